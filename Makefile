@@ -33,6 +33,7 @@ test-machines: .venv/.dev  ## the quick numeric tests as other processors would 
 
 check: .venv/.dev  ## lint and types
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
 	@$(BIN)/pyright
 
 docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors

@@ -1,1 +1,2 @@
-"""Speed beside the peers: everything as a ratio, taken in turn in one process. `make bench` runs all of it."""
+"""Speed beside the peers: everything as a ratio, taken in turn in one process. `make bench` runs
+all of it."""

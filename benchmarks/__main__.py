@@ -1,4 +1,5 @@
-"""Runs all comparisons, or those named, such as `python -m benchmarks tabular mcts`; the names are those of the files beside this one."""
+"""Runs all comparisons, or those named, such as `python -m benchmarks tabular mcts`; the names are
+those of the files beside this one."""
 
 from __future__ import annotations
 
@@ -7,10 +8,23 @@ import os
 import sys
 
 NAMES = (
-    "imports", "planning", "maze_steps", "ppo_cartpole", "a2c_cartpole", "dqn_cartpole", "sac_pendulum",
-    "sampling", "training", "read_once", "grpo_step", "fit_steps", "tabular", "mcts",
-    "packing", "workers",
-)  # fmt: skip
+    "imports",
+    "planning",
+    "maze_steps",
+    "ppo_cartpole",
+    "a2c_cartpole",
+    "dqn_cartpole",
+    "sac_pendulum",
+    "sampling",
+    "training",
+    "read_once",
+    "grpo_step",
+    "fit_steps",
+    "tabular",
+    "mcts",
+    "packing",
+    "workers",
+)
 
 
 def main() -> None:
@@ -20,9 +34,13 @@ def main() -> None:
         return
     unknown = [name for name in chosen if name not in NAMES]
     if unknown:
-        print(f"error: no comparison is called {unknown[0]!r}; there are {', '.join(NAMES)}", file=sys.stderr)
+        print(
+            f"error: no comparison is called {unknown[0]!r}; there are {', '.join(NAMES)}",
+            file=sys.stderr,
+        )
         sys.exit(2)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")          # before numpy and torch are loaded: one thread for both sides
+    # before numpy and torch are loaded: one thread for both sides
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import torch
 

@@ -1,8 +1,10 @@
-"""A step of learning from data beside TRL's: fine-tuning, DPO and a reward model, a Llama of 1 M parameters, one thread, CPU time.
+"""A step of learning from data beside TRL's: fine-tuning, DPO and a reward model, a Llama of 1 M
+parameters, one thread, CPU time.
 
-Texts are 16 tokens of prompt with 48 of completion (fine-tuning, 32 of them) or 32 (16 pairs), and EOS. Both clip the gradient and step
-with Adam; the loss is of the completions alone. TRL runs with its defaults (bf16 autocast, gradient checkpointing) and without the latter
-in bf16 and in float32, of which the faster counts. Ours computes in float32.
+Texts are 16 tokens of prompt with 48 of completion (fine-tuning, 32 of them) or 32 (16 pairs), and
+EOS. Both clip the gradient and step with Adam; the loss is of the completions alone. TRL runs with
+its defaults (bf16 autocast, gradient checkpointing) and without the latter in bf16 and in float32,
+of which the faster counts. Ours computes in float32.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ Rows = list[tuple[list[int], list[int], list[int]]]
 def rows(count: int, written: int) -> Rows:
     """The same each time."""
     rng, lengths = np.random.default_rng(0), (PROMPT, written, written)
-    return [tuple(rng.integers(3, VOCABULARY, length).tolist() for length in lengths) for _ in range(count)]  # type: ignore[misc]
+    return [
+        tuple(rng.integers(3, VOCABULARY, length).tolist() for length in lengths)
+        for _ in range(count)
+    ]  # type: ignore[misc]
 
 
 def episodes(rows: Rows, which: int) -> list[Episode]:
@@ -55,7 +60,9 @@ def our_steps(agent_class: Any, config: Any, data: Any) -> list[float]:
 
 def our_fine_tuning() -> list[float]:
     data = Episodes(episodes(rows(TEXTS * STEPS, WRITTEN), 1))
-    return our_steps(BehaviorCloning, BehaviorCloningConfig(batch_size=TEXTS, learning_rate=1e-6), data)
+    return our_steps(
+        BehaviorCloning, BehaviorCloningConfig(batch_size=TEXTS, learning_rate=1e-6), data
+    )
 
 
 def our_pairs() -> Pairs:
@@ -68,29 +75,61 @@ def our_dpo() -> list[float]:
 
 
 def our_reward_model() -> list[float]:
-    return our_steps(RewardModel, RewardModelConfig(batch_size=PAIRS, learning_rate=1e-6, held_out=0.0), our_pairs())
+    return our_steps(
+        RewardModel,
+        RewardModelConfig(batch_size=PAIRS, learning_rate=1e-6, held_out=0.0),
+        our_pairs(),
+    )
 
 
 def their_steps(
-    trainer: str, start: Any, columns: tuple[str, ...], given: Rows, batch: int, parts: dict[str, Any] | None = None, **settings: Any
+    trainer: str,
+    start: Any,
+    columns: tuple[str, ...],
+    given: Rows,
+    batch: int,
+    parts: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> list[float]:
     """The same with TRL."""
     from datasets import Dataset
 
-    texts = {name: [" ".join(f"t{i}" for i in row[place]) for row in given] for place, name in enumerate(columns)}
-    arguments = {"per_device_train_batch_size": batch, "max_steps": STEPS, "learning_rate": 1e-6} | settings
+    texts = {
+        name: [" ".join(f"t{i}" for i in row[place]) for row in given]
+        for place, name in enumerate(columns)
+    }
+    arguments = {
+        "per_device_train_batch_size": batch,
+        "max_steps": STEPS,
+        "learning_rate": 1e-6,
+    } | settings
     return step_seconds(
-        trainer, arguments, model=start, train_dataset=Dataset.from_dict(texts), processing_class=word_tokenizer(VOCABULARY), **parts or {}
+        trainer,
+        arguments,
+        model=start,
+        train_dataset=Dataset.from_dict(texts),
+        processing_class=word_tokenizer(VOCABULARY),
+        **parts or {},
     )
 
 
 def their_fine_tuning(**settings: Any) -> list[float]:
-    return their_steps("SFT", model(), ("prompt", "completion"), rows(TEXTS * STEPS, WRITTEN), TEXTS, **settings)
+    return their_steps(
+        "SFT", model(), ("prompt", "completion"), rows(TEXTS * STEPS, WRITTEN), TEXTS, **settings
+    )
 
 
 def their_dpo(**settings: Any) -> list[float]:
     given = rows(PAIRS * STEPS, PAIRED)
-    return their_steps("DPO", model(), ("prompt", "chosen", "rejected"), given, PAIRS, {"ref_model": model()}, **settings)
+    return their_steps(
+        "DPO",
+        model(),
+        ("prompt", "chosen", "rejected"),
+        given,
+        PAIRS,
+        {"ref_model": model()},
+        **settings,
+    )
 
 
 def their_reward_model(**settings: Any) -> list[float]:
@@ -99,7 +138,14 @@ def their_reward_model(**settings: Any) -> list[float]:
     config = model().config
     config.num_labels = 1
     start = LlamaForSequenceClassification(config)
-    return their_steps("Reward", start, ("prompt", "chosen", "rejected"), rows(PAIRS * STEPS, PAIRED), PAIRS, **settings)
+    return their_steps(
+        "Reward",
+        start,
+        ("prompt", "chosen", "rejected"),
+        rows(PAIRS * STEPS, PAIRED),
+        PAIRS,
+        **settings,
+    )
 
 
 STEPS_OF: dict[str, tuple[Callable[[], list[float]], Callable[..., list[float]]]] = {
@@ -117,9 +163,11 @@ def compare() -> list[Comparison]:
 def beside(name: str) -> list[Comparison]:
     ours, theirs = STEPS_OF[name]
     runs: dict[str, Callable[[], list[float]]] = {
-        "ours": ours, "defaults": theirs, "bf16": lambda: theirs(bf16=True, gradient_checkpointing=False),
+        "ours": ours,
+        "defaults": theirs,
+        "bf16": lambda: theirs(bf16=True, gradient_checkpointing=False),
         "float32": lambda: theirs(bf16=False, gradient_checkpointing=False),
-    }  # fmt: skip
+    }
     rates: dict[str, list[float]] = {side: [] for side in runs}
     for round_ in range(ROUNDS + 1):
         for side, run in runs.items():
@@ -128,6 +176,8 @@ def beside(name: str) -> list[Comparison]:
                 rates[side].append(rate)
     best = list(map(max, rates["bf16"], rates["float32"]))
     return [
-        Comparison(f"{name} step, against TRL's defaults", "steps/s", rates["ours"], rates["defaults"], 1.3),
+        Comparison(
+            f"{name} step, against TRL's defaults", "steps/s", rates["ours"], rates["defaults"], 1.3
+        ),
         Comparison(f"{name} step, against TRL's best setting", "steps/s", rates["ours"], best, 1.3),
     ]

@@ -1,7 +1,9 @@
-"""A GRPO step beside TRL's: 4 prompts × 8 completions × 32 tokens, a Llama of 1 M parameters, one update, β = 0, one thread.
+"""A GRPO step beside TRL's: 4 prompts × 8 completions × 32 tokens, a Llama of 1 M parameters, one
+update, β = 0, one thread.
 
-Ours is the agent of the book in the loop of the book, on an environment whose completions all have 32 tokens. TRL runs with its
-defaults (bf16 autocast, gradient checkpointing) and with its fastest setting here (bf16 autocast, none).
+Ours is the agent of the book in the loop of the book, on an environment whose completions all have
+32 tokens. TRL runs with its defaults (bf16 autocast, gradient checkpointing) and with its fastest
+setting here (bf16 autocast, none).
 """
 
 from __future__ import annotations
@@ -32,7 +34,15 @@ STEPS, ROUNDS = 8, 4
 
 def model() -> Any:
     generator = torch.Generator().manual_seed(0)
-    return small_llama(generator, vocabulary_size=VOCABULARY, hidden_size=128, feed_forward=512, layers=4, heads=4, context=128)
+    return small_llama(
+        generator,
+        vocabulary_size=VOCABULARY,
+        hidden_size=128,
+        feed_forward=512,
+        layers=4,
+        heads=4,
+        context=128,
+    )
 
 
 class FixedLengthTokens(VectorEnv):
@@ -42,10 +52,16 @@ class FixedLengthTokens(VectorEnv):
     policy_kind = "language_model"
 
     def __init__(self, folder: str) -> None:
-        self.model, self.rules = folder, SimpleNamespace(task=None)          # a folder's model needs no task
+        # a folder's model needs no task
+        self.model, self.rules = (
+            folder,
+            SimpleNamespace(task=None),
+        )
         self.num_envs = PROMPTS * GROUP
         tokens = spaces.MultiDiscrete([VOCABULARY] * (PROMPT_LENGTH + NEW_TOKENS))
-        self.single_observation_space = spaces.Dict(tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1))
+        self.single_observation_space = spaces.Dict(
+            tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1)
+        )
         self.single_action_space = spaces.Discrete(VOCABULARY)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -54,14 +70,20 @@ class FixedLengthTokens(VectorEnv):
         self.tokens = np.zeros((self.num_envs, PROMPT_LENGTH + NEW_TOKENS), np.int64)
         self.length = PROMPT_LENGTH
         for row, row_seed in zip(self.tokens, seed, strict=True):
-            row[:PROMPT_LENGTH] = np.random.default_rng(row_seed).integers(3, VOCABULARY, PROMPT_LENGTH)
+            row[:PROMPT_LENGTH] = np.random.default_rng(row_seed).integers(
+                3, VOCABULARY, PROMPT_LENGTH
+            )
         return self._observation(), {}
 
     def step(self, actions: Any) -> Any:
         self.tokens[:, self.length] = actions
         self.length += 1
         over = np.full(self.num_envs, self.length == PROMPT_LENGTH + NEW_TOKENS)
-        reward = (self.tokens[:, PROMPT_LENGTH:] % 2 == 0).mean(1) if over[0] else np.zeros(self.num_envs)
+        reward = (
+            (self.tokens[:, PROMPT_LENGTH:] % 2 == 0).mean(1)
+            if over[0]
+            else np.zeros(self.num_envs)
+        )
         return self._observation(), reward, np.zeros_like(over), over, {}
 
     def _observation(self) -> dict[str, np.ndarray]:
@@ -74,7 +96,9 @@ def our_steps() -> list[float]:
         model().save_pretrained(folder)
         env = FixedLengthTokens(folder)
         agent = GRPO(env, GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0))
-    interaction = VectorInteraction(env, np.random.default_rng(0), rollout="episodes", group_size=GROUP)
+    interaction = VectorInteraction(
+        env, np.random.default_rng(0), rollout="episodes", group_size=GROUP
+    )
     times, start = [], time.process_time()
     for metrics in loop(agent, interaction, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
         if metrics:
@@ -88,21 +112,36 @@ def trl_steps(**settings: Any) -> list[float]:
     from datasets import Dataset
 
     rng = np.random.default_rng(0)
-    prompts = [" ".join(f"t{i}" for i in rng.integers(3, VOCABULARY, PROMPT_LENGTH)) for _ in range(PROMPTS * STEPS)]
+    prompts = [
+        " ".join(f"t{i}" for i in rng.integers(3, VOCABULARY, PROMPT_LENGTH))
+        for _ in range(PROMPTS * STEPS)
+    ]
     arguments = {
-        "per_device_train_batch_size": PROMPTS * GROUP, "num_generations": GROUP, "max_completion_length": NEW_TOKENS,
-        "generation_kwargs": {"min_new_tokens": NEW_TOKENS}, "max_steps": STEPS,
-    }  # fmt: skip
+        "per_device_train_batch_size": PROMPTS * GROUP,
+        "num_generations": GROUP,
+        "max_completion_length": NEW_TOKENS,
+        "generation_kwargs": {"min_new_tokens": NEW_TOKENS},
+        "max_steps": STEPS,
+    }
     return step_seconds(
-        "GRPO", arguments | settings, model=model(), train_dataset=Dataset.from_dict({"prompt": prompts}),
+        "GRPO",
+        arguments | settings,
+        model=model(),
+        train_dataset=Dataset.from_dict({"prompt": prompts}),
         processing_class=word_tokenizer(VOCABULARY),
-        reward_funcs=lambda completion_ids, **_: [sum(i % 2 == 0 for i in ids) / len(ids) for ids in completion_ids],
-    )  # fmt: skip
+        reward_funcs=lambda completion_ids, **_: [
+            sum(i % 2 == 0 for i in ids) / len(ids) for ids in completion_ids
+        ],
+    )
 
 
 def compare() -> list[Comparison]:
     logging.set_verbosity_error()
-    runs = {"ours": our_steps, "defaults": trl_steps, "best": lambda: trl_steps(bf16=True, gradient_checkpointing=False)}
+    runs = {
+        "ours": our_steps,
+        "defaults": trl_steps,
+        "best": lambda: trl_steps(bf16=True, gradient_checkpointing=False),
+    }
     rates: dict[str, list[float]] = {name: [] for name in runs}
     for round_ in range(ROUNDS + 1):
         for name, run in runs.items():
@@ -110,6 +149,10 @@ def compare() -> list[Comparison]:
             if round_:
                 rates[name].append(rate)
     return [
-        Comparison("GRPO step, against TRL's defaults", "steps/s", rates["ours"], rates["defaults"], 1.6),
-        Comparison("GRPO step, against TRL's best setting", "steps/s", rates["ours"], rates["best"], 2.0),
+        Comparison(
+            "GRPO step, against TRL's defaults", "steps/s", rates["ours"], rates["defaults"], 1.6
+        ),
+        Comparison(
+            "GRPO step, against TRL's best setting", "steps/s", rates["ours"], rates["best"], 2.0
+        ),
     ]

@@ -10,7 +10,9 @@ from benchmarks.timing import Comparison, seconds
 
 
 def fresh(*arguments: str) -> float:
-    return seconds(lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True))
+    return seconds(
+        lambda: subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    )
 
 
 def compare() -> list[Comparison]:
@@ -19,6 +21,13 @@ def compare() -> list[Comparison]:
     peer = [fresh("-c", "import stable_baselines3") - bare for _ in range(5)]
     shown = [fresh("-m", "rlbook", "--help") for _ in range(5)]
     return [
-        Comparison("import rlbook, against import SB3", "imports/s", [1 / second for second in ours], [1 / second for second in peer], 8,
-                   f"import rlbook {statistics.median(ours):.3f} s (goal 0.2); rlbook --help {statistics.median(shown):.2f} s (goal 1)"),
-    ]  # fmt: skip
+        Comparison(
+            "import rlbook, against import SB3",
+            "imports/s",
+            [1 / second for second in ours],
+            [1 / second for second in peer],
+            8,
+            f"import rlbook {statistics.median(ours):.3f} s (goal 0.2); rlbook --help"
+            f" {statistics.median(shown):.2f} s (goal 1)",
+        ),
+    ]

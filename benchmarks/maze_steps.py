@@ -17,7 +17,8 @@ STREAMS, STEPS = 1_024, 2_000
 
 
 def steps_per_second() -> float:
-    """Through the whole `step`, observations and time limit included; those that have ended are reset."""
+    """Through the whole `step`, observations and time limit included; those that have ended are
+    reset."""
     rlbook.make("Maze-v0").close()
     env = gymnasium.make_vec("rlbook/Maze-v0", num_envs=STREAMS)
     actions = np.random.default_rng(0).integers(4, size=(STEPS, STREAMS))
@@ -51,7 +52,11 @@ def acting_steps_per_second(num_envs: int = 4_096, rounds: int = 100) -> float:
 def solve_seconds(seed: int) -> float:
     """Until the greedy policy is optimal at an evaluation; the run ends there."""
     for steps in (4_000, 8_000, 12_000, 16_000, 24_000, 40_000):
-        elapsed = seconds(lambda steps=steps: runs.append(rlbook.train("ppo", "Maze-v0", steps=steps, seed=seed, eval_every=0)))
+        elapsed = seconds(
+            lambda steps=steps: runs.append(
+                rlbook.train("ppo", "Maze-v0", steps=steps, seed=seed, eval_every=0)
+            )
+        )
         if abs(rlbook.evaluate(runs[-1], episodes=1).mean - 3.0) < 1e-9:
             return elapsed
     return float("inf")
@@ -65,10 +70,29 @@ def compare() -> list[Comparison]:
     acting = [acting_steps_per_second() for _ in range(6)][1:]
     solved = [solve_seconds(seed) for seed in range(5)]
     return [
-        Comparison("maze, native vector form, 1 024 environments (M)", "M steps/s", [rate / 1e6 for rate in rates], [1.0] * len(rates), 20,
-                   "no peer: the ratio is against a million steps per second"),
-        Comparison("maze, 4 096 environments, a network acting (M)", "M steps/s", [rate / 1e6 for rate in acting], [1.0] * len(acting), 1,
-                   "no peer: the ratio is against a million steps per second"),
-        Comparison("PPO solves the maze (solutions per 2 s)", "1/2 s", [2.0 / second for second in solved], [1.0] * len(solved), 1,
-                   f"no peer: seconds to an optimal policy, 5 seeds: {', '.join(f'{second:.2f}' for second in solved)}"),
-    ]  # fmt: skip
+        Comparison(
+            "maze, native vector form, 1 024 environments (M)",
+            "M steps/s",
+            [rate / 1e6 for rate in rates],
+            [1.0] * len(rates),
+            20,
+            "no peer: the ratio is against a million steps per second",
+        ),
+        Comparison(
+            "maze, 4 096 environments, a network acting (M)",
+            "M steps/s",
+            [rate / 1e6 for rate in acting],
+            [1.0] * len(acting),
+            1,
+            "no peer: the ratio is against a million steps per second",
+        ),
+        Comparison(
+            "PPO solves the maze (solutions per 2 s)",
+            "1/2 s",
+            [2.0 / second for second in solved],
+            [1.0] * len(solved),
+            1,
+            "no peer: seconds to an optimal policy, 5 seeds:"
+            f" {', '.join(f'{second:.2f}' for second in solved)}",
+        ),
+    ]

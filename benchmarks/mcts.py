@@ -1,9 +1,11 @@
-"""Tree search: simulations per second beside a search that deep-copies its environment, and beside the package `mcts` from PyPI.
+"""Tree search: simulations per second beside a search that deep-copies its environment, and beside
+the package `mcts` from PyPI.
 
-All play from the start of the 5 × 5 maze, or of CartPole, with rollouts of 10 random moves. The copying search is the one in every
-tutorial: it copies the environment for every action that it expands and for every rollout, and is written out below. The environment is
-the same on both sides. How much of the ratio is the price of copying a gymnasium environment, the note says: a bare class with a map and a
-position is copied some twenty times faster.
+All play from the start of the 5 × 5 maze, or of CartPole, with rollouts of 10 random moves. The
+copying search is the one in every tutorial: it copies the environment for every action that it
+expands and for every rollout, and is written out below. The environment is the same on both sides.
+How much of the ratio is the price of copying a gymnasium environment, the note says: a bare class
+with a map and a position is copied some twenty times faster.
 """
 
 from __future__ import annotations
@@ -104,10 +106,15 @@ def _rollout(env: Any) -> float:
 
 
 class TableState:
-    """The maze as the package `mcts` wants it: a state number, the moves made, and the return so far."""
+    """The maze as the package `mcts` wants it: a state number, the moves made, and the return so
+    far."""
 
     tables = Maze().tables
-    next_state, reward, terminal = tables.next_state.tolist(), tables.reward.tolist(), tables.terminal.tolist()
+    next_state, reward, terminal = (
+        tables.next_state.tolist(),
+        tables.reward.tolist(),
+        tables.terminal.tolist(),
+    )
 
     def __init__(self, state: int, total: float, left: int) -> None:
         self.state, self.total, self.left = state, total, left
@@ -132,13 +139,18 @@ def table_search_once(simulations: int, *, compiled: bool) -> Callable[[], objec
     run, table = (table_search.grow_plain, model.table)
     if compiled:
         run, table = table_search.grow_compiled, table_search.arrays_of(model)
-    return lambda: run(empty_tree(simulations + 1, 4), table, 0, 4, simulations, GAMMA, 1.0, DEPTH, False, rng)
+    return lambda: run(
+        empty_tree(simulations + 1, 4), table, 0, 4, simulations, GAMMA, 1.0, DEPTH, False, rng
+    )
 
 
 def snapshot_search_once(env_id: str, simulations: int) -> Callable[[], object]:
     """One of our searches through snapshots, as an agent makes it."""
     env = rlbook.make(env_id)
-    agent, (observation, _) = MCTS(env, MCTSConfig(simulations=simulations, gamma=GAMMA, c=1.0)), env.reset(seed=0)
+    agent, (observation, _) = (
+        MCTS(env, MCTSConfig(simulations=simulations, gamma=GAMMA, c=1.0)),
+        env.reset(seed=0),
+    )
     return lambda: agent.act(observation)
 
 
@@ -154,15 +166,27 @@ def rate(search: Callable[[], object], simulations: int, searches: int) -> float
 
 def against_copies(simulations: int, searches: int, goal: float) -> list[Comparison]:
     """The maze."""
-    plain, compiled = table_search_once(simulations, compiled=False), table_search_once(simulations, compiled=True)
-    copies, bare = copying_search_once(Unwrapped("Maze-v0"), simulations), copying_search_once(BareMaze(), simulations)
-    rates = in_turn({
-        "plain": lambda: rate(plain, simulations, 40 * searches),
-        "compiled": lambda: rate(compiled, simulations, 400 * searches),
-        "copies": lambda: rate(copies, simulations, searches),
-        "bare": lambda: rate(bare, simulations, 4 * searches),
-    }, ROUNDS)  # fmt: skip
-    name, note = f"mcts, maze, {simulations} simulations", f"copying a bare class instead: {statistics.median(rates['bare']):,.0f} sims/s"
+    plain, compiled = (
+        table_search_once(simulations, compiled=False),
+        table_search_once(simulations, compiled=True),
+    )
+    copies, bare = (
+        copying_search_once(Unwrapped("Maze-v0"), simulations),
+        copying_search_once(BareMaze(), simulations),
+    )
+    rates = in_turn(
+        {
+            "plain": lambda: rate(plain, simulations, 40 * searches),
+            "compiled": lambda: rate(compiled, simulations, 400 * searches),
+            "copies": lambda: rate(copies, simulations, searches),
+            "bare": lambda: rate(bare, simulations, 4 * searches),
+        },
+        ROUNDS,
+    )
+    name, note = (
+        f"mcts, maze, {simulations} simulations",
+        f"copying a bare class instead: {statistics.median(rates['bare']):,.0f} sims/s",
+    )
     return [
         Comparison(f"{name}, plain Python", "sims/s", rates["plain"], rates["copies"], goal, note),
         Comparison(f"{name}, compiled", "sims/s", rates["compiled"], rates["copies"], goal),
@@ -174,23 +198,44 @@ def against_package(simulations: int = 500) -> Comparison:
     from mcts import mcts
 
     ours = table_search_once(simulations, compiled=False)
-    rates = in_turn({
-        "ours": lambda: rate(ours, simulations, 20),
-        "peer": lambda: rate(lambda: mcts(iterationLimit=simulations).search(TableState(0, 0.0, DEPTH)), simulations, 10),
-    }, ROUNDS)  # fmt: skip
-    return Comparison("mcts, maze, against the package mcts, plain", "sims/s", rates["ours"], rates["peer"], 1.2)
+    rates = in_turn(
+        {
+            "ours": lambda: rate(ours, simulations, 20),
+            "peer": lambda: rate(
+                lambda: mcts(iterationLimit=simulations).search(TableState(0, 0.0, DEPTH)),
+                simulations,
+                10,
+            ),
+        },
+        ROUNDS,
+    )
+    return Comparison(
+        "mcts, maze, against the package mcts, plain", "sims/s", rates["ours"], rates["peer"], 1.2
+    )
 
 
 def against_copies_of(env_id: str, simulations: int) -> Comparison:
     """A gymnasium environment without a table."""
-    ours, copies = snapshot_search_once(env_id, simulations), copying_search_once(Unwrapped(env_id), simulations)
-    rates = in_turn({
-        "ours": lambda: rate(ours, simulations, max(1, 1_000 // simulations)),
-        "copies": lambda: rate(copies, simulations, max(1, 200 // simulations)),
-    }, ROUNDS)  # fmt: skip
-    return Comparison(f"mcts, {env_id}, {simulations} simulations", "sims/s", rates["ours"], rates["copies"], 4)
+    ours, copies = (
+        snapshot_search_once(env_id, simulations),
+        copying_search_once(Unwrapped(env_id), simulations),
+    )
+    rates = in_turn(
+        {
+            "ours": lambda: rate(ours, simulations, max(1, 1_000 // simulations)),
+            "copies": lambda: rate(copies, simulations, max(1, 200 // simulations)),
+        },
+        ROUNDS,
+    )
+    return Comparison(
+        f"mcts, {env_id}, {simulations} simulations", "sims/s", rates["ours"], rates["copies"], 4
+    )
 
 
 def compare() -> list[Comparison]:
     copies = [*against_copies(50, 10, 60), *against_copies(500, 1, 30)]
-    return [*copies, against_package(), *(against_copies_of("CartPole-v1", simulations) for simulations in (50, 500))]
+    return [
+        *copies,
+        against_package(),
+        *(against_copies_of("CartPole-v1", simulations) for simulations in (50, 500)),
+    ]

@@ -1,4 +1,5 @@
-"""Llamas of four sizes for a comparison, their weights drawn anew: what is measured does not depend on what they have learned."""
+"""Llamas of four sizes for a comparison, their weights drawn anew: what is measured does not depend
+on what they have learned."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from rlbook.llm.models.sources import small_llama
 
 @dataclass(frozen=True)
 class Size:
-    """A model, and how much of it is computed in one go: 4 prompts of 16 tokens, `completions` of each, of `new_tokens`."""
+    """A model, and how much of it is computed in one go: 4 prompts of 16 tokens, `completions` of
+    each, of `new_tokens`."""
 
     name: str
     sizes: dict[str, int]
@@ -31,10 +33,24 @@ class Size:
 SIZES = (
     Size("0.1 M", {"vocabulary_size": 32}),
     Size("1 M", {"vocabulary_size": 128, "hidden_size": 128, "feed_forward": 512, "layers": 4}),
-    Size("10 M", {"vocabulary_size": 1024, "hidden_size": 320, "feed_forward": 960, "layers": 7, "heads": 5}, rounds=5),
     Size(
-        "135 M", {"vocabulary_size": 49_152, "hidden_size": 576, "feed_forward": 1536, "layers": 30, "heads": 9, "kv_heads": 3},
-        completions=4, new_tokens=16, rounds=3,
+        "10 M",
+        {"vocabulary_size": 1024, "hidden_size": 320, "feed_forward": 960, "layers": 7, "heads": 5},
+        rounds=5,
     ),
-)  # fmt: skip
+    Size(
+        "135 M",
+        {
+            "vocabulary_size": 49_152,
+            "hidden_size": 576,
+            "feed_forward": 1536,
+            "layers": 30,
+            "heads": 9,
+            "kv_heads": 3,
+        },
+        completions=4,
+        new_tokens=16,
+        rounds=3,
+    ),
+)
 """The last has the sizes of SmolLM2-135M."""

@@ -1,4 +1,5 @@
-"""Q-learning on a table: environment steps per second beside the usual loop over gymnasium with a NumPy table."""
+"""Q-learning on a table: environment steps per second beside the usual loop over gymnasium with a
+NumPy table."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ USUAL, PLAIN, COMPILED = 60_000, 1_000_000, 40_000_000
 
 
 def usual_loop(steps: int) -> None:
-    """What most courses write, on the cliff: `np.argmax` over a row of the table, one update a step."""
+    """What most courses write, on the cliff: `np.argmax` over a row of the table, one update a
+    step."""
     env, rng = gymnasium.make(ENV), np.random.default_rng(0)
     q = np.zeros((env.observation_space.n, env.action_space.n))  # type: ignore[attr-defined]
     state, _ = env.reset(seed=0)
@@ -51,14 +53,30 @@ def compare() -> list[Comparison]:
         runs["compiled"] = lambda: rate(COMPILED)
     found = in_turn(runs, rounds=5)
     lines = [
-        Comparison("Q-learning, any environment / usual loop", "steps/s", found["env"], found["usual"], 1.4),
-        Comparison("Q-learning, model's tables, no numba", "steps/s", found["plain"], found["usual"], 10),
+        Comparison(
+            "Q-learning, any environment / usual loop", "steps/s", found["env"], found["usual"], 1.4
+        ),
+        Comparison(
+            "Q-learning, model's tables, no numba", "steps/s", found["plain"], found["usual"], 10
+        ),
     ]
     if available():
         millions = [value / 1e6 for value in found["compiled"]]
         lines += [
-            Comparison("Q-learning, model's tables, compiled", "steps/s", found["compiled"], found["usual"], 100),
-            Comparison("the same, in millions", "M steps/s", millions, [1.0] * len(millions), 20,
-                       "no peer: the ratio is against a million steps per second"),
-        ]  # fmt: skip
+            Comparison(
+                "Q-learning, model's tables, compiled",
+                "steps/s",
+                found["compiled"],
+                found["usual"],
+                100,
+            ),
+            Comparison(
+                "the same, in millions",
+                "M steps/s",
+                millions,
+                [1.0] * len(millions),
+                20,
+                "no peer: the ratio is against a million steps per second",
+            ),
+        ]
     return lines

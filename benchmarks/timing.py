@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Comparison:
-    """One line of the report. Rates are per second, higher is better; a ratio is ours over the peer's, round by round."""
+    """One line of the report. Rates are per second, higher is better; a ratio is ours over the
+    peer's, round by round."""
 
     name: str
     unit: str
@@ -26,9 +27,19 @@ class Comparison:
 
     def __str__(self) -> str:
         ratio = statistics.median(self.ratios)
-        line = f"{self.name:44} {statistics.median(self.ours):12,.1f} {statistics.median(self.peer):12,.1f} {self.unit:12}"
-        line += f" {ratio:6.2f} ×  ({min(self.ratios):.2f} to {max(self.ratios):.2f}; goal {self.goal:g})"
-        return line + ("" if ratio >= self.goal else "  BELOW") + (f"\n    {self.note}" if self.note else "")
+        line = (
+            f"{self.name:44} {statistics.median(self.ours):12,.1f}"
+            f" {statistics.median(self.peer):12,.1f} {self.unit:12}"
+        )
+        line += (
+            f" {ratio:6.2f} ×  ({min(self.ratios):.2f} to {max(self.ratios):.2f}; goal"
+            f" {self.goal:g})"
+        )
+        return (
+            line
+            + ("" if ratio >= self.goal else "  BELOW")
+            + (f"\n    {self.note}" if self.note else "")
+        )
 
 
 def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -1,4 +1,5 @@
-"""TRL's trainers for a comparison: a tokenizer whose words are its ids, and the seconds of each optimiser step."""
+"""TRL's trainers for a comparison: a tokenizer whose words are its ids, and the seconds of each
+optimiser step."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import tempfile
 import time
 from typing import Any
 
-DROPPED = 2                                  # first steps, in which memory is taken and libraries are warmed
+DROPPED = 2  # first steps, in which memory is taken and libraries are warmed
 
 
 def word_tokenizer(vocabulary: int) -> Any:
@@ -18,7 +19,9 @@ def word_tokenizer(vocabulary: int) -> Any:
 
     words = Tokenizer(models.WordLevel({f"t{i}": i for i in range(vocabulary)}, unk_token="t2"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
-    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="t0", eos_token="t1", padding_side="left")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="t0", eos_token="t1", padding_side="left"
+    )
 
 
 def step_seconds(trainer: str, arguments: dict[str, Any], **parts: Any) -> list[float]:
@@ -41,9 +44,18 @@ def step_seconds(trainer: str, arguments: dict[str, Any], **parts: Any) -> list[
         def on_step_end(self, *_: Any, **__: Any) -> None:
             times.append(time.process_time() - self.start)
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         settings = getattr(trl, f"{trainer}Config")(
-            output_dir=folder, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True, **arguments
+            output_dir=folder,
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            **arguments,
         )
         getattr(trl, f"{trainer}Trainer")(args=settings, callbacks=[Clock()], **parts).train()
     return times[DROPPED:]

@@ -27,7 +27,13 @@ gymnasium.register("SlowCartPole-v0", SlowCartPole, max_episode_steps=500)
 
 def rate(env: str, workers: int, steps: int) -> float:
     """Environment steps per second of training, the start of the workers included."""
-    settings = {"steps": steps, "num_envs": 8, "rollout_steps": 50, "eval_every": 0, "workers": workers}
+    settings = {
+        "steps": steps,
+        "num_envs": 8,
+        "rollout_steps": 50,
+        "eval_every": 0,
+        "workers": workers,
+    }
     return steps / seconds(lambda: rlbook.train("ppo", env, **settings))
 
 
@@ -35,8 +41,18 @@ def beside_one(name: str, env: str, steps: int, goal: float) -> Comparison:
     """Two workers beside the same run without."""
     rates = in_turn({"two": lambda: rate(env, 2, steps), "one": lambda: rate(env, 1, steps)}, 3)
     note = "the peer is the same run in one process"
-    return Comparison(f"CartPole, 8 environments, 2 workers, {name}", "steps/s", rates["two"], rates["one"], goal, note)
+    return Comparison(
+        f"CartPole, 8 environments, 2 workers, {name}",
+        "steps/s",
+        rates["two"],
+        rates["one"],
+        goal,
+        note,
+    )
 
 
 def compare() -> list[Comparison]:
-    return [beside_one("5 ms a step", "SlowCartPole-v0", STEPS, 1.6), beside_one("as it is", "CartPole-v1", 10 * STEPS, 0.1)]
+    return [
+        beside_one("5 ms a step", "SlowCartPole-v0", STEPS, 1.6),
+        beside_one("as it is", "CartPole-v1", 10 * STEPS, 0.1),
+    ]

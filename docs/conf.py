@@ -1,4 +1,5 @@
-"""How the site is built: Markdown through MyST, notebooks executed and cached, everything that code can say read from the code."""
+"""How the site is built: Markdown through MyST, notebooks executed and cached, everything that code
+can say read from the code."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import sys
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")     # in a notebook such a bar is a script from the network
+# in a notebook such a bar is a script from the network
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "ext"))
 
@@ -19,27 +21,41 @@ copyright = "The rlbook authors, MIT licence"
 version = release = rlbook.__version__
 
 extensions = [
-    "myst_nb", "sphinx_copybutton", "formulas", "animations", "api_pages", "beside", "book_directives", "dark_pictures", "notebook_pages",
-    "terms", "playable", "museum", "wrapped_code", "stacked_tables", "descriptions",
-]  # fmt: skip
+    "myst_nb",
+    "sphinx_copybutton",
+    "formulas",
+    "animations",
+    "api_pages",
+    "beside",
+    "book_directives",
+    "dark_pictures",
+    "notebook_pages",
+    "terms",
+    "playable",
+    "museum",
+    "wrapped_code",
+    "stacked_tables",
+    "descriptions",
+]
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
-suppress_warnings = ["ref.python"]       # `seed` or `Recipe` in a signature may be one of several; the reader sees which
+# `seed` or `Recipe` in a signature may be one of several; the reader sees which
+suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "fieldlist", "colon_fence", "attrs_inline"]
 myst_heading_anchors = 3
-html_math_renderer = "katex"             # drawn while the site is built: no script, no network
+html_math_renderer = "katex"  # drawn while the site is built: no script, no network
 
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-nb_ipywidgets_js = {}                    # the default loads two scripts from the network
+nb_ipywidgets_js = {}  # the default loads two scripts from the network
 
 python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
-add_module_names = False                 # the page is the module's
-toc_object_entries = False               # the API pages list their names themselves
+add_module_names = False  # the page is the module's
+toc_object_entries = False  # the API pages list their names themselves
 
 copybutton_exclude = ".linenos, .gp, .go"
 
@@ -51,6 +67,8 @@ html_css_files = ["book.css"]
 html_js_files = [("frames.js", {"defer": "defer"})]
 html_search_scorer = str(HERE / "ext" / "search_scorer.js")
 html_show_sphinx = False
-html_use_index = html_domain_indices = False     # the page of terms is the book's index, and the search finds names
+html_use_index = html_domain_indices = (
+    False  # the page of terms is the book's index, and the search finds names
+)
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

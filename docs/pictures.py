@@ -1,4 +1,5 @@
-"""Makes the pictures of the README and of the first page again that no other command makes: `python docs/pictures.py`, a minute.
+"""Makes the pictures of the README and of the first page again that no other command makes:
+`python docs/pictures.py`, a minute.
 
 The learning curve beside them is that of `python docs/measure.py curves_first`. The token inspector
 and the page to play with are photographed by Chromium.
@@ -16,7 +17,11 @@ from measure import RLBOOK, shrink
 
 FIGURES = Path(__file__).parent / "figures"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-SIZE = (600, 560)                            # of the window, in pixels: little, so that its letters stay large in a small picture
+# of the window, in pixels: little, so that its letters stay large in a small picture
+SIZE = (
+    600,
+    560,
+)
 A_THIRD_OF_THE_WAY = """go(Math.round(last / 3)); show(2, 1, false);
 for (const said of document.querySelectorAll("h1, p.faint")) said.hidden = true;"""
 AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
@@ -27,12 +32,25 @@ AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
 
 
 def commands(folder: Path) -> list[list[str]]:
-    """`rlbook …`, in order: a planner's values of the maze, and what a small language model writes while it learns sums."""
+    """`rlbook …`, in order: a planner's values of the maze, and what a small language model writes
+    while it learns sums."""
     maze, sums = str(folder / "maze"), str(folder / "sums")
     return [
         ["train", "value_iteration", "Maze-v0", "--out", maze],
         ["plot", maze, "--values", "--out", str(folder / "maze.png")],
-        ["train", "grpo", "Addition-v0", "--seed", "0", "--kl-coef", "0.02", "--inspect", "4", "--out", sums],
+        [
+            "train",
+            "grpo",
+            "Addition-v0",
+            "--seed",
+            "0",
+            "--kl-coef",
+            "0.02",
+            "--inspect",
+            "4",
+            "--out",
+            sums,
+        ],
         ["inspect", sums, "--out", str(folder / "sums.html")],
         ["play", "tokens", "--out", str(folder / "play.html")],
     ]
@@ -42,10 +60,26 @@ def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] =
     """A page after a script of ours."""
     browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if browser is None:
-        sys.exit(f"a picture of a page needs one of {', '.join(BROWSERS)}, and none of them was found")
-    page.write_text(page.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8")
-    window = [f"--window-size={size[0]},{size[1]}", "--virtual-time-budget=60000", "--force-device-scale-factor=1.5", "--hide-scrollbars"]
-    command = [browser, "--headless", "--no-sandbox", *window, f"--screenshot={picture}", page.as_uri()]
+        sys.exit(
+            f"a picture of a page needs one of {', '.join(BROWSERS)}, and none of them was found"
+        )
+    page.write_text(
+        page.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8"
+    )
+    window = [
+        f"--window-size={size[0]},{size[1]}",
+        "--virtual-time-budget=60000",
+        "--force-device-scale-factor=1.5",
+        "--hide-scrollbars",
+    ]
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        *window,
+        f"--screenshot={picture}",
+        page.as_uri(),
+    ]
     subprocess.run(command, check=True, capture_output=True)
 
 

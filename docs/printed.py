@@ -1,14 +1,20 @@
-"""Holds what the pages say that commands print: `python docs/printed.py [--write] [PAGE|HEADING …]`, a page such as chapters/planning.
+"""Holds what the pages say that commands print:
+`python docs/printed.py [--write] [PAGE|HEADING …]`, a page such as chapters/planning.
 
-In a page an output is a block of `text` directly behind a block of `sh`. The commands are run: those of a section share an empty folder.
-Where a section includes a file, or names one in backquotes before a block of Python or YAML, the file is there. Then
+In a page an output is a block of `text` directly behind a block of `sh`. The commands are run:
+those of a section share an empty folder. Where a section includes a file, or names one in
+backquotes before a block of Python or YAML, the file is there. Then
 
-- the words must be those that were printed. Line breaks may differ, and "…" stands for what is left out;
-- the numbers must be those that were printed, with the torch and on the kind of processor that WRITTEN_WITH names. A network's training
-  rounds differently on others, so there the words alone are compared;
-- nothing is said of seconds, of shares of the time, and of the commands that a run suggests at its end.
+- the words must be those that were printed. Line breaks may differ, and "…" stands for what is left
+  out;
+- the numbers must be those that were printed, with the torch and on the kind of processor that
+  WRITTEN_WITH names. A network's training rounds differently on others, so there the words alone
+  are compared;
+- nothing is said of seconds, of shares of the time, and of the commands that a run suggests at its
+  end.
 
-With --write the numbers are renewed; where the words have changed, the whole output is written, and what is too much has to be cut.
+With --write the numbers are renewed; where the words have changed, the whole output is written, and
+what is too much has to be cut.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from unittest import mock
 
 DOCS = Path(__file__).parent
 WRITTEN_WITH = "torch 2.13.0+cpu, AVX512"
-COLUMNS = 76                                 # that a page shows without scrolling
+COLUMNS = 76  # that a page shows without scrolling
 LONG = (
     "rlbook train alphazero TicTacToe-v0 --env.opponent self",
     "rlbook train dqn CartPole-v1 --out",
@@ -41,7 +47,8 @@ LONG = (
     "rlbook train rft Addition-v0",
     "rlbook train sac Pendulum-v1",
 )
-"""How the outputs begin whose commands take more than ten seconds: they are compared by this program only."""
+"""How the outputs begin whose commands take more than ten seconds: they are compared by this
+program only."""
 
 NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?")
 SECONDS = re.compile(r"\d+(?:\.\d+)? s\b")
@@ -63,11 +70,15 @@ class Output(NamedTuple):
         told = in_the_words_of(self.shown, self.printed)
         if told is None:
             lines = VARYING.sub("", self.printed).splitlines()
-            return "".join(textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) + "\n" for line in lines)
+            return "".join(
+                textwrap.fill(line, COLUMNS, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+                for line in lines
+            )
         return self.shown if SECONDS.sub("s", told) == SECONDS.sub("s", self.shown) else told
 
     def holds(self) -> bool:
-        """Whether the page shows what is printed: the words, and the numbers where they can be compared."""
+        """Whether the page shows what is printed: the words, and the numbers where they can be
+        compared."""
         if rounded_by() != WRITTEN_WITH:
             return in_the_words_of(self.shown, self.printed) is not None
         return self.renewed() == self.shown
@@ -76,12 +87,15 @@ class Output(NamedTuple):
 def in_the_words_of(shown: str, printed: str) -> str | None:
     """What is shown, with the numbers that were printed; None if the words are others."""
     words, of = (" ".join(VARYING.sub("", text).split()) for text in (shown, printed))
-    shape = f"({NUMBER.pattern})".join(re.escape(part).replace("…", ".*?") for part in NUMBER.split(words))
+    shape = f"({NUMBER.pattern})".join(
+        re.escape(part).replace("…", ".*?") for part in NUMBER.split(words)
+    )
     if (found := re.fullmatch(shape, of)) is None:
         return None
     numbers = iter(found.groups())
     return "".join(
-        line if VARYING.match(line) else NUMBER.sub(lambda _: next(numbers), line) for line in shown.splitlines(keepends=True)
+        line if VARYING.match(line) else NUMBER.sub(lambda _: next(numbers), line)
+        for line in shown.splitlines(keepends=True)
     )
 
 
@@ -98,7 +112,9 @@ def sections() -> dict[tuple[str, str], str]:
     for page in sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts):
         for part in re.split(r"^## ", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
             if OUTPUT.search(part):
-                found[page.relative_to(DOCS).with_suffix("").as_posix(), part.partition("\n")[0]] = part
+                found[
+                    page.relative_to(DOCS).with_suffix("").as_posix(), part.partition("\n")[0]
+                ] = part
     return found
 
 
@@ -111,29 +127,38 @@ def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
             shutil.copy(next(DOCS.rglob(name)), name)
         for commands, shown in OUTPUT.findall(section):
             if long or not commands.startswith(LONG):
-                yield Output(commands, shown, "".join(map(printed, commands.replace("\\\n", " ").splitlines())))
+                yield Output(
+                    commands,
+                    shown,
+                    "".join(map(printed, commands.replace("\\\n", " ").splitlines())),
+                )
 
 
 def printed(command: str) -> str:
-    """What a command prints on standard output, or the sentence with which it refuses; its seconds are those of the processor."""
+    """What a command prints on standard output, or the sentence with which it refuses; its seconds
+    are those of the processor."""
     from rlbook.cli.main import main
 
     words = shlex.split(command, comments=True)
     if words[0] == "python":
-        return subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, *words[1:]], check=True, capture_output=True, text=True
+        ).stdout
     out, err = io.StringIO(), io.StringIO()
     clock = mock.patch("time.monotonic", time.process_time)
     size = mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS)})
     with clock, size, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(words[1:])
-    if code not in (0, 2):                   # interrupted, or a defect
+    if code not in (0, 2):  # interrupted, or a defect
         sys.exit(f"{command}\n{err.getvalue()}")
     return err.getvalue().splitlines()[-1] + "\n" if code else out.getvalue()
 
 
 def renew(output: Output, page: Path) -> None:
     """Writes into the page what was printed."""
-    before, after = (f"{output.commands}```\n\n```text\n{text}```" for text in (output.shown, output.renewed()))
+    before, after = (
+        f"{output.commands}```\n\n```text\n{text}```" for text in (output.shown, output.renewed())
+    )
     page.write_text(page.read_text(encoding="utf-8").replace(before, after), encoding="utf-8")
 
 
@@ -144,7 +169,11 @@ def run(words: list[str]) -> int:
         if not wanted or page in wanted or heading in wanted:
             for output in [output for output in outputs(section) if not output.holds()]:
                 wrong += 1
-                print(f"{page}\n{output.commands}--- shown\n{output.shown}--- printed\n{output.printed}", flush=True)
+                print(
+                    f"{page}\n{output.commands}--- shown\n{output.shown}---"
+                    f" printed\n{output.printed}",
+                    flush=True,
+                )
                 if "--write" in words:
                     renew(output, DOCS / f"{page}.md")
     print(f"{wrong} outputs differ")

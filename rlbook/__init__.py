@@ -27,17 +27,45 @@ if TYPE_CHECKING:
     from rlbook.training import train as train
 
 _HOME = {
-    "Agent": "agent", "Planner": "agent", "Step": "agent", "environments": "interaction.environments", "make": "interaction.environments",
-    "RequestError": "errors", "TrainingError": "errors", "evaluate": "evaluation.episodes", "algorithms": "registry", "Run": "runs.run",
-    "compare": "evaluation.comparison", "load": "runs.run", "train": "training", "PPO": "algorithms.policy.ppo",
+    "Agent": "agent",
+    "Planner": "agent",
+    "Step": "agent",
+    "environments": "interaction.environments",
+    "make": "interaction.environments",
+    "RequestError": "errors",
+    "TrainingError": "errors",
+    "evaluate": "evaluation.episodes",
+    "algorithms": "registry",
+    "Run": "runs.run",
+    "compare": "evaluation.comparison",
+    "load": "runs.run",
+    "train": "training",
+    "PPO": "algorithms.policy.ppo",
     "GRPO": "algorithms.policy.grpo",
-    "DPO": "algorithms.policy.dpo", "DQN": "algorithms.value.dqn", "QLearning": "algorithms.tabular.q_learning",
+    "DPO": "algorithms.policy.dpo",
+    "DQN": "algorithms.value.dqn",
+    "QLearning": "algorithms.tabular.q_learning",
     "ValueIteration": "algorithms.planning.value_iteration",
-}  # fmt: skip
+}
 _MODULES = (
-    "agent", "algorithms", "book", "data", "diagnosis", "envs", "evaluation", "functional", "interaction", "llm", "networks",
-    "plots", "recipes", "registry", "runs", "sandbox", "training",
-)  # fmt: skip
+    "agent",
+    "algorithms",
+    "book",
+    "data",
+    "diagnosis",
+    "envs",
+    "evaluation",
+    "functional",
+    "interaction",
+    "llm",
+    "networks",
+    "plots",
+    "recipes",
+    "registry",
+    "runs",
+    "sandbox",
+    "training",
+)
 
 __all__ = ["__version__", *_HOME]
 

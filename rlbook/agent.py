@@ -1,12 +1,14 @@
-"""The interface: an agent acts, and learns from an environment, from a model, or from recorded data.
+"""The interface: an agent acts, and learns from an environment, from a model, or from recorded
+data.
 
     environment ── Step ─────────►  learn(step)     TD, Monte Carlo, DQN, REINFORCE, PPO, GRPO
     model       ── TabularMDP ───►  plan(model)     value iteration, policy iteration
     data set    ── minibatches ──►  fit(data)       behaviour cloning, reward models, DPO on recorded pairs
                                     act(observation)
 
-Every algorithm of the book is an `Agent` with one or more of the three. The loop in `rlbook.interaction.loop` calls `act` and `learn` in
-turn and owns the resets; `plan` and `fit` are iterators, one item a sweep or a minibatch, and a run takes items until its budget is used.
+Every algorithm of the book is an `Agent` with one or more of the three. The loop in
+`rlbook.interaction.loop` calls `act` and `learn` in turn and owns the resets; `plan` and `fit` are
+iterators, one item a sweep or a minibatch, and a run takes items until its budget is used.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
 
 Presets = dict[str, dict[str, Any]]
-"""Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters."""
+"""Environment → settings that replace the defaults there: a budget, num_envs, eval_every,
+hyper-parameters."""
 
 EXPECTED = "expected"
 """What a preset in a file says about its own result; see `rlbook.evaluation.verification`."""
 
 State = dict[str, Any]
-"""Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or lists of those."""
+"""Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or
+lists of those."""
 
 
 class Frozen(dict[str, Any]):
@@ -55,16 +59,17 @@ Totals = dict[str, tuple[float, int]]
 class Step(NamedTuple):
     """What followed one action.
 
-    A batched agent (`Agent.batched`) gets arrays with a leading axis N, one row an environment; any other agent gets scalars.
+    A batched agent (`Agent.batched`) gets arrays with a leading axis N, one row an environment; any
+    other agent gets scalars.
 
     `next_obs` is the true successor, also where the episode ended: the loop resets afterwards.
     `truncated` is never true together with `terminated`: only `terminated` stops bootstrapping.
-    `valid` is false for an environment whose episode ended earlier in this round (`rollout = "episodes"`); ignore such rows.
-    `info` holds the environment's named numbers, which go into the log: what it put under "metrics" in gymnasium's info, such as the
-    parts of a reward, name → number or [N] numbers; None where there are none.
-    `action_mask` and `next_action_mask` say which actions the environment allows at `obs` and at
-    `next_obs`: bool [A] or [N, A]; None where it has shown no mask. See
-    `rlbook.interaction.action_masks`.
+    `valid` is false for an environment whose episode ended earlier in this round
+    (`rollout = "episodes"`); ignore such rows. `info` holds the environment's named numbers, which
+    go into the log: what it put under "metrics" in gymnasium's info, such as the parts of a reward,
+    name → number or [N] numbers; None where there are none. `action_mask` and `next_action_mask`
+    say which actions the environment allows at `obs` and at `next_obs`: bool [A] or [N, A]; None
+    where it has shown no mask. See `rlbook.interaction.action_masks`.
     """
 
     obs: Any
@@ -86,7 +91,8 @@ class NoHyperparameters:
 
 @dataclass(frozen=True)
 class Parts:
-    """What an agent is given besides its environment. The user names folders; the run turns them into these."""
+    """What an agent is given besides its environment. The user names folders; the run turns them
+    into these."""
 
     expert: Agent | None = None
     """Acts where demonstrations are needed."""
@@ -97,17 +103,21 @@ class Parts:
     start: Agent | None = None
     """The agent whose policy this one's starts from, such as a cloned one."""
     reward_model: Agent | None = None
-    """The reward model that pays in the environment's place, for an agent whose critic may start from it."""
+    """The reward model that pays in the environment's place, for an agent whose critic may start
+    from it."""
     model: object = None
-    """What the networks start from and what of them is trained, as `rlbook.networks.model_spec.ModelSpec.of` reads it. A folder may be
-    the environment's argument `model` instead, whose tokenizer decides what the environment shows."""
+    """What the networks start from and what of them is trained, as
+    `rlbook.networks.model_spec.ModelSpec.of` reads it. A folder may be the environment's argument
+    `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
     advice: Callable[..., NDArray[Any]] | None = None
-    """Says what the expert would do where the environments are now: [N] or [N, A], as the agent would choose it. For an agent that
-    `uses` it; the expert is the named one, or the exact policy."""
+    """Says what the expert would do where the environments are now: [N] or [N, A], as the agent
+    would choose it. For an agent that `uses` it; the expert is the named one, or the exact
+    policy."""
     demonstrations: Callable[[], Data] | None = None
-    """Opens recorded `Episodes` for an agent that `uses` them while it plays itself: the named data, or what the expert shows."""
+    """Opens recorded `Episodes` for an agent that `uses` them while it plays itself: the named
+    data, or what the expert shows."""
 
 
 class Data(Protocol):
@@ -136,13 +146,17 @@ class Data(Protocol):
 
 
 class PresetsBeside:
-    """The presets of one of the book's algorithms: what the file beside it says, or the one beside the nearest of its bases."""
+    """The presets of one of the book's algorithms: what the file beside it says, or the one beside
+    the nearest of its bases."""
 
     def __get__(self, agent: object, kind: type) -> Presets:
         path = next(filter(None, map(preset_file, kind.__mro__)), None)
         if path is None:
             return {}
-        return {env: {name: value for name, value in settings.items() if name != EXPECTED} for env, settings in read_presets(path).items()}
+        return {
+            env: {name: value for name, value in settings.items() if name != EXPECTED}
+            for env, settings in read_presets(path).items()
+        }
 
 
 def preset_file(kind: type) -> Path | None:
@@ -155,7 +169,8 @@ def preset_file(kind: type) -> Path | None:
 
 @cache
 def read_presets(path: Path) -> Presets:
-    """What a file of presets says, `expected` included. A list of numbers is a tuple, as in a `Config`.
+    """What a file of presets says, `expected` included. A list of numbers is a tuple, as in a
+    `Config`.
 
     Raises:
         RequestError: the file is not what such a file should be, in one sentence.
@@ -166,10 +181,17 @@ def read_presets(path: Path) -> Presets:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise RequestError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict) or not all(isinstance(settings, dict) for settings in content.values()):
-        raise RequestError(f"{path} must hold settings by environment, such as 'Maze-v0: {{steps: 1000}}'")
+    if not isinstance(content, dict) or not all(
+        isinstance(settings, dict) for settings in content.values()
+    ):
+        raise RequestError(
+            f"{path} must hold settings by environment, such as 'Maze-v0: {{steps: 1000}}'"
+        )
     return {
-        env: {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+        env: {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in settings.items()
+        }
         for env, settings in content.items()
     }
 
@@ -182,42 +204,55 @@ class Agent(ABC):
     METRICS: ClassVar[dict[str, str]] = {}
     """What each number in the log means, with its unit."""
     budget: ClassVar[dict[str, int]] = {"steps": 100_000}
-    """How long `train` trains where the user does not say: "steps", "episodes" or "passes"; and "eval_every", if it matters."""
+    """How long `train` trains where the user does not say: "steps", "episodes" or "passes"; and
+    "eval_every", if it matters."""
     presets: ClassVar[Presets] = PresetsBeside()  # type: ignore[assignment]  # read when they are asked for
-    """Environment → settings that replace the defaults there: a budget, num_envs, eval_every, hyper-parameters. Those of the book's own
-    algorithms stand in YAML files beside them, `ppo.yaml` beside `ppo.py`; a class of yours names a dict, or has those of its base."""
+    """Environment → settings that replace the defaults there: a budget, num_envs, eval_every,
+    hyper-parameters. Those of the book's own algorithms stand in YAML files beside them, `ppo.yaml`
+    beside `ppo.py`; a class of yours names a dict, or has those of its base."""
     batched: ClassVar[bool] = False
-    """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env, scalars."""
+    """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env,
+    scalars."""
     observations: ClassVar[str] = "any"
-    """What observations are turned into: "index" (one integer), "numbers" (an integer, or a vector with its bounds), "vector" (float32
-    [O]), "network" (an image as it is, else a vector), "policy" (what the policy takes), "any"."""
+    """What observations are turned into: "index" (one integer), "numbers" (an integer, or a vector
+    with its bounds), "vector" (float32 [O]), "network" (an image as it is, else a vector), "policy"
+    (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
-    """What the environment's actions must look like: "discrete"; "any" (discrete or a box); "scaled" (discrete, or a bounded box, which
-    becomes [-1, 1]); "scaled box" (such a box alone)."""
+    """What the environment's actions must look like: "discrete"; "any" (discrete or a box);
+    "scaled" (discrete, or a bounded box, which becomes [-1, 1]); "scaled box" (such a box
+    alone)."""
     default_num_envs: ClassVar[int] = 1
     """Environments side by side where the user names no number."""
     uses: ClassVar[tuple[str, ...]] = ()
-    """Fields of `Parts` that this agent has a use for. If there are any, the run gives its constructor `parts`; what is named for an
-    agent that has no use for it is refused."""
+    """Fields of `Parts` that this agent has a use for. If there are any, the run gives its
+    constructor `parts`; what is named for an agent that has no use for it is refused."""
     data_kinds: ClassVar[tuple[str, ...]] = ()
-    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs", "Labelled" or "Groups". Where no data set is named,
-    "Steps" are those of `walks` (of its hyper-parameters) random walks."""
+    """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs", "Labelled" or
+    "Groups". Where no data set is named, "Steps" are those of `walks` (of its hyper-parameters)
+    random walks."""
     prefers: ClassVar[bool] = False
-    """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters) random walks, ranked by their return, or
-    on a token task right answers against those of other prompts."""
+    """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters)
+    random walks, ranked by their return, or on a token task right answers against those of other
+    prompts."""
     rollout: str = "steps"
-    """"episodes": all N environments start together, and a finished one waits (`step.valid` is false) until the last one ends."""
+    """"episodes": all N environments start together, and a finished one waits (`step.valid` is
+    false) until the last one ends."""
     group_size: int = 1
-    """With `rollout = "episodes"`: this many neighbouring environments start from the same reset seed."""
+    """With `rollout = "episodes"`: this many neighbouring environments start from the same reset
+    seed."""
     seeks_return: bool = True
-    """False: learns something else than to act well (the values of a given policy, a reward), so that playing it tells nothing."""
+    """False: learns something else than to act well (the values of a given policy, a reward), so
+    that playing it tells nothing."""
     may_be_best: bool = True
-    """False: an evaluation now is not to be marked as the best, such as of a policy that has left its bounds."""
+    """False: an evaluation now is not to be marked as the best, such as of a policy that has left
+    its bounds."""
     progress: float = 0.0
-    """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item. Schedules read it."""
+    """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
+    Schedules read it."""
 
     def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
-        """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step it."""
+        """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step
+        it."""
         self.config, self.parts = config, parts
         self.adaptation = getattr(env, "adaptation", None)
         self._row_space = getattr(env, "single_observation_space", None)
@@ -225,14 +260,18 @@ class Agent(ABC):
 
     @property
     def can_checkpoint(self) -> bool:
-        """Whether this is a good moment to report and save. Where a state in the middle of an episode is large, only between rounds."""
+        """Whether this is a good moment to report and save. Where a state in the middle of an
+        episode is large, only between rounds."""
         return True
 
     @classmethod
     def sources(cls) -> tuple[str, ...]:
-        """What this class learns from, of "environment", "model" and "data": the ways that it has written."""
+        """What this class learns from, of "environment", "model" and "data": the ways that it has
+        written."""
         ways = {"environment": "learn", "model": "plan", "data": "fit"}
-        return tuple(source for source, way in ways.items() if getattr(cls, way) is not getattr(Agent, way))
+        return tuple(
+            source for source, way in ways.items() if getattr(cls, way) is not getattr(Agent, way)
+        )
 
     @classmethod
     def plays(cls) -> bool:
@@ -241,7 +280,11 @@ class Agent(ABC):
 
     def adapted(self, observations: Any) -> Any:
         """The environment's own observations [N, ...] as this agent sees them."""
-        return observations if self.adaptation is None or self.adaptation.observe is None else self.adaptation.observe(observations)
+        return (
+            observations
+            if self.adaptation is None or self.adaptation.observe is None
+            else self.adaptation.observe(observations)
+        )
 
     def check_batch(self, observations: Any) -> None:
         """What a batched agent's `act` begins with.
@@ -271,14 +314,17 @@ class Agent(ABC):
             raise ValueError(wrong_one(observation, self._space, adapts=adapts))
 
     def act(self, observation: Any, *, explore: bool = True) -> Any:
-        """The action to take. `explore=False` is the greedy action and changes nothing in the agent, its RNGs included.
+        """The action to take. `explore=False` is the greedy action and changes nothing in the
+        agent, its RNGs included.
 
-        An agent that can keep to an action mask has a third argument, `action_mask` [A] or [N, A] bool, None where there is none.
+        An agent that can keep to an action mask has a third argument, `action_mask` [A] or [N, A]
+        bool, None where there is none.
         """
         raise TypeError(f"{type(self).__name__} does not act")
 
     def learn(self, step: Step) -> Metrics:
-        """Learns from the step that followed the last `act`. Returns {} when nothing was learned."""
+        """Learns from the step that followed the last `act`. Returns {} when nothing was
+        learned."""
         raise TypeError(f"{type(self).__name__} does not learn from an environment")
 
     def plan(self, model: TabularMDP) -> Iterator[Metrics]:
@@ -286,15 +332,18 @@ class Agent(ABC):
         raise TypeError(f"{type(self).__name__} does not plan in a model")
 
     def fit(self, data: Data) -> Iterator[Metrics]:
-        """Learns from recorded data; one item a minibatch, without end. Goes on where `load_state_dict` left it and the data."""
+        """Learns from recorded data; one item a minibatch, without end. Goes on where
+        `load_state_dict` left it and the data."""
         raise TypeError(f"{type(self).__name__} does not learn from recorded data")
 
     def bind_env(self, env: Any) -> Agent:
-        """The agent to ask for actions in `env`: this one, or, if it looks into its environment, one that looks into `env`."""
+        """The agent to ask for actions in `env`: this one, or, if it looks into its environment,
+        one that looks into `env`."""
         return self
 
     def begin(self) -> None:
-        """All environments start afresh: whatever the agent remembers of the episodes in progress is dropped."""
+        """All environments start afresh: whatever the agent remembers of the episodes in progress
+        is dropped."""
 
     @abstractmethod
     def state_dict(self) -> State:
@@ -302,7 +351,8 @@ class Agent(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`: afterwards the agent goes on bit for bit as the saved one would have."""
+        """The inverse of `state_dict`: afterwards the agent goes on bit for bit as the saved one
+        would have."""
 
 
 class Planner(Agent):

@@ -1,4 +1,5 @@
-"""What values may be: ranges of hyper-parameters and arguments, names, JSON, and what a checkpoint says.
+"""What values may be: ranges of hyper-parameters and arguments, names, JSON, and what a checkpoint
+says.
 
     check("batch_size", value, positive_int)
 
@@ -29,9 +30,10 @@ from rlbook.functional.schedules import Schedule
 class Kind:
     """What a field may be."""
 
-    description: str                         # fills "FIELD must be …"
-    allows: Callable[[Any], bool]            # True where the value is allowed
-    hint: Callable[[Any], str] = lambda value: ""  # ends the sentence, such as with the nearest name
+    description: str  # fills "FIELD must be …"
+    allows: Callable[[Any], bool]  # True where the value is allowed
+    # ends the sentence, such as with the nearest name
+    hint: Callable[[Any], str] = lambda value: ""
 
 
 def _number(value: object) -> TypeGuard[float]:
@@ -44,7 +46,8 @@ def _integer(value: object) -> TypeGuard[int]:
 
 finite = Kind("a finite number", _number)
 positive = Kind("a number above 0", lambda value: _number(value) and value > 0)
-bound = Kind("a number above 0", lambda value: positive.allows(value) or value == math.inf)    # inf switches a bound off
+# inf switches a bound off
+bound = Kind("a number above 0", lambda value: positive.allows(value) or value == math.inf)
 non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0)
 unit_interval = Kind("a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1)
 positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
@@ -54,13 +57,16 @@ boolean = Kind("true or false", lambda value: isinstance(value, bool))
 
 
 def is_count(value: object) -> bool:
-    """Whether the value is an int that counts something: at least 0, and no more than 64 bits hold."""
+    """Whether the value is an int that counts something: at least 0, and no more than 64 bits
+    hold."""
     return type(value) is int and 0 <= value < 2**63
 
 
 def number_in(low: float, high: float) -> Kind:
     """A number from `low` to `high`, both included."""
-    return Kind(f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high)
+    return Kind(
+        f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high
+    )
 
 
 def number_from(low: float) -> Kind:
@@ -77,29 +83,41 @@ positive_int = at_least(1)
 non_negative_int = at_least(0)
 positive_ints = Kind(
     "a tuple of integers of at least 1",
-    lambda value: isinstance(value, tuple | list) and all(positive_int.allows(item) for item in value),
+    lambda value: (
+        isinstance(value, tuple | list) and all(positive_int.allows(item) for item in value)
+    ),
 )
 
 
 def _pair(value: object) -> TypeGuard[tuple[float, float]]:
-    return isinstance(value, tuple | list) and len(value) == 2 and all(positive.allows(item) for item in value)
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(positive.allows(item) for item in value)
+    )
 
 
 positive_pair = Kind("two numbers above 0", _pair)
-rising_pair = Kind("two numbers above 0, the second above the first", lambda value: _pair(value) and value[0] < value[1])
+rising_pair = Kind(
+    "two numbers above 0, the second above the first",
+    lambda value: _pair(value) and value[0] < value[1],
+)
 
 
 def one_of(*choices: str) -> Kind:
     """One of these names."""
     return Kind(
-        f"one of {', '.join(map(repr, choices))}", lambda value: isinstance(value, str) and value in choices,
+        f"one of {', '.join(map(repr, choices))}",
+        lambda value: isinstance(value, str) and value in choices,
         lambda value: did_you_mean(value, choices, " ({})"),
-    )  # fmt: skip
+    )
 
 
 def optional(kind: Kind) -> Kind:
     """None, or a value of this kind."""
-    return Kind(f"{kind.description}, or none", lambda value: value is None or kind.allows(value), kind.hint)
+    return Kind(
+        f"{kind.description}, or none", lambda value: value is None or kind.allows(value), kind.hint
+    )
 
 
 def check(name: str, value: object, kind: Kind) -> None:
@@ -114,14 +132,30 @@ def at(rate: float | Schedule, progress: float) -> float:
 
 
 SYNONYMS = {
-    "lam": ("trace_decay", "gae_lambda"), "lambda": ("trace_decay", "gae_lambda"), "lambda_": ("trace_decay", "gae_lambda"),
-    "lmbda": ("trace_decay", "gae_lambda"), "lr": ("learning_rate", "alpha"), "learning_rate": ("alpha",),
-    "step_size": ("alpha", "learning_rate"), "alpha": ("learning_rate", "lora_alpha"), "eps": ("epsilon",),
-    "discount": ("gamma",), "discount_factor": ("gamma",), "n_steps": ("n", "rollout_steps"),
-    "q_init": ("initial_value",), "optimistic": ("initial_value",), "optimism": ("initial_value",), "tau": ("temperature",),
-    "buffer": ("buffer_size",), "clip_range": ("clip",), "ent_coef": ("entropy_coef",), "vf_coef": ("value_coef",),
-    "rank": ("r",), "dropout": ("lora_dropout",), "targets": ("target_modules",),
-}  # fmt: skip
+    "lam": ("trace_decay", "gae_lambda"),
+    "lambda": ("trace_decay", "gae_lambda"),
+    "lambda_": ("trace_decay", "gae_lambda"),
+    "lmbda": ("trace_decay", "gae_lambda"),
+    "lr": ("learning_rate", "alpha"),
+    "learning_rate": ("alpha",),
+    "step_size": ("alpha", "learning_rate"),
+    "alpha": ("learning_rate", "lora_alpha"),
+    "eps": ("epsilon",),
+    "discount": ("gamma",),
+    "discount_factor": ("gamma",),
+    "n_steps": ("n", "rollout_steps"),
+    "q_init": ("initial_value",),
+    "optimistic": ("initial_value",),
+    "optimism": ("initial_value",),
+    "tau": ("temperature",),
+    "buffer": ("buffer_size",),
+    "clip_range": ("clip",),
+    "ent_coef": ("entropy_coef",),
+    "vf_coef": ("value_coef",),
+    "rank": ("r",),
+    "dropout": ("lora_dropout",),
+    "targets": ("target_modules",),
+}
 """What other books and libraries call a hyper-parameter → what it may be called here."""
 
 
@@ -137,16 +171,21 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:
-    """How a refusal of `name` ends, such as "; did you mean 'gamma'?"; "" where no allowed name is alike."""
+    """How a refusal of `name` ends, such as "; did you mean 'gamma'?"; "" where no allowed name is
+    alike."""
     match = nearest(name, allowed)
     return form.format(f"did you mean {match!r}?") if match else ""
 
 
 def check_memory(name: str, count: int, size: int) -> None:
-    """Raises ValueError where `count` items of `size` bytes need more memory than the machine has; none is touched to find out."""
+    """Raises ValueError where `count` items of `size` bytes need more memory than the machine has;
+    none is touched to find out."""
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if count * size > has:
-        raise ValueError(f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this machine has {has / 1e9:,.0f}")
+        raise ValueError(
+            f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this machine has"
+            f" {has / 1e9:,.0f}"
+        )
 
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
@@ -187,7 +226,7 @@ def _finite_float(digits: str) -> float:
 
 STRICT_JSON = json.JSONDecoder(
     object_pairs_hook=_unique_names, parse_constant=_no_constant, parse_float=_finite_float
-)  # fmt: skip
+)
 """Raises ValueError where Python's own decoder does not: a name twice in one object, NaN, 1e400."""
 
 
@@ -214,9 +253,16 @@ def saved_number(name: str, value: object) -> float:
 
 
 def saved_array(
-    name: str, value: object, dtype: DTypeLike, shape: tuple[int, ...] | None = None, *, low: float = -math.inf, high: float = math.inf
+    name: str,
+    value: object,
+    dtype: DTypeLike,
+    shape: tuple[int, ...] | None = None,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
 ) -> np.ndarray:
-    """A fresh array of this type, shape (None: any length [K]) and range [low, high); floats must be finite."""
+    """A fresh array of this type, shape (None: any length [K]) and range [low, high); floats must
+    be finite."""
     found = np.asarray(value)
     if found.dtype != np.dtype(dtype):
         raise ValueError(f"the saved {name} must have type {np.dtype(dtype)}, got {found.dtype}")
@@ -224,7 +270,9 @@ def saved_array(
         wanted = "one dimension" if shape is None else f"shape {list(shape)}"
         raise ValueError(f"the saved {name} must have {wanted}, got shape {list(found.shape)}")
     if found.size and found.dtype.kind == "f" and not np.isfinite(found).all():
-        raise ValueError(f"the saved {name} must be finite, got {found[~np.isfinite(found)].flat[0]}")
+        raise ValueError(
+            f"the saved {name} must be finite, got {found[~np.isfinite(found)].flat[0]}"
+        )
     if found.size and found.dtype.kind != "b" and not (found.min() >= low and found.max() < high):
         wrong = found.min() if found.min() < low else found.max()
         raise ValueError(f"the saved {name} must be in [{low:g}, {high:g}), got {wrong}")
@@ -259,7 +307,7 @@ def imported(what: str, place: str, *, allow_import: bool, name: str | None = No
         found: object = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except Exception as error:               # whatever the user's module does
+    except Exception as error:  # whatever the user's module does
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise RequestError(f"{told} cannot be imported ({reason})") from error
     return found
@@ -294,7 +342,8 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
 
 
 def is_one(observation: ArrayLike, space: Any) -> bool:
-    """Whether this is one observation of a numbered space, or of one of arrays; of other spaces anything is."""
+    """Whether this is one observation of a numbered space, or of one of arrays; of other spaces
+    anything is."""
     shape = getattr(space, "shape", ())
     if hasattr(space, "n") and not shape:
         return _is_number(observation, getattr(space, "start", 0), space.n)
@@ -308,7 +357,7 @@ def _is_number(value: object, start: int, count: int) -> bool:
         return False
     try:
         return 0 <= operator.index(value) - start < count  # type: ignore[arg-type]
-    except TypeError:                        # no whole number
+    except TypeError:  # no whole number
         return False
 
 
@@ -327,7 +376,7 @@ def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
 
 
 def _shapes(observations: Any, *leading: str) -> str:
-    """"shape [N, 4]" of an array or a space; of a dict, that of each part."""
+    """ "shape [N, 4]" of an array or a space; of a dict, that of each part."""
     if hasattr(observations, "keys"):
         parts = sorted(observations.items())
         return ", ".join(f"{name!r}: {_shapes(part, *leading)}" for name, part in parts)

@@ -2,7 +2,8 @@
 
 
 class RequestError(ValueError):
-    """The request was wrong: one sentence saying what, which value, and what is allowed. Nothing was written. Exit code 2."""
+    """The request was wrong: one sentence saying what, which value, and what is allowed. Nothing
+    was written. Exit code 2."""
 
 
 class TrainingError(RuntimeError):

@@ -1,11 +1,13 @@
-"""Which form of a function runs: the plain one that the book shows, or a fast one that a test holds equal to it.
+"""Which form of a function runs: the plain one that the book shows, or a fast one that a test holds
+equal to it.
 
     @has_fast_form
     def forward(x, weights): ...
 
-`rlbook.fast` has the table of fast forms. One has the signature of the plain form, is loaded at the first call, never where RLBOOK_PLAIN
-is set, and calls `forward.plain` wherever it cannot vouch for the same result: hooks, adapters, another dtype or device. A loss may have
-its gradient written out, which `rlbook.networks.optimizer.gradient_step` tries first.
+`rlbook.fast` has the table of fast forms. One has the signature of the plain form, is loaded at the
+first call, never where RLBOOK_PLAIN is set, and calls `forward.plain` wherever it cannot vouch for
+the same result: hooks, adapters, another dtype or device. A loss may have its gradient written out,
+which `rlbook.networks.optimizer.gradient_step` tries first.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
 
 
 def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
-    """The gradient step of a loss whose gradient is written out; None for any other loss, and where RLBOOK_PLAIN is set."""
+    """The gradient step of a loss whose gradient is written out; None for any other loss, and where
+    RLBOOK_PLAIN is set."""
     name = _name(loss)
     table = {} if _plain_only else _table("GRADIENTS")
     return _imported(table[name]) if name in table and _imported(name) is loss else None
@@ -73,7 +76,8 @@ def plain_only() -> bool:
 
 @contextmanager
 def plain_forms(plain: bool = True) -> Iterator[None]:
-    """Inside, the plain forms run (or, with False, the fast ones), whatever the environment variable says."""
+    """Inside, the plain forms run (or, with False, the fast ones), whatever the environment
+    variable says."""
     global _plain_only
     before, _plain_only = _plain_only, plain
     try:

@@ -6,8 +6,9 @@
         learning_rate: Annotated[float | Schedule, positive] = 3e-4        # a number, or a schedule
         epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)        # always a schedule
 
-`bool` and `Literal` say it by themselves. A config is checked when it is made; every refusal is a ValueError of one sentence: the field,
-what it must be, and what came. Configs that share fields inherit them as a group; a class's own fields come first wherever they are listed.
+`bool` and `Literal` say it by themselves. A config is checked when it is made; every refusal is a
+ValueError of one sentence: the field, what it must be, and what came. Configs that share fields
+inherit them as a group; a class's own fields come first wherever they are listed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rlbook.checks import Kind, boolean, check, non_negative, one_of, optional, 
 from rlbook.functional.schedules import Inverse, Schedule, parse_schedule
 
 if TYPE_CHECKING:
-    Rate = Any                               # of a resolved config, a number
+    Rate = Any  # of a resolved config, a number
 else:
     Rate = float | Schedule
 """What moves with training, or may: a number, or a schedule."""
@@ -45,21 +46,28 @@ class Hyperparameters:
                 object.__setattr__(self, name, rule.checked(name, getattr(self, name)))
 
     def resolved(self, progress: float, **instead: object) -> Self:
-        """The config at a point of training: each schedule replaced by its value, and the named fields by what is given.
+        """The config at a point of training: each schedule replaced by its value, and the named
+        fields by what is given.
 
         Args:
             progress: in [0, 1], the share of the run's budget that is used.
-            instead: fields whose value something else decides, such as a KL penalty that follows its target.
+            instead: fields whose value something else decides, such as a KL penalty that follows
+                its target.
         """
         now, schedules = copy.copy(self), typing.get_args(Schedule)
-        values = {name: value(progress) for name, value in vars(self).items() if isinstance(value, schedules)}
+        values = {
+            name: value(progress)
+            for name, value in vars(self).items()
+            if isinstance(value, schedules)
+        }
         for name, value in (values | instead).items():
             object.__setattr__(now, name, value)
         return now
 
 
 def field_names(config: type) -> list[str]:
-    """The fields of a config, its own first, then those of the groups that it inherits, in the order of its bases."""
+    """The fields of a config, its own first, then those of the groups that it inherits, in the
+    order of its bases."""
     own = [name for cls in config.__mro__ for name in vars(cls).get("__annotations__", ())]
     fields = {item.name for item in dataclasses.fields(config)}
     return [name for name in dict.fromkeys(own) if name in fields]
@@ -74,12 +82,13 @@ def field_values(config: object) -> dict[str, Any]:
 class _Rule:
     """What an annotation says of a field."""
 
-    kind: Kind | None                        # None: nothing is checked
+    kind: Kind | None  # None: nothing is checked
     schedule: Literal["never", "may", "always"]
     counts_visits: bool = False
 
     def checked(self, name: str, value: float | str | Schedule | None) -> object:
-        """The value as the config holds it. Raises ValueError with one sentence where it is not allowed."""
+        """The value as the config holds it. Raises ValueError with one sentence where it is not
+        allowed."""
         assert self.kind is not None
         if self.schedule == "never" or value is None:
             check(name, value, self.kind)
@@ -90,7 +99,8 @@ class _Rule:
             with contextlib.suppress(ValueError):
                 value = float(str(value))
         if isinstance(value, Schedule | str) and "(" in str(value):
-            return self._schedule(name, value, non_negative if self.kind is positive else self.kind)   # a rate may end at 0
+            # a rate may end at 0
+            return self._schedule(name, value, non_negative if self.kind is positive else self.kind)
         check(name, value, self.kind)
         return value
 
@@ -101,7 +111,10 @@ class _Rule:
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
         if isinstance(schedule, Inverse) and not self.counts_visits:
-            raise ValueError(f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse schedule follows")
+            raise ValueError(
+                f"{name} cannot be {schedule}: this algorithm counts no visits, which an inverse"
+                " schedule follows"
+            )
         for end in schedule.range:
             if not kind.allows(end):
                 raise ValueError(f"{name} must be {kind.description} at all times, got {value!s}")
@@ -110,7 +123,8 @@ class _Rule:
 
 @functools.cache
 def _rules(config: type) -> dict[str, _Rule]:
-    """Field → what its annotation says; where a class restates a field only to give it another default, what its base says."""
+    """Field → what its annotation says; where a class restates a field only to give it another
+    default, what its base says."""
     rules: dict[str, _Rule] = {}
     for cls in reversed(config.__mro__):
         own = vars(cls).get("__annotations__", {})
@@ -124,24 +138,42 @@ def _rules(config: type) -> dict[str, _Rule]:
 def _rule(hint: object) -> _Rule:
     parts = list(_members(hint))
     may_be_none = type(None) in parts
-    extras = [extra for part in parts if typing.get_origin(part) is Annotated for extra in part.__metadata__]
-    bases = [base for part in parts for base in _members(part.__origin__ if typing.get_origin(part) is Annotated else part)]
+    extras = [
+        extra
+        for part in parts
+        if typing.get_origin(part) is Annotated
+        for extra in part.__metadata__
+    ]
+    bases = [
+        base
+        for part in parts
+        for base in _members(part.__origin__ if typing.get_origin(part) is Annotated else part)
+    ]
     kind = next((extra for extra in extras if isinstance(extra, Kind)), None)
     if kind is None and bool in bases:
         kind = boolean
-    choices = [choice for base in bases if typing.get_origin(base) is Literal for choice in typing.get_args(base)]
+    choices = [
+        choice
+        for base in bases
+        if typing.get_origin(base) is Literal
+        for choice in typing.get_args(base)
+    ]
     if kind is None and choices:
         kind = one_of(*choices)
     if kind is not None and may_be_none:
         kind = optional(kind)
     schedules = set(_members(Schedule))
-    schedule = "never" if not schedules <= {*bases} else "always" if schedules == {*bases} else "may"
+    schedule = (
+        "never" if not schedules <= {*bases} else "always" if schedules == {*bases} else "may"
+    )
     return _Rule(kind, schedule, counts_visits in extras)
 
 
 def _members(hint: object) -> Iterator[Any]:
     """The parts of a union; anything else by itself."""
-    yield from typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    yield from (
+        typing.get_args(hint) if typing.get_origin(hint) in (Union, types.UnionType) else (hint,)
+    )
 
 
 def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -> None:
@@ -154,7 +186,8 @@ def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -
         needs: what nothing reads without the switch.
 
     Raises:
-        ValueError: one sentence: something is set that nothing reads, or the first value is a schedule or outside the bounds.
+        ValueError: one sentence: something is set that nothing reads, or the first value is a
+            schedule or outside the bounds.
     """
     if getattr(config, switch) is None:
         for idle in needs:
@@ -164,5 +197,6 @@ def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -
     value, low, high = (getattr(config, field) for field in (name, f"{name}_min", f"{name}_max"))
     if not isinstance(value, float | int) or not low <= value <= high:
         raise ValueError(
-            f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got {value} for {low:g} to {high:g}"
+            f"{name} must be a number from {name}_min to {name}_max where {switch} changes it, got"
+            f" {value} for {low:g} to {high:g}"
         )

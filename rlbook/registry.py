@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 ALGORITHMS = {
     "policy_evaluation": "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation",
     "policy_iteration": "rlbook.algorithms.planning.policy_iteration:PolicyIteration",
-    "modified_policy_iteration": "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration",
+    "modified_policy_iteration": (
+        "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration"
+    ),
     "value_iteration": "rlbook.algorithms.planning.value_iteration:ValueIteration",
     "prioritized_sweeping": "rlbook.algorithms.planning.prioritized_sweeping:PrioritizedSweeping",
-    "certainty_equivalence": "rlbook.algorithms.model_based.certainty_equivalence:CertaintyEquivalence",
+    "certainty_equivalence": (
+        "rlbook.algorithms.model_based.certainty_equivalence:CertaintyEquivalence"
+    ),
     "mcts": "rlbook.algorithms.planning.mcts:MCTS",
     "bandit": "rlbook.algorithms.tabular.bandit:Bandit",
     "mc_prediction": "rlbook.algorithms.tabular.mc_prediction:MCPrediction",
@@ -76,7 +80,8 @@ ALGORITHMS = {
 }
 
 ENUMERATED = 20_000
-"""Transitions of an environment without a table that `train` tries before it says that there are too many to plan in: a few seconds."""
+"""Transitions of an environment without a table that `train` tries before it says that there are
+too many to plan in: a few seconds."""
 
 ALIASES: dict[str, str] = {
     "sft": "behavior_cloning",
@@ -87,19 +92,29 @@ ALIASES: dict[str, str] = {
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "rloo": {
-        "baseline": "leave-one-out", "scale": "none", "ratio": "product", "average": "sequence",
-        "kl_coef": 0.05, "kl_in": "reward", "kl_estimator": "k1",
+        "baseline": "leave-one-out",
+        "scale": "none",
+        "ratio": "product",
+        "average": "sequence",
+        "kl_coef": 0.05,
+        "kl_in": "reward",
+        "kl_estimator": "k1",
     },
     "reinforce_plus_plus": {
-        "baseline": "batch", "scale": "batch", "credit": "reward-to-go",
-        "kl_coef": 0.01, "kl_in": "reward", "kl_estimator": "k1",
+        "baseline": "batch",
+        "scale": "batch",
+        "credit": "reward-to-go",
+        "kl_coef": 0.01,
+        "kl_in": "reward",
+        "kl_estimator": "k1",
     },
     "dr_grpo": {"scale": "none", "average": "constant"},
     "dapo": {"clip": 0.2, "clip_high": 0.28, "average": "token", "refill": 10},
     "gspo": {"ratio": "sequence", "average": "sequence", "clip": 3e-4, "clip_high": 4e-4},
     "cispo": {"ratio": "cispo", "clip": 1.0, "clip_high": 4.0},
-}  # fmt: skip
-"""Alias → the hyper-parameters that make it what it is called: they go before those of a preset, and the user's before them."""
+}
+"""Alias → the hyper-parameters that make it what it is called: they go before those of a preset,
+and the user's before them."""
 
 
 def algorithms() -> dict[str, type[Agent]]:
@@ -111,7 +126,8 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     """The class behind a name, an alias, or "module:Class".
 
     Raises:
-        RequestError: no such algorithm (the nearest name is given), or a module that may not be, or cannot be, imported.
+        RequestError: no such algorithm (the nearest name is given), or a module that may not be, or
+            cannot be, imported.
     """
     name = ALIASES.get(name, name)
     if name in ALGORITHMS:
@@ -125,13 +141,18 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
 
 
 def register(name: str, agent: type[Agent]) -> None:
-    """Adds an algorithm of your own under a name: `rlbook.algorithms()`, `table` and `train` know it from here on.
+    """Adds an algorithm of your own under a name: `rlbook.algorithms()`, `table` and `train` know
+    it from here on.
 
     Raises:
         RequestError: the name is taken, or the class is no agent that could be trained.
     """
     if name in ALGORITHMS or name in ALIASES or ":" in name:
-        raise RequestError(f"algorithm name {name!r} is taken" if ":" not in name else f"a name has no colon, got {name!r}")
+        raise RequestError(
+            f"algorithm name {name!r} is taken"
+            if ":" not in name
+            else f"a name has no colon, got {name!r}"
+        )
     ALGORITHMS[name] = f"{check_class(agent).__module__}:{agent.__qualname__}"
 
 
@@ -144,23 +165,34 @@ def name_of(agent: type[Agent]) -> str:
 def check_class(agent: object) -> type[Agent]:
     """The class itself. Raises RequestError where it is no agent that could be trained."""
     if not (isinstance(agent, type) and issubclass(agent, Agent)):
-        raise RequestError(f"algorithm must be a name or a class derived from rlbook.Agent, got {_described(agent)}")
+        raise RequestError(
+            "algorithm must be a name or a class derived from rlbook.Agent, got"
+            f" {_described(agent)}"
+        )
     missing = sorted(getattr(agent, "__abstractmethods__", ()))
     if missing:
         raise RequestError(f"{agent.__name__} is not complete: it must define {', '.join(missing)}")
     if not agent.sources():
-        raise RequestError(f"{agent.__name__} never learns: it must define learn(step), plan(model) or fit(data)")
+        raise RequestError(
+            f"{agent.__name__} never learns: it must define learn(step), plan(model) or fit(data)"
+        )
     if not dataclasses.is_dataclass(agent.Config):
-        raise RequestError(f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got {_described(agent.Config)}")
+        raise RequestError(
+            f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got"
+            f" {_described(agent.Config)}"
+        )
     unknown = agent.budget.keys() - {"steps", "episodes", "passes", "eval_every"}
     if unknown:
         allowed = "steps, episodes, passes or eval_every"
-        raise RequestError(f"{agent.__name__}.budget must name {allowed}, got {sorted(unknown)[0]!r}")
+        raise RequestError(
+            f"{agent.__name__}.budget must name {allowed}, got {sorted(unknown)[0]!r}"
+        )
     return agent
 
 
 def _imported(name: str, allow_import: bool) -> type[Agent]:
-    loaded = name.partition(":")[0] in sys.modules           # a class is looked at here, and nothing is called
+    # a class is looked at here, and nothing is called
+    loaded = name.partition(":")[0] in sys.modules
     return check_class(imported("algorithm", name, allow_import=allow_import or loaded))
 
 
@@ -170,13 +202,16 @@ def _described(value: object) -> str:
 
 def preset(agent: type[Agent], env_name: str) -> dict[str, Any]:
     """The settings that `train` starts from for this pair; what the user gives goes before them."""
-    settings = {name: value for name, value in presets(agent).get(env_name, {}).items() if name != EXPECTED}
+    settings = {
+        name: value for name, value in presets(agent).get(env_name, {}).items() if name != EXPECTED
+    }
     budget = {} if settings.keys() & {"steps", "episodes", "passes"} else agent.budget
     return {**budget, **settings}
 
 
 def presets(agent: type[Agent]) -> Presets:
-    """Environment → settings that replace the defaults there, and, of the book's own algorithms, what they come to (`expected`)."""
+    """Environment → settings that replace the defaults there, and, of the book's own algorithms,
+    what they come to (`expected`)."""
     path = None if "presets" in vars(agent) else preset_file(agent)
     known = agent.presets if path is None else read_presets(path)
     return {env: dict(settings) for env, settings in known.items()}
@@ -193,7 +228,9 @@ def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
     agent = agent_class(algorithm)
     try:
         names = {item.name for item in dataclasses.fields(agent.Config)}
-        config = agent.Config(**{name: value for name, value in preset(agent, env_name).items() if name in names})
+        config = agent.Config(
+            **{name: value for name, value in preset(agent, env_name).items() if name in names}
+        )
         fitted = AdaptedEnv(env, adapt_to(agent, env, config))
         if issubclass(agent, Planner):
             agent(fitted, config).check_model(model_of(env))
@@ -201,7 +238,7 @@ def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
             check_teachable(agent, env)
         elif "teacher" in agent.uses:
             raise ValueError("it needs a teacher (--teacher)")
-    except NoModel:                          # then a planner has one estimated
+    except NoModel:  # then a planner has one estimated
         return None
     except ValueError as error:
         return str(error)
@@ -209,15 +246,17 @@ def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
 
 
 def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
-    """Raises ValueError where an agent that learns from others has nobody to learn from: no data set, no expert, no
-    exact answer, no walks of its own."""
+    """Raises ValueError where an agent that learns from others has nobody to learn from: no data
+    set, no expert, no exact answer, no walks of its own."""
     if agent.prefers:
         if not hasattr(env.unwrapped, "answers"):
             check_rankable(env)
         return
     if "Steps" in agent.data_kinds:
         if not isinstance(env.action_space, Discrete):
-            raise ValueError(f"it learns the values of a few recorded actions, and here are {env.action_space}")
+            raise ValueError(
+                f"it learns the values of a few recorded actions, and here are {env.action_space}"
+            )
         return
     asks = "advice" in agent.uses
     if asks:
@@ -240,7 +279,8 @@ WALKED, WALK = 30_000, 200
 
 
 def check_rankable(env: gymnasium.Env) -> None:
-    """Raises ValueError where random walks have one and the same return, so that none is better than another."""
+    """Raises ValueError where random walks have one and the same return, so that none is better
+    than another."""
     first, steps, seed = None, 0, 0
     while steps < WALKED:
         total, length = 0.0, 0
@@ -249,17 +289,23 @@ def check_rankable(env: gymnasium.Env) -> None:
         ended, seed = False, seed + 1
         while not ended and length < WALK:
             mask = info.get(ACTION_MASK)
-            action = env.action_space.sample(None if mask is None else np.asarray(mask, dtype=np.int8))
+            action = env.action_space.sample(
+                None if mask is None else np.asarray(mask, dtype=np.int8)
+            )
             _, reward, terminated, truncated, info = env.step(action)
             total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         first, steps = total if first is None else first, steps + max(1, length)
         if total != first:
             return
-    raise ValueError(f"it learns from random walks that differ in their return, and here all return {first:g}; give data (--data)")
+    raise ValueError(
+        f"it learns from random walks that differ in their return, and here all return {first:g};"
+        " give data (--data)"
+    )
 
 
 def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
-    """A planner that could act in `env`, and the model to plan in. Raises ValueError where there is no model, or none that helps to act."""
+    """A planner that could act in `env`, and the model to plan in. Raises ValueError where there is
+    no model, or none that helps to act."""
     kind = agent_class("value_iteration")
     model, config = model_of(env), kind.Config()
     planner = kind(AdaptedEnv(env, adapt_to(kind, env, config)), config)
@@ -269,9 +315,11 @@ def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
 
 
 def model_of(env: gymnasium.Env) -> TabularMDP:
-    """An environment's finite model, in which only the actions can be taken that the environment's own method `action_mask` allows.
+    """An environment's finite model, in which only the actions can be taken that the environment's
+    own method `action_mask` allows.
 
-    Raises NoModel where there is none, and ValueError where finding it would take more than seconds.
+    Raises NoModel where there is none, and ValueError where finding it would take more than
+    seconds.
     """
     from rlbook.envs.tabular.mdp import TabularMDP
 
@@ -284,5 +332,9 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 
 def table() -> dict[str, dict[str, str | None]]:
     """Algorithm → environment → None (it trains) or the reason why not."""
-    made = {env: Recipe.of(env).make() for env in environments()}                # once each: a task lists all its prompts
-    return {algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()} for algorithm in ALGORITHMS}
+    # once each: a task lists all its prompts
+    made = {env: Recipe.of(env).make() for env in environments()}
+    return {
+        algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()}
+        for algorithm in ALGORITHMS
+    }

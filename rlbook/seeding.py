@@ -1,4 +1,5 @@
-"""One seed feeds independent generators, one for each purpose; nothing touches a global generator."""
+"""One seed feeds independent generators, one for each purpose; nothing touches a global
+generator."""
 
 from __future__ import annotations
 
@@ -7,9 +8,21 @@ from typing import Any, Protocol
 import numpy as np
 
 PURPOSES = (
-    "environment", "exploration", "initialisation", "minibatches", "evaluation", "data", "pairs", "held out",
-    "noise", "discriminator", "comparisons", "planning", "model", "peer",
-)  # fmt: skip
+    "environment",
+    "exploration",
+    "initialisation",
+    "minibatches",
+    "evaluation",
+    "data",
+    "pairs",
+    "held out",
+    "noise",
+    "discriminator",
+    "comparisons",
+    "planning",
+    "model",
+    "peer",
+)
 
 
 class Uniform(Protocol):
@@ -38,18 +51,23 @@ def rng_state(rng: np.random.Generator) -> dict[str, Any]:
 
 
 _WORDS = {"state": 2**128, "inc": 2**128}
-_HALF = {"has_uint32": 2, "uinteger": 2**32}     # half a word that was drawn and not used
+_HALF = {"has_uint32": 2, "uinteger": 2**32}  # half a word that was drawn and not used
 
 
 def check_rng_state(state: object) -> None:
-    """Raises ValueError unless this is a state of PCG64; numpy itself takes texts, fractions and -1."""
+    """Raises ValueError unless this is a state of PCG64; numpy itself takes texts, fractions and
+    -1."""
     words = state.get("state") if isinstance(state, dict) else None
     fits = (
-        isinstance(state, dict) and state.keys() == {"bit_generator", "state", *_HALF} and state["bit_generator"] == "PCG64"
-        and isinstance(words, dict) and words.keys() == _WORDS.keys()
+        isinstance(state, dict)
+        and state.keys() == {"bit_generator", "state", *_HALF}
+        and state["bit_generator"] == "PCG64"
+        and isinstance(words, dict)
+        and words.keys() == _WORDS.keys()
         and all(_below(words[name], end) for name, end in _WORDS.items())
-        and all(_below(state[name], end) for name, end in _HALF.items()) and words["inc"] % 2 == 1
-    )  # fmt: skip
+        and all(_below(state[name], end) for name, end in _HALF.items())
+        and words["inc"] % 2 == 1
+    )
     if not fits:
         raise ValueError("the saved state of a random generator is damaged")
 
@@ -64,4 +82,6 @@ def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
     try:
         rng.bit_generator.state = state
     except (TypeError, KeyError, OverflowError, AttributeError) as error:
-        raise ValueError(f"the saved state of a random generator is damaged: {' '.join(str(error).split())}") from error
+        raise ValueError(
+            f"the saved state of a random generator is damaged: {' '.join(str(error).split())}"
+        ) from error

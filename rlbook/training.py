@@ -18,35 +18,53 @@ from rlbook.runs.storage.folder import check_free
 
 
 def train(
-    algorithm: str | type[Agent], env: EnvLike, *, folder: str | Path | None = None, resume: bool = False, allow_import: bool = False,
-    env_kwargs: dict[str, Any] | None = None, on_report: Callable[[Run], None] | None = None, **settings: Any,
-) -> Run:  # fmt: skip
+    algorithm: str | type[Agent],
+    env: EnvLike,
+    *,
+    folder: str | Path | None = None,
+    resume: bool = False,
+    allow_import: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+    on_report: Callable[[Run], None] | None = None,
+    **settings: Any,
+) -> Run:
     """Trains an algorithm on an environment.
 
     Args:
-        algorithm: a name from `rlbook.algorithms()`, "module:Class", or a class derived from `rlbook.Agent`.
-        env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a `TabularMDP`: episodes are then drawn from
-            it, at most 1 000 steps long, and a planner plays none unless `eval_every` asks for it.
+        algorithm: a name from `rlbook.algorithms()`, "module:Class", or a class derived from
+            `rlbook.Agent`.
+        env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a
+            `TabularMDP`: episodes are then drawn from it, at most 1 000 steps long, and a planner
+            plays none unless `eval_every` asks for it.
         folder: where to keep config, metrics and checkpoints; None keeps nothing.
-        resume: continue the run in `folder` where its last checkpoint stands, instead of starting a new one; what else is given must be
-            what it was started with.
+        resume: continue the run in `folder` where its last checkpoint stands, instead of starting a
+            new one; what else is given must be what it was started with.
         allow_import: let an id or a name of the form "module:Name" import that module.
         env_kwargs: arguments for an environment given by its id.
         on_report: called after each report with the run, for progress bars.
-        settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes, passes, seed, num_envs, eval_every,
-            eval_episodes, stop_at_return, workers, inspect, data, expert, teacher, reference, start, reward_model, reward_caution,
-            model, device), and hyper-parameters, the fields of the algorithm's config.
-            Without steps, episodes and passes: a sensible budget for the pair.
+        settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
+            passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
+            data, expert, teacher, reference, start, reward_model, reward_caution, model, device),
+            and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
+            passes: a sensible budget for the pair.
 
     Returns:
-        The finished run: `run.agent`, `run.metrics`, `run.folder`, `run.steps`, `run.episode_returns`, `run.episode_lengths`.
+        The finished run: `run.agent`, `run.metrics`, `run.folder`, `run.steps`,
+            `run.episode_returns`, `run.episode_lengths`.
 
     Raises:
         RequestError: the request was wrong; nothing was written.
         TrainingError: training failed; the last good checkpoint stays.
     """
     options = {name: settings.pop(name) for name in NAMES if name in settings}
-    request = Request.build(algorithm, env, **options, allow_import=allow_import, env_kwargs=env_kwargs, hyperparameters=settings)
+    request = Request.build(
+        algorithm,
+        env,
+        **options,
+        allow_import=allow_import,
+        env_kwargs=env_kwargs,
+        hyperparameters=settings,
+    )
     if not resume:
         return _started(request, folder).train(on_report=on_report)
     if folder is None:
@@ -64,7 +82,10 @@ def train(
 def _started(request: Request, folder: str | Path | None) -> Run:
     """A run that is ready to train, and owns its folder if there is one."""
     if folder is None and request.options.inspect:
-        raise RequestError(f"inspect {request.options.inspect} records into the run's folder, and there is none; give folder")
+        raise RequestError(
+            f"inspect {request.options.inspect} records into the run's folder, and there is none;"
+            " give folder"
+        )
     if folder is None:
         return Run(request).open()
     check_free(Path(folder))
@@ -78,7 +99,10 @@ def _signature() -> inspect.Signature:
     shown = inspect.signature(train)
     *named, rest = shown.parameters.values()
     kind = inspect.Parameter.KEYWORD_ONLY
-    options = [inspect.Parameter(item.name, kind, default=None, annotation=item.type) for item in fields(RunOptions)]
+    options = [
+        inspect.Parameter(item.name, kind, default=None, annotation=item.type)
+        for item in fields(RunOptions)
+    ]
     return shown.replace(parameters=[*named, *options, rest.replace(name="hyperparameters")])
 
 

@@ -1,4 +1,5 @@
-"""What all tests share: torch's threads, a time limit, the marker of numeric tests, and the table of expected numbers."""
+"""What all tests share: torch's threads, a time limit, the marker of numeric tests, and the table
+of expected numbers."""
 
 from __future__ import annotations
 
@@ -18,11 +19,13 @@ from rlbook.fast_forms import plain_forms, plain_only
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
 
 SLOW_LIMIT = 3600
-"""Seconds until a slow test that hangs is ended and named; for all others it is `timeout` in pyproject.toml."""
+"""Seconds until a slow test that hangs is ended and named; for all others it is `timeout` in
+pyproject.toml."""
 
 
 NUMERIC = ("unit", "equivalence", "learning")
-"""Folders whose tests run on every setting of tests/machines.py, as those of files elsewhere do that compare rounded results."""
+"""Folders whose tests run on every setting of tests/machines.py, as those of files elsewhere do
+that compare rounded results."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,10 +51,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 @functools.cache
 def _compares_rounded(module: ModuleType | None) -> bool:
     """Whether a file of tests uses something of tests/closeness.py."""
-    return module is not None and any(getattr(value, "__module__", None) == "closeness" for value in vars(module).values())
+    return module is not None and any(
+        getattr(value, "__module__", None) == "closeness" for value in vars(module).values()
+    )
 
 
 @pytest.fixture(scope="session")
 def fixtures() -> dict[str, Any]:
-    """tests/fixtures.json: inputs and expected results of hand-checkable updates and losses. Do not change it in a test."""
+    """tests/fixtures.json: inputs and expected results of hand-checkable updates and losses. Do not
+    change it in a test."""
     return json.loads((Path(__file__).parent / "fixtures.json").read_text())

@@ -1,4 +1,5 @@
-"""What an optimiser trains, as one vector, whichever form of it runs: the book's has a list of parameters, the fast one a flat tensor."""
+"""What an optimiser trains, as one vector, whichever form of it runs: the book's has a list of
+parameters, the fast one a flat tensor."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def actor_loss_of(agent: Any, rows: Any) -> LossOutput:
 
 def loss_of(agent: Any, rows: Any, **options: Any) -> LossOutput:
     """What the agent minimises, of some rows."""
-    if hasattr(agent, "train_on"):                       # its loss is a method
+    if hasattr(agent, "train_on"):  # its loss is a method
         return agent.loss(rows, **options)
     return bound_loss(agent, **options)(rows)
 

@@ -1,4 +1,5 @@
-"""Animations in the site, made when it is built: pages of their own, shown in a frame, so that they play from a file too.
+"""Animations in the site, made when it is built: pages of their own, shown in a frame, so that they
+play from a file too.
 
     {animation} value_iteration Maze-v0
     gamma: 0.9
@@ -21,11 +22,12 @@ from sphinx.util.docutils import SphinxDirective
 from rlbook.plots import filming
 
 FOLDER = "_animations"
-WIDTH = 760                                  # pixels of the picture in the frame, at most
+WIDTH = 760  # pixels of the picture in the frame, at most
 
 
 class Animation(SphinxDirective):
-    """An algorithm and an environment; what they are to be called with stands in the body, `name: value` a line."""
+    """An algorithm and an environment; what they are to be called with stands in the body,
+    `name: value` a line."""
 
     required_arguments = 2
     has_content = True
@@ -35,19 +37,23 @@ class Animation(SphinxDirective):
         options = yaml.safe_load("\n".join(self.content)) or {}
         name = "-".join([algorithm, env, *(f"{key}-{value}" for key, value in options.items())])
         file = re.sub(r"[^\w.-]", "", name) + ".html"
-        path = filming.animate(algorithm, env, out=Path(self.env.app.outdir) / FOLDER / file, **options)
+        path = filming.animate(
+            algorithm, env, out=Path(self.env.app.outdir) / FOLDER / file, **options
+        )
         self.env.note_dependency(str(inspect.getsourcefile(filming)))
         source = "../" * self.env.docname.count("/") + f"{FOLDER}/{file}"
         title = f"{algorithm} on {env}, animated"
         width, ratio = picture_size(path.read_text(encoding="utf-8"))
         size = f"--width: {width}px; --ratio: {ratio:.4f}"
-        kind = "animation wide" if algorithm == "mcts" else "animation"          # a tree cannot be made narrow: it is scrolled in its frame
+        # a tree cannot be made narrow: it is scrolled in its frame
+        kind = "animation wide" if algorithm == "mcts" else "animation"
         frame = f'<iframe class="{kind}" src="{source}" title="{title}" style="{size}"></iframe>'
         return [nodes.raw("", f'<div class="animation-frame">{frame}</div>', format="html")]
 
 
 def picture_size(page: str) -> tuple[int, float]:
-    """How wide a page's picture is where there is room, in pixels, and its height as a multiple of its width."""
+    """How wide a page's picture is where there is room, in pixels, and its height as a multiple of
+    its width."""
     found = re.search(r'viewBox="0 0 (\d+) (\d+)" width="(\d+)"', page)
     assert found is not None
     width, height, shown = map(int, found.groups())

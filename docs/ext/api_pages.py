@@ -1,7 +1,8 @@
 """The API reference: a page a module, written from signatures and docstrings before every build.
 
-The docstrings are Markdown with `Args:`, `Returns:` and `Raises:` sections, so each entry is a directive of Sphinx's Python domain with
-the docstring as its body. A dataclass field is described by the comment behind it, as everywhere in the library.
+The docstrings are Markdown with `Args:`, `Returns:` and `Raises:` sections, so each entry is a
+directive of Sphinx's Python domain with the docstring as its body. A dataclass field is described
+by the comment behind it, as everywhere in the library.
 """
 
 from __future__ import annotations
@@ -24,14 +25,28 @@ import rlbook
 SECTION = re.compile(r"^(Args|Returns|Raises):[ \t]*$", re.MULTILINE)
 LEFT_OUT = {"rlbook.__main__"}
 
-FACES = {"Everyday use": "rlbook", "Environments": "rlbook.envs", "Data": "rlbook.data", "Plots": "rlbook.plots"}
+FACES = {
+    "Everyday use": "rlbook",
+    "Environments": "rlbook.envs",
+    "Data": "rlbook.data",
+    "Plots": "rlbook.plots",
+}
 """Packages whose `__all__` says what is public."""
 PUBLIC = {
-    "Everyday use": ("rlbook.agent", "rlbook.errors"), "The equations": ("rlbook.functional",), "Algorithms": ("rlbook.algorithms",),
-    "Policies": ("rlbook.networks",), "Environments": (), "Data": (), "Plots": (), "Rewards of language models": ("rlbook.llm.rewards",),
-}  # fmt: skip
+    "Everyday use": ("rlbook.agent", "rlbook.errors"),
+    "The equations": ("rlbook.functional",),
+    "Algorithms": ("rlbook.algorithms",),
+    "Policies": ("rlbook.networks",),
+    "Environments": (),
+    "Data": (),
+    "Plots": (),
+    "Rewards of language models": ("rlbook.llm.rewards",),
+}
 """Packages and modules in which every name without an underscore is public."""
-INTERNAL = "Used inside the library. It is described because the book shows its code; it may change without notice."
+INTERNAL = (
+    "Used inside the library. It is described because the book shows its code; it may change"
+    " without notice."
+)
 INTRODUCTION = """\
 Generated from the code: signatures, docstrings, and the comments behind hyper-parameters. `import rlbook` is enough for everyday use; it
 loads torch and transformers only when something needs them. What stands on this page is public, and changes only with a line in the
@@ -42,7 +57,10 @@ def module_names() -> list[str]:
     """Every public module of the package, packages first."""
     found = ["rlbook"]
     for info in pkgutil.walk_packages(rlbook.__path__, "rlbook."):
-        if not any(part.startswith("_") for part in info.name.split(".")) and info.name not in LEFT_OUT:
+        if (
+            not any(part.startswith("_") for part in info.name.split("."))
+            and info.name not in LEFT_OUT
+        ):
             found.append(info.name)
     return found
 
@@ -50,7 +68,11 @@ def module_names() -> list[str]:
 def module_page(name: str) -> str:
     """The Markdown of one module's page."""
     module = importlib.import_module(name)
-    parts = [f"# {name}", f"```{{py:module}} {name}\n```", as_markdown(inspect.getdoc(module) or "")]
+    parts = [
+        f"# {name}",
+        f"```{{py:module}} {name}\n```",
+        as_markdown(inspect.getdoc(module) or ""),
+    ]
     if name == "rlbook":
         parts.append(_table_of_names())
     members = own_members(module)
@@ -76,7 +98,9 @@ def names_of(face: str) -> list[tuple[str, Any]]:
     """What a package's `__all__` names, modules and plain values left out."""
     module = importlib.import_module(face)
     found = [(name, getattr(module, name)) for name in module.__all__]
-    return [(name, item) for name, item in found if inspect.isclass(item) or inspect.isfunction(item)]
+    return [
+        (name, item) for name, item in found if inspect.isclass(item) or inspect.isfunction(item)
+    ]
 
 
 def is_public(item: Any) -> bool:
@@ -86,14 +110,21 @@ def is_public(item: Any) -> bool:
 
 def wholly_public(module: str) -> bool:
     """Whether every name of a module is public."""
-    return any(f"{module}.".startswith(f"{package}.") for packages in PUBLIC.values() for package in packages)
+    return any(
+        f"{module}.".startswith(f"{package}.")
+        for packages in PUBLIC.values()
+        for package in packages
+    )
 
 
 def own_members(module: ModuleType) -> list[Any]:
-    """The classes and functions that a module defines under a public name, in the order of the file."""
+    """The classes and functions that a module defines under a public name, in the order of the
+    file."""
     named = [_plain(item) for name, item in vars(module).items() if not name.startswith("_")]
     own = [item for item in named if getattr(item, "__module__", None) == module.__name__]
-    return sorted((item for item in own if inspect.isclass(item) or inspect.isfunction(item)), key=_line)
+    return sorted(
+        (item for item in own if inspect.isclass(item) or inspect.isfunction(item)), key=_line
+    )
 
 
 def has_content(module: ModuleType) -> bool:
@@ -120,7 +151,11 @@ def _table_of_names() -> str:
     for name in rlbook.__all__:
         item = getattr(rlbook, name)
         if not isinstance(item, str):
-            home = item.__name__ if inspect.ismodule(item) else f"{item.__module__}.{item.__qualname__}"
+            home = (
+                item.__name__
+                if inspect.ismodule(item)
+                else f"{item.__module__}.{item.__qualname__}"
+            )
             rows.append(f"| {{py:obj}}`rlbook.{name} <{home}>` | {_summary(item)} |")
     return "\n".join(rows)
 
@@ -146,7 +181,8 @@ def _entry(item: Any, kind: str, depth: int = 0) -> str:
 
 
 def _documented(item: Any) -> bool:
-    """False where the docstring is inherited from a library, or the one that `dataclass` makes up."""
+    """False where the docstring is inherited from a library, or the one that `dataclass` makes
+    up."""
     if not inspect.isclass(item):
         return True
     own = item.__doc__ or ""
@@ -158,7 +194,10 @@ def _class_members(cls: type) -> Iterator[tuple[Any, str]]:
         if name.startswith("_"):
             continue
         if isinstance(member, classmethod | staticmethod):
-            yield member.__func__, "classmethod" if isinstance(member, classmethod) else "staticmethod"
+            yield (
+                member.__func__,
+                "classmethod" if isinstance(member, classmethod) else "staticmethod",
+            )
         elif isinstance(member, property):
             yield member.fget, "property"
         elif inspect.isfunction(member):
@@ -172,12 +211,18 @@ def _fields(cls: type) -> Iterator[str]:
     if dataclasses.is_dataclass(cls):
         meaning = comments(cls)
         for item in dataclasses.fields(cls):
-            has_default = item.default is not dataclasses.MISSING or item.default_factory is not dataclasses.MISSING
+            has_default = (
+                item.default is not dataclasses.MISSING
+                or item.default_factory is not dataclasses.MISSING
+            )
             default = f"\n:value: {default_text(item)}" if has_default else ""
-            yield f"````{{py:attribute}} {item.name}\n:type: {item.type}{default}\n\n{meaning[item.name]}\n````"
+            yield (
+                f"````{{py:attribute}} {item.name}\n:type:"
+                f" {item.type}{default}\n\n{meaning[item.name]}\n````"
+            )
     elif issubclass(cls, tuple) and hasattr(cls, "_fields"):
         for name in cls._fields:
-            kind = cls.__annotations__.get(name)             # there is none where `namedtuple` made the class
+            kind = cls.__annotations__.get(name)  # there is none where `namedtuple` made the class
             yield f"````{{py:attribute}} {name}\n" + (f":type: {kind}\n" if kind else "") + "````"
 
 
@@ -186,7 +231,9 @@ def _signature(item: Any, kind: str) -> str:
     if kind == "property":
         returns = item.__annotations__.get("return")
         return f"{name}\n:type: {returns}\n" if returns else name
-    if kind == "class" and (issubclass(item, enum.Enum | Exception | tuple) or dataclasses.is_dataclass(item)):
+    if kind == "class" and (
+        issubclass(item, enum.Enum | Exception | tuple) or dataclasses.is_dataclass(item)
+    ):
         return name
     try:
         signature = inspect.signature(item)
@@ -195,7 +242,11 @@ def _signature(item: Any, kind: str) -> str:
     parameters = list(signature.parameters.values())
     if parameters and parameters[0].name in ("self", "cls"):
         parameters = parameters[1:]
-    returns = "" if kind == "class" or signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    returns = (
+        ""
+        if kind == "class" or signature.return_annotation is signature.empty
+        else f" -> {_annotation(signature.return_annotation)}"
+    )
     return f"{name}({', '.join(_with_markers(parameters))}){returns}"
 
 
@@ -226,10 +277,14 @@ def _annotation(annotation: Any) -> str:
 
 
 def as_markdown(docstring: str) -> str:
-    """A docstring of the house as MyST: headings become bold lines, `Args:` and its sisters field lists, `Source:` a paragraph."""
+    """A docstring of the house as MyST: headings become bold lines, `Args:` and its sisters field
+    lists, `Source:` a paragraph."""
     docstring = re.sub(r"^#+ (.*)$", r"**\1**", docstring, flags=re.MULTILINE)
-    docstring = re.sub(r"(`[^`]*`|^    .*$)|\$", lambda match: match[1] or r"\$", docstring, flags=re.MULTILINE)    # no formulas here
-    docstring = docstring.replace("](", "]\\(")                                                                      # nor links
+    # no formulas here
+    docstring = re.sub(
+        r"(`[^`]*`|^    .*$)|\$", lambda match: match[1] or r"\$", docstring, flags=re.MULTILINE
+    )
+    docstring = docstring.replace("](", "]\\(")  # nor links
     pieces = SECTION.split(docstring)
     text = [pieces[0].rstrip()]
     for name, body in zip(pieces[1::2], pieces[2::2], strict=True):
@@ -242,7 +297,9 @@ def as_markdown(docstring: str) -> str:
 def _indented(body: str) -> tuple[str, str]:
     """The indented lines that a section begins with, and the rest."""
     lines = body.strip("\n").split("\n")
-    count = next((i for i, line in enumerate(lines) if line and not line.startswith(" ")), len(lines))
+    count = next(
+        (i for i, line in enumerate(lines) if line and not line.startswith(" ")), len(lines)
+    )
     return textwrap.dedent("\n".join(lines[:count])).strip(), "\n".join(lines[count:]).strip()
 
 
@@ -263,8 +320,15 @@ def index_page(names: list[str]) -> str:
     """Public names by group; behind them, out of sight, the order of their pages."""
     parts, rest = ["# API reference", INTRODUCTION], [name for name in names if has_public(name)]
     for title, packages in PUBLIC.items():
-        rows = [f"| {{py:obj}}`{FACES[title]}.{name} <{_home(item)}>` | {_summary(item)} |" for name, item in _named(title)]
-        modules = [name for name in rest if any(f"{name}.".startswith(f"{package}.") for package in packages)]
+        rows = [
+            f"| {{py:obj}}`{FACES[title]}.{name} <{_home(item)}>` | {_summary(item)} |"
+            for name, item in _named(title)
+        ]
+        modules = [
+            name
+            for name in rest
+            if any(f"{name}.".startswith(f"{package}.") for package in packages)
+        ]
         rows += [_module_row(name) for name in modules]
         parts.append("\n".join([f"## {title}", "", "| name | what it is |", "|---|---|", *rows]))
     return "\n\n".join([*parts, _toctree([*rest, "internals"])]) + "\n"
@@ -274,12 +338,26 @@ def internals_page(names: list[str]) -> str:
     """The modules in which no name is public."""
     rest = [name for name in names if not has_public(name)]
     rows = [_module_row(name) for name in rest]
-    return "\n\n".join(["# Internals", INTERNAL, "\n".join(["| module | what it is |", "|---|---|", *rows]), _toctree(rest)]) + "\n"
+    return (
+        "\n\n".join(
+            [
+                "# Internals",
+                INTERNAL,
+                "\n".join(["| module | what it is |", "|---|---|", *rows]),
+                _toctree(rest),
+            ]
+        )
+        + "\n"
+    )
 
 
 def has_public(name: str) -> bool:
     """Whether a module is public, or defines something that is."""
-    return name in FACES.values() or wholly_public(name) or any(map(is_public, own_members(importlib.import_module(name))))
+    return (
+        name in FACES.values()
+        or wholly_public(name)
+        or any(map(is_public, own_members(importlib.import_module(name))))
+    )
 
 
 def _named(title: str) -> list[tuple[str, Any]]:
@@ -295,14 +373,25 @@ def _module_row(name: str) -> str:
 
 
 def _toctree(names: list[str]) -> str:
-    return "\n".join(["```{toctree}", ":hidden:", "", *(f"{name.removeprefix('rlbook.')} <{name}>" for name in names), "```"])
+    return "\n".join(
+        [
+            "```{toctree}",
+            ":hidden:",
+            "",
+            *(f"{name.removeprefix('rlbook.')} <{name}>" for name in names),
+            "```",
+        ]
+    )
 
 
 def write_pages(folder: Path) -> None:
-    """Writes a page for every module into `folder`, and one that lists them. A page that has not changed is left alone."""
+    """Writes a page for every module into `folder`, and one that lists them. A page that has not
+    changed is left alone."""
     folder.mkdir(parents=True, exist_ok=True)
     names = [name for name in module_names() if has_content(importlib.import_module(name))]
-    pages = {"index": index_page(names), "internals": internals_page(names)} | {name: module_page(name) for name in names}
+    pages = {"index": index_page(names), "internals": internals_page(names)} | {
+        name: module_page(name) for name in names
+    }
     for path in folder.glob("*.md"):
         if path.stem not in pages:
             path.unlink()

@@ -1,4 +1,5 @@
-"""An equation beside the lines that compute it, and below them the tests that hold one to the other.
+"""An equation beside the lines that compute it, and below them the tests that hold one to the
+other.
 
     {beside} rlbook/algorithms/tabular/q_learning.py q_learning_update
     :from: target = reward                      the first line begins so; without it, the whole function
@@ -32,22 +33,37 @@ class Beside(SphinxDirective):
     required_arguments = 2
     has_content = True
     option_spec: ClassVar[dict[str, Any]] = {
-        "from": directives.unchanged_required, "to": directives.unchanged_required, "tests": directives.unchanged_required,
-    }  # fmt: skip
+        "from": directives.unchanged_required,
+        "to": directives.unchanged_required,
+        "tests": directives.unchanged_required,
+    }
 
     def run(self) -> list[nodes.Node]:
         path, name = self.arguments
         try:
             code = excerpts.excerpt(path, name, self.options.get("from"), self.options.get("to"))
-            tests = {reference: excerpts.source_of_test(reference) for reference in self.options["tests"].split()}
+            tests = {
+                reference: excerpts.source_of_test(reference)
+                for reference in self.options["tests"].split()
+            }
         except (ValueError, KeyError) as error:
             raise self.error(f"beside: {error}") from None
         for file in (path, *(reference.split("::")[0] for reference in tests)):
             self.env.note_dependency(str(excerpts.ROOT / file))
-        equation = nodes.container("", *self.parse_text_to_nodes("\n".join(self.content)), classes=["beside-equation"])
-        caption = nodes.raw("", f'<p class="beside-where"><code>{path}</code>, <code>{name}</code></p>', format="html")
-        right = nodes.container("", nodes.literal_block(code, code, language="python"), caption, classes=["beside-code"])
-        folded = [node for reference, source in tests.items() for node in _folded(reference, source)]
+        equation = nodes.container(
+            "", *self.parse_text_to_nodes("\n".join(self.content)), classes=["beside-equation"]
+        )
+        caption = nodes.raw(
+            "",
+            f'<p class="beside-where"><code>{path}</code>, <code>{name}</code></p>',
+            format="html",
+        )
+        right = nodes.container(
+            "", nodes.literal_block(code, code, language="python"), caption, classes=["beside-code"]
+        )
+        folded = [
+            node for reference, source in tests.items() for node in _folded(reference, source)
+        ]
         return [nodes.container("", equation, right, classes=["beside"]), *folded]
 
 
@@ -62,17 +78,29 @@ class Difference(SphinxDirective):
         path, old, new = self.arguments
         try:
             lines = excerpts.difference(path, old, new)
-            tests = {reference: excerpts.source_of_test(reference) for reference in self.options["tests"].split()}
+            tests = {
+                reference: excerpts.source_of_test(reference)
+                for reference in self.options["tests"].split()
+            }
         except (ValueError, KeyError) as error:
             raise self.error(f"difference: {error}") from None
         for file in (path, *(reference.split("::")[0] for reference in tests)):
             self.env.note_dependency(str(excerpts.ROOT / file))
-        equation = nodes.container("", *self.parse_text_to_nodes("\n".join(self.content)), classes=["beside-equation"])
-        where = f"<code>{path}</code>, from <code>{old}</code> to <code>{new}</code>: {excerpts.changes(lines)} lines"
+        equation = nodes.container(
+            "", *self.parse_text_to_nodes("\n".join(self.content)), classes=["beside-equation"]
+        )
+        where = (
+            f"<code>{path}</code>, from <code>{old}</code> to <code>{new}</code>:"
+            f" {excerpts.changes(lines)} lines"
+        )
         caption = nodes.raw("", f'<p class="beside-where">{where}</p>', format="html")
         code = "\n".join(lines)
-        right = nodes.container("", nodes.literal_block(code, code, language="diff"), caption, classes=["beside-code"])
-        folded = [node for reference, source in tests.items() for node in _folded(reference, source)]
+        right = nodes.container(
+            "", nodes.literal_block(code, code, language="diff"), caption, classes=["beside-code"]
+        )
+        folded = [
+            node for reference, source in tests.items() for node in _folded(reference, source)
+        ]
         return [nodes.container("", equation, right, classes=["beside", "difference"]), *folded]
 
 

@@ -1,18 +1,18 @@
 """Directives for what the code can say itself, so that no page can be out of date.
 
-    {pseudocode} ppo         the pseudocode in the docstring of the algorithm's file
-    {quick-facts} ppo        a table; lines of the body come first, what the class says follows
-    {hyperparameters} ppo    the fields of the config, with the comments behind them
-    {logged-numbers} ppo     the class's METRICS
-    {all-logged-numbers}     every logged number, with unit, healthy values and what others mean
-    {whole-file} ppo         the file, folded up
-    {environment} Maze-v0    the docstring of an environment
-    {measured} ppo_maze      results of docs/measure.py with their commands
-    {ablation} dqn_without   the same of `rlbook ablate`, variant by variant
-    {one-axis}               how soon tables and networks are near the best policy, by docs/measure.py one_axis
-    {exercises}              the functions to write, chapter by chapter
-    {exercises} planning     those of one chapter
-    {book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
+{pseudocode} ppo         the pseudocode in the docstring of the algorithm's file
+{quick-facts} ppo        a table; lines of the body come first, what the class says follows
+{hyperparameters} ppo    the fields of the config, with the comments behind them
+{logged-numbers} ppo     the class's METRICS
+{all-logged-numbers}     every logged number, with unit, healthy values and what others mean
+{whole-file} ppo         the file, folded up
+{environment} Maze-v0    the docstring of an environment
+{measured} ppo_maze      results of docs/measure.py with their commands
+{ablation} dqn_without   the same of `rlbook ablate`, variant by variant
+{one-axis}               how soon tables and networks are near the best policy, by docs/measure.py one_axis
+{exercises}              the functions to write, chapter by chapter
+{exercises} planning     those of one chapter
+{book-figures} 6         the figures of a chapter of Sutton & Barto's book, with their numbers
 """
 
 from __future__ import annotations
@@ -39,14 +39,19 @@ from rlbook.registry import ALGORITHMS, agent_class
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
-    "index": "one integer", "numbers": "one integer, or a vector of numbers",
-    "vector": "a vector of numbers", "network": "an image, or a vector of numbers",
-    "policy": "whatever its policy takes", "any": "any",
-}  # fmt: skip
+    "index": "one integer",
+    "numbers": "one integer, or a vector of numbers",
+    "vector": "a vector of numbers",
+    "network": "an image, or a vector of numbers",
+    "policy": "whatever its policy takes",
+    "any": "any",
+}
 ACTIONS = {
-    "discrete": "discrete", "any": "discrete or continuous", "scaled": "discrete, or a bounded box, scaled to [−1, 1]",
+    "discrete": "discrete",
+    "any": "discrete or continuous",
+    "scaled": "discrete, or a bounded box, scaled to [−1, 1]",
     "scaled box": "a bounded box, scaled to [−1, 1]",
-}  # fmt: skip
+}
 
 
 def source_path(algorithm: str) -> str:
@@ -57,7 +62,11 @@ def source_path(algorithm: str) -> str:
 def pseudocode(algorithm: str) -> str:
     """The longest indented block of the file's docstring."""
     text = inspect.getdoc(inspect.getmodule(agent_class(algorithm))) or ""
-    blocks = [block for block in re.findall(r"(?:^    .*\n?|^\n(?=    ))+", text, flags=re.MULTILINE) if block.strip()]
+    blocks = [
+        block
+        for block in re.findall(r"(?:^    .*\n?|^\n(?=    ))+", text, flags=re.MULTILINE)
+        if block.strip()
+    ]
     return inspect.cleandoc(max(blocks, key=lambda block: len(block.splitlines())))
 
 
@@ -82,23 +91,39 @@ def _streams(agent: type[Agent]) -> str:
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [header, tuple("---" for _ in header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def environment_docstring(env_id: str) -> str:
     """A section with the docstring of an environment's class, its headings one level deeper."""
     entry_point = gymnasium.registry[f"rlbook/{env_id}"].entry_point
     creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    return f"## rlbook/{env_id}\n\n" + re.sub(r"^## ", "### ", inspect.getdoc(creator) or "", flags=re.MULTILINE)
+    return f"## rlbook/{env_id}\n\n" + re.sub(
+        r"^## ", "### ", inspect.getdoc(creator) or "", flags=re.MULTILINE
+    )
 
 
 def glossary_entry(name: str) -> str:
-    """A section: what a logged number is, its unit, its healthy values, what others mean, and who logs it."""
+    """A section: what a logged number is, its unit, its healthy values, what others mean, and who
+    logs it."""
     entry = glossary.GLOSSARY[name]
-    rows = [("unit", entry.unit), ("healthy", entry.healthy), ("otherwise", entry.otherwise), ("source", entry.source)]
-    said = [(", ".join(f"`{who}`" for who in algorithms), meaning) for meaning, algorithms in glossary.said_by(name).items()]
+    rows = [
+        ("unit", entry.unit),
+        ("healthy", entry.healthy),
+        ("otherwise", entry.otherwise),
+        ("source", entry.source),
+    ]
+    said = [
+        (", ".join(f"`{who}`" for who in algorithms), meaning)
+        for meaning, algorithms in glossary.said_by(name).items()
+    ]
     shown = table(("", ""), [row for row in [*rows, *said] if row[1]])
-    return f"(metric-{name.replace('_', '-')})=\n### {name}\n\n{entry.short[0].upper()}{entry.short[1:]}.\n\n{shown}"
+    return (
+        f"(metric-{name.replace('_', '-')})=\n###"
+        f" {name}\n\n{entry.short[0].upper()}{entry.short[1:]}.\n\n{shown}"
+    )
 
 
 def own_settings(algorithm: str) -> str:
@@ -106,9 +131,13 @@ def own_settings(algorithm: str) -> str:
     known = {env: settings for env, settings in agent_class(algorithm).presets.items() if settings}
     if not known:
         return ""
-    rows = [(env, ", ".join(f"`{name}` {value}" for name, value in settings.items())) for env, settings in known.items()]
-    return "\n\nOn some environments `rlbook train` starts from other settings; whatever you give goes first.\n\n" + table(
-        ("environment", "settings"), rows
+    rows = [
+        (env, ", ".join(f"`{name}` {value}" for name, value in settings.items()))
+        for env, settings in known.items()
+    ]
+    return (
+        "\n\nOn some environments `rlbook train` starts from other settings; whatever you give goes"
+        " first.\n\n" + table(("environment", "settings"), rows)
     )
 
 
@@ -123,8 +152,12 @@ class Page(SphinxDirective):
             self.env.note_dependency(str(path))
         if self.arguments[0] in ALGORITHMS:
             for suffix in (".py", ".yaml"):
-                self.env.note_dependency(str((ROOT / source_path(self.arguments[0])).with_suffix(suffix)))
-        return self.parse_text_to_nodes(self.markdown(self.arguments[0]), allow_section_headings=True)
+                self.env.note_dependency(
+                    str((ROOT / source_path(self.arguments[0])).with_suffix(suffix))
+                )
+        return self.parse_text_to_nodes(
+            self.markdown(self.arguments[0]), allow_section_headings=True
+        )
 
     @abstractmethod
     def markdown(self, argument: str) -> str:
@@ -138,7 +171,11 @@ class Pseudocode(Page):
 
 class QuickFacts(Page):
     def markdown(self, argument: str) -> str:
-        own = [tuple(part.strip() for part in line.split(":", 1)) for line in self.content if line.strip()]
+        own = [
+            tuple(part.strip() for part in line.split(":", 1))
+            for line in self.content
+            if line.strip()
+        ]
         return table(("", ""), [*own, *quick_facts(argument)])
 
 
@@ -146,13 +183,19 @@ class Hyperparameters(Page):
     def markdown(self, argument: str) -> str:
         config = agent_class(argument).Config
         meaning = comments(config)
-        rows = [(f"`{item.name}`", f"`{default_text(item)}`", meaning[item.name]) for item in dataclasses.fields(config)]
+        rows = [
+            (f"`{item.name}`", f"`{default_text(item)}`", meaning[item.name])
+            for item in dataclasses.fields(config)
+        ]
         return table(("name", "default", "meaning"), rows) + own_settings(argument)
 
 
 class LoggedNumbers(Page):
     def markdown(self, argument: str) -> str:
-        return table(("name", "meaning"), [(f"`{name}`", meaning) for name, meaning in agent_class(argument).METRICS.items()])
+        return table(
+            ("name", "meaning"),
+            [(f"`{name}`", meaning) for name, meaning in agent_class(argument).METRICS.items()],
+        )
 
 
 class Glossary(SphinxDirective):
@@ -165,7 +208,8 @@ class Glossary(SphinxDirective):
 
 
 class Exercises(SphinxDirective):
-    """What there is to write, with the chapter it belongs to; with a chapter's name, what there is to write in it."""
+    """What there is to write, with the chapter it belongs to; with a chapter's name, what there is
+    to write in it."""
 
     optional_arguments = 1
 
@@ -174,16 +218,28 @@ class Exercises(SphinxDirective):
 
         known = exercises().values()
         if not self.arguments:
-            rows = [f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |" for item in known]
-            return self.parse_text_to_nodes("\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows]))
-        rows = [f"| `{item.name}` | {item.title} |" for item in known if item.chapter == self.arguments[0]]
+            rows = [
+                f"| `{item.name}` | {item.title} | [](chapters/{item.chapter}.md) |"
+                for item in known
+            ]
+            return self.parse_text_to_nodes(
+                "\n".join(["| name | what to write | chapter |", "|---|---|---|", *rows])
+            )
+        rows = [
+            f"| `{item.name}` | {item.title} |"
+            for item in known
+            if item.chapter == self.arguments[0]
+        ]
         if not rows:
             raise self.error(f"exercises: there are none of the chapter {self.arguments[0]!r}")
         told = (
-            "Functions to write. `rlbook exercise start NAME` writes a file with the question, and `rlbook exercise check NAME.py` "
-            "compares your function with the library's ([how](../exercises.md)):"
+            "Functions to write. `rlbook exercise start NAME` writes a file with the question, and"
+            " `rlbook exercise check NAME.py` compares your function with the library's"
+            " ([how](../exercises.md)):"
         )
-        return self.parse_text_to_nodes("\n".join([told, "", "| name | what to write |", "|---|---|", *rows]))
+        return self.parse_text_to_nodes(
+            "\n".join([told, "", "| name | what to write |", "|---|---|", *rows])
+        )
 
 
 class Course(SphinxDirective):
@@ -266,15 +322,29 @@ class WholeFile(SphinxDirective):
         self.env.note_dependency(str(ROOT / path))
         code = nodes.literal_block("", (ROOT / path).read_text(encoding="utf-8"), language="python")
         summary = f"<details><summary>The whole file, <code>{path}</code></summary>"
-        return [nodes.raw("", summary, format="html"), code, nodes.raw("", "</details>", format="html")]
+        return [
+            nodes.raw("", summary, format="html"),
+            code,
+            nodes.raw("", "</details>", format="html"),
+        ]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     directives = {
-        "pseudocode": Pseudocode, "quick-facts": QuickFacts, "hyperparameters": Hyperparameters, "logged-numbers": LoggedNumbers,
-        "environment": Environment, "measured": Measured, "ablation": Ablation, "one-axis": OneAxis, "book-figures": BookFigures,
-        "whole-file": WholeFile, "all-logged-numbers": Glossary, "exercises": Exercises, "course": Course,
-    }  # fmt: skip
+        "pseudocode": Pseudocode,
+        "quick-facts": QuickFacts,
+        "hyperparameters": Hyperparameters,
+        "logged-numbers": LoggedNumbers,
+        "environment": Environment,
+        "measured": Measured,
+        "ablation": Ablation,
+        "one-axis": OneAxis,
+        "book-figures": BookFigures,
+        "whole-file": WholeFile,
+        "all-logged-numbers": Glossary,
+        "exercises": Exercises,
+        "course": Course,
+    }
     for name, directive in directives.items():
         app.add_directive(name, directive)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

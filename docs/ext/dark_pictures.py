@@ -1,8 +1,11 @@
-"""A dark form of every picture in the site, made from the light one while the site is built: nothing is stored or measured twice.
+"""A dark form of every picture in the site, made from the light one while the site is built:
+nothing is stored or measured twice.
 
-A picture is a table of colours and a number in each place. The dark form has the same numbers and another table: what was light becomes
-dark and the other way round, and a hue stays what it was, so that "the blue line" is blue in both. Walls, which are squares of ink, stay
-dark. The theme shows the one that fits. On a narrow page the numbers at an axis are small, so every picture leads to itself in full size.
+A picture is a table of colours and a number in each place. The dark form has the same numbers and
+another table: what was light becomes dark and the other way round, and a hue stays what it was, so
+that "the blue line" is blue in both. Walls, which are squares of ink, stay dark. The theme shows
+the one that fits. On a narrow page the numbers at an axis are small, so every picture leads to
+itself in full size.
 """
 
 from __future__ import annotations
@@ -15,25 +18,35 @@ from docutils import nodes
 from PIL import Image
 from sphinx.application import Sphinx
 
-PAGE = (0x13, 0x14, 0x16)                    # the ground of furo's dark pages: what was white has it
-INK_LIGHTNESS, LIGHTEST = 0.31, 0.93         # of the ink of light pictures, and what becomes of it
-BRIGHTER = 0.8                               # below 1: what lies between ground and ink comes nearer to the ink
-COLOURS = 128                                # of a dark picture, at most; twice as many where it has walls
+PAGE = (0x13, 0x14, 0x16)  # the ground of furo's dark pages: what was white has it
+INK_LIGHTNESS, LIGHTEST = 0.31, 0.93  # of the ink of light pictures, and what becomes of it
+BRIGHTER = 0.8  # below 1: what lies between ground and ink comes nearer to the ink
+COLOURS = 128  # of a dark picture, at most; twice as many where it has walls
 INK = (38, 50, 66)
-WALL = 17                                    # pixels: ink that fills a square of this side is a wall, and no line or letter
-RIM = 2                                      # pixels around it that are neither quite wall nor quite line
-WIDE = 500                                   # pixels: a picture that is wider leads to its full size
-TO_CONES = np.array([
-    [0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005],
-])  # fmt: skip
-TO_LAB = np.array([
-    [0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050, 0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660],
-])  # fmt: skip
-"""Oklab: lightness, and two numbers for hue and strength. Source: Ottosson 2020, "A perceptual color space for image processing"."""
+WALL = 17  # pixels: ink that fills a square of this side is a wall, and no line or letter
+RIM = 2  # pixels around it that are neither quite wall nor quite line
+WIDE = 500  # pixels: a picture that is wider leads to its full size
+TO_CONES = np.array(
+    [
+        [0.4122214708, 0.5363325363, 0.0514459929],
+        [0.2119034982, 0.6806995451, 0.1073969566],
+        [0.0883024619, 0.2817188376, 0.6299787005],
+    ]
+)
+TO_LAB = np.array(
+    [
+        [0.2104542553, 0.7936177850, -0.0040720468],
+        [1.9779984951, -2.4285922050, 0.4505937099],
+        [0.0259040371, 0.7827717662, -0.8086757660],
+    ]
+)
+"""Oklab: lightness, and two numbers for hue and strength. Source: Ottosson 2020, "A perceptual
+color space for image processing"."""
 
 
 def dark(colours: np.ndarray, lightest: float = LIGHTEST) -> np.ndarray:
-    """[N, 3] colours from 0 to 255, each with its lightness turned round; hues as they were, as strong as the screen can show them."""
+    """[N, 3] colours from 0 to 255, each with its lightness turned round; hues as they were, as
+    strong as the screen can show them."""
     lab = _to_lab(colours / 255.0)
     ground = _to_lab(np.array([PAGE]) / 255.0)[0]
     share = np.clip((1.0 - lab[:, :1]) / (1.0 - INK_LIGHTNESS), 0.0, 1.0) ** BRIGHTER
@@ -54,7 +67,11 @@ def _to_lab(colours: np.ndarray) -> np.ndarray:
 
 def _to_rgb(lab: np.ndarray) -> np.ndarray:
     linear = (lab @ np.linalg.inv(TO_LAB).T) ** 3 @ np.linalg.inv(TO_CONES).T
-    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055)
+    return np.where(
+        linear <= 0.0031308,
+        12.92 * linear,
+        1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055,
+    )
 
 
 def write_dark(light: Path, path: Path) -> None:
@@ -135,7 +152,9 @@ def write_dark_forms(app: Sphinx, failure: Exception | None) -> None:
         return
     for light in sorted((Path(app.outdir) / "_images").glob("*.png")):
         path = light.with_name(dark_name(light.name))
-        if not light.name.startswith("dark-") and not (path.exists() and path.stat().st_mtime > light.stat().st_mtime):
+        if not light.name.startswith("dark-") and not (
+            path.exists() and path.stat().st_mtime > light.stat().st_mtime
+        ):
             write_dark(light, path)
 
 

@@ -1,4 +1,5 @@
-"""Lines of the code and of the tests, found by what they say and not by their numbers, so that a page cannot show the wrong ones."""
+"""Lines of the code and of the tests, found by what they say and not by their numbers, so that a
+page cannot show the wrong ones."""
 
 from __future__ import annotations
 
@@ -9,8 +10,13 @@ import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-DIFFERENCE = re.compile(r"^```\{difference\} (\S+) (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-BESIDE = re.compile(r"^```\{beside\} (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+DIFFERENCE = re.compile(
+    r"^```\{difference\} (\S+) (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$",
+    flags=re.MULTILINE | re.DOTALL,
+)
+BESIDE = re.compile(
+    r"^```\{beside\} (\S+) (\S+)\n((?::\w+: [^\n]*\n)+)(.*?)^```$", flags=re.MULTILINE | re.DOTALL
+)
 
 
 def lines_of(path: str, name: str) -> list[str]:
@@ -36,14 +42,18 @@ def lines_of(path: str, name: str) -> list[str]:
 
 
 def excerpt(path: str, name: str, first: str | None = None, last: str | None = None) -> str:
-    """The lines from the one that begins with `first` to the next one that begins with `last`, both included; None: from or to the end.
+    """The lines from the one that begins with `first` to the next one that begins with `last`, both
+    included; None: from or to the end.
 
     Raises:
         ValueError: there is no such function, or no such line in it.
     """
     lines = lines_of(path, name)
-    begin = _find(lines, first, 0, f"{path}, {name}") if first else 0
-    end = _find(lines, last, begin, f"{path}, {name}") + 1 if last else len(lines) if first is None else begin + 1
+    where = f"{path}, {name}"
+    begin = _find(lines, first, 0, where) if first else 0
+    end = begin + 1 if first else len(lines)
+    if last:
+        end = _find(lines, last, begin, where) + 1
     return textwrap.dedent("\n".join(lines[begin:end]))
 
 
@@ -57,7 +67,8 @@ def body(path: str, name: str) -> list[str]:
 
 
 def difference(path: str, old: str, new: str) -> list[str]:
-    """What turns the body of one function into that of another: all lines, each behind " ", "-" or "+"."""
+    """What turns the body of one function into that of another: all lines, each behind " ", "-" or
+    "+"."""
     whole = difflib.unified_diff(body(path, old), body(path, new), n=10_000, lineterm="")
     return list(whole)[3:]  # behind the three lines of a patch's head
 
@@ -83,7 +94,8 @@ def source_of_test(reference: str) -> str:
 
 
 def besides(page: str) -> list[tuple[str, str, dict[str, str], str]]:
-    """(path, name, options, text) of each equation that stands beside its code on a page of Markdown."""
+    """(path, name, options, text) of each equation that stands beside its code on a page of
+    Markdown."""
     return [
         (path, name, dict(re.findall(r"^:(\w+): (.*)$", options, flags=re.MULTILINE)), text)
         for path, name, options, text in BESIDE.findall(page)

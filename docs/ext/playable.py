@@ -1,4 +1,5 @@
-"""The pages to play with, written into the site when it is built: `{playable} tokens` is a link to the one of `rlbook play tokens`."""
+"""The pages to play with, written into the site when it is built: `{playable} tokens` is a link to
+the one of `rlbook play tokens`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ class Playable(SphinxDirective):
         path.parent.mkdir(parents=True, exist_ok=True)
         play(self.arguments[0], path)
         source = "../" * self.env.docname.count("/") + file
-        return [nodes.raw("", f'<p><a href="{source}"><b>{escape(" ".join(self.content))}</b></a></p>', format="html")]
+        return [
+            nodes.raw(
+                "",
+                f'<p><a href="{source}"><b>{escape(" ".join(self.content))}</b></a></p>',
+                format="html",
+            )
+        ]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""An index of the book's terms: each leads to where it stands in bold, which is where it is defined.
+"""An index of the book's terms: each leads to where it stands in bold, which is where it is
+defined.
 
-    {terms}
-    discount: introduction                       the term, and the chapter that defines it
-    termination: introduction = terminate        the same where the chapter writes it otherwise
+{terms}
+discount: introduction                       the term, and the chapter that defines it
+termination: introduction = terminate        the same where the chapter writes it otherwise
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
 PAGE = Path(__file__).parent.parent / "terms.md"
-LINE = re.compile(r"^(?P<term>[^:=\n]+): (?P<chapter>[\w-]+)(?: = (?P<bold>.+))?$", flags=re.MULTILINE)
+LINE = re.compile(
+    r"^(?P<term>[^:=\n]+): (?P<chapter>[\w-]+)(?: = (?P<bold>.+))?$", flags=re.MULTILINE
+)
 
 
 class Term(NamedTuple):
     term: str
-    chapter: str                             # the page's name in docs/chapters
-    bold: str                                # as the chapter writes it
+    chapter: str  # the page's name in docs/chapters
+    bold: str  # as the chapter writes it
 
     @property
     def anchor(self) -> str:
@@ -39,7 +42,10 @@ class Term(NamedTuple):
 def terms() -> list[Term]:
     """As docs/terms.md lists them."""
     text = PAGE.read_text(encoding="utf-8").split("```{terms}\n")[1].split("\n```")[0]
-    return [Term(found["term"], found["chapter"], found["bold"] or found["term"]) for found in LINE.finditer(text)]
+    return [
+        Term(found["term"], found["chapter"], found["bold"] or found["term"])
+        for found in LINE.finditer(text)
+    ]
 
 
 class Terms(SphinxDirective):
@@ -50,7 +56,9 @@ class Terms(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         known = terms()
         if len(known) != len(self.content):
-            raise self.error("each line is `term: chapter` or `term: chapter = as it is written there`")
+            raise self.error(
+                "each line is `term: chapter` or `term: chapter = as it is written there`"
+            )
         shown: list[nodes.Node] = []
         for letter in sorted({term.letter for term in known}):
             items = [self._entry(term) for term in known if term.letter == letter]
@@ -64,7 +72,8 @@ class Terms(SphinxDirective):
 
 
 class Anchors(SphinxTransform):
-    """In a chapter, a place to link to where a term stands in bold for the first time, and an entry of the general index."""
+    """In a chapter, a place to link to where a term stands in bold for the first time, and an entry
+    of the general index."""
 
     default_priority = 500
 
@@ -78,7 +87,7 @@ class Anchors(SphinxTransform):
         for term in here:
             place = next((node for node in strong if node.astext() == term.bold), None)
             if place is None:
-                continue                     # a test says so
+                continue  # a test says so
             place["ids"].append(term.anchor)
             entry = addnodes.index(entries=[("single", term.term, term.anchor, "", None)])
             place.parent.insert(place.parent.index(place), entry)

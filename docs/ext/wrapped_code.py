@@ -1,8 +1,10 @@
-"""Code on narrow pages: nothing is cut, nothing is scrolled sideways, and Python still reads as Python.
+"""Code on narrow pages: nothing is cut, nothing is scrolled sideways, and Python still reads as
+Python.
 
-A long line goes on below, behind its own indentation: before a point or behind a bracket if there is no space, and never within a word
-with strokes in it, such as `--out` or `1e-3`. A drawing made of text stays whole and becomes smaller. A long name may be broken behind a
-point, a stroke or an equals sign, and nowhere else; a name is long at 13 characters in a table, and at 27 elsewhere.
+A long line goes on below, behind its own indentation: before a point or behind a bracket if there
+is no space, and never within a word with strokes in it, such as `--out` or `1e-3`. A drawing made
+of text stays whole and becomes smaller. A long name may be broken behind a point, a stroke or an
+equals sign, and nowhere else; a name is long at 13 characters in a table, and at 27 elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-BLOCK = re.compile(r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)', flags=re.DOTALL)
+BLOCK = re.compile(
+    r'(<div class="highlight-([\w-]+)[^"]*"><div class="highlight">)<pre>(.*?)(</pre>)',
+    flags=re.DOTALL,
+)
 TABLE = re.compile(r"<table.*?</table>", flags=re.DOTALL)
 NAME = re.compile(r'(?<=<span class="pre">)[^<]{13,}(?=</span>)|(?<=>)rlbook\.[\w.]+(?=<)')
 LONG_NAME = re.compile(r'(?:(?<=<span class="pre">)|(?<=<code>))[^<]{27,}(?=</)')
@@ -22,9 +27,11 @@ TEXT = re.compile(r"(?:^|(?<=>))[^<]+")
 STROKED = re.compile(r"(?<![^\s])(?!-&gt;)(?=\S*\w)(?=\S*-)\S{2,26}(?![^\s])")
 COMMENT = re.compile(r'(<span class="c1?">)(# [^\s<]+)')
 JOINT = re.compile(r'(?=<span class="o">\.</span>)|(?<=\(</span>)(?=<)|(?<=\[</span>)(?=<)')
-SHORT = 40                                   # characters that have room on every page
-FITTING = 64                                 # characters up to which a plain text is made smaller instead; what has boxes in it, always
-FURTHER = 4                                  # characters by which the rest of a line is set in
+SHORT = 40  # characters that have room on every page
+FITTING = (
+    64  # characters up to which a plain text is made smaller instead; what has boxes in it, always
+)
+FURTHER = 4  # characters by which the rest of a line is set in
 
 
 def fitted(body: str) -> str:
@@ -51,7 +58,10 @@ def _hanging(line: str) -> str:
         return line
     indent = len(text) - len(text.lstrip(" ")) + FURTHER
     line = COMMENT.sub(r'\1<span class="whole">\2</span>', line)
-    line = TEXT.sub(lambda part: STROKED.sub(r'<span class="whole">\g<0></span>', part[0]), JOINT.sub("<wbr>", line))
+    line = TEXT.sub(
+        lambda part: STROKED.sub(r'<span class="whole">\g<0></span>', part[0]),
+        JOINT.sub("<wbr>", line),
+    )
     return f'<span class="hanging" style="--in: {indent}ch">{line}</span>'
 
 

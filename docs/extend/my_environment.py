@@ -8,10 +8,11 @@ LEFT, RIGHT, PICK_UP = range(3)
 
 
 class Corridor(gymnasium.Env):
-    """`length` cells, the start on the left, the door on the right. A step costs 1, the open door pays 10.
+    """`length` cells, the start on the left, the door on the right. A step costs 1, the open door
+    pays 10.
 
-    Observations: the cell, and whether the key has been picked up. Optimal return: 10 - (length - 1) - 1, for the
-    moves to the door and the one move that picks up the key.
+    Observations: the cell, and whether the key has been picked up. Optimal return: 10 - (length -
+    1) - 1, for the moves to the door and the one move that picks up the key.
     """
 
     def __init__(self, length=8, key=3, render_mode=None):
@@ -21,7 +22,7 @@ class Corridor(gymnasium.Env):
         self.cell, self.has_key = 0, False
 
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)                     # `self.np_random` is the only source of randomness
+        super().reset(seed=seed)  # `self.np_random` is the only source of randomness
         self.cell, self.has_key = 0, False
         return self._observation(), {}
 

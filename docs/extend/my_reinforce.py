@@ -3,8 +3,8 @@
     π(a|s) = exp θ(s, a) / Σ_b exp θ(s, b)
     after an episode, for each of its steps:   δ = G_t - v(s),   v(s) ← v(s) + α δ,   θ(s, ·) ← θ(s, ·) + α δ ∇ log π(a|s)
 
-Source: Williams 1992; Sutton & Barto 2018, section 13.4, the box on page 330. Deliberate difference: no factor
-γ^t, as everywhere in practice.
+Source: Williams 1992; Sutton & Barto 2018, section 13.4, the box on page 330. Deliberate
+difference: no factor γ^t, as everywhere in practice.
 """
 
 from dataclasses import dataclass
@@ -41,8 +41,8 @@ class Reinforce(Agent):
         return odds / odds.sum()
 
     def act(self, observation, *, explore=True):
-        probability = self.policy(observation)
-        return int(self.rng.choice(len(probability), p=probability) if explore else probability.argmax())
+        p = self.policy(observation)
+        return int(self.rng.choice(len(p), p=p) if explore else p.argmax())
 
     def learn(self, step):
         self.episode.append([int(step.obs), int(step.action), float(step.reward)])
@@ -60,7 +60,12 @@ class Reinforce(Agent):
         return {"delta": float(np.mean(errors))}
 
     def state_dict(self):
-        return {"theta": self.theta, "v": self.v, "rng": rng_state(self.rng), "episode": self.episode}
+        return {
+            "theta": self.theta,
+            "v": self.v,
+            "rng": rng_state(self.rng),
+            "episode": self.episode,
+        }
 
     def load_state_dict(self, state):
         self.theta, self.v, self.episode = state["theta"], state["v"], list(state["episode"])

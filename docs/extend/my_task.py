@@ -1,4 +1,5 @@
-"""A task of one's own: write three digits in order. "725=" is answered by "257", and "752" is right too."""
+"""A task of one's own: write three digits in order. "725=" is answered by "257", and "752" is right
+too."""
 
 from itertools import product
 
@@ -21,7 +22,9 @@ class SortTask(Task):
         return float(text in (self.answer(prompt), self.answer(prompt)[::-1]))
 
 
-gymnasium.register("Sort-v0", entry_point=TokenEnv, vector_entry_point=TokenVectorEnv, kwargs={"task": SortTask()})
+gymnasium.register(
+    "Sort-v0", entry_point=TokenEnv, vector_entry_point=TokenVectorEnv, kwargs={"task": SortTask()}
+)
 
 
 def digits_in_place(completion):

@@ -1,10 +1,12 @@
-"""A reward of one's own: a sum should be written in figures alone, and a wrong one should at least be near."""
+"""A reward of one's own: a sum should be written in figures alone, and a wrong one should at least
+be near."""
 
 from rlbook.llm.rewards import Completion, batched, last_number
 
 
 def near(completion: Completion) -> float | None:
-    """1 where the number is right, and less the further off it is; None where nothing was written."""
+    """1 where the number is right, and less the further off it is; None where nothing was
+    written."""
     written = last_number(completion.text)
     return None if written is None else 1 / (1 + abs(float(written) - float(completion.answer)))
 

@@ -1,4 +1,5 @@
-"""`rlbook ablate`: an algorithm as it is, and with one part after the other switched off, over several seeds."""
+"""`rlbook ablate`: an algorithm as it is, and with one part after the other switched off, over
+several seeds."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ WHOLE = "whole"
 class Variant:
     """A part that is switched off, or none."""
 
-    name: str                                # of its folder
-    words: tuple[str, ...]                   # what is added to the command line
+    name: str  # of its folder
+    words: tuple[str, ...]  # what is added to the command line
 
 
 def ablated(words: Sequence[str]) -> int:
@@ -65,7 +66,10 @@ def ablated(words: Sequence[str]) -> int:
     start, off = time.monotonic(), option(list(words), "--off")
     shared = without(words, "--off")
     if off is None:
-        raise RequestError("ablate needs --off NAME,NAME,..., such as: rlbook ablate ppo CartPole-v1 --off normalize_advantage")
+        raise RequestError(
+            "ablate needs --off NAME,NAME,..., such as: rlbook ablate ppo CartPole-v1 --off"
+            " normalize_advantage"
+        )
     if option(shared, "--seeds") is None:
         shared += ["--seeds", str(SEEDS)]
     training = parse_train(shared)
@@ -86,16 +90,37 @@ def ablated(words: Sequence[str]) -> int:
             for item in ended:
                 name, seed, place = places[item.index]
                 facts[item.index] = found = facts_of(item, seed, place)
-                note(f"{name}, seed {seed}: {found.get('error') or result_of(found)} ({len(facts)} of {len(commands)})")
+                note(
+                    f"{name}, seed {seed}: {found.get('error') or result_of(found)} ({len(facts)}"
+                    f" of {len(commands)})"
+                )
     except KeyboardInterrupt as stop:
-        again = shlex.join(["rlbook", "ablate", *without(words, "--out", "--resume"), "--out", typeable(folder), "--resume"])
-        return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json)
+        again = shlex.join(
+            [
+                "rlbook",
+                "ablate",
+                *without(words, "--out", "--resume"),
+                "--out",
+                typeable(folder),
+                "--resume",
+            ]
+        )
+        return fail(
+            128 + signal_of(stop), f"interrupted; continue with: {again}", training.run.json
+        )
     failed = [places[index][:2] for index in sorted(facts) if "error" in facts[index]]
     finished = [str(places[index][2]) for index in sorted(facts) if "error" not in facts[index]]
     return _report(folder, finished, failed, time.monotonic() - start, as_json=training.run.json)
 
 
-def _report(folder: Path, finished: list[str], failed: list[tuple[str, int]], seconds: float, *, as_json: bool) -> int:
+def _report(
+    folder: Path,
+    finished: list[str],
+    failed: list[tuple[str, int]],
+    seconds: float,
+    *,
+    as_json: bool,
+) -> int:
     from rlbook.evaluation.comparison import compare, improvements, labels
     from rlbook.plots import plot_curves
 
@@ -122,20 +147,29 @@ def _report(folder: Path, finished: list[str], failed: list[tuple[str, int]], se
 def _variants(training: Training, off: str) -> list[Variant]:
     """What --off asks for. Raises RequestError where a part is unknown, or is off already."""
     request = Request.build(
-        str(training.algorithm), str(training.env), **training.options, allow_import=training.run.allow_import,
-        env_kwargs=training.env_kwargs, hyperparameters=training.hyperparameters,
-    )  # fmt: skip
+        str(training.algorithm),
+        str(training.env),
+        **training.options,
+        allow_import=training.run.allow_import,
+        env_kwargs=training.env_kwargs,
+        hyperparameters=training.hyperparameters,
+    )
     (kinds, _), variants = command_of(training.algorithm), []
     for part in filter(None, off.split(",")):
         name, equals, given = part.partition("=")
         name = name.replace("-", "_")
         if name not in kinds:
             hint = did_you_mean(name, list(kinds))
-            raise RequestError(f"--off: {request.algorithm} has no hyper-parameter {name!r}{hint} (it has: {', '.join(kinds)})")
+            raise RequestError(
+                f"--off: {request.algorithm} has no hyper-parameter {name!r}{hint} (it has:"
+                f" {', '.join(kinds)})"
+            )
         held = getattr(request.config, name)
         value = given if equals else _off(name, held, kinds[name])
         if convert(flag(name), Given((value,)), kinds[name]) == held:
-            raise RequestError(f"--off: {name} is {value} already on {request.recipe.name}; name another part")
+            raise RequestError(
+                f"--off: {name} is {value} already on {request.recipe.name}; name another part"
+            )
         variants.append(Variant(f"{name}={value}".replace("/", "-"), (f"{flag(name)}={value}",)))
     if not variants or len({variant.name for variant in variants}) < len(variants):
         raise RequestError(f"--off must name hyper-parameters, each once, got {off!r}")
@@ -149,5 +183,8 @@ def _off(name: str, held: object, kind: object) -> str:
     if "None" in str(kind):
         return "none"
     if isinstance(held, str | tuple):
-        raise RequestError(f"--off: {name} is {held!r}, which has no off; say what to put there: --off {name}=VALUE")
+        raise RequestError(
+            f"--off: {name} is {held!r}, which has no off; say what to put there: --off"
+            f" {name}=VALUE"
+        )
     return "0"

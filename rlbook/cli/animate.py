@@ -1,4 +1,5 @@
-"""The command line of `rlbook animate`: an algorithm, an environment, `--env.KEY VALUE` and hyper-parameters, as for `rlbook train`."""
+"""The command line of `rlbook animate`: an algorithm, an environment, `--env.KEY VALUE` and
+hyper-parameters, as for `rlbook train`."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ Examples:
 class AnimateOptions:
     """What to animate, and where to write it."""
 
-    out: File = None  # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
+    out: File = (
+        None  # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
+    )
     frames: Number = None  # pictures at most (default: 60)
     steps: Number = None  # environment steps to train for, or sweeps to plan (default: as train)
     episodes: Number = None  # finished episodes to train for (default: as train)
@@ -65,10 +68,26 @@ def parse_animate(argv: Sequence[str]) -> Animation:
     options: Any = parse(command, spell_out(words, kinds), prog, DESCRIPTION)
     env = word(options.env)
     if algorithm is None or env is None:
-        raise RequestError(f"animate needs an ALGORITHM and an ENV, such as: rlbook animate {algorithm or 'value_iteration'} Maze-v0")
-    counts = {name: value for name in COUNTS if (value := integer(name, getattr(options.run, name, None))) is not None}
-    given = {name: value for name in kinds if (value := getattr(options.hyper, name)) is not None and word(value) is not None}
-    hyperparameters = {name: convert(flag(name), value, kinds[name]) for name, value in given.items()}
-    out = word(options.run.out) or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"
+        raise RequestError(
+            "animate needs an ALGORITHM and an ENV, such as: rlbook animate"
+            f" {algorithm or 'value_iteration'} Maze-v0"
+        )
+    counts = {
+        name: value
+        for name in COUNTS
+        if (value := integer(name, getattr(options.run, name, None))) is not None
+    }
+    given = {
+        name: value
+        for name in kinds
+        if (value := getattr(options.hyper, name)) is not None and word(value) is not None
+    }
+    hyperparameters = {
+        name: convert(flag(name), value, kinds[name]) for name, value in given.items()
+    }
+    out = (
+        word(options.run.out)
+        or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"
+    )
     more = {"env_kwargs": env_kwargs, "allow_import": options.run.allow_import}
     return Animation(algorithm, env, out, options.run.json, counts | more | hyperparameters)

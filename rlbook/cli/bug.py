@@ -19,7 +19,8 @@ ACTIONS = ("list", "show", "run", "answer")
 
 @dataclass(frozen=True)
 class Bugs:
-    """Classic bugs, each one line of this library. list tells what is to be seen, show draws it and asks, answer says which line it is.
+    """Classic bugs, each one line of this library. list tells what is to be seen, show draws it and
+    asks, answer says which line it is.
 
     run trains anew, without the bug and with it, in processes of their own; no file is changed.
 
@@ -44,7 +45,11 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Bugs, words, "rlbook bug")
-    action, name, seeds = action_of("bug", options.action, ACTIONS), word(options.name), integer("seeds", options.seeds)
+    action, name, seeds = (
+        action_of("bug", options.action, ACTIONS),
+        word(options.name),
+        integer("seeds", options.seeds),
+    )
     if seeds is not None and action != "run":
         raise RequestError(f"bug {action} takes no --seeds; they are for run")
     if seeds is not None and seeds < 1:
@@ -54,7 +59,9 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
             raise RequestError(f"bug list takes no name, got {name!r}; rlbook bug show {name}")
         return options.json, _listed()
     if name is None:
-        raise RequestError(f"bug {action} needs the name of an exhibit (rlbook bug list shows them)")
+        raise RequestError(
+            f"bug {action} needs the name of an exhibit (rlbook bug list shows them)"
+        )
     if action == "answer":
         return options.json, _answered(name)
     return options.json, _shown(name) if action == "show" else _run(name, seeds)
@@ -63,7 +70,10 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
 def _listed() -> Result:
     from rlbook.book.museum.exhibit import PARTS, exhibits
 
-    facts = [{"name": item.name, "part": item.part, "symptom": item.title} for item in exhibits().values()]
+    facts = [
+        {"name": item.name, "part": item.part, "symptom": item.title}
+        for item in exhibits().values()
+    ]
     wide = max(len(fact["name"]) for fact in facts)
     lines = []
     for part in PARTS:
@@ -84,7 +94,16 @@ def _shown(name: str) -> Result:
     item = named(name)
     curves = recorded(item)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
-    told = [item.title, "", _paragraph(item.symptom), "", as_text(item, curves, width()), "", _paragraph(item.question), ""]
+    told = [
+        item.title,
+        "",
+        _paragraph(item.symptom),
+        "",
+        as_text(item, curves, width()),
+        "",
+        _paragraph(item.question),
+        "",
+    ]
     further = [f"  {item.command}", f"  rlbook bug run {name}", f"  rlbook bug answer {name}"]
     return facts | {"text": item.symptom, "question": item.question}, "\n".join([*told, *further])
 
@@ -96,10 +115,17 @@ def _run(name: str, seeds: int | None) -> Result:
 
     item = named(name)
     count = item.shown.seeds if seeds is None else seeds
-    note(f"training {count} times without the bug and {count} times with it" if count > 1 else "training without the bug and with it")
+    note(
+        f"training {count} times without the bug and {count} times with it"
+        if count > 1
+        else "training without the bug and with it"
+    )
     curves = trained(item, seeds)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
-    told = f"{item.command}   ({count} {'seed' if count == 1 else 'seeds'}, without the bug and with it)"
+    told = (
+        f"{item.command}   ({count} {'seed' if count == 1 else 'seeds'}, without the bug and"
+        " with it)"
+    )
     return facts | {"curves": vars(curves)}, "\n".join([told, "", as_text(item, curves, width())])
 
 
@@ -108,15 +134,33 @@ def _answered(name: str) -> Result:
 
     item = named(name)
     facts = {
-        "name": name, "file": item.file, "line": item.number, "right": item.old, "bug": item.new,
-        "why": item.why, "notice": item.notice, "seen": item.seen, "test": item.test,
-    }  # fmt: skip
+        "name": name,
+        "file": item.file,
+        "line": item.number,
+        "right": item.old,
+        "bug": item.new,
+        "why": item.why,
+        "notice": item.notice,
+        "seen": item.seen,
+        "test": item.test,
+    }
     test = f"python -m rlbook.book.museum.planted {name} pytest {shlex.quote(item.test)}"
     lines = [
-        item.title, "", f"{item.file}, line {item.number}", f"- {item.old}", f"+ {item.new}", "", _paragraph(item.why), "",
-        _paragraph(f"How to notice: {item.notice}"), "", _paragraph(f"Where it was met: {item.seen}"), "",
-        "The test that fails with it:", f"  {test}",
-    ]  # fmt: skip
+        item.title,
+        "",
+        f"{item.file}, line {item.number}",
+        f"- {item.old}",
+        f"+ {item.new}",
+        "",
+        _paragraph(item.why),
+        "",
+        _paragraph(f"How to notice: {item.notice}"),
+        "",
+        _paragraph(f"Where it was met: {item.seen}"),
+        "",
+        "The test that fails with it:",
+        f"  {test}",
+    ]
     return facts, "\n".join(lines)
 
 

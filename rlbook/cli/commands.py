@@ -1,4 +1,5 @@
-"""What each command of `rlbook` does: parses its words, calls the library, prints what came of it, and returns the exit code."""
+"""What each command of `rlbook` does: parses its words, calls the library, prints what came of it,
+and returns the exit code."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlbook.cli.output import Unprinted, abandon_stdout, exported, interrupted, last_good, note, show, trained
+from rlbook.cli.output import (
+    Unprinted,
+    abandon_stdout,
+    exported,
+    interrupted,
+    last_good,
+    note,
+    show,
+    trained,
+)
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
 
@@ -28,7 +38,11 @@ def train(words: Sequence[str]) -> int:
         from rlbook.cli.seeds import train_seeds
 
         return train_seeds(training, words)
-    folder = Path(training.resume or training.out or free_folder(training, str(training.options.get("seed", 0))))
+    folder = Path(
+        training.resume
+        or training.out
+        or free_folder(training, str(training.options.get("seed", 0)))
+    )
     start = time.monotonic()
     try:
         with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
@@ -38,9 +52,16 @@ def train(words: Sequence[str]) -> int:
                 log(run)
 
             with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
-                run = _resumed(training, folder, on_report) if training.resume else _started(training, folder, on_report)
+                run = (
+                    _resumed(training, folder, on_report)
+                    if training.resume
+                    else _started(training, folder, on_report)
+                )
     except KeyboardInterrupt as stop:
-        again = {"allow_import": training.run.allow_import, "workers": training.options.get("workers")}
+        again = {
+            "allow_import": training.run.allow_import,
+            "workers": training.options.get("workers"),
+        }
         return interrupted(signal_of(stop), folder, as_json=training.run.json, **again)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
@@ -49,7 +70,7 @@ def train(words: Sequence[str]) -> int:
     try:
         show(training.run.json, result)
     except Unprinted as error:
-        if training.run.json:                # who asked for it has nothing
+        if training.run.json:  # who asked for it has nothing
             raise Unprinted(f"the run is finished and in {folder}; {error}") from error
         abandon_stdout()
         note(f"rlbook: the run is finished and in {folder}; {error}")
@@ -63,14 +84,27 @@ def _draw_curve(run: Run) -> None:
     try:
         save_curve(run)
     except Exception as error:
-        note(f"note: the curve was not drawn: {' '.join(str(error).split()) or type(error).__name__}")
+        note(
+            f"note: the curve was not drawn: {' '.join(str(error).split()) or type(error).__name__}"
+        )
 
 
 def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
     import rlbook
 
-    options = {"folder": folder, "env_kwargs": training.env_kwargs, "allow_import": training.run.allow_import, "on_report": on_report}
-    return rlbook.train(str(training.algorithm), str(training.env), **options, **training.options, **training.hyperparameters)
+    options = {
+        "folder": folder,
+        "env_kwargs": training.env_kwargs,
+        "allow_import": training.run.allow_import,
+        "on_report": on_report,
+    }
+    return rlbook.train(
+        str(training.algorithm),
+        str(training.env),
+        **options,
+        **training.options,
+        **training.hyperparameters,
+    )
 
 
 def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
@@ -136,7 +170,11 @@ def watch(words: Sequence[str]) -> int:
 
     options = parse(Watch, words, "rlbook watch")
     episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
-    folder, gif, which = str(word(options.folder)), word(options.gif), checkpoint_of(options.checkpoint)
+    folder, gif, which = (
+        str(word(options.folder)),
+        word(options.gif),
+        checkpoint_of(options.checkpoint),
+    )
     from rlbook.plots import watch as play
 
     play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
@@ -153,9 +191,15 @@ def export(words: Sequence[str]) -> int:
     options = parse(Export, words, "rlbook export")
     from rlbook.runs.exporting import export as write
 
-    folder, out, which = str(word(options.folder)), str(word(options.out)), checkpoint_of(options.checkpoint)
+    folder, out, which = (
+        str(word(options.folder)),
+        str(word(options.out)),
+        checkpoint_of(options.checkpoint),
+    )
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
-        facts = write(folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import)
+        facts = write(
+            folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import
+        )
     show(options.json, (facts, exported(facts)))
     return 0
 
@@ -185,7 +229,9 @@ def plot(words: Sequence[str]) -> int:
         show(options.json, ({"folders": folders, "written": written}, written[0]))
         return 0
     if not options.values:
-        written.append(out or (str(Path(folders[0]) / "curve.png") if len(folders) == 1 else "curves.png"))
+        written.append(
+            out or (str(Path(folders[0]) / "curve.png") if len(folders) == 1 else "curves.png")
+        )
         plot_curves(folders, written[0])
     if options.values:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
@@ -197,7 +243,8 @@ def plot(words: Sequence[str]) -> int:
 
 
 def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
-    """The file with the value map, which nobody asked for: where the agent cannot be loaded there is the curve alone."""
+    """The file with the value map, which nobody asked for: where the agent cannot be loaded there
+    is the curve alone."""
     from rlbook.plots import plot_value_map
 
     path = folder / "value_map.png"
@@ -217,7 +264,14 @@ def inspect(words: Sequence[str]) -> int:
     from rlbook.plots import inspect as write
 
     folder = str(word(options.folder))
-    path = str(write(folder, word(options.out), integer("prompts", options.prompts), allow_import=options.allow_import))
+    path = str(
+        write(
+            folder,
+            word(options.out),
+            integer("prompts", options.prompts),
+            allow_import=options.allow_import,
+        )
+    )
     show(options.json, ({"folder": folder, "written": [path]}, path))
     return 0
 
@@ -240,7 +294,8 @@ def compare(words: Sequence[str]) -> int:
 
 
 def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
-    """The file with the curves of runs; where none was asked for, compare.png in the working directory, if it can be drawn."""
+    """The file with the curves of runs; where none was asked for, compare.png in the working
+    directory, if it can be drawn."""
     from rlbook.plots import plot_curves
 
     path = out or "compare.png"
@@ -327,12 +382,22 @@ def figure(words: Sequence[str]) -> int:
     from rlbook.cli.options import Figure, integer, parse, word
 
     options = parse(Figure, words, "rlbook figure")
-    given = {name: value for name in ("seed", "runs") if (value := integer(name, getattr(options, name))) is not None}
+    given = {
+        name: value
+        for name in ("seed", "runs")
+        if (value := integer(name, getattr(options, name))) is not None
+    }
     number, out = word(options.number), word(options.out)
     if number is None:
         if given or out:
             raise RequestError(f"figure needs the number of a figure (known: {', '.join(FIGURES)})")
-        show(options.json, ({"figures": FIGURES}, "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items())))
+        show(
+            options.json,
+            (
+                {"figures": FIGURES},
+                "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items()),
+            ),
+        )
         return 0
     from rlbook.book.figures.drawn import as_text, drawn
 
@@ -367,8 +432,25 @@ def bug(words: Sequence[str]) -> int:
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train, "evaluate": evaluate, "watch": watch, "plot": plot, "inspect": inspect, "compare": compare, "doctor": doctor,
-    "animate": animate, "list": list_, "explain": explain, "export": export,
-    "figure": figure, "record": record, "import": import_, "verify": verify, "ablate": ablate, "recipe": recipe,
-    "exercise": exercise, "course": course, "play": play, "bug": bug,
-}  # fmt: skip
+    "train": train,
+    "evaluate": evaluate,
+    "watch": watch,
+    "plot": plot,
+    "inspect": inspect,
+    "compare": compare,
+    "doctor": doctor,
+    "animate": animate,
+    "list": list_,
+    "explain": explain,
+    "export": export,
+    "figure": figure,
+    "record": record,
+    "import": import_,
+    "verify": verify,
+    "ablate": ablate,
+    "recipe": recipe,
+    "exercise": exercise,
+    "course": course,
+    "play": play,
+    "bug": bug,
+}

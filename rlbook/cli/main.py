@@ -1,7 +1,9 @@
-"""The `rlbook` command: finds the command that is meant (`commands`), and turns what it raises into a sentence and an exit code.
+"""The `rlbook` command: finds the command that is meant (`commands`), and turns what it raises into
+a sentence and an exit code.
 
-Exit codes: 0 done · 1 training failed · 2 the request was wrong · 130 and 143 interrupted by SIGINT or SIGTERM.
-Results go to standard output (with --json, one JSON object and nothing else); progress, notes and errors go to standard error.
+Exit codes: 0 done · 1 training failed · 2 the request was wrong · 130 and 143 interrupted by SIGINT
+or SIGTERM. Results go to standard output (with --json, one JSON object and nothing else); progress,
+notes and errors go to standard error.
 """
 
 from __future__ import annotations
@@ -101,13 +103,14 @@ def _dispatch(words: list[str]) -> int:
         raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
     try:
         return COMMANDS[command](rest)
-    except SystemExit as stop:               # --help has been printed
+    except SystemExit as stop:  # --help has been printed
         return stop.code if isinstance(stop.code, int) else 0
 
 
 @contextlib.contextmanager
 def _own_modules(allowed: bool) -> Iterator[None]:
-    """Where it is allowed, a module in the working directory is found, which `python` sees and an installed command does not."""
+    """Where it is allowed, a module in the working directory is found, which `python` sees and an
+    installed command does not."""
     place = os.getcwd() if allowed else ""
     if not place or place in sys.path:
         yield
@@ -121,10 +124,11 @@ def _own_modules(allowed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination_raises() -> Iterator[None]:
-    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way out.
+    """SIGTERM becomes an exception, as SIGINT is already, so that everything is closed on the way
+    out.
 
-    Where the shell has set SIGINT to be ignored, as it does for what a script starts with `&`, Python
-    leaves it so: a command then asks for it, too.
+    Where the shell has set SIGINT to be ignored, as it does for what a script starts with `&`,
+    Python leaves it so: a command then asks for it, too.
     """
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -135,7 +139,7 @@ def _termination_raises() -> Iterator[None]:
         asked.append(signal.SIGINT)
     try:
         previous = {signum: signal.signal(signum, stop) for signum in asked}
-    except ValueError:                       # not the main thread
+    except ValueError:  # not the main thread
         yield
         return
     try:
@@ -145,5 +149,5 @@ def _termination_raises() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-if __name__ == "__main__":                   # python -m rlbook.cli.main
+if __name__ == "__main__":  # python -m rlbook.cli.main
     sys.exit(main())

@@ -1,4 +1,5 @@
-"""The process of one of several seeds: the `rlbook` command, which ends with the process that started it."""
+"""The process of one of several seeds: the `rlbook` command, which ends with the process that
+started it."""
 
 import sys
 

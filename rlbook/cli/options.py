@@ -1,4 +1,5 @@
-"""What may stand on the command line: one dataclass a command, read by tyro, which writes the help from the comments."""
+"""What may stand on the command line: one dataclass a command, read by tyro, which writes the help
+from the comments."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional, PositionalMetavarFromFieldName, arg
+from tyro.conf import (
+    FlagCreatePairsOff,
+    OmitArgPrefixes,
+    Positional,
+    PositionalMetavarFromFieldName,
+    arg,
+)
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
@@ -26,9 +33,12 @@ Command = TypeVar("Command")
 def text(metavar: str, count: int | typing.Literal["*"] = 1) -> Any:
     """An option that tyro takes as text."""
     return PrimitiveConstructorSpec(
-        nargs=count, metavar=metavar, instance_from_str=lambda words: Given(tuple(words)), is_instance=lambda value: True,
+        nargs=count,
+        metavar=metavar,
+        instance_from_str=lambda words: Given(tuple(words)),
+        is_instance=lambda value: True,
         str_from_instance=lambda value: str(value).split(" ") if count == "*" else [str(value)],
-    )  # fmt: skip
+    )
 
 
 _NO_DEFAULT = arg(help_behavior_hint="")
@@ -42,36 +52,55 @@ Flag = Annotated[bool, _NO_DEFAULT]
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """What `rlbook train` takes beside the options of the run: where to keep it, and how to talk."""
+    """What `rlbook train` takes beside the options of the run: where to keep it, and how to
+    talk."""
 
     out: Folder = None  # the run's folder (default: a new one under runs/)
-    resume: Folder = None  # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
+    resume: Folder = (
+        None  # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
+    )
     config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     tensorboard: Flag = False  # write TensorBoard events into the run's folder too
-    # let an algorithm, an environment or a reward of the form module:Name import that module, and the reward code run programs
+    # let an algorithm, an environment or a reward of the form module:Name import that module, and
+    # the reward code run programs
     allow_import: Flag = False
     debug: Flag = False  # show the traceback of an error
 
 
 @functools.cache
 def run_options() -> type:
-    """The options of a run and of several, as `rlbook.runs.options` has them, and those of the command."""
+    """The options of a run and of several, as `rlbook.runs.options` has them, and those of the
+    command."""
     from rlbook.cli.explain import comments
     from rlbook.runs.options import FOLDERS, LEAST, RETURNS, RunOptions, SeveralSeeds
 
     meanings, fields = comments(RunOptions) | comments(SeveralSeeds), []
     for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
-        shown = "N" if item.type in LEAST or item.name in RETURNS else "FOLDER" if item.name in FOLDERS else "NAME"
-        fields.append((item.name, Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")], None))
+        shown = (
+            "N"
+            if item.type in LEAST or item.name in RETURNS
+            else "FOLDER"
+            if item.name in FOLDERS
+            else "NAME"
+        )
+        fields.append(
+            (
+                item.name,
+                Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")],
+                None,
+            )
+        )
     return dataclasses.make_dataclass("RunOptions", fields, bases=(CommandOptions,), frozen=True)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return with its 95 % confidence interval. Of a
-    token run, --samples K completes each held-out prompt K times: pass@k, maj@k, perplexity, rewards, lengths. A reward model, or a column
-    of a file of completions (--score), is measured as a classifier: confusion matrix, precision, recall, F1, ROC, AUC.
+    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return
+    with its 95 % confidence interval. Of a token run, --samples K completes each held-out prompt K
+    times: pass@k, maj@k, perplexity, rewards, lengths. A reward model, or a column of a file of
+    completions (--score), is measured as a classifier: confusion matrix, precision, recall, F1,
+    ROC, AUC.
 
     Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
     """
@@ -93,8 +122,12 @@ class Evaluate:
     temperature: Number = None  # a language model samples: its logits are divided by this, 0 takes the likeliest token
     top_p: Number = None  # it draws from the likeliest tokens that have this probability together
     top_k: Number = None  # it draws from so many of the likeliest tokens
-    min_p: Number = None  # it draws from tokens with this share of the likeliest one's probability at least
-    repetition_penalty: Number = None  # above 1, tokens that stand in the text already become less likely
+    min_p: Number = (
+        None  # it draws from tokens with this share of the likeliest one's probability at least
+    )
+    repetition_penalty: Number = (
+        None  # above 1, tokens that stand in the text already become less likely
+    )
     workers: Number = None  # processes that step the environments, for slow ones (default: 1)
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -104,7 +137,8 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Watch:
-    """Watch a trained agent act: in the terminal, or as a GIF. Token runs print prompts and completions, each token coloured.
+    """Watch a trained agent act: in the terminal, or as a GIF. Token runs print prompts and
+    completions, each token coloured.
 
     Example:  rlbook watch runs/ppo-Maze-v0-0 --gif maze.gif
     """
@@ -120,10 +154,11 @@ class Watch:
 
 @dataclass(frozen=True)
 class Export:
-    """Write the language model that a run has trained as a Hugging Face folder: model, tokenizer with its chat template, generation config.
+    """Write the language model that a run has trained as a Hugging Face folder: model, tokenizer
+    with its chat template, generation config.
 
-    A run that trained LoRA gives the adapter alone, in peft's format, unless --merge adds it to the model. A reward model on texts
-    becomes a sequence classifier with one label, its score.
+    A run that trained LoRA gives the adapter alone, in peft's format, unless --merge adds it to the
+    model. A reward model on texts becomes a sequence classifier with one label, its score.
 
     Examples:
       rlbook export runs/grpo-Addition-v0-0 model
@@ -141,13 +176,16 @@ class Export:
 
 @dataclass(frozen=True)
 class Plot:
-    """Draw learning curves. Runs that differ only in their seed become one curve: their mean, with a 95 % bootstrap band.
+    """Draw learning curves. Runs that differ only in their seed become one curve: their mean, with
+    a 95 % bootstrap band.
 
     Example:  rlbook plot runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 --out ppo.png
     """
 
     folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
-    values: Flag = False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    values: Flag = (
+        False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    )
     tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html or .gif that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -157,8 +195,9 @@ class Plot:
 
 @dataclass(frozen=True)
 class Inspect:
-    """Write a page that shows what a policy does token by token, or step by step: probability, advantage, KL, entropy, value and ratio,
-    by colour and on hover, at every report that `rlbook train ... --inspect N` recorded; else at the kept checkpoints. It needs no server.
+    """Write a page that shows what a policy does token by token, or step by step: probability,
+    advantage, KL, entropy, value and ratio, by colour and on hover, at every report that
+    `rlbook train ... --inspect N` recorded; else at the kept checkpoints. It needs no server.
 
     Example:  rlbook inspect runs/grpo-Addition-v0-0
     """
@@ -173,13 +212,15 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 % bootstrap interval, how likely a run of
-    one kind scores above one of another, and the learning curves.
+    """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 %
+    bootstrap interval, how likely a run of one kind scores above one of another, and the learning
+    curves.
 
     Example:  rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0
     """
 
-    folders: Positional[Folders]  # run folders, or folders of several seeds; runs that differ only in their seed become one row
+    # run folders, or folders of several seeds; runs that differ only in their seed become one row
+    folders: Positional[Folders]
     out: File = None  # the .png, .svg or .pdf to draw the curves into (default: compare.png here)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
@@ -187,8 +228,9 @@ class Compare:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is. Of a sound folder, say what its log
-    tells about the learning: a critic worse than the mean, an entropy that collapsed, and so on.
+    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is.
+    Of a sound folder, say what its log tells about the learning: a critic worse than the mean, an
+    entropy that collapsed, and so on.
 
     Example:  rlbook doctor runs/ppo-Maze-v0-0
     """
@@ -201,8 +243,9 @@ class Doctor:
 
 @dataclass(frozen=True)
 class Verify:
-    """Train presets again, as many as fit into the budget, and compare each with the result that was measured. The exit code is 1 where one
-    comes out lower than 95 % of runs should, by more than its own evaluation can err.
+    """Train presets again, as many as fit into the budget, and compare each with the result that
+    was measured. The exit code is 1 where one comes out lower than 95 % of runs should, by more
+    than its own evaluation can err.
 
     Examples:
       rlbook verify --budget 10min
@@ -211,7 +254,9 @@ class Verify:
 
     algorithm: Positional[Word] = None  # of this algorithm alone
     env: Positional[Word] = None  # on this environment alone
-    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = None  # such as 90s, 10min or 1h (default: 10min)
+    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = (
+        None  # such as 90s, 10min or 1h (default: 10min)
+    )
     jobs: Number = None  # how many train at a time (default: as many as there are cores)
     seed: Number = None  # of each run (default: 0)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -220,7 +265,8 @@ class Verify:
 
 @dataclass(frozen=True)
 class List:
-    """Show the algorithms, the environments, the recipes, and which algorithm trains on which environment, with the reason where not.
+    """Show the algorithms, the environments, the recipes, and which algorithm trains on which
+    environment, with the reason where not.
 
     Example:  rlbook list algorithms
     """
@@ -232,22 +278,26 @@ class List:
 
 @dataclass(frozen=True)
 class Explain:
-    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default, every logged number, the source. Or
-    explain a logged number: what it is, its unit, which values are healthy, and what others mean.
+    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default,
+    every logged number, the source. Or explain a logged number: what it is, its unit, which values
+    are healthy, and what others mean.
 
     Examples:
       rlbook explain ppo
       rlbook explain entropy
     """
 
-    name: Positional[Word]  # an algorithm such as ppo (`rlbook list algorithms` names them all), or a logged number such as entropy
+    # an algorithm such as ppo (`rlbook list algorithms` names them all), or a logged number such as
+    # entropy
+    name: Positional[Word]
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Rerun the experiment of a figure of Sutton and Barto's book, draw it, and print what it shows in numbers; alone, list the figures.
+    """Rerun the experiment of a figure of Sutton and Barto's book, draw it, and print what it shows
+    in numbers; alone, list the figures.
 
     Example:  rlbook figure 6.5 --out bias.png
     """
@@ -262,10 +312,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Play:
-    """Write a page to play with: one file that works from the disk and on a phone, without a server.
+    """Write a page to play with: one file that works from the disk and on a phone, without a
+    server.
 
-    grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each update.
-    tokens: a small language model writes sums token by token, is paid for its answers, and learns from them by GRPO.
+    grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each
+    update.
+    tokens: a small language model writes sums token by token, is paid for its answers, and learns
+    from them by GRPO.
 
     Examples:
       rlbook play
@@ -280,17 +333,26 @@ class Play:
     debug: Flag = False  # show the traceback of an error
 
 
-def parse(command: type[Command], argv: Sequence[str], prog: str, description: str | None = None) -> Command:
+def parse(
+    command: type[Command], argv: Sequence[str], prog: str, description: str | None = None
+) -> Command:
     """The command's options. `--help` prints and raises SystemExit(0).
 
     Raises:
-        RequestError: an option that does not exist (the nearest is named), a value too many or one missing.
+        RequestError: an option that does not exist (the nearest is named), a value too many or one
+            missing.
     """
     complaint = io.StringIO()
-    settings = {"prog": prog, "description": description, "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName)}
+    settings = {
+        "prog": prog,
+        "description": description,
+        "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName),
+    }
     try:
         with contextlib.redirect_stderr(complaint):
-            options, unknown = tyro.cli(command, args=list(argv), return_unknown_args=True, **settings)
+            options, unknown = tyro.cli(
+                command, args=list(argv), return_unknown_args=True, **settings
+            )
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
@@ -304,9 +366,17 @@ def names(command: type) -> list[str]:
     """Every option of a command, as it is typed."""
     found: list[str] = []
     for item in dataclasses.fields(command):  # type: ignore[arg-type]
-        nested = typing.get_args(item.type)[:1] if typing.get_origin(item.type) is Annotated else (item.type,)
+        nested = (
+            typing.get_args(item.type)[:1]
+            if typing.get_origin(item.type) is Annotated
+            else (item.type,)
+        )
         inner = nested[0] if nested else None
-        found += names(inner) if isinstance(inner, type) and dataclasses.is_dataclass(inner) else ["--" + item.name.replace("_", "-")]
+        found += (
+            names(inner)
+            if isinstance(inner, type) and dataclasses.is_dataclass(inner)
+            else ["--" + item.name.replace("_", "-")]
+        )
     return found
 
 
@@ -322,15 +392,23 @@ def _sentence(box: str) -> str:
     """What stands in tyro's complaint, below its title and up to the next rule, as one line."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
     lines = [line.strip("│ ") for line in plain if not line.startswith(("╭", "╰"))]
-    rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")] + [len(lines)] * 2
-    framed = "╭" in box                      # without a frame, where the terminal knows no more than ASCII, the title stands above a rule
+    rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")] + [
+        len(lines)
+    ] * 2
+    # without a frame, where the terminal knows no more than ASCII, the title stands above a rule
+    framed = "╭" in box
     lines = lines[: rules[0]] if framed else lines[rules[0] + 1 : rules[1]]
     sentence = re.sub(r"\.? *Expected \d+ values?\.?|\(required\)", "", " ".join(lines))
-    return " ".join(sentence.split()).replace("Missing from", "missing from").replace("Missing value", "missing value")
+    return (
+        " ".join(sentence.split())
+        .replace("Missing from", "missing from")
+        .replace("Missing value", "missing value")
+    )
 
 
 def action_of(command: str, given: Given | str | None, actions: Sequence[str]) -> str:
-    """The first word behind a command that does several things; the first action where there is none. Raises RequestError."""
+    """The first word behind a command that does several things; the first action where there is
+    none. Raises RequestError."""
     action = word(given) or actions[0]
     if action not in actions:
         hint = did_you_mean(action, actions)

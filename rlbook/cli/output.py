@@ -1,4 +1,5 @@
-"""What the `rlbook` command says: results on standard output, one line on standard error when something is wrong."""
+"""What the `rlbook` command says: results on standard output, one line on standard error when
+something is wrong."""
 
 from __future__ import annotations
 
@@ -39,29 +40,54 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
     from rlbook.plots.closing import happened
 
     returns = run.episode_returns[-100:]
-    last = next((report for report in reversed(run.metrics) if report.get("eval_return") is not None), {})
+    last = next(
+        (report for report in reversed(run.metrics) if report.get("eval_return") is not None), {}
+    )
     request, evaluated = run.request, last.get("eval_return")
     facts = {
-        "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "steps": run.steps,
-        "episodes": len(run.episode_returns), "return": math.fsum(returns) / len(returns) if returns else None,
-        "eval_return": evaluated, "seconds": round(seconds, 3), "folder": str(folder), "notes": list(run.notes),
-        "metrics": run.metrics[-1] if run.metrics else {}, "seconds_in": {name: round(item, 3) for name, item in run.seconds.items()},
-    }  # fmt: skip
+        "algorithm": request.algorithm,
+        "env": request.recipe.name,
+        "seed": request.seed,
+        "steps": run.steps,
+        "episodes": len(run.episode_returns),
+        "return": math.fsum(returns) / len(returns) if returns else None,
+        "eval_return": evaluated,
+        "seconds": round(seconds, 3),
+        "folder": str(folder),
+        "notes": list(run.notes),
+        "metrics": run.metrics[-1] if run.metrics else {},
+        "seconds_in": {name: round(item, 3) for name, item in run.seconds.items()},
+    }
     plural = "s" if facts["episodes"] != 1 else ""
-    done = f"{run.steps:,} steps, {facts['episodes']:,} episode{plural}" if run.unit == "steps" else f"{run.steps:,} {run.unit}"
+    done = (
+        f"{run.steps:,} steps, {facts['episodes']:,} episode{plural}"
+        if run.unit == "steps"
+        else f"{run.steps:,} {run.unit}"
+    )
     lines = [f"{request.algorithm} on {facts['env']}: {done}, {seconds:.1f} s"]
     if returns:
-        lines.append(f"mean return of the last {len(returns)} training episode{plural}: {four(facts['return'])}")
+        lines.append(
+            f"mean return of the last {len(returns)} training episode{plural}:"
+            f" {four(facts['return'])}"
+        )
     if evaluated is not None:
         count = last.get("eval_episodes", request.eval_episodes)
-        lines.append(f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {four(evaluated)}")
+        lines.append(
+            f"mean return of {count} greedy episode{'s' if count > 1 else ''}: {four(evaluated)}"
+        )
     whole = sum(run.seconds.values())
     if whole:
-        lines.append("time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items()))
+        lines.append(
+            "time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items())
+        )
     facts["happened"] = happened(run)
     lines = [for_terminal(line) for line in (*lines, *facts["happened"])]
-    trust = ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
-    return facts, "\n".join([*lines, "", *(f"  {command}" for command in further(run, folder, *trust))])
+    trust = (
+        ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
+    )
+    return facts, "\n".join(
+        [*lines, "", *(f"  {command}" for command in further(run, folder, *trust))]
+    )
 
 
 def further(run: Run, folder: Path, *trust: str) -> list[str]:
@@ -72,9 +98,15 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
     if not run.agent.prefers:
         return [plot]
     world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
-    pays = shlex.join(["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", typeable(folder), *trust])
+    pays = shlex.join(
+        ["rlbook", "train", "ppo", recipe.name, *world, "--reward-model", typeable(folder), *trust]
+    )
     on_texts = getattr(recipe.make().unwrapped, "policy_kind", None) == "language_model"
-    exports = [shlex.join(["rlbook", "export", typeable(folder), f"{typeable(folder)}-model", *trust])] if on_texts else []
+    exports = (
+        [shlex.join(["rlbook", "export", typeable(folder), f"{typeable(folder)}-model", *trust])]
+        if on_texts
+        else []
+    )
     return [_typed("evaluate", folder, *trust), pays, *exports, plot]
 
 
@@ -83,50 +115,106 @@ def exported(facts: dict[str, Any]) -> str:
     kind, folder, count = facts["kind"], facts["folder"], f"{facts['parameters']:,}"
     if kind == "adapter":
         base = f"AutoModelForCausalLM.from_pretrained({facts['base']!r})"
-        return f"LoRA of {count} parameters in {folder}\n\n  peft.PeftModel.from_pretrained({base}, {folder!r})"
+        return (
+            f"LoRA of {count} parameters in {folder}\n\n  peft.PeftModel.from_pretrained({base},"
+            f" {folder!r})"
+        )
     loader = "AutoModelForCausalLM" if kind == "model" else "AutoModelForSequenceClassification"
-    return f"{kind} of {count} parameters in {folder}\n\n  transformers.{loader}.from_pretrained({folder!r})"
+    return (
+        f"{kind} of {count} parameters in {folder}\n\n "
+        f" transformers.{loader}.from_pretrained({folder!r})"
+    )
 
 
 def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False) -> Result:
-    """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is better than another."""
+    """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
+    better than another."""
     from rlbook.evaluation.comparison import labels
 
-    facts, table = [], [("algorithm", "environment", "runs", *(("mean",) if mean else ()), "interquartile mean", "95 % interval")]
+    facts, table = (
+        [],
+        [
+            (
+                "algorithm",
+                "environment",
+                "runs",
+                *(("mean",) if mean else ()),
+                "interquartile mean",
+                "95 % interval",
+            )
+        ],
+    )
     named = labels([(row.world, row.algorithm, row.settings) for row in rows])
     for row, label in zip(rows, named, strict=True):
         average, (low, high) = float(row.scores.mean()), row.confidence_interval
-        facts.append({
-            "algorithm": row.algorithm, "label": label, "env": row.env, "folders": list(row.folders), "scores": row.scores.tolist(),
-            **({"mean": average} if mean else {}),
-            "interquartile_mean": row.interquartile_mean, "confidence_interval": [low, high],
-        })  # fmt: skip
+        facts.append(
+            {
+                "algorithm": row.algorithm,
+                "label": label,
+                "env": row.env,
+                "folders": list(row.folders),
+                "scores": row.scores.tolist(),
+                **({"mean": average} if mean else {}),
+                "interquartile_mean": row.interquartile_mean,
+                "confidence_interval": [low, high],
+            }
+        )
         means = (four(average),) if mean else ()
         interval = f"{four(low)} to {four(high)}"
-        table.append((label, row.world, str(len(row.folders)), *means, four(row.interquartile_mean), interval))
+        table.append(
+            (
+                label,
+                row.world,
+                str(len(row.folders)),
+                *means,
+                four(row.interquartile_mean),
+                interval,
+            )
+        )
     text = aligned(table)
-    pairs = [{
-        "better": item.better, "than": item.than, "envs": list(item.worlds), "probability": item.probability,
-        "confidence_interval": list(item.confidence_interval),
-    } for item in found]  # fmt: skip
+    pairs = [
+        {
+            "better": item.better,
+            "than": item.than,
+            "envs": list(item.worlds),
+            "probability": item.probability,
+            "confidence_interval": list(item.confidence_interval),
+        }
+        for item in found
+    ]
     if found:
         chances = [("is better", "than", "probability", "95 % interval", "in")]
         for item in found:
             low, high = item.confidence_interval
-            chances.append((item.better, item.than, f"{item.probability:.2f}", f"{low:.2f} to {high:.2f}", ", ".join(item.worlds)))
+            chances.append(
+                (
+                    item.better,
+                    item.than,
+                    f"{item.probability:.2f}",
+                    f"{low:.2f} to {high:.2f}",
+                    ", ".join(item.worlds),
+                )
+            )
         text += "\n\n" + aligned(chances)
     return {"rows": facts, "improvements": pairs}, text
 
 
 def width() -> int:
-    """Columns that text is laid out for: the terminal's, at most 100, which is also what a file gets."""
+    """Columns that text is laid out for: the terminal's, at most 100, which is also what a file
+    gets."""
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
 def filled(text: str, first: str, rest: str) -> str:
-    """A paragraph within the width, its first line begun with `first` and the others with `rest`; no word is cut."""
+    """A paragraph within the width, its first line begun with `first` and the others with `rest`;
+    no word is cut."""
     return textwrap.fill(
-        text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text,
+        width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -136,23 +224,36 @@ def for_terminal(line: str) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines whose columns stand below each other. Headings take several lines where one would be too long; on a terminal
-    that is too narrow even so, each row becomes a list.
+    """Rows of cells as lines whose columns stand below each other. Headings take several lines
+    where one would be too long; on a terminal that is too narrow even so, each row becomes a list.
     """
     head, *body = table
     lines = _as_lines(table)
     if max(map(len, lines)) > width():
-        widest = [max(map(len, (*column, *heading.split()))) for heading, *column in zip(*table, strict=True)]
+        widest = [
+            max(map(len, (*column, *heading.split())))
+            for heading, *column in zip(*table, strict=True)
+        ]
         broken = [textwrap.wrap(heading, size) for heading, size in zip(head, widest, strict=True)]
         lines = _as_lines([*map(list, zip_longest(*broken, fillvalue="")), *body])
     if max(map(len, lines)) > width() and sys.stdout.isatty():
-        lines = [line for row in body for line in (row[0], *_as_lines([("", *pair) for pair in zip(head[1:], row[1:], strict=True)]))]
+        lines = [
+            line
+            for row in body
+            for line in (
+                row[0],
+                *_as_lines([("", *pair) for pair in zip(head[1:], row[1:], strict=True)]),
+            )
+        ]
     return "\n".join(lines)
 
 
 def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
 
 
 def _typed(command: str, folder: Path, *options: str) -> str:
@@ -161,19 +262,34 @@ def _typed(command: str, folder: Path, *options: str) -> str:
 
 
 def typeable(folder: Path | str) -> str:
-    """A folder as a command takes it: one whose name begins like an option's has its place in front."""
+    """A folder as a command takes it: one whose name begins like an option's has its place in
+    front."""
     return f"./{folder}" if str(folder).startswith("-") else str(folder)
 
 
-def interrupted(signum: int, folder: Path, *, as_json: bool, allow_import: bool = False, workers: int | None = None) -> int:
+def interrupted(
+    signum: int,
+    folder: Path,
+    *,
+    as_json: bool,
+    allow_import: bool = False,
+    workers: int | None = None,
+) -> int:
     """Says how to go on; returns the exit code, 128 + the signal's number."""
     from rlbook.runs.storage.checkpoints import latest
 
-    options = [*(() if workers is None else ("--workers", str(workers))), *(["--allow-import"] if allow_import else [])]
+    options = [
+        *(() if workers is None else ("--workers", str(workers))),
+        *(["--allow-import"] if allow_import else []),
+    ]
     step = latest(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
-    return fail(128 + signum, f"interrupted at step {step}; continue with: {_typed('train --resume', folder, *options)}", as_json)
+    return fail(
+        128 + signum,
+        f"interrupted at step {step}; continue with: {_typed('train --resume', folder, *options)}",
+        as_json,
+    )
 
 
 def last_good(folder: Path) -> str:
@@ -181,7 +297,11 @@ def last_good(folder: Path) -> str:
     from rlbook.runs.storage.checkpoints import latest
 
     step = latest(folder)
-    return "no checkpoint was written before" if step is None else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"
+    return (
+        "no checkpoint was written before"
+        if step is None
+        else f"the last good checkpoint is {folder / 'checkpoints' / str(step)}"
+    )
 
 
 def show(as_json: bool, result: Result) -> None:
@@ -212,7 +332,9 @@ def _printing(*, leaving: bool) -> Iterator[None]:
     except OSError as error:
         if leaving and isinstance(error, BrokenPipeError):
             raise
-        raise Unprinted(f"the result was not printed ({(error.strerror or str(error)).lower()})") from error
+        raise Unprinted(
+            f"the result was not printed ({(error.strerror or str(error)).lower()})"
+        ) from error
 
 
 def _finite(value: object) -> object:
@@ -237,7 +359,8 @@ def fail(code: int, sentence: str, as_json: bool) -> int:
 
 
 def _in_lines(line: str) -> str:
-    """A sentence as a terminal shows it: no word is cut, and a command at its end, which is to be pasted, has a line of its own."""
+    """A sentence as a terminal shows it: no word is cut, and a command at its end, which is to be
+    pasted, has a line of its own."""
     if not sys.stderr.isatty():
         return line
     said, mark, command = line.partition("continue with: ")
@@ -251,7 +374,8 @@ def note(line: str) -> None:
 
 
 class _Forgiving(io.TextIOBase):
-    """Standard error as a run needs it: what cannot be written, since the reader has gone or the disk is full, is left out."""
+    """Standard error as a run needs it: what cannot be written, since the reader has gone or the
+    disk is full, is left out."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -287,7 +411,7 @@ class _Closed(io.TextIOBase):
         return len(text)
 
     def fileno(self) -> int:
-        return 1                             # the null device, see `forgiving_streams`
+        return 1  # the null device, see `forgiving_streams`
 
     def end(self) -> None:
         """Raises OSError where something was written since the last call."""
@@ -298,9 +422,11 @@ class _Closed(io.TextIOBase):
 
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
-    """While open, standard error swallows what cannot be written, a closed stream leads nowhere, and what a terminal cannot show is a "?".
+    """While open, standard error swallows what cannot be written, a closed stream leads nowhere,
+    and what a terminal cannot show is a "?".
 
-    A closed stream is opened on the null device, number and all: the next file would have its number, and get what is printed.
+    A closed stream is opened on the null device, number and all: the next file would have its
+    number, and get what is printed.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -329,6 +455,7 @@ def _open_null(number: int) -> None:
 
 
 def abandon_stdout() -> None:
-    """The reader has gone (`| head`) or the disk is full; what is left in the buffer goes nowhere, quietly."""
+    """The reader has gone (`| head`) or the disk is full; what is left in the buffer goes nowhere,
+    quietly."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

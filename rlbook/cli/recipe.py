@@ -1,4 +1,5 @@
-"""`rlbook recipe`: several trainings in order, each from what the earlier ones have made, with a table before and after."""
+"""`rlbook recipe`: several trainings in order, each from what the earlier ones have made, with a
+table before and after."""
 
 from __future__ import annotations
 
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """Train in stages: each from what the earlier ones have made, each in a folder of its own, with a table before and after.
+    """Train in stages: each from what the earlier ones have made, each in a folder of its own, with
+    a table before and after.
 
-    Typed again, the command skips the stages that are finished and goes on with the one that was interrupted, bit for bit.
-    --STAGE.KEY VALUE changes what the recipe says of a stage, and --measure.NAME.KEY VALUE of what is measured.
+    Typed again, the command skips the stages that are finished and goes on with the one that was
+    interrupted, bit for bit. --STAGE.KEY VALUE changes what the recipe says of a stage, and
+    --measure.NAME.KEY VALUE of what is measured.
 
     Examples:
       rlbook recipe rlhf
@@ -36,11 +39,15 @@ class RecipeOptions:
       rlbook recipe beams --max-samples 64 --dry-run
     """
 
-    name: Positional[Word] = None  # a recipe of the book, or a .yaml file; without one, the book's are listed
+    name: Positional[Word] = (
+        None  # a recipe of the book, or a .yaml file; without one, the book's are listed
+    )
     out: Folder = None  # the recipe's folder (default: runs/recipe-NAME-SEED)
     stage: Word = None  # run this stage alone
     seed: Number = None  # of every stage (default: the recipe's)
-    max_samples: Number = None  # rows that a stage makes at most, of each stage that says max_samples
+    max_samples: Number = (
+        None  # rows that a stage makes at most, of each stage that says max_samples
+    )
     dry_run: Flag = False  # check every stage's request, print the plan, and write nothing
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     allow_import: Flag = False  # let a recipe of your own import the modules that it names
@@ -48,7 +55,8 @@ class RecipeOptions:
 
 
 def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
-    """Does what the command line asks for. Returns whether JSON is wanted and what to print, or an exit code.
+    """Does what the command line asks for. Returns whether JSON is wanted and what to print, or an
+    exit code.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -63,7 +71,11 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
         known = recipes()
         return options.json, ({"recipes": known}, aligned([*known.items()]))
     found = Recipe.find(
-        name, overrides, seed=seed, max_samples=integer("max_samples", options.max_samples), allow_import=options.allow_import
+        name,
+        overrides,
+        seed=seed,
+        max_samples=integer("max_samples", options.max_samples),
+        allow_import=options.allow_import,
     )
     folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
@@ -71,7 +83,11 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
 
         stages = planned(found, folder)
         if word(options.stage) is not None:
-            stages = [item for item in stages if item["stage"] == found.stage(str(word(options.stage))).name]
+            stages = [
+                item
+                for item in stages
+                if item["stage"] == found.stage(str(word(options.stage))).name
+            ]
         facts = {"recipe": found.name, "folder": str(folder), "seed": found.seed, "stages": stages}
         return options.json, (facts, _plan(found, folder, stages))
     from rlbook.recipes.running import run_recipe
@@ -79,10 +95,22 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     display = _Display()
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
-            facts = run_recipe(found, folder, only=word(options.stage), on_stage=display.stage, on_report=display.report)
+            facts = run_recipe(
+                found,
+                folder,
+                only=word(options.stage),
+                on_stage=display.stage,
+                on_report=display.report,
+            )
     except KeyboardInterrupt as stop:
-        again = shlex.join(["rlbook", "recipe", *words, *([] if word(options.out) else ["--out", str(folder)])])
-        return fail(128 + signal_of(stop), f"interrupted in stage {display.now}; continue with: {again}", options.json)
+        again = shlex.join(
+            ["rlbook", "recipe", *words, *([] if word(options.out) else ["--out", str(folder)])]
+        )
+        return fail(
+            128 + signal_of(stop),
+            f"interrupted in stage {display.now}; continue with: {again}",
+            options.json,
+        )
     finally:
         display.close()
     return options.json, (facts, _table(facts))
@@ -144,7 +172,13 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
     measured = ", ".join(item.name.replace("_", " ") for item in recipe.measures) or "nothing"
     listed = filled(measured, "measured  ", " " * 10)
     about = [filled(recipe.about, "", ""), ""] if recipe.about else []
-    head = [f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})", *about, f"folder    {folder}", listed, ""]
+    head = [
+        f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})",
+        *about,
+        f"folder    {folder}",
+        listed,
+        "",
+    ]
     return "\n".join([*head, aligned(table)])
 
 
@@ -154,10 +188,16 @@ def _table(facts: Mapping[str, Any]) -> str:
 
     lines = [f"{facts['title']}, seed {facts['seed']}", ""]
     if facts["table"]:
-        lines += [aligned([("stage", "measure", "before", "after", "gain"), *map(cells, facts["table"])]), ""]
+        lines += [
+            aligned([("stage", "measure", "before", "after", "gain"), *map(cells, facts["table"])]),
+            "",
+        ]
         lines += ["means with half of their 95 % interval", ""]
     done = [item for item in facts["stages"] if item["finished"]]
     left = [item["stage"] for item in facts["stages"] if not item["finished"]]
-    lines.append(f"{len(done)} of {len(facts['stages'])} stages are finished, {sum(item['seconds'] for item in done):.0f} s"
-                 + (f"; to do: {', '.join(left)}" if left else ""))  # fmt: skip
+    lines.append(
+        f"{len(done)} of {len(facts['stages'])} stages are finished,"
+        f" {sum(item['seconds'] for item in done):.0f} s"
+        + (f"; to do: {', '.join(left)}" if left else "")
+    )
     return "\n".join([*lines, f"folder  {facts['folder']}"])

@@ -1,4 +1,5 @@
-"""The command line of `rlbook record`: who plays, where, how many episodes, and the data set to write."""
+"""The command line of `rlbook record`: who plays, where, how many episodes, and the data set to
+write."""
 
 from __future__ import annotations
 
@@ -19,10 +20,12 @@ from rlbook.errors import RequestError
 
 @dataclass(frozen=True)
 class Record:
-    """Play episodes and write them as a Minari data set, which `rlbook train behavior_cloning ENV --data DATA` learns from.
+    """Play episodes and write them as a Minari data set, which
+    `rlbook train behavior_cloning ENV --data DATA` learns from.
 
-    The agent of a run's FOLDER acts, or --policy in an environment; --env.KEY VALUE hands any argument to the environment.
-    --schema verl writes the examples of a token environment instead, as rows that verl and --env.data of Chat-v0 read.
+    The agent of a run's FOLDER acts, or --policy in an environment; --env.KEY VALUE hands any
+    argument to the environment. --schema verl writes the examples of a token environment instead,
+    as rows that verl and --env.data of Chat-v0 read.
 
     Examples:
       rlbook record Maze-v0 --policy optimal --episodes 500 --out walks
@@ -30,11 +33,19 @@ class Record:
     """
 
     source: Positional[Word]  # a run's folder, or an environment's id
-    out: Folder = None  # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
+    out: Folder = (
+        None  # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
+    )
     episodes: Number = None  # how many episodes (default: 100), or examples (default: all)
-    schema: Word = None  # write no episodes but the environment's examples, as rows of this form: verl
-    policy: Word = None  # who acts in an environment: uniform, or optimal from its model (default: uniform)
-    epsilon: Number = None  # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
+    schema: Word = (
+        None  # write no episodes but the environment's examples, as rows of this form: verl
+    )
+    policy: Word = (
+        None  # who acts in an environment: uniform, or optimal from its model (default: uniform)
+    )
+    epsilon: Number = (
+        None  # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
+    )
     seed: Number = None  # decides the episodes' starts and the random actions (default: 0)
     explore: Flag = False  # let a run's agent act as in training instead of greedily
     checkpoint: Word = None  # of a run: a step, or best (default: the last one)
@@ -53,9 +64,14 @@ def recorded(words: Sequence[str]) -> tuple[bool, Result]:
     options = parse(Record, rest, "rlbook record")
     source, out = word(options.source), word(options.out)
     if source is None or out is None:
-        raise RequestError("record needs a run's folder or an environment, and --out DATA: rlbook record Maze-v0 --out walks")
+        raise RequestError(
+            "record needs a run's folder or an environment, and --out DATA: rlbook record Maze-v0"
+            " --out walks"
+        )
     given: dict[str, Any] = {
-        name: value for name in ("episodes", "seed") if (value := integer(name, getattr(options, name))) is not None
+        name: value
+        for name in ("episodes", "seed")
+        if (value := integer(name, getattr(options, name))) is not None
     }
     if word(options.epsilon) is not None:
         given["epsilon"] = _share(str(word(options.epsilon)))
@@ -68,28 +84,46 @@ def recorded(words: Sequence[str]) -> tuple[bool, Result]:
 
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = record(
-            source, Path(out), policy=word(options.policy), explore=options.explore, allow_import=options.allow_import,
-            env_kwargs=env_kwargs or None, **given,
-        )  # fmt: skip
+            source,
+            Path(out),
+            policy=word(options.policy),
+            explore=options.explore,
+            allow_import=options.allow_import,
+            env_kwargs=env_kwargs or None,
+            **given,
+        )
     text = (
-        f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,} steps\n"
-        f"mean return   {four(facts['return'])}\n\n"
-        f"  rlbook train behavior_cloning {facts['env']} --data {out}"
+        f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,}"
+        f" steps\nmean return   {four(facts['return'])}\n\n  rlbook train behavior_cloning"
+        f" {facts['env']} --data {out}"
     )
     return options.json, (facts, text)
 
 
-def _rows(options: Record, source: str, out: str, env_kwargs: dict[str, Any], given: dict[str, Any]) -> tuple[dict[str, Any], str]:
+def _rows(
+    options: Record, source: str, out: str, env_kwargs: dict[str, Any], given: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
     """Writes an environment's examples. Returns the facts, and what to print."""
     from rlbook.runs.recording import record_examples
 
-    idle = [name for name in ("policy", "epsilon", "seed", "checkpoint") if word(getattr(options, name)) is not None]
+    idle = [
+        name
+        for name in ("policy", "epsilon", "seed", "checkpoint")
+        if word(getattr(options, name)) is not None
+    ]
     idle += ["explore"] * options.explore
     if idle:
-        raise RequestError(f"--schema writes examples and plays no episodes, so it has no use for --{idle[0]}")
+        raise RequestError(
+            f"--schema writes examples and plays no episodes, so it has no use for --{idle[0]}"
+        )
     with contextlib.redirect_stdout(sys.stderr):
         facts = record_examples(
-            source, out, schema=str(word(options.schema)), allow_import=options.allow_import, env_kwargs=env_kwargs or None, **given
+            source,
+            out,
+            schema=str(word(options.schema)),
+            allow_import=options.allow_import,
+            env_kwargs=env_kwargs or None,
+            **given,
         )
     note = f"note: {facts['note']}\n" if "note" in facts else ""
     said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"

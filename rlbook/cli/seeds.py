@@ -1,6 +1,8 @@
-"""`rlbook train --seeds K --jobs J`: K commands that differ in their seed alone, each in a process and a folder of its own.
+"""`rlbook train --seeds K --jobs J`: K commands that differ in their seed alone, each in a process
+and a folder of its own.
 
-Each process runs the command that a reader would type for that seed, so a run is the same to the byte as one started alone.
+Each process runs the command that a reader would type for that seed, so a run is the same to the
+byte as one started alone.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 def train_seeds(training: Training, words: Sequence[str]) -> int:
-    """Trains each seed, and says what they have come to. Returns the exit code: 1 where one of them failed.
+    """Trains each seed, and says what they have come to. Returns the exit code: 1 where one of them
+    failed.
 
     Raises:
         RequestError: the request was wrong; nothing has started.
@@ -48,53 +51,98 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     stopped = 0
     cluster = training.several.cluster
     jobs = min(training.several.jobs or (cores() if cluster is None else len(seeds)), len(seeds))
-    note(f"training {len(seeds)} seeds, {jobs} at a time, in {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}")
+    note(
+        f"training {len(seeds)} seeds, {jobs} at a time, in"
+        f" {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}"
+    )
     try:
         with contextlib.closing(_started(commands, jobs, cluster)) as ended:
             for item in ended:
-                facts[seeds[item.index]] = facts_of(item, seeds[item.index], seed_folder(folder, seeds[item.index]))
+                facts[seeds[item.index]] = facts_of(
+                    item, seeds[item.index], seed_folder(folder, seeds[item.index])
+                )
                 note(_line(facts[seeds[item.index]], f"{len(facts)} of {len(seeds)}"))
                 stopped = item.code if item.code in INTERRUPTED else stopped
     except KeyboardInterrupt as stop:
         stopped = 128 + signal_of(stop)
     if stopped:
-        again = shlex.join(["rlbook", "train", *without(words, "--out", "--resume"), "--out", typeable(folder), "--resume"])
+        again = shlex.join(
+            [
+                "rlbook",
+                "train",
+                *without(words, "--out", "--resume"),
+                "--out",
+                typeable(folder),
+                "--resume",
+            ]
+        )
         return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
-    return _report(folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json)
+    return _report(
+        folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json
+    )
 
 
-def _started(commands: list[list[str]], jobs: int, cluster: str | None) -> Generator[Ended, None, None]:
+def _started(
+    commands: list[list[str]], jobs: int, cluster: str | None
+) -> Generator[Ended, None, None]:
     module = "rlbook.cli.one_seed"
-    return side_by_side(module, commands, jobs) if cluster is None else on_cluster(module, commands, jobs, cluster)
+    return (
+        side_by_side(module, commands, jobs)
+        if cluster is None
+        else on_cluster(module, commands, jobs, cluster)
+    )
 
 
-def seed_commands(training: Training, words: Sequence[str], folder: Path) -> tuple[list[int], list[list[str]]]:
-    """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before the first one starts is."""
+def seed_commands(
+    training: Training, words: Sequence[str], folder: Path
+) -> tuple[list[int], list[list[str]]]:
+    """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before
+    the first one starts is."""
     request = Request.build(
-        str(training.algorithm), str(training.env), **training.options, allow_import=training.run.allow_import,
-        env_kwargs=training.env_kwargs, hyperparameters=training.hyperparameters,
-    )  # fmt: skip
+        str(training.algorithm),
+        str(training.env),
+        **training.options,
+        allow_import=training.run.allow_import,
+        env_kwargs=training.env_kwargs,
+        hyperparameters=training.hyperparameters,
+    )
     assert training.several.seeds is not None
     seeds = list(range(request.seed, request.seed + training.several.seeds))
     if os.path.lexists(folder / CONFIG):
         raise RequestError(f"{folder} holds a single run; choose another folder for several seeds")
-    shared = without(words, "--seeds", "--jobs", "--cluster", "--seed", "--out", "--resume", "--json")
+    shared = without(
+        words, "--seeds", "--jobs", "--cluster", "--seed", "--out", "--resume", "--json"
+    )
     commands = []
     for seed in seeds:
         place = seed_folder(folder, seed)
         begun = training.resume is not None and os.path.lexists(place / CONFIG)
         if begun:
             held = Request.from_yaml(read_config(place)[0], allow_import=training.run.allow_import)
-            check_unchanged(replace(training, options=training.options | {"seed": seed}), held, place)
+            check_unchanged(
+                replace(training, options=training.options | {"seed": seed}), held, place
+            )
         else:
             check_free(place)
-        commands.append(["train", *shared, "--seed", str(seed), "--out", str(place), "--json", *(["--resume"] if begun else [])])
+        commands.append(
+            [
+                "train",
+                *shared,
+                "--seed",
+                str(seed),
+                "--out",
+                str(place),
+                "--json",
+                *(["--resume"] if begun else []),
+            ]
+        )
     _check_trains(request)
     return seeds, commands
 
 
 def _check_trains(request: Request) -> None:
-    """Raises RequestError where the environment, a named run or the data do not fit: what a run finds out before it writes anything."""
+    """Raises RequestError where the environment, a named run or the data do not fit: what a run
+    finds out before it writes anything."""
     from rlbook.runs.run import Run
 
     with contextlib.redirect_stdout(sys.stderr):
@@ -116,7 +164,11 @@ def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
         return facts
     said = [line for line in ended.err.splitlines() if line.strip()]
     by_signal = f"ended by {signal.Signals(-ended.code).name}" if ended.code < 0 else ""
-    error = facts.get("error") or by_signal or (said[-1] if said else f"ended with exit code {ended.code}")
+    error = (
+        facts.get("error")
+        or by_signal
+        or (said[-1] if said else f"ended with exit code {ended.code}")
+    )
     return {"seed": seed, "folder": str(folder), "error": str(error), "exit_code": ended.code}
 
 
@@ -130,7 +182,11 @@ def _line(facts: Facts, count: str) -> str:
 def result_of(facts: Facts) -> str:
     """What a finished run has come to, in a few words."""
     numbers = {"return": "return", "eval_return": "greedy return"}
-    parts = [f"{shown} {four(facts[name])}" for name, shown in numbers.items() if facts.get(name) is not None]
+    parts = [
+        f"{shown} {four(facts[name])}"
+        for name, shown in numbers.items()
+        if facts.get(name) is not None
+    ]
     return ", ".join([*parts, f"{facts['seconds']:.1f} s"])
 
 
@@ -141,7 +197,12 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
     for line in dict.fromkeys(text for run in finished for text in _texts(run["notes"])):
         note(f"note: {line}")
     row = _compared([str(run["folder"]) for run in finished])
-    facts: Facts = {"folder": str(folder), "seconds": round(seconds, 3), "runs": runs, "failed": failed}
+    facts: Facts = {
+        "folder": str(folder),
+        "seconds": round(seconds, 3),
+        "runs": runs,
+        "failed": failed,
+    }
     lines = [f"{len(finished)} of {len(runs)} seeds, {seconds:.1f} s"]
     if row is None:
         lines.append("no episode was played, so there are no returns to compare")
@@ -150,7 +211,11 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
         facts |= rows["rows"][0]
         lines += ["", table]
     if finished:
-        lines += ["", f"  {shlex.join(['rlbook', 'plot', str(folder)])}", f"  {shlex.join(['rlbook', 'compare', str(folder)])}"]
+        lines += [
+            "",
+            f"  {shlex.join(['rlbook', 'plot', str(folder)])}",
+            f"  {shlex.join(['rlbook', 'compare', str(folder)])}",
+        ]
     error = f"seed{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))} failed"
     if failed:
         facts |= {"error": error, "exit_code": 1}
@@ -163,7 +228,8 @@ def _texts(notes: object) -> list[str]:
 
 
 def _compared(folders: list[str]) -> Row | None:
-    """The row of runs that differ in their seed alone; None where there is none, or no episode was played."""
+    """The row of runs that differ in their seed alone; None where there is none, or no episode was
+    played."""
     import rlbook
 
     try:

@@ -1,4 +1,5 @@
-"""The command line of `rlbook train`: run options, `--env.KEY VALUE`, `--model.KEY VALUE`, and the hyper-parameters of the algorithm."""
+"""The command line of `rlbook train`: run options, `--env.KEY VALUE`, `--model.KEY VALUE`, and the
+hyper-parameters of the algorithm."""
 
 from __future__ import annotations
 
@@ -29,7 +30,15 @@ from rlbook.cli.words import (
 )
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, RETURNS, UNWRITTEN, SeveralSeeds, refuse_narrowed
+from rlbook.runs.options import (
+    COUNTS,
+    FOLDERS,
+    NAMES,
+    RETURNS,
+    UNWRITTEN,
+    SeveralSeeds,
+    refuse_narrowed,
+)
 from rlbook.runs.storage.files import read_file
 
 if TYPE_CHECKING:
@@ -48,7 +57,8 @@ Examples:
 
 @dataclass(frozen=True)
 class Training:
-    """What the command line (and the file behind --config) asks for. None and absent keys are left to `rlbook.train`."""
+    """What the command line (and the file behind --config) asks for. None and absent keys are left
+    to `rlbook.train`."""
 
     run: Any
     algorithm: str | None
@@ -81,27 +91,48 @@ def parse_train(argv: Sequence[str]) -> Training:
     words = mark_resume(numbers_last(words))
     algorithm = named_algorithm(words)
     held = _read(option(words, "--config"))
-    started = option(words, "--resume") or option(words, "--out") if has(words, "--resume") and not has(words, "--seeds") else None
+    started = (
+        option(words, "--resume") or option(words, "--out")
+        if has(words, "--resume") and not has(words, "--seeds")
+        else None
+    )
     if algorithm is None:
-        algorithm = held.get("algorithm") or (_read(None, started=started).get("algorithm") if started else None)
-    if algorithm is not None:                # before anything of it is shown
+        algorithm = held.get("algorithm") or (
+            _read(None, started=started).get("algorithm") if started else None
+        )
+    if algorithm is not None:  # before anything of it is shown
         agent_class(algorithm, allow_import=may_import(words))
     kinds, command = command_of(algorithm)
     if algorithm in words:
         words.remove(algorithm)
-    for name in {this.partition("=")[0].removeprefix("--").replace("-", "_") for this in words if this.startswith("--")} - kinds.keys():
+    for name in {
+        this.partition("=")[0].removeprefix("--").replace("-", "_")
+        for this in words
+        if this.startswith("--")
+    } - kinds.keys():
         refuse_narrowed(str(algorithm), name)
     prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
     options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
     hyper = getattr(options, "hyper", None)
-    given = {name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)}
+    given = {
+        name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)
+    }
     training = Training(
-        options.run, algorithm, word(options.env) or held.get("env"),
-        _with_model(held["options"] | _run_options(options.run), held["options"].get("model"), model),
+        options.run,
+        algorithm,
+        word(options.env) or held.get("env"),
+        _with_model(
+            held["options"] | _run_options(options.run), held["options"].get("model"), model
+        ),
         held["env_kwargs"] | env_kwargs,
-        held["hyperparameters"] | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
-        SeveralSeeds(integer("seeds", options.run.seeds), integer("jobs", options.run.jobs), word(options.run.cluster)),
-    )  # fmt: skip
+        held["hyperparameters"]
+        | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
+        SeveralSeeds(
+            integer("seeds", options.run.seeds),
+            integer("jobs", options.run.jobs),
+            word(options.run.cluster),
+        ),
+    )
     return _complete(training)
 
 
@@ -110,12 +141,21 @@ def _run_options(given: CommandOptions) -> dict[str, Any]:
     counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
     texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS + RETURNS}
     returns = {name: _number(name, getattr(given, name)) for name in RETURNS}
-    folders = {name: _findable(value) for name, value in texts.items() if value is not None and name in FOLDERS}
-    return {name: value for name, value in (counts | returns | texts | folders).items() if value is not None}
+    folders = {
+        name: _findable(value)
+        for name, value in texts.items()
+        if value is not None and name in FOLDERS
+    }
+    return {
+        name: value
+        for name, value in (counts | returns | texts | folders).items()
+        if value is not None
+    }
 
 
 def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The options, with what the words `--model.KEY VALUE` say about the model; `held` is what a file says."""
+    """The options, with what the words `--model.KEY VALUE` say about the model; `held` is what a
+    file says."""
     if not given:
         return options
     fields: dict[str, Any] = dict(held) if isinstance(held, Mapping) else {}
@@ -128,7 +168,9 @@ def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> di
             inside = inside.setdefault(part, {})
             if not isinstance(inside, dict):
                 raise RequestError(f"--model.{key} goes into {part}, and that is {inside!r}")
-        inside[last] = _findable(value) if key in ("adapter", "folder") and isinstance(value, str) else value
+        inside[last] = (
+            _findable(value) if key in ("adapter", "folder") and isinstance(value, str) else value
+        )
     return options | {"model": fields}
 
 
@@ -137,7 +179,8 @@ def _number(name: str, given: Any) -> float | None:
 
 
 def _findable(folder: str) -> str:
-    """An absolute path, so that the run can be taken up from anywhere; what is not there stays as it was given."""
+    """An absolute path, so that the run can be taken up from anywhere; what is not there stays as
+    it was given."""
     return str(Path(folder).resolve()) if Path(folder).exists() else folder
 
 
@@ -162,12 +205,18 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
     if training.algorithm is not None:
         asked["algorithm"], kept["algorithm"] = training.algorithm, held.algorithm
     if training.env is not None:
-        asked["env"], kept["env"] = training.env.split(":")[-1].removeprefix("rlbook/"), held.recipe.name
-    if "model" in asked:                     # the folder is the environment's
+        asked["env"], kept["env"] = (
+            training.env.split(":")[-1].removeprefix("rlbook/"),
+            held.recipe.name,
+        )
+    if "model" in asked:  # the folder is the environment's
         from rlbook.runs.request import model_apart
 
         base, spec = model_apart(asked.pop("model"))
-        asked["the model"], kept["the model"] = spec.given(), {} if held.options.model is None else held.options.model.given()
+        asked["the model"], kept["the model"] = (
+            spec.given(),
+            {} if held.options.model is None else held.options.model.given(),
+        )
         if base is not None:
             asked["model"], kept["model"] = base, held.recipe.kwargs.get("model")
     asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
@@ -179,22 +228,28 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
     kept |= vars(held.config)
     for name, value in asked.items():
         if name not in UNWRITTEN and value != kept[name]:
-            raise RequestError(f"{folder} was started with {name} {kept[name]}; --resume cannot make it {value}")
+            raise RequestError(
+                f"{folder} was started with {name} {kept[name]}; --resume cannot make it {value}"
+            )
 
 
 def _complete(training: Training) -> Training:
     if word(training.run.resume) == "" and training.resume is None:
         raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
-    new = training.resume is None or training.several.seeds is not None            # some of several seeds may not have begun
+    # some of several seeds may not have begun
+    new = training.resume is None or training.several.seeds is not None
     if new and training.algorithm is None:
         raise RequestError("train needs an ALGORITHM and an ENV, such as: rlbook train ppo Maze-v0")
     if new and training.env is None:
-        raise RequestError(f"train needs an ENV too, such as: rlbook train {training.algorithm} Maze-v0")
+        raise RequestError(
+            f"train needs an ENV too, such as: rlbook train {training.algorithm} Maze-v0"
+        )
     return training
 
 
 def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
-    """A config.yaml, or that of a run that was `started`, its parts checked for their type; values are checked where they are used."""
+    """A config.yaml, or that of a run that was `started`, its parts checked for their type; values
+    are checked where they are used."""
     if file is None and started is None:
         return {"options": {}, "env_kwargs": {}, "hyperparameters": {}}
     from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
@@ -202,7 +257,11 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
 
     name = file or f"{started}/config.yaml"
     try:
-        text = read_config(Path(started))[0] if started else read_file(Path(name), CONFIG_LIMIT, follow=True).decode()
+        text = (
+            read_config(Path(started))[0]
+            if started
+            else read_file(Path(name), CONFIG_LIMIT, follow=True).decode()
+        )
         return _checked(parse_yaml(text), name)
     except FileNotFoundError:
         raise RequestError(f"{name} does not exist") from None
@@ -214,23 +273,46 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
 
 def _checked(content: object, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
-        raise RequestError(f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}")
+        raise RequestError(
+            f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}"
+        )
     known = ("algorithm", "env", "env_kwargs", "hyperparameters", "digests", *NAMES)
     for key in content:
         if key not in known:
-            raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{did_you_mean(key, known)}")
-    for name, kind in (("algorithm", str), ("env", str), ("env_kwargs", dict), ("hyperparameters", dict)):
+            raise RequestError(
+                f"{file} has an unknown entry {str(key)[:80]!r}{did_you_mean(key, known)}"
+            )
+    for name, kind in (
+        ("algorithm", str),
+        ("env", str),
+        ("env_kwargs", dict),
+        ("hyperparameters", dict),
+    ):
         if not isinstance(content.get(name), kind | None):
-            raise RequestError(f"{file}: {name} must be a {'name' if kind is str else 'mapping'}, got {str(content[name])[:80]!r}")
+            raise RequestError(
+                f"{file}: {name} must be a {'name' if kind is str else 'mapping'}, got"
+                f" {str(content[name])[:80]!r}"
+            )
     options = {name: content[name] for name in NAMES if content.get(name) is not None}
-    hyperparameters = {str(key): tuple(v) if isinstance(v, list) else v for key, v in (content.get("hyperparameters") or {}).items()}
-    return content | {"options": options, "env_kwargs": content.get("env_kwargs") or {}, "hyperparameters": hyperparameters}
+    hyperparameters = {
+        str(key): tuple(v) if isinstance(v, list) else v
+        for key, v in (content.get("hyperparameters") or {}).items()
+    }
+    return content | {
+        "options": options,
+        "env_kwargs": content.get("env_kwargs") or {},
+        "hyperparameters": hyperparameters,
+    }
 
 
 def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict[str, Any], type]:
-    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command line into; `options` is its `run`."""
+    """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command
+    line into; `options` is its `run`."""
     options = options or run_options()
-    env = arg(help="an environment's id; `rlbook list envs` names those that are installed", help_behavior_hint="")
+    env = arg(
+        help="an environment's id; `rlbook list envs` names those that are installed",
+        help_behavior_hint="",
+    )
     fields: list[Any] = [
         ("env", Annotated[Positional[Word], env], None),
         ("run", Annotated[options, arg(name="run")], options()),
@@ -238,7 +320,13 @@ def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict
     kinds: dict[str, Any] = {}
     if algorithm is not None:
         kinds, hyper = _hyperparameters(algorithm)
-        fields.append(("hyper", Annotated[hyper, arg(name=algorithm)], dataclasses.field(default_factory=hyper)))
+        fields.append(
+            (
+                "hyper",
+                Annotated[hyper, arg(name=algorithm)],
+                dataclasses.field(default_factory=hyper),
+            )
+        )
     return kinds, dataclasses.make_dataclass("Train", fields, frozen=True)
 
 
@@ -256,7 +344,10 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
         option = arg(help=meanings[name], help_behavior_hint=f"(default: {default_text(item)})")
         fields.append((name, Annotated[Any, spec, option], default_text(item)))
     hyper = dataclasses.make_dataclass("Hyperparameters", fields, frozen=True)
-    hyper.__doc__ = f"The hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they stand in the equation."
+    hyper.__doc__ = (
+        f"The hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they stand"
+        " in the equation."
+    )
     return {name: kinds[name] for name in meanings}, hyper
 
 
@@ -268,6 +359,9 @@ def _description(algorithm: str | None) -> str:
         return f"Train {algorithm} on an environment.\n\n{shown}\n\n{EXAMPLES}"
     indent = " " * (max(map(len, ALGORITHMS)) + 4)
     heads = {name: f"  {name}".ljust(len(indent)) for name in ALGORITHMS}
-    listed = [textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent) for name, head in heads.items()]
+    listed = [
+        textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent)
+        for name, head in heads.items()
+    ]
     heading = "Algorithms (rlbook train NAME --help shows its hyper-parameters):"
     return "\n".join(["Train an algorithm on an environment.", "", EXAMPLES, "", heading, *listed])

@@ -1,4 +1,5 @@
-"""Text from the command line → values, so that every mistake is one sentence; ranges are the config's business."""
+"""Text from the command line → values, so that every mistake is one sentence; ranges are the
+config's business."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from rlbook.errors import RequestError
 from rlbook.runs.storage.files import CheckpointError, read_file
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
-FILE_LIMIT = 2**26                           # bytes of a .json file that is named for a value
+FILE_LIMIT = 2**26  # bytes of a .json file that is named for a value
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def _boolean(name: str, given: str) -> bool:
 
 
 def convert(name: str, given: Given, annotation: object) -> Any:
-    """A hyper-parameter's text as the type its config declares; a range is checked by the config itself."""
+    """A hyper-parameter's text as the type its config declares; a range is checked by the config
+    itself."""
     kinds = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     if given.words == ("none",) and types.NoneType in kinds:
         return None
@@ -61,7 +63,12 @@ def convert(name: str, given: Given, annotation: object) -> Any:
     if sequence is not None and str in kinds:
         return _name_or_numbers(name, " ".join(given.words))
     if sequence is not None:
-        return tuple(_one(name, part, typing.get_args(sequence)[:1]) for words in given.words for part in words.split(",") if part)
+        return tuple(
+            _one(name, part, typing.get_args(sequence)[:1])
+            for words in given.words
+            for part in words.split(",")
+            if part
+        )
     return _one(name, " ".join(given.words), kinds)
 
 
@@ -74,11 +81,17 @@ def _name_or_numbers(name: str, given: str) -> Any:
     try:
         return parse_json(read_file(Path(given), FILE_LIMIT, follow=True))
     except (OSError, ValueError, RecursionError, CheckpointError) as error:
-        raise RequestError(f"{name} must name a JSON file that can be read, got {given!r}: {' '.join(str(error).split())}") from None
+        raise RequestError(
+            f"{name} must name a JSON file that can be read, got {given!r}:"
+            f" {' '.join(str(error).split())}"
+        ) from None
 
 
 def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
-    if any(dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal for kind in kinds):
+    if any(
+        dataclasses.is_dataclass(kind) or kind is str or typing.get_origin(kind) is typing.Literal
+        for kind in kinds
+    ):
         return given
     for kind, reader in ((bool, _boolean), (float, decimal), (int, whole)):
         if kind in kinds:
@@ -92,7 +105,11 @@ def _is_union(annotation: object) -> bool:
 
 def metavar(annotation: object) -> str:
     """What the help shows for a value of this type."""
-    kinds = [kind for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,)) if kind is not types.NoneType]
+    kinds = [
+        kind
+        for kind in (typing.get_args(annotation) if _is_union(annotation) else (annotation,))
+        if kind is not types.NoneType
+    ]
     if any(dataclasses.is_dataclass(kind) for kind in kinds):
         return "NUMBER|SCHEDULE"
     if str in kinds and any(typing.get_origin(kind) is tuple for kind in kinds):
@@ -106,7 +123,8 @@ def metavar(annotation: object) -> str:
 
 
 def scalar(given: str) -> Any:
-    """The value of an `--env.KEY`: a number, true or false, null, a [list], or else the text itself."""
+    """The value of an `--env.KEY`: a number, true or false, null, a [list], or else the text
+    itself."""
     for reader in (int, float):
         with contextlib.suppress(ValueError):
             return reader(given)

@@ -28,30 +28,51 @@ def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
         RequestError: a wrong request, or a budget that nothing fits into.
     """
     options = parse(Verify, words, "rlbook verify")
-    seed, jobs = integer("seed", options.seed) or 0, SeveralSeeds(1, integer("jobs", options.jobs)).jobs or cores()
+    seed, jobs = (
+        integer("seed", options.seed) or 0,
+        SeveralSeeds(1, integer("jobs", options.jobs)).jobs or cores(),
+    )
     found = proofs(word(options.algorithm), word(options.env))
     chosen = within(found, seconds_of(word(options.budget) or "10min"), jobs)
-    note(f"verifying {len(chosen)} of {len(found)} presets, {jobs} at a time, about {sum(p.seconds for p in chosen) / jobs:.0f} s")
+    note(
+        f"verifying {len(chosen)} of {len(found)} presets, {jobs} at a time, about"
+        f" {sum(p.seconds for p in chosen) / jobs:.0f} s"
+    )
     with tempfile.TemporaryDirectory() as place:
         outcomes = _train(chosen, seed, jobs, Path(place))
-    table = [("algorithm", "environment", "expected", "95 % of runs", "seeds", "found", "seconds", "")]
+    table = [
+        ("algorithm", "environment", "expected", "95 % of runs", "seeds", "found", "seconds", "")
+    ]
     for proof, outcome in zip(chosen, outcomes, strict=True):
         low, high = proof.expected.interval
         value, seconds = outcome.get("return"), outcome.get("seconds")
         said = "as expected" if outcome["holds"] else str(outcome.get("error") or "LOWER")
-        table.append((
-            proof.algorithm, proof.env, four(proof.expected.value), f"{four(low)} to {four(high)}", str(proof.expected.seeds),
-            "" if value is None else four(value), "" if seconds is None else f"{seconds:.1f}", said,
-        ))  # fmt: skip
+        table.append(
+            (
+                proof.algorithm,
+                proof.env,
+                four(proof.expected.value),
+                f"{four(low)} to {four(high)}",
+                str(proof.expected.seeds),
+                "" if value is None else four(value),
+                "" if seconds is None else f"{seconds:.1f}",
+                said,
+            )
+        )
     good = all(outcome["holds"] for outcome in outcomes)
     summary = f"{sum(bool(outcome['holds']) for outcome in outcomes)} of {len(chosen)} as expected"
     left = len(found) - len(chosen)
     summary += f"; {left} more would not fit into the budget" if left else ""
-    return options.json, ({"seed": seed, "presets": outcomes, "left_out": left}, f"{aligned(table)}\n\n{summary}"), good
+    return (
+        options.json,
+        ({"seed": seed, "presets": outcomes, "left_out": left}, f"{aligned(table)}\n\n{summary}"),
+        good,
+    )
 
 
 def seconds_of(given: str) -> float:
-    """A time such as 90s, 10min or 1h; a number alone is seconds. Raises RequestError where it is none."""
+    """A time such as 90s, 10min or 1h; a number alone is seconds. Raises RequestError where it is
+    none."""
     parts = re.fullmatch(r"(\d+(?:\.\d*)?)\s*(s|min|h|)", given.strip())
     if parts is None or float(parts[1]) == 0:
         raise RequestError(f"--budget must be a time such as 90s, 10min or 1h, got {given!r}")
@@ -64,25 +85,39 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
     commands = [
         ["train", proof.algorithm, proof.env, "--seed", str(seed), "--out", str(folder), "--json"]
         for proof, folder in zip(chosen, folders, strict=True)
-    ]  # fmt: skip
+    ]
     outcomes: dict[int, Outcome] = {}
-    with contextlib.closing(side_by_side("rlbook.cli.one_seed", commands, min(jobs, len(chosen)))) as ended:
+    with contextlib.closing(
+        side_by_side("rlbook.cli.one_seed", commands, min(jobs, len(chosen)))
+    ) as ended:
         for item in ended:
             facts = facts_of(item, seed, folders[item.index])
             outcomes[item.index] = outcome = _judged(chosen[item.index], facts, folders[item.index])
             said = outcome.get("error") or four(outcome["return"])
-            note(f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of {len(chosen)})")
+            note(
+                f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of"
+                f" {len(chosen)})"
+            )
     return [outcomes[index] for index in range(len(chosen))]
 
 
 def _judged(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
     import rlbook
 
-    outcome: Outcome = {"algorithm": proof.algorithm, "env": proof.env, "expected": proof.expected.entry(), "holds": False}
+    outcome: Outcome = {
+        "algorithm": proof.algorithm,
+        "env": proof.env,
+        "expected": proof.expected.entry(),
+        "holds": False,
+    }
     if "error" in facts:
         return outcome | {"error": facts["error"]}
     expected = proof.expected
     found = rlbook.evaluate(folder, episodes=expected.episodes, checkpoint=expected.checkpoint)
     error = standard_error(found.returns.tolist())
-    judged = {"return": found.mean, "standard_error": error, "holds": expected.holds(found.mean, error)}
+    judged = {
+        "return": found.mean,
+        "standard_error": error,
+        "holds": expected.holds(found.mean, error),
+    }
     return outcome | judged | {"seconds": facts["seconds"]}

@@ -1,4 +1,5 @@
-"""A command line word by word, before its options are known: what stands where, what is split off, and what is spelt out."""
+"""A command line word by word, before its options are known: what stands where, what is split off,
+and what is spelt out."""
 
 from __future__ import annotations
 
@@ -19,7 +20,15 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-_VALUELESS = ("-h", "--help", "--json", "--tensorboard", "--allow-import", "--allow_import", "--debug")
+_VALUELESS = (
+    "-h",
+    "--help",
+    "--json",
+    "--tensorboard",
+    "--allow-import",
+    "--allow_import",
+    "--debug",
+)
 _TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
 
@@ -53,7 +62,8 @@ def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], 
 
 
 def without(words: Sequence[str], *names: str) -> list[str]:
-    """A command line without these options and their values; --json has none, and --resume may have none."""
+    """A command line without these options and their values; --json has none, and --resume may have
+    none."""
     rest: list[str] = []
     waiting = deque(words)
     while waiting:
@@ -62,7 +72,12 @@ def without(words: Sequence[str], *names: str) -> list[str]:
             rest += [this, waiting.popleft()]
         elif this.partition("=")[0] not in names:
             rest.append(this)
-        elif "=" not in this and this not in _VALUELESS and waiting and not _stands_alone(this, waiting[0]):
+        elif (
+            "=" not in this
+            and this not in _VALUELESS
+            and waiting
+            and not _stands_alone(this, waiting[0])
+        ):
             waiting.popleft()
     return rest
 
@@ -73,10 +88,11 @@ def _stands_alone(option: str, following: str) -> bool:
 
 
 def numbers_last(words: list[str]) -> list[str]:
-    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many numbers takes no name for one of them."""
+    """`--hidden-sizes 64 64 Maze-v0` becomes `Maze-v0 --hidden-sizes=64,64`: an option of many
+    numbers takes no name for one of them."""
     rest: list[str] = []
     numbers: list[str] = []
-    option = None                            # what the next number belongs to
+    option = None  # what the next number belongs to
     for this in words:
         if option is not None and _NUMBERS.fullmatch(this):
             if option in rest[-1:]:
@@ -112,7 +128,9 @@ def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
     for this, following in pairwise([*words, "--"]):
         option = "--" + this.removeprefix("--").replace("_", "-") if this.startswith("--") else this
         if option in switches and following.lower() not in ("true", "false"):
-            value = "" if not following.startswith("-") and _looks_like_value(following) else "=true"
+            value = (
+                "" if not following.startswith("-") and _looks_like_value(following) else "=true"
+            )
             spelt.append(option + value)
         elif option.startswith("--no-") and "--" + option.removeprefix("--no-") in switches:
             spelt.append("--" + option.removeprefix("--no-") + "=false")
@@ -122,7 +140,8 @@ def spell_out(words: list[str], kinds: dict[str, Any]) -> list[str]:
 
 
 def _looks_like_value(this: str) -> bool:
-    """A word that was meant as true or false, such as yes, 1 or off; an algorithm's or environment's name is not."""
+    """A word that was meant as true or false, such as yes, 1 or off; an algorithm's or
+    environment's name is not."""
     return this.lower() in ("yes", "no", "on", "off", "0", "1", "none")
 
 
@@ -135,7 +154,9 @@ def named_algorithm(words: list[str]) -> str | None:
     plain: list[str] = []
     previous = ""
     for this in words:
-        takes_value = previous.startswith("-") and "=" not in previous and previous not in _VALUELESS
+        takes_value = (
+            previous.startswith("-") and "=" not in previous and previous not in _VALUELESS
+        )
         if not this.startswith("-") and (not takes_value or this in ALGORITHMS):
             plain.append(this)
         previous = this

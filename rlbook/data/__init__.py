@@ -1,4 +1,5 @@
-"""Rollouts, replay, and recorded data: `rlbook.data.load` reads a data set from a file or a folder."""
+"""Rollouts, replay, and recorded data: `rlbook.data.load` reads a data set from a file or a
+folder."""
 
 from __future__ import annotations
 
@@ -12,16 +13,22 @@ if TYPE_CHECKING:
     from rlbook.data.transitions import Steps
 
 _NAMES = {
-    "load": "rlbook.data.files", "DataSet": "rlbook.data.data_set", "Episode": "rlbook.data.episodes", "Episodes": "rlbook.data.episodes",
-    "Pairs": "rlbook.data.episodes", "Groups": "rlbook.data.episodes", "Labelled": "rlbook.data.labelled",
+    "load": "rlbook.data.files",
+    "DataSet": "rlbook.data.data_set",
+    "Episode": "rlbook.data.episodes",
+    "Episodes": "rlbook.data.episodes",
+    "Pairs": "rlbook.data.episodes",
+    "Groups": "rlbook.data.episodes",
+    "Labelled": "rlbook.data.labelled",
     "Steps": "rlbook.data.transitions",
-}  # fmt: skip
+}
 
 __all__ = ["DataSet", "Episode", "Episodes", "Groups", "Labelled", "Pairs", "Steps", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for and no more: reading files needs torch, and `import rlbook` must not."""
+    """Imports what is asked for and no more: reading files needs torch, and `import rlbook` must
+    not."""
     import importlib
 
     if name not in _NAMES:

@@ -1,4 +1,5 @@
-"""Recorded data: rows that come back as minibatches, pass after pass, in an order that a run can take up again.
+"""Recorded data: rows that come back as minibatches, pass after pass, in an order that a run can
+take up again.
 
     data.shuffle(rng)
     for batch in data.minibatches(64):       # without end; between two minibatches everything may be saved
@@ -28,11 +29,15 @@ class DataSet(ABC, Generic[Batch_]):
 
     def __init__(self) -> None:
         self._rng: np.random.Generator | None = None
-        self._before: State | None = None    # the generator's state before this pass's order was drawn
-        self._order: Rows | None = None      # of this pass; None before it is drawn
-        self._pass = self._position = 0      # passes finished, and rows of this one that have been handed out
-        self._held_out = 0                   # rows that no pass has
-        self._kept: Rows | None = None       # those that a pass has; None: all
+        self._before: State | None = (
+            None  # the generator's state before this pass's order was drawn
+        )
+        self._order: Rows | None = None  # of this pass; None before it is drawn
+        self._pass = self._position = (
+            0  # passes finished, and rows of this one that have been handed out
+        )
+        self._held_out = 0  # rows that no pass has
+        self._kept: Rows | None = None  # those that a pass has; None: all
 
     @abstractmethod
     def __len__(self) -> int:
@@ -56,7 +61,8 @@ class DataSet(ABC, Generic[Batch_]):
         return len(self) - self._held_out
 
     def hold_out(self, share: float, rng: np.random.Generator) -> Rows:
-        """Keeps a share of the rows, drawn by `rng`, out of the minibatches; one row at least stays in them.
+        """Keeps a share of the rows, drawn by `rng`, out of the minibatches; one row at least stays
+        in them.
 
         Returns:
             The indices of the rows held out, in ascending order.
@@ -67,7 +73,8 @@ class DataSet(ABC, Generic[Batch_]):
         return np.sort(order[: self._held_out])
 
     def shuffle(self, rng: np.random.Generator) -> None:
-        """Gives each pass an order of its own, drawn from `rng`, which belongs to this data set from now on.
+        """Gives each pass an order of its own, drawn from `rng`, which belongs to this data set
+        from now on.
 
         Raises:
             ValueError: a pass has begun.
@@ -77,11 +84,13 @@ class DataSet(ABC, Generic[Batch_]):
         self._rng = rng
 
     def minibatches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[Batch_]:
-        """Every row once a pass, `size` rows at a time, for ever; the last minibatch of a pass may be smaller.
+        """Every row once a pass, `size` rows at a time, for ever; the last minibatch of a pass may
+        be smaller.
 
         Args:
             size: rows of a minibatch, at least 1.
-            rng: as in `shuffle`. Without a generator, here and there, each pass has the rows in their own order.
+            rng: as in `shuffle`. Without a generator, here and there, each pass has the rows in
+                their own order.
         """
         if rng is not None:
             self.shuffle(rng)
@@ -101,10 +110,15 @@ class DataSet(ABC, Generic[Batch_]):
         return self._order
 
     def state_dict(self) -> State:
-        """Where the passes stand. The order is not kept but drawn again, so that a million rows cost no more than ten."""
+        """Where the passes stand. The order is not kept but drawn again, so that a million rows
+        cost no more than ten."""
         state: State = {
-            "rows": len(self), "held_out": self._held_out, "pass": self._pass, "position": self._position, "rng": self._before,
-        }  # fmt: skip
+            "rows": len(self),
+            "held_out": self._held_out,
+            "pass": self._pass,
+            "position": self._position,
+            "rng": self._before,
+        }
         if self._order is None and self._rng is not None:
             state["rng"] = rng_state(self._rng)
         return state
@@ -116,9 +130,19 @@ class DataSet(ABC, Generic[Batch_]):
             ValueError: the state is of a data set with another number of rows.
         """
         if state["rows"] != len(self):
-            raise ValueError(f"the data set has {len(self)} rows, and the saved position is one in {state['rows']}")
-        if not 0 <= state["position"] <= len(self) or state["pass"] < 0 or not 0 <= state["held_out"] < len(self):
-            raise ValueError(f"the saved position is row {state['position']} of pass {state['pass']} in {len(self)} rows")
+            raise ValueError(
+                f"the data set has {len(self)} rows, and the saved position is one in"
+                f" {state['rows']}"
+            )
+        if (
+            not 0 <= state["position"] <= len(self)
+            or state["pass"] < 0
+            or not 0 <= state["held_out"] < len(self)
+        ):
+            raise ValueError(
+                f"the saved position is row {state['position']} of pass {state['pass']} in"
+                f" {len(self)} rows"
+            )
         self._pass, self._position, self._order = int(state["pass"]), int(state["position"]), None
         self._held_out = int(state["held_out"])
         if state["rng"] is not None:

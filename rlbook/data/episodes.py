@@ -1,7 +1,9 @@
-"""What `fit` learns from: recorded episodes, pairs of which one is better, and groups in order of preference.
+"""What `fit` learns from: recorded episodes, pairs of which one is better, and groups in order of
+preference.
 
-An episode is the same thing everywhere: observations and the actions taken. On the maze the observations are vectors, one a step; a text's
-are its prompt alone, since the completion's tokens are the actions and make the later observations.
+An episode is the same thing everywhere: observations and the actions taken. On the maze the
+observations are vectors, one a step; a text's are its prompt alone, since the completion's tokens
+are the actions and make the later observations.
 """
 
 from __future__ import annotations
@@ -24,22 +26,34 @@ from rlbook.data.rollout import Batch
 class Episode:
     """T actions and what was seen when they were taken."""
 
-    obs: NDArray[np.generic]                 # [T, O], one row a step; or [L] int64, the tokens of a prompt
-    action: NDArray[np.generic]              # [T] or [T, A]
+    obs: NDArray[np.generic]  # [T, O], one row a step; or [L] int64, the tokens of a prompt
+    action: NDArray[np.generic]  # [T] or [T, A]
     reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
-    terminated: bool = True                  # False: cut off by a limit
-    last_obs: NDArray[np.generic] | None = None  # [O], what was seen behind the last action; None where nobody kept it
-    counts: NDArray[np.bool_] | None = None  # [T], which actions are to be learned from, as one's own turns of a chat; None: all
+    terminated: bool = True  # False: cut off by a limit
+    last_obs: NDArray[np.generic] | None = (
+        None  # [O], what was seen behind the last action; None where nobody kept it
+    )
+    counts: NDArray[np.bool_] | None = (
+        None  # [T], which actions are to be learned from, as one's own turns of a chat; None: all
+    )
 
     def __post_init__(self) -> None:
         if not len(self.action):
             raise ValueError("an episode must have at least one action")
         if self.counts is not None and not self.is_text:
             raise ValueError("counts are for texts; of a walk every action counts")
-        if self.counts is not None and (self.counts.shape != (len(self.action),) or not self.counts.any()):
-            raise ValueError(f"counts must mark some of the {len(self.action)} actions, got {self.counts.tolist()}")
+        if self.counts is not None and (
+            self.counts.shape != (len(self.action),) or not self.counts.any()
+        ):
+            raise ValueError(
+                f"counts must mark some of the {len(self.action)} actions, got"
+                f" {self.counts.tolist()}"
+            )
         if not self.is_text and len(self.obs) != len(self.action):
-            raise ValueError(f"an episode must have an observation for each of its {len(self.action)} actions, got {len(self.obs)}")
+            raise ValueError(
+                f"an episode must have an observation for each of its {len(self.action)} actions,"
+                f" got {len(self.obs)}"
+            )
 
     @property
     def is_text(self) -> bool:
@@ -55,64 +69,99 @@ class Episode:
 
     def digest(self) -> bytes:
         """Its sha256; `last_obs`, which no row of `Episodes` shows, is left out."""
-        parts = [self.obs, self.action, np.array([self.terminated]), *(part for part in (self.reward, self.counts) if part is not None)]
+        parts = [
+            self.obs,
+            self.action,
+            np.array([self.terminated]),
+            *(part for part in (self.reward, self.counts) if part is not None),
+        ]
         hashed = hashlib.sha256()
         for array in parts:
-            hashed.update(f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+            hashed.update(
+                f"{array.dtype.str}{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
+            )
         return hashed.digest()
 
 
 def collate(episodes: Sequence[Episode]) -> Batch:
-    """B episodes as a batch [B, T], T the longest of them; what stands behind an episode's end is 0, and masked.
+    """B episodes as a batch [B, T], T the longest of them; what stands behind an episode's end is
+    0, and masked.
 
     Nobody knows with which probability the actions were drawn: `log_prob` is NaN.
     """
     length = torch.tensor([len(episode.action) for episode in episodes])
-    mask = written = torch.arange(int(length.max())) < length[:, None]                # [B, T]
+    mask = written = torch.arange(int(length.max())) < length[:, None]  # [B, T]
     if all(episode.counts is None for episode in episodes):
         written = None
     else:
-        mask = _padded([np.ones(len(episode.action), bool) if episode.counts is None else episode.counts for episode in episodes])
+        mask = _padded(
+            [
+                np.ones(len(episode.action), bool) if episode.counts is None else episode.counts
+                for episode in episodes
+            ]
+        )
     action = _padded([episode.action for episode in episodes])
     if episodes[0].is_text:
         prompts = [episode.obs for episode in episodes]
-        obs = {"tokens": _padded(prompts), "length": torch.tensor([len(prompt) for prompt in prompts])}
+        obs = {
+            "tokens": _padded(prompts),
+            "length": torch.tensor([len(prompt) for prompt in prompts]),
+        }
     else:
         obs = _padded([episode.obs for episode in episodes])
-    return Batch(obs=obs, action=action, log_prob=torch.full(mask.shape, torch.nan), mask=mask, token_mask=written)
+    return Batch(
+        obs=obs,
+        action=action,
+        log_prob=torch.full(mask.shape, torch.nan),
+        mask=mask,
+        token_mask=written,
+    )
 
 
 def _padded(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
     """Arrays [T_i, ...] as one tensor [B, T, ...], 0 behind their ends."""
-    out = np.zeros((len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+    out = np.zeros(
+        (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype
+    )
     for row, array in zip(out, arrays, strict=True):
         row[: len(array)] = array
     return torch.from_numpy(out)
 
 
 class Episodes(DataSet[Batch]):
-    """Recorded episodes; a row is a step of one (batches [B]) or a whole one (batches [B, T] with a mask).
+    """Recorded episodes; a row is a step of one (batches [B]) or a whole one (batches [B, T] with a
+    mask).
 
     Args:
-        episodes: read when they are asked for, so that they may lie in a file; steps are kept in memory.
-        unit: what a row is. None: episodes of texts, steps of everything else, as the policies take them.
+        episodes: read when they are asked for, so that they may lie in a file; steps are kept in
+            memory.
+        unit: what a row is. None: episodes of texts, steps of everything else, as the policies take
+            them.
         digest: the sha256 of the content, where it is known without reading all of it again.
     """
 
     def __init__(
-        self, episodes: Sequence[Episode], *, unit: Literal["step", "episode"] | None = None, digest: str | None = None
+        self,
+        episodes: Sequence[Episode],
+        *,
+        unit: Literal["step", "episode"] | None = None,
+        digest: str | None = None,
     ) -> None:
         super().__init__()
         if not len(episodes):
             raise ValueError("a data set must have at least one episode, got none")
         self.episodes, self._digest = episodes, digest
-        self.known_digest = digest           # None where it would have to be computed
+        self.known_digest = digest  # None where it would have to be computed
         self.unit = unit or ("episode" if episodes[0].is_text else "step")
         if self.unit == "step" and episodes[0].is_text:
             raise ValueError("unit must be 'episode' for texts, got 'step'")
         if self.unit == "step":
-            self._obs = torch.from_numpy(np.concatenate([episode.obs for episode in episodes]))          # [S, O]
-            self._action = torch.from_numpy(np.concatenate([episode.action for episode in episodes]))    # [S] or [S, A]
+            # [S, O]
+            self._obs = torch.from_numpy(np.concatenate([episode.obs for episode in episodes]))
+            # [S] or [S, A]
+            self._action = torch.from_numpy(
+                np.concatenate([episode.action for episode in episodes])
+            )
 
     def __len__(self) -> int:
         return len(self._action) if self.unit == "step" else len(self.episodes)
@@ -121,7 +170,10 @@ class Episodes(DataSet[Batch]):
         if self.unit == "episode":
             return collate([self.episodes[int(row)] for row in rows])
         index = torch.from_numpy(np.asarray(rows))
-        unknown, mask = torch.full((len(index),), torch.nan), torch.ones(len(index), dtype=torch.bool)
+        unknown, mask = (
+            torch.full((len(index),), torch.nan),
+            torch.ones(len(index), dtype=torch.bool),
+        )
         return Batch(obs=self._obs[index], action=self._action[index], log_prob=unknown, mask=mask)
 
     def whole(self) -> Episodes:
@@ -139,7 +191,9 @@ class PairedBatch(NamedTuple):
 
     better: Batch
     worse: Batch
-    margin: Tensor | None = None             # [P] float32, by how much the better one should win, in reward units
+    margin: Tensor | None = (
+        None  # [P] float32, by how much the better one should win, in reward units
+    )
 
 
 class Pairs(DataSet[PairedBatch]):
@@ -147,16 +201,25 @@ class Pairs(DataSet[PairedBatch]):
 
     Args:
         better, worse: equally many episodes.
-        margins: for each pair, by how much the better one should win, in reward units; None: nobody says.
+        margins: for each pair, by how much the better one should win, in reward units; None: nobody
+            says.
         digest: as in `Episodes`.
     """
 
     def __init__(
-        self, better: Sequence[Episode], worse: Sequence[Episode], *, margins: Sequence[float] | None = None, digest: str | None = None
+        self,
+        better: Sequence[Episode],
+        worse: Sequence[Episode],
+        *,
+        margins: Sequence[float] | None = None,
+        digest: str | None = None,
     ) -> None:
         super().__init__()
         if len(better) != len(worse) or not len(better):
-            raise ValueError(f"pairs need as many better episodes as worse ones, and at least one, got {len(better)} and {len(worse)}")
+            raise ValueError(
+                "pairs need as many better episodes as worse ones, and at least one, got"
+                f" {len(better)} and {len(worse)}"
+            )
         if margins is not None and len(margins) != len(better):
             raise ValueError(f"pairs need one margin each, got {len(margins)} for {len(better)}")
         self.better, self.worse, self.margins, self._digest = better, worse, margins, digest
@@ -165,20 +228,29 @@ class Pairs(DataSet[PairedBatch]):
         return len(self.better)
 
     def __getitem__(self, rows: Rows) -> PairedBatch:
-        better, worse = (collate([episodes[int(row)] for row in rows]) for episodes in (self.better, self.worse))
-        margin = None if self.margins is None else torch.tensor([self.margins[int(row)] for row in rows])
+        better, worse = (
+            collate([episodes[int(row)] for row in rows]) for episodes in (self.better, self.worse)
+        )
+        margin = (
+            None if self.margins is None else torch.tensor([self.margins[int(row)] for row in rows])
+        )
         return PairedBatch(better, worse, margin)
 
     def digest(self) -> str:
         if self._digest is None:
             self._digest = digest_of([*self.better, *self.worse])
             if self.margins is not None:
-                self._digest = hashlib.sha256(self._digest.encode() + np.array(list(self.margins)).tobytes()).hexdigest()
+                self._digest = hashlib.sha256(
+                    self._digest.encode() + np.array(list(self.margins)).tobytes()
+                ).hexdigest()
         return self._digest
 
     @classmethod
-    def ranked(cls, episodes: Sequence[Episode], rng: np.random.Generator, *, per_episode: int = 4) -> Pairs:
-        """Pairs of episodes with rewards: each meets `per_episode` others drawn by `rng`, and the larger return is the better.
+    def ranked(
+        cls, episodes: Sequence[Episode], rng: np.random.Generator, *, per_episode: int = 4
+    ) -> Pairs:
+        """Pairs of episodes with rewards: each meets `per_episode` others drawn by `rng`, and the
+        larger return is the better.
 
         Equal returns make no pair.
 
@@ -198,14 +270,20 @@ class Pairs(DataSet[PairedBatch]):
 class RankedBatch(NamedTuple):
     """Groups of episodes, the best of each first."""
 
-    episodes: Batch                          # [R, T], group by group
-    sizes: Tensor                            # int64 [B], episodes of each group; R is their sum
-    returns: Tensor                          # [R], the episodes' scores; where nobody rewarded, minus their places 0, 1, … in the group
+    episodes: Batch  # [R, T], group by group
+    sizes: Tensor  # int64 [B], episodes of each group; R is their sum
+    returns: Tensor  # [R], the episodes' scores; where nobody rewarded, minus their places 0, 1, … in the group
 
     def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest group."""
+        """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest
+        group."""
         mask = (torch.arange(int(self.sizes.max())) < self.sizes[:, None]).to(score.device)
-        return torch.zeros(mask.shape, dtype=score.dtype, device=score.device).masked_scatter(mask, score), mask
+        return (
+            torch.zeros(mask.shape, dtype=score.dtype, device=score.device).masked_scatter(
+                mask, score
+            ),
+            mask,
+        )
 
     def best(self, count: int) -> RankedBatch:
         """The first `count` episodes of each group, or all of a smaller one."""
@@ -215,7 +293,8 @@ class RankedBatch(NamedTuple):
 
 
 class Groups(DataSet[RankedBatch]):
-    """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a group of two.
+    """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a
+    group of two.
 
     Args:
         groups: the episodes of each group, best first, at least two.
@@ -235,11 +314,14 @@ class Groups(DataSet[RankedBatch]):
         groups = [self.groups[int(row)] for row in rows]
         sizes = torch.tensor([len(group) for group in groups])
         scores = [_score(episode, place) for group in groups for place, episode in enumerate(group)]
-        return RankedBatch(collate([episode for group in groups for episode in group]), sizes, torch.tensor(scores))
+        return RankedBatch(
+            collate([episode for group in groups for episode in group]), sizes, torch.tensor(scores)
+        )
 
     @classmethod
     def ranked(cls, episodes: Sequence[Episode], size: int) -> Groups:
-        """Neighbours with rewards as groups of `size`, the largest return of each first; what is left over makes none.
+        """Neighbours with rewards as groups of `size`, the largest return of each first; what is
+        left over makes none.
 
         Raises:
             ValueError: the episodes have no rewards, or do not fill one group.
@@ -251,7 +333,9 @@ class Groups(DataSet[RankedBatch]):
     def digest(self) -> str:
         if self._digest is None:
             sizes = np.array([len(group) for group in self.groups])
-            self._digest = hashlib.sha256(sizes.tobytes() + digest_of(_flattened(self.groups)).encode()).hexdigest()
+            self._digest = hashlib.sha256(
+                sizes.tobytes() + digest_of(_flattened(self.groups)).encode()
+            ).hexdigest()
         return self._digest
 
 

@@ -1,4 +1,5 @@
-"""`rlbook.data.load`: a data set from a file or a folder, whatever its format, as the agents learn from it."""
+"""`rlbook.data.load`: a data set from a file or a folder, whatever its format, as the agents learn
+from it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from rlbook.data.schemas import Conversation, Message, Prompt, Schema, Text, sch
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
 
-ROOM = 16                                    # tokens that a chat template may put around a message
+ROOM = 16  # tokens that a chat template may put around a message
 
 
 class Encoder(Protocol):
@@ -40,7 +41,8 @@ class Encoder(Protocol):
         ...
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
-        """The ids of a whole chat, and which of them the assistant writes; None where nothing says where a turn ends."""
+        """The ids of a whole chat, and which of them the assistant writes; None where nothing says
+        where a turn ends."""
         ...
 
     def check_text(self, text: str) -> None:
@@ -51,18 +53,21 @@ class Encoder(Protocol):
 def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
     """The data set in a file or a folder.
 
-    A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a rejected answer `Pairs`, rows with
-    several `Groups`, rows with one answer that is good or bad `Labelled`; see `rlbook.data.schemas` for the forms that are known. Every
-    row is checked here, and encoded when it is used.
-    Where completions have scores, these are the episodes' rewards, each at the last token.
+    A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a
+    rejected answer `Pairs`, rows with several `Groups`, rows with one answer that is good or bad
+    `Labelled`; see `rlbook.data.schemas` for the forms that are known. Every row is checked here,
+    and encoded when it is used. Where completions have scores, these are the episodes' rewards,
+    each at the last token.
 
     Args:
-        path: a Minari folder, a file of JSON lines or with one JSON array, a parquet file, or a folder that `datasets` has saved.
-        env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it says how observations are shown to
-            the agent, and brings the tokens for texts.
+        path: a Minari folder, a file of JSON lines or with one JSON array, a parquet file, or a
+            folder that `datasets` has saved.
+        env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it
+            says how observations are shown to the agent, and brings the tokens for texts.
 
     Raises:
-        RequestError: nothing that can be read, or a row that is not as it should be, with its line; one sentence.
+        RequestError: nothing that can be read, or a row that is not as it should be, with its line;
+            one sentence.
     """
     path = Path(path)
     if not path.exists():
@@ -112,14 +117,18 @@ class EncodedTexts(Sequence[list[Episode]]):
         tried = False
         for index in range(len(self.rows)):
             text = self.text(index)
-            self._located(index, lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)])
+            self._located(
+                index,
+                lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)],
+            )
             self._check_length(index, text)
             if text.turns and not tried:
-                tried = True                 # the template, which all rows have in common
+                tried = True  # the template, which all rows have in common
                 self._conversation(index, text)
 
     def _check_length(self, index: int, text: Text) -> None:
-        """Raises RequestError where a row has more tokens than the model reads. A token has a byte at least: short rows are not encoded."""
+        """Raises RequestError where a row has more tokens than the model reads. A token has a byte
+        at least: short rows are not encoded."""
         most = _bytes(text.prompt) + max(map(_bytes, text.completions))
         turns = len(text.prompt) if text.turns else 0
         if most + ROOM * turns <= self.encoder.limit:
@@ -128,7 +137,10 @@ class EncodedTexts(Sequence[list[Episode]]):
             tokens = len(episode.obs) + len(episode.action)
             if tokens > self.encoder.limit:
                 where, limit = self.rows.where(index), self.encoder.limit
-                raise RequestError(f"{where}: the prompt and its answer have {tokens} tokens, and the model reads {limit}")
+                raise RequestError(
+                    f"{where}: the prompt and its answer have {tokens} tokens, and the model reads"
+                    f" {limit}"
+                )
 
     def _check(self, part: Prompt) -> None:
         """Raises ValueError where there is no token for a part of a row, or no such token."""
@@ -139,18 +151,24 @@ class EncodedTexts(Sequence[list[Episode]]):
             if isinstance(item, dict):
                 self.encoder.check_text(item["content"])
             elif item >= self.encoder.vocabulary_size:
-                raise ValueError(f"the token id {item} is not among the {self.encoder.vocabulary_size} of the vocabulary")
+                raise ValueError(
+                    f"the token id {item} is not among the {self.encoder.vocabulary_size} of the"
+                    " vocabulary"
+                )
 
     def text(self, index: int) -> Text:
         """What row `index` says."""
         row = self.rows[index]
         missing = [column for column in self.schema.columns if column not in row]
         if missing:
-            raise RequestError(f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has")
+            raise RequestError(
+                f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has"
+            )
         found = self._located(index, lambda: schema_of(row))
         if found is not self.schema:
             if all(column in row for column in self.schema.columns):
-                self._located(index, lambda: self.schema.read(row))      # may say what is wrong, such as a label that is a text
+                # may say what is wrong, such as a label that is a text
+                self._located(index, lambda: self.schema.read(row))
             here, first = (", ".join(schema.columns) for schema in (found, self.schema))
             where = self.rows.where(index)
             raise RequestError(f"{where} has the form {here}, and the first row has {first}")
@@ -167,8 +185,12 @@ class EncodedTexts(Sequence[list[Episode]]):
             raise RequestError(f"{self.rows.where(index)}: {error}") from None
 
     def _conversation(self, index: int, text: Text) -> Episode | None:
-        """A chat with several answers as one episode, of which the answers count; it begins with the first of them."""
-        messages: list[Message] = [*text.prompt, {"role": "assistant", "content": text.completions[0]}]  # type: ignore[list-item, dict-item]
+        """A chat with several answers as one episode, of which the answers count; it begins with
+        the first of them."""
+        messages: list[Message] = [
+            *text.prompt,
+            {"role": "assistant", "content": text.completions[0]},
+        ]  # type: ignore[list-item, dict-item]
         found = self._located(index, lambda: self.encoder.encode_conversation(messages))
         if found is None:
             return None
@@ -190,18 +212,30 @@ class EncodedTexts(Sequence[list[Episode]]):
         if text.turns and (whole := self._conversation(index, text)) is not None:
             return [whole]
         encode = self.encoder.encode_answer
-        prompt = np.array(_ids(text.prompt) or self.encoder.encode_prompt(text.prompt), dtype=np.int64)  # type: ignore[arg-type]
-        answers = [np.array(_ids(answer) or encode(answer), dtype=np.int64) for answer in text.completions]  # type: ignore[arg-type]
+        prompt = np.array(
+            _ids(text.prompt) or self.encoder.encode_prompt(text.prompt),  # type: ignore[arg-type]
+            dtype=np.int64,
+        )
+        answers = [
+            np.array(_ids(answer) or encode(answer), dtype=np.int64)  # type: ignore[arg-type]
+            for answer in text.completions
+        ]
         if text.scores is None:
             return [Episode(prompt, answer) for answer in answers]
-        return [Episode(prompt, answer, _at_the_end(score, len(answer))) for answer, score in zip(answers, text.scores, strict=True)]
+        return [
+            Episode(prompt, answer, _at_the_end(score, len(answer)))
+            for answer, score in zip(answers, text.scores, strict=True)
+        ]
 
 
 def _bytes(part: Prompt) -> int:
     """At least as many as there are tokens, without what a chat template adds."""
     if isinstance(part, str):
-        return len(part.encode(errors="replace")) + 2                           # BOS and EOS
-    return sum(len(item["content"].encode(errors="replace")) if isinstance(item, dict) else 1 for item in part)
+        return len(part.encode(errors="replace")) + 2  # BOS and EOS
+    return sum(
+        len(item["content"].encode(errors="replace")) if isinstance(item, dict) else 1
+        for item in part
+    )
 
 
 def _ids(part: Prompt) -> list[int]:

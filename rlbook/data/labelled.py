@@ -1,4 +1,5 @@
-"""Episodes that somebody found good or bad, each for itself: what thumbs up and thumbs down leave behind."""
+"""Episodes that somebody found good or bad, each for itself: what thumbs up and thumbs down leave
+behind."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class LabelledBatch(NamedTuple):
     """B episodes and what was thought of each."""
 
     episodes: Batch
-    good: Tensor                             # [B] bool
+    good: Tensor  # [B] bool
 
 
 class Labelled(DataSet[LabelledBatch]):
@@ -31,10 +32,15 @@ class Labelled(DataSet[LabelledBatch]):
         digest: as in `rlbook.data.Episodes`.
     """
 
-    def __init__(self, episodes: Sequence[Episode], good: Sequence[bool], *, digest: str | None = None) -> None:
+    def __init__(
+        self, episodes: Sequence[Episode], good: Sequence[bool], *, digest: str | None = None
+    ) -> None:
         super().__init__()
         if len(episodes) != len(good) or not len(episodes):
-            raise ValueError(f"labelled episodes need one label each, and at least one, got {len(good)} for {len(episodes)}")
+            raise ValueError(
+                f"labelled episodes need one label each, and at least one, got {len(good)} for"
+                f" {len(episodes)}"
+            )
         self.episodes, self.good, self._digest = episodes, good, digest
 
     def __len__(self) -> int:
@@ -47,5 +53,7 @@ class Labelled(DataSet[LabelledBatch]):
     def digest(self) -> str:
         if self._digest is None:
             labels = np.array([bool(self.good[row]) for row in range(len(self))])
-            self._digest = hashlib.sha256(digest_of(self.episodes).encode() + labels.tobytes()).hexdigest()
+            self._digest = hashlib.sha256(
+                digest_of(self.episodes).encode() + labels.tobytes()
+            ).hexdigest()
         return self._digest

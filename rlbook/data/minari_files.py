@@ -21,12 +21,14 @@ METADATA = "metadata.json"
 
 
 def data_folder(path: Path) -> Path | None:
-    """Where a Minari data set lies in `path` (in its `data` folder, or there); None where there is none."""
+    """Where a Minari data set lies in `path` (in its `data` folder, or there); None where there is
+    none."""
     return next((folder for folder in (path / "data", path) if (folder / METADATA).is_file()), None)
 
 
 def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: str) -> int:
-    """Writes a data set that `minari.MinariDataset(path / "data")` reads. Returns the number of steps.
+    """Writes a data set that `minari.MinariDataset(path / "data")` reads. Returns the number of
+    steps.
 
     Args:
         path: a folder that does not exist, or is empty.
@@ -39,40 +41,65 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     """
     storage_class = needed("minari.dataset.minari_storage", "a Minari data set").MinariStorage
     buffer = needed("minari.data_collector.episode_buffer", "a Minari data set").EpisodeBuffer
-    folder = path.resolve() / "data"         # the library joins a relative path to itself
+    folder = path.resolve() / "data"  # the library joins a relative path to itself
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise RequestError(f"cannot write to {path}: {(error.strerror or str(error)).lower()}") from None
+        raise RequestError(
+            f"cannot write to {path}: {(error.strerror or str(error)).lower()}"
+        ) from None
     spec = env.spec if env.spec is not None and env.spec.kwargs is not None else None
     storage = storage_class.new(
-        folder, env.observation_space, env.action_space, env_spec=spec, data_format="arrow", jpeg_encoding=False
+        folder,
+        env.observation_space,
+        env.action_space,
+        env_spec=spec,
+        data_format="arrow",
+        jpeg_encoding=False,
     )
     version = needed("minari", "a Minari data set").__version__
-    storage.update_metadata({"dataset_id": f"rlbook/{path.name}-v0", "algorithm_name": policy, "minari_version": version})
-    storage.get_size = lambda: 0             # or each episode would measure all files again; they are measured once, at the end
+    storage.update_metadata(
+        {
+            "dataset_id": f"rlbook/{path.name}-v0",
+            "algorithm_name": policy,
+            "minari_version": version,
+        }
+    )
+    # or each episode would measure all files again; they are measured once, at the end
+    storage.get_size = lambda: 0
     steps = 0
     for number, episode in enumerate(episodes):
         length = len(episode.actions)
         ends = np.arange(length) == length - 1
-        storage.update_episodes([buffer(
-            id=number, seed=episode.seed, observations=stacked(env.observation_space, episode.observations),
-            actions=stacked(env.action_space, episode.actions), rewards=list(map(float, episode.rewards)),
-            terminations=list(ends & episode.terminated), truncations=list(ends & episode.truncated),
-        )])  # fmt: skip
+        storage.update_episodes(
+            [
+                buffer(
+                    id=number,
+                    seed=episode.seed,
+                    observations=stacked(env.observation_space, episode.observations),
+                    actions=stacked(env.action_space, episode.actions),
+                    rewards=list(map(float, episode.rewards)),
+                    terminations=list(ends & episode.terminated),
+                    truncations=list(ends & episode.truncated),
+                )
+            ]
+        )
         steps += length
     del storage.get_size
     storage.update_metadata({"dataset_size": storage.get_size()})
     return steps
 
 
-def read_minari(folder: Path, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]) -> tuple[list[Episode], str]:
+def read_minari(
+    folder: Path, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
+) -> tuple[list[Episode], str]:
     """The episodes in a Minari data set as an agent sees them, and the sha256 of the files.
 
     Args:
         folder: see `data_folder`.
         adaptation: how the agent's environment translates observations and actions.
-        raw_spaces: the environment's own observation and action space; the data set's must equal them.
+        raw_spaces: the environment's own observation and action space; the data set's must equal
+            them.
 
     Raises:
         RequestError: it cannot be read, or it is of another environment.
@@ -83,26 +110,42 @@ def read_minari(folder: Path, adaptation: Adaptation, raw_spaces: tuple[spaces.S
             warnings.simplefilter("ignore")
             data = minari.MinariDataset(folder)
             for name, found, wanted in zip(
-                ("observations", "actions"), (data.observation_space, data.action_space), raw_spaces, strict=True
+                ("observations", "actions"),
+                (data.observation_space, data.action_space),
+                raw_spaces,
+                strict=True,
             ):
                 if found != wanted:
-                    raise RequestError(f"data: {folder} has {name} of {found}, and the environment's are of {wanted}")
-            return [_seen(episode, adaptation, raw_spaces[1]) for episode in data.iterate_episodes()], _digest(folder)
+                    raise RequestError(
+                        f"data: {folder} has {name} of {found}, and the environment's are of"
+                        f" {wanted}"
+                    )
+            return [
+                _seen(episode, adaptation, raw_spaces[1]) for episode in data.iterate_episodes()
+            ], _digest(folder)
     except (OSError, ValueError, KeyError, TypeError, AssertionError, ImportError) as error:
         if isinstance(error, RequestError):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0][:150]
-        raise RequestError(f"data: {folder} is not a Minari data set that can be read: {reason}") from None
+        raise RequestError(
+            f"data: {folder} is not a Minari data set that can be read: {reason}"
+        ) from None
 
 
 def _seen(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
     """One of minari's `EpisodeData` as an agent sees it."""
     terminated = bool(episode.terminations[-1])
-    return as_seen(episode.observations, episode.actions, episode.rewards, terminated, adaptation, action_space)
+    return as_seen(
+        episode.observations, episode.actions, episode.rewards, terminated, adaptation, action_space
+    )
 
 
 def _digest(folder: Path) -> str:
     hashed = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        hashed.update(str(path.relative_to(folder)).encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+        hashed.update(
+            str(path.relative_to(folder)).encode()
+            + b"\0"
+            + hashlib.sha256(path.read_bytes()).digest()
+        )
     return hashed.hexdigest()

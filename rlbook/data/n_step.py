@@ -30,7 +30,7 @@ class NStep:
 
     def __init__(self, replay: ReplayBuffer, num_envs: int, n: int, gamma: float) -> None:
         self.replay, self.num_envs, self.n, self.gamma = replay, num_envs, n, gamma
-        self.ended = np.zeros(replay.capacity, dtype=bool)        # whether its episode ends with the row
+        self.ended = np.zeros(replay.capacity, dtype=bool)  # whether its episode ends with the row
 
     def add(self, step: Step) -> None:
         """The buffer has just taken in this step."""
@@ -40,14 +40,14 @@ class NStep:
     def rows_at(self, places: NDArray[np.int64]) -> tuple[Transitions, Tensor]:
         """The transitions of m steps that begin at these places, and γᵐ [B].
 
-        The reward is the discounted sum of m rewards; next_obs, its mask and terminated are the last
-        row's.
+        The reward is the discounted sum of m rewards; next_obs, its mask and terminated are the
+        last row's.
         """
         ring = self.replay
         assert ring.rows is not None
         ahead = np.arange(self.n) * self.num_envs
-        covered = (places[:, None] + ahead) % ring.capacity                            # [B, n]
-        left = (ring.position - 1 - places) % ring.capacity       # rows that were written later
+        covered = (places[:, None] + ahead) % ring.capacity  # [B, n]
+        left = (ring.position - 1 - places) % ring.capacity  # rows that were written later
         counted = ahead <= left[:, None]
         counted[:, 1:] &= ~np.logical_or.accumulate(self.ended[covered[:, :-1]], axis=1)
         last = covered[np.arange(len(places)), counted.sum(1) - 1]
@@ -55,11 +55,14 @@ class NStep:
         earned = stored.reward[torch.from_numpy(covered)]
         reward, discount = n_step_reward(earned, torch.from_numpy(counted), self.gamma)
         rows = Transitions(
-            stored.obs[first], stored.action[first], reward,
-            stored.next_obs[final], stored.terminated[final],
+            stored.obs[first],
+            stored.action[first],
+            reward,
+            stored.next_obs[final],
+            stored.terminated[final],
             None if stored.action_mask is None else stored.action_mask[first],
             None if stored.next_action_mask is None else stored.next_action_mask[final],
-        )  # fmt: skip
+        )
         return rows.each(lambda field: field.to(ring.device)), discount.to(ring.device)
 
     def state_dict(self) -> State:

@@ -14,9 +14,9 @@ from torch import Tensor
 class Positions(NamedTuple):
     """B states, what the search recommended there, and what followed."""
 
-    obs: Tensor     # [B, O] float32
+    obs: Tensor  # [B, O] float32
     target: Tensor  # [B, A] float32, π
-    z: Tensor       # [B] float32, discounted, in reward units
+    z: Tensor  # [B] float32, discounted, in reward units
 
     def __len__(self) -> int:
         return len(self.z)
@@ -37,9 +37,12 @@ class Positions(NamedTuple):
         return drawn.turned(symmetries, torch.from_numpy(rng.integers(len(symmetries), size=size)))
 
     def followed_by(
-        self, obs: Sequence[NDArray[np.float32]], target: Sequence[NDArray[np.float64]],
-        z: Sequence[float], most: int,
-    ) -> Positions:  # fmt: skip
+        self,
+        obs: Sequence[NDArray[np.float32]],
+        target: Sequence[NDArray[np.float64]],
+        z: Sequence[float],
+        most: int,
+    ) -> Positions:
         """With an episode's states behind them; of more than `most` the oldest go."""
         new = (np.stack(obs), np.stack(target), np.array(z))
         joined = [
@@ -56,7 +59,7 @@ class Positions(NamedTuple):
                 observation has O / A numbers a cell.
             way: int64 [B]; which symmetry each state is seen under.
         """
-        cells = symmetries[way]                                                          # [B, A]
-        shown = self.obs.unflatten(1, (symmetries.shape[1], -1))             # [B, A, O / A]
+        cells = symmetries[way]  # [B, A]
+        shown = self.obs.unflatten(1, (symmetries.shape[1], -1))  # [B, A, O / A]
         obs = torch.take_along_dim(shown, cells[:, :, None], dim=1).flatten(1)
         return Positions(obs, torch.take_along_dim(self.target, cells, dim=1), self.z)

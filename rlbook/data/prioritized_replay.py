@@ -35,8 +35,8 @@ class Priorities:
 
     def __init__(self, capacity: int, exponent: float) -> None:
         self.exponent, self.largest = exponent, 1.0
-        self.values = np.zeros(capacity)                          # p; 0 where there is no row yet
-        self.filled = 0                                           # from this place on there is no row
+        self.values = np.zeros(capacity)  # p; 0 where there is no row yet
+        self.filled = 0  # from this place on there is no row
 
     def add(self, places: NDArray[np.int64]) -> None:
         """New rows are at these places."""
@@ -46,11 +46,13 @@ class Priorities:
     def draw(
         self, size: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Places of `size` rows, independently and with replacement, and the probability of each."""
+        """Places of `size` rows, independently and with replacement, and the probability of
+        each."""
         sums = np.cumsum(self.values[: self.filled])
         below = rng.random(size) * sums[-1]
         places = np.searchsorted(sums, below, side="right")
-        places = np.minimum(places, np.searchsorted(sums, sums[-1]))   # rounding: never past the last
+        # rounding: never past the last
+        places = np.minimum(places, np.searchsorted(sums, sums[-1]))
         return places, self.values[places] / sums[-1]
 
     def update(self, places: NDArray[np.int64], error: NDArray[np.floating]) -> None:
@@ -60,7 +62,9 @@ class Priorities:
             TrainingError: an error is not finite.
         """
         if not np.isfinite(error).all():
-            raise TrainingError("the error of a replayed transition is not finite, training diverged")
+            raise TrainingError(
+                "the error of a replayed transition is not finite, training diverged"
+            )
         priority = (error.astype(np.float64) + SMALLEST) ** self.exponent
         self.values[places] = priority
         self.largest = max(self.largest, float(priority.max()))

@@ -26,10 +26,10 @@ class Minibatch:
     """B stored transitions, and what the target network says of their successors."""
 
     rows: Transitions
-    next_q: Tensor                                   # [B, A], Q⁻(s', ·), in reward units; or [B, A, K], of atoms
-    discount: Tensor | None = None                   # [B], γᵐ of n-step targets; None: γ
-    weight: Tensor | None = None                     # [B], importance weights; None: all count alike
-    places: NDArray[np.int64] | None = None          # [B], where in the buffer they are; None: of no use
+    next_q: Tensor  # [B, A], Q⁻(s', ·), in reward units; or [B, A, K], of atoms
+    discount: Tensor | None = None  # [B], γᵐ of n-step targets; None: γ
+    weight: Tensor | None = None  # [B], importance weights; None: all count alike
+    places: NDArray[np.int64] | None = None  # [B], where in the buffer they are; None: of no use
 
     def __len__(self) -> int:
         return len(self.rows.reward)
@@ -47,11 +47,12 @@ class Minibatch:
         for start in range(0, len(self), size):
             here = slice(start, start + size)
             yield Minibatch(
-                self.rows.each(operator.itemgetter(here)), self.next_q[here],
+                self.rows.each(operator.itemgetter(here)),
+                self.next_q[here],
                 discount=None if self.discount is None else self.discount[here],
                 weight=None if self.weight is None else self.weight[here],
                 places=None if self.places is None else self.places[here],
-            )  # fmt: skip
+            )
 
 
 class RainbowReplay(ReplayBuffer):
@@ -67,10 +68,16 @@ class RainbowReplay(ReplayBuffer):
     """
 
     def __init__(
-        self, capacity: int, observations: Box, device: torch.device | str = "cpu", *,
-        num_envs: int = 1, n_step: int = 1, gamma: float = 1.0,
+        self,
+        capacity: int,
+        observations: Box,
+        device: torch.device | str = "cpu",
+        *,
+        num_envs: int = 1,
+        n_step: int = 1,
+        gamma: float = 1.0,
         priority_exponent: float | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         size, each = math.prod(observations.shape), np.dtype(observations.dtype).itemsize
         super().__init__(capacity, size, device, bytes_each=each)
         self.ahead = NStep(self, num_envs, n_step, gamma) if n_step > 1 else None
@@ -86,9 +93,15 @@ class RainbowReplay(ReplayBuffer):
             self.priorities.add(self.newest(len(step.reward)))
 
     def minibatches(
-        self, count: int, size: int, successors: Callable[[Tensor], Tensor], rng: np.random.Generator, *,
-        beta: float = 1.0, together: int = 64,
-    ) -> Iterator[Minibatch]:  # fmt: skip
+        self,
+        count: int,
+        size: int,
+        successors: Callable[[Tensor], Tensor],
+        rng: np.random.Generator,
+        *,
+        beta: float = 1.0,
+        together: int = 64,
+    ) -> Iterator[Minibatch]:
         """`count` minibatches of `size` rows, drawn with replacement.
 
         Args:
@@ -96,10 +109,13 @@ class RainbowReplay(ReplayBuffer):
             successors: next_obs [B, ...] → `next_q`.
             rng: draws the rows.
             beta: β of the importance weights.
-            together: so many minibatches are drawn, and asked about, at once. Priorities stay current where it is 1.
+            together: so many minibatches are drawn, and asked about, at once. Priorities stay
+                current where it is 1.
         """
         for start in range(0, count, together):
-            rows, discount, weight, places = self._draw(min(together, count - start) * size, rng, beta)
+            rows, discount, weight, places = self._draw(
+                min(together, count - start) * size, rng, beta
+            )
             with torch.no_grad():
                 next_q = successors(rows.next_obs)
             yield from Minibatch(rows, next_q, discount, weight, places).split(size)
@@ -114,7 +130,11 @@ class RainbowReplay(ReplayBuffer):
             places = rng.integers(self.size, size=size)
         else:
             places, probability = self.priorities.draw(size, rng)
-            weight = importance_weights(torch.from_numpy(probability), self.size, beta).float().to(self.device)
+            weight = (
+                importance_weights(torch.from_numpy(probability), self.size, beta)
+                .float()
+                .to(self.device)
+            )
         if self.ahead is None:
             return self.rows_at(places), None, weight, places
         return *self.ahead.rows_at(places), weight, places

@@ -16,40 +16,66 @@ from rlbook.interaction.spaces import Adaptation, as_chosen
 class Recorded(NamedTuple):
     """One episode as its environment showed it."""
 
-    observations: Sequence[Any]              # T + 1 of them, the last one included
-    actions: Sequence[Any]                   # T, as the environment took them
-    rewards: Sequence[float]                 # T
+    observations: Sequence[Any]  # T + 1 of them, the last one included
+    actions: Sequence[Any]  # T, as the environment took them
+    rewards: Sequence[float]  # T
     terminated: bool
     truncated: bool
     seed: int
 
-    def as_seen(self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]) -> Episode:
-        """The episode as an agent sees it; `raw_spaces` are the environment's own observation and action space."""
-        observations, actions = (stacked(space, values) for space, values in zip(raw_spaces, self[:2], strict=True))
-        return as_seen(observations, actions, np.asarray(self.rewards), self.terminated, adaptation, raw_spaces[1])
+    def as_seen(
+        self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
+    ) -> Episode:
+        """The episode as an agent sees it; `raw_spaces` are the environment's own observation and
+        action space."""
+        observations, actions = (
+            stacked(space, values) for space, values in zip(raw_spaces, self[:2], strict=True)
+        )
+        return as_seen(
+            observations,
+            actions,
+            np.asarray(self.rewards),
+            self.terminated,
+            adaptation,
+            raw_spaces[1],
+        )
 
 
 def stacked(space: spaces.Space, values: Sequence[Any]) -> Any:
     """Values of a space as one array [T, ...] for each of its parts."""
     if isinstance(space, spaces.Dict):
-        return {key: stacked(part, [value[key] for value in values]) for key, part in space.spaces.items()}
+        return {
+            key: stacked(part, [value[key] for value in values])
+            for key, part in space.spaces.items()
+        }
     if isinstance(space, spaces.Tuple):
-        return tuple(stacked(part, [value[i] for value in values]) for i, part in enumerate(space.spaces))
+        return tuple(
+            stacked(part, [value[i] for value in values]) for i, part in enumerate(space.spaces)
+        )
     return np.asarray(values, dtype=space.dtype)
 
 
 def as_seen(
-    observations: Any, actions: Any, rewards: NDArray[Any], terminated: bool, adaptation: Adaptation, action_space: spaces.Space
+    observations: Any,
+    actions: Any,
+    rewards: NDArray[Any],
+    terminated: bool,
+    adaptation: Adaptation,
+    action_space: spaces.Space,
 ) -> Episode:
-    """An episode of T steps, from stacked observations [T + 1, ...], actions [T, ...] and rewards [T].
+    """An episode of T steps, from stacked observations [T + 1, ...], actions [T, ...] and rewards
+    [T].
 
     Raises:
         ValueError: actions of this space cannot be learned from.
     """
     length, action = len(rewards), as_chosen(np.asarray(actions), action_space)
     reward = np.asarray(rewards, dtype=np.float32)
-    if adaptation.observe is None and isinstance(observations, dict):        # a text: the first observation is its prompt
+    # a text: the first observation is its prompt
+    if adaptation.observe is None and isinstance(observations, dict):
         prompt = observations["tokens"][0][: int(observations["length"][0])]
         return Episode(np.asarray(prompt), action, reward, terminated)
-    seen = np.asarray(observations if adaptation.observe is None else adaptation.observe(observations))
+    seen = np.asarray(
+        observations if adaptation.observe is None else adaptation.observe(observations)
+    )
     return Episode(seen[:length], action, reward, terminated, seen[length])

@@ -1,4 +1,5 @@
-"""Groups of episodes whose returns differ, gathered round after round until there are enough to learn from."""
+"""Groups of episodes whose returns differ, gathered round after round until there are enough to
+learn from."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ class Refill:
         """Takes in a round of episodes, of which `keep` [N / G] says which groups are worth it.
 
         Returns:
-            The episodes to learn from, no more than a round has, the first that were played: once there are enough of them, or once
-            the limit on rounds is reached. None before that, and where the limit is reached and no group is left.
+            The episodes to learn from, no more than a round has, the first that were played: once
+            there are enough of them, or once the limit on rounds is reached. None before that, and
+            where the limit is reached and no group is left.
         """
         rows = keep.repeat_interleave(self.group_size).nonzero().squeeze(1)
         self.played += 1
@@ -45,9 +47,12 @@ class Refill:
 
     def state_dict(self) -> State:
         """What is kept so far."""
-        kept = [{field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)} for batch in self.kept]
+        kept = [
+            {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
+            for batch in self.kept
+        ]
         for fields in kept:
-            if fields["action_mask"] is None:                # not written where there are none
+            if fields["action_mask"] is None:  # not written where there are none
                 del fields["action_mask"]
         return {"kept": kept, "played": self.played}
 
@@ -63,10 +68,12 @@ def differ(score: Tensor, group_size: int) -> Tensor:
 
 
 class SpreadFilter:
-    """Which groups spread enough to learn from: those whose deviation is a share of the average one.
+    """Which groups spread enough to learn from: those whose deviation is a share of the average
+    one.
 
-    The average over rounds is exponential, m ← 0.99 m + 0.01 mean of the groups' deviations. It begins with the sixth round, and groups are
-    left out from the eleventh. A prompt that is too hard for every episode has a small deviation, and so has one that is too easy.
+    The average over rounds is exponential, m ← 0.99 m + 0.01 mean of the groups' deviations. It
+    begins with the sixth round, and groups are left out from the eleventh. A prompt that is too
+    hard for every episode has a small deviation, and so has one that is too easy.
 
     Source: Yu et al. 2025 (RLPR), arXiv:2506.18254, section 3.3; the numbers are those of its code.
 

@@ -17,40 +17,49 @@ from rlbook.checks import check_memory
 class Transitions(NamedTuple):
     """B transitions; each field has the type that it was given in."""
 
-    obs: Tensor          # [B, ...]
-    action: Tensor       # [B] int64, or [B, A]
-    reward: Tensor       # [B]
-    next_obs: Tensor     # [B, ...], the true successor
-    terminated: Tensor   # [B] bool; a time limit is not a termination
-    action_mask: Tensor | None = None        # [B, A] bool, the actions allowed at obs; None: all
-    next_action_mask: Tensor | None = None   # [B, A] bool, those at next_obs
+    obs: Tensor  # [B, ...]
+    action: Tensor  # [B] int64, or [B, A]
+    reward: Tensor  # [B]
+    next_obs: Tensor  # [B, ...], the true successor
+    terminated: Tensor  # [B] bool; a time limit is not a termination
+    action_mask: Tensor | None = None  # [B, A] bool, the actions allowed at obs; None: all
+    next_action_mask: Tensor | None = None  # [B, A] bool, those at next_obs
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Transitions:
         """The same transitions with every field changed alike; masks that are None stay so."""
         return Transitions(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
 
 
-
 class ReplayBuffer:
-    """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so no row lies across a reset.
+    """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so
+    no row lies across a reset.
 
     Args:
         capacity: transitions.
         observation_size: numbers in an observation.
         bytes_each: of such a number; an image's has 1.
-        device: where minibatches are to be; the transitions themselves stay in the machine's memory.
+        device: where minibatches are to be; the transitions themselves stay in the machine's
+            memory.
 
     Raises:
         ValueError: so many transitions need more memory than the machine has.
     """
 
     def __init__(
-        self, capacity: int, observation_size: int, device: torch.device | str = "cpu", *, bytes_each: int = 4
+        self,
+        capacity: int,
+        observation_size: int,
+        device: torch.device | str = "cpu",
+        *,
+        bytes_each: int = 4,
     ) -> None:
-        check_memory("buffer_size", capacity, bytes_each * 2 * observation_size + 8)   # two observations, action and reward
+        # two observations, action and reward
+        check_memory("buffer_size", capacity, bytes_each * 2 * observation_size + 8)
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size, self.device = observation_size, device
-        self.rows: Transitions | None = None         # [capacity, ...] each; the first step says of which shapes and types
+        self.rows: Transitions | None = (
+            None  # [capacity, ...] each; the first step says of which shapes and types
+        )
 
     def add(self, step: Step) -> None:
         """Takes in one vector step: N transitions, N at most the capacity.
@@ -59,9 +68,14 @@ class ReplayBuffer:
             ValueError: the observations have another size than was said.
         """
         fields = (getattr(step, name) for name in Transitions._fields)
-        new = Transitions(*(None if field is None else torch.from_numpy(np.asarray(field)) for field in fields))  # type: ignore[arg-type]
+        new = Transitions(
+            *(None if field is None else torch.from_numpy(np.asarray(field)) for field in fields)  # type: ignore[arg-type]
+        )
         if new.obs[0].numel() != self.observation_size:
-            raise ValueError(f"an observation must have {self.observation_size} numbers, got {new.obs[0].numel()}")
+            raise ValueError(
+                f"an observation must have {self.observation_size} numbers, got"
+                f" {new.obs[0].numel()}"
+            )
         if self.rows is None:
             self.rows = self._empty(new)
         count = len(step.reward)
@@ -98,20 +112,31 @@ class ReplayBuffer:
     def state_dict(self) -> State:
         rows = None
         if self.rows is not None:
-            rows = {name: field[: self.size] for name, field in self.rows._asdict().items() if field is not None}
+            rows = {
+                name: field[: self.size]
+                for name, field in self.rows._asdict().items()
+                if field is not None
+            }
         return {"rows": rows, "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
         if not (0 <= state["size"] <= self.capacity and 0 <= state["position"] < self.capacity):
-            raise ValueError(f"the buffer holds {self.capacity} transitions, not {state['size']} up to place {state['position']}")
+            raise ValueError(
+                f"the buffer holds {self.capacity} transitions, not {state['size']} up to place"
+                f" {state['position']}"
+            )
         self.size, self.position = state["size"], state["position"]
         if state["rows"] is None:
             self.rows = None
             return
         saved = Transitions(**state["rows"])
         for mask in (saved.action_mask, saved.next_action_mask):
-            if mask is not None and not (mask.dtype == torch.bool and mask.dim() == 2 and mask.any(1).all()):
-                raise ValueError("the saved action masks must be bool [B, A] and allow an action in every row")
+            if mask is not None and not (
+                mask.dtype == torch.bool and mask.dim() == 2 and mask.any(1).all()
+            ):
+                raise ValueError(
+                    "the saved action masks must be bool [B, A] and allow an action in every row"
+                )
         self.rows = self._empty(saved)
         for kept, field in zip(self.rows, saved, strict=True):
             if kept is not None and field is not None:
@@ -120,7 +145,9 @@ class ReplayBuffer:
 
 def concatenate(*parts: Transitions) -> Transitions:
     """The rows of several; where some have masks, those of the others allow everything."""
-    like = next((rows.next_action_mask for rows in parts if rows.next_action_mask is not None), None)
+    like = next(
+        (rows.next_action_mask for rows in parts if rows.next_action_mask is not None), None
+    )
     if like is not None:
         parts = tuple(_with_masks(rows, like) for rows in parts)
     columns = zip(*parts, strict=True)

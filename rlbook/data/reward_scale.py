@@ -10,15 +10,18 @@ from rlbook.functional.moments import merged_moments
 
 
 class RewardScale:
-    """Divides rewards by the running standard deviation of the discounted return, and clips them to ±10 (detail 9; continuous control).
+    """Divides rewards by the running standard deviation of the discounted return, and clips them to
+    ±10 (detail 9; continuous control).
 
-    Only an agent that learns calls it, so evaluation leaves it alone and counts the rewards as the environment pays them.
+    Only an agent that learns calls it, so evaluation leaves it alone and counts the rewards as the
+    environment pays them.
     """
 
     def __init__(self, num_envs: int, gamma: float) -> None:
         self.gamma = gamma
-        self.running = torch.zeros(num_envs)             # discounted return so far, in each environment
-        self.moments = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)   # of the returns so far: count, mean, variance
+        self.running = torch.zeros(num_envs)  # discounted return so far, in each environment
+        # of the returns so far: count, mean, variance
+        self.moments = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
     def __call__(self, reward: Tensor, ended: Tensor, valid: Tensor) -> Tensor:
         """reward [T, N], ended and valid [T, N] bool → [T, N]. Takes the valid rewards in first."""

@@ -23,29 +23,35 @@ class Share(TypedDict, total=False):
 
 @dataclasses.dataclass
 class Batch:
-    """Rows that a policy trains on: [B] steps, or [B, T] episodes. None where an algorithm has no use for the field."""
+    """Rows that a policy trains on: [B] steps, or [B, T] episodes. None where an algorithm has no
+    use for the field."""
 
-    obs: Any                                 # [B, O] or [B, T, O]; a dict of tensors for a sequence model
-    action: Tensor                           # [B], [B, A], [B, T] or [B, T, A]
-    log_prob: Tensor                         # log π_old(a|s), in nats
-    mask: Tensor                             # bool; True marks the elements that count
-    value: Tensor | None = None              # V_old(s), in reward units
-    advantage: Tensor | None = None          # in reward units
-    target: Tensor | None = None             # the value target, in reward units
-    reference_log_prob: Tensor | None = None # log π_ref(a|s), in nats
-    weight: Tensor | None = None             # share of each element in the average
-    importance: Tensor | None = None         # what it weighs beside that, where another program drew the actions
-    score: Tensor | None = None              # [B], what each episode is worth, in reward units
-    reward: Tensor | None = None             # [B, T], what each step was paid, in reward units
-    token_mask: Tensor | None = None         # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
-    action_mask: Tensor | None = None        # bool, [B, A] or [B, T, A]; True marks the allowed actions
+    obs: Any  # [B, O] or [B, T, O]; a dict of tensors for a sequence model
+    action: Tensor  # [B], [B, A], [B, T] or [B, T, A]
+    log_prob: Tensor  # log π_old(a|s), in nats
+    mask: Tensor  # bool; True marks the elements that count
+    value: Tensor | None = None  # V_old(s), in reward units
+    advantage: Tensor | None = None  # in reward units
+    target: Tensor | None = None  # the value target, in reward units
+    reference_log_prob: Tensor | None = None  # log π_ref(a|s), in nats
+    weight: Tensor | None = None  # share of each element in the average
+    importance: Tensor | None = (
+        None  # what it weighs beside that, where another program drew the actions
+    )
+    score: Tensor | None = None  # [B], what each episode is worth, in reward units
+    reward: Tensor | None = None  # [B, T], what each step was paid, in reward units
+    token_mask: Tensor | None = (
+        None  # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
+    )
+    action_mask: Tensor | None = None  # bool, [B, A] or [B, T, A]; True marks the allowed actions
 
     def __len__(self) -> int:
         return len(self.action)
 
     @property
     def share(self) -> Share:
-        """Which elements count in a mean, and how much: the arguments of `rlbook.functional.averages.averaged` and of losses."""
+        """Which elements count in a mean, and how much: the arguments of
+        `rlbook.functional.averages.averaged` and of losses."""
         return {} if self.weight is None else {"mask": self.mask, "average": given(self.weight)}
 
     @property
@@ -54,18 +60,31 @@ class Batch:
         return self.mask if self.token_mask is None else self.token_mask
 
     def __getitem__(self, rows: Any) -> Batch:
-        return Batch(**{field.name: _rows(getattr(self, field.name), rows) for field in dataclasses.fields(self)})
+        return Batch(
+            **{
+                field.name: _rows(getattr(self, field.name), rows)
+                for field in dataclasses.fields(self)
+            }
+        )
 
     def lengthened(self, length: int) -> Batch:
         """Episodes [B, T] as rows of this length, at least T."""
-        longer = {field.name: _longer(getattr(self, field.name), length) for field in dataclasses.fields(self)}
-        if longer["action_mask"] is not None:                # in padding nobody acts, and everything is allowed
+        longer = {
+            field.name: _longer(getattr(self, field.name), length)
+            for field in dataclasses.fields(self)
+        }
+        if longer["action_mask"] is not None:  # in padding nobody acts, and everything is allowed
             longer["action_mask"][:, self.mask.shape[1] :] = True
         return Batch(**longer)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same rows on a device; tensors that are there already are not copied."""
-        return Batch(**{field.name: _moved(getattr(self, field.name), device) for field in dataclasses.fields(self)})
+        return Batch(
+            **{
+                field.name: _moved(getattr(self, field.name), device)
+                for field in dataclasses.fields(self)
+            }
+        )
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
@@ -75,11 +94,21 @@ def joined(batches: Sequence[Batch]) -> Batch:
     masked = next((batch.action_mask for batch in rows if batch.action_mask is not None), None)
     if masked is not None:
         rows = [
-            batch if batch.action_mask is not None
-            else dataclasses.replace(batch, action_mask=masked.new_ones(*batch.mask.shape, masked.shape[-1]))
+            (
+                batch
+                if batch.action_mask is not None
+                else dataclasses.replace(
+                    batch, action_mask=masked.new_ones(*batch.mask.shape, masked.shape[-1])
+                )
+            )
             for batch in rows
         ]
-    return Batch(**{field.name: _joined([getattr(batch, field.name) for batch in rows]) for field in dataclasses.fields(Batch)})
+    return Batch(
+        **{
+            field.name: _joined([getattr(batch, field.name) for batch in rows])
+            for field in dataclasses.fields(Batch)
+        }
+    )
 
 
 def _joined(values: list[Any]) -> Any:
@@ -92,7 +121,9 @@ def _longer(value: Any, length: int) -> Any:
     """[B, T, ...] → [B, length, ...]; what has no time, such as prompts and scores, as it is."""
     if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[1] == length:
         return value
-    return torch.cat([value, value.new_zeros(len(value), length - value.shape[1], *value.shape[2:])], dim=1)
+    return torch.cat(
+        [value, value.new_zeros(len(value), length - value.shape[1], *value.shape[2:])], dim=1
+    )
 
 
 def _rows(value: Any, rows: Any) -> Any:
@@ -115,7 +146,8 @@ def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
 
 
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller. One minibatch has no order to shuffle."""
+    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller. One
+    minibatch has no order to shuffle."""
     if size >= len(batch):
         yield dataclasses.replace(batch)
         return
@@ -125,7 +157,8 @@ def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[B
 
 
 class Rollout:
-    """T vector steps of N environments, in the order they happened: arrays, and tensors on the device where they are learned from.
+    """T vector steps of N environments, in the order they happened: arrays, and tensors on the
+    device where they are learned from.
 
     Args:
         stores: which observations are kept, as in `Policy.stores`.
@@ -147,7 +180,8 @@ class Rollout:
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
-        if step.info is not None or step.next_action_mask is not None:   # in the log by now; a NaN, for no number, cannot be saved
+        # in the log by now; a NaN, for no number, cannot be saved
+        if step.info is not None or step.next_action_mask is not None:
             step = step._replace(info=None, next_action_mask=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
@@ -161,12 +195,19 @@ class Rollout:
         return self.moved(self.stacked(name))
 
     def action_mask(self) -> Tensor | None:
-        """What was allowed at each step: [T, N, A] bool; None where no mask was shown, and of a step without one everything."""
-        shown = next((step.action_mask for step in self.steps if step.action_mask is not None), None)
+        """What was allowed at each step: [T, N, A] bool; None where no mask was shown, and of a
+        step without one everything."""
+        shown = next(
+            (step.action_mask for step in self.steps if step.action_mask is not None), None
+        )
         if shown is None:
             return None
         every = np.ones_like(shown)
-        return self.moved(np.stack([every if step.action_mask is None else step.action_mask for step in self.steps]))
+        return self.moved(
+            np.stack(
+                [every if step.action_mask is None else step.action_mask for step in self.steps]
+            )
+        )
 
     def log_prob(self) -> Tensor:
         """log π(a|s) when the action was drawn: [T, N], in nats."""
@@ -177,9 +218,14 @@ class Rollout:
         return torch.from_numpy(array).to(self.device)
 
     def state_dict(self) -> State:
-        masks = {"action_mask", "next_action_mask"}          # not written where there are none
+        masks = {"action_mask", "next_action_mask"}  # not written where there are none
         steps = [
-            {name: item for name, item in step._asdict().items() if name not in masks or item is not None} for step in self.steps
+            {
+                name: item
+                for name, item in step._asdict().items()
+                if name not in masks or item is not None
+            }
+            for step in self.steps
         ]
         return {"steps": steps, "log_probs": list(self.log_probs)}
 

@@ -1,4 +1,5 @@
-"""The common forms of a row of text, and what each of them says: a prompt and completions, the best first.
+"""The common forms of a row of text, and what each of them says: a prompt and completions, the best
+first.
 
     prompt, completion               one answer                          (TRL)
     messages                         a chat that ends with an answer     (OpenAI, TRL)
@@ -13,8 +14,9 @@
     question, answer                 one answer, which stands behind "####" if there is one (GSM8K)
     prompt                           no answer: an `Example` alone
 
-A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a text or a list with one message of the
-assistant's. What a chat says before its last answer is its prompt.
+A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a
+text or a list with one message of the assistant's. What a chat says before its last answer is its
+prompt.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ class Text(NamedTuple):
 
     prompt: Prompt
     completions: list[str] | list[list[int]]  # the best first; texts or token ids
-    scores: list[float] | None = None        # of the completions, where the row has them
-    margin: float = 0.0                      # by how much the first should beat the second, in reward units
-    good: bool = True                        # what was thought of the only one
-    turns: bool = False                      # whether the assistant's earlier answers are to be learned from too
+    scores: list[float] | None = None  # of the completions, where the row has them
+    margin: float = 0.0  # by how much the first should beat the second, in reward units
+    good: bool = True  # what was thought of the only one
+    turns: bool = False  # whether the assistant's earlier answers are to be learned from too
 
 
 class Conversation(NamedTuple):
     """A whole chat as L ids."""
 
-    ids: list[int]                           # [L]
-    counts: list[bool]                       # [L], which of them the assistant writes, the end of each turn included
+    ids: list[int]  # [L]
+    counts: list[bool]  # [L], which of them the assistant writes, the end of each turn included
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Schema(NamedTuple):
     """A form of row: which columns it is known by, what it becomes, and how it is read."""
 
     columns: tuple[str, ...]
-    kind: str                                # "episodes", "pairs", "groups", "labelled" or "examples"
+    kind: str  # "episodes", "pairs", "groups", "labelled" or "examples"
     read: Callable[[Row], Text]
 
 
@@ -81,36 +83,58 @@ def schema_of(row: Row, *, answered: bool = True) -> Schema:
     Raises:
         ValueError: none of the known ones; the sentence names the columns and the nearest form.
     """
-    schemas = [schema for schema in SCHEMAS if schema.kind != ("examples" if answered else "labelled")]
+    schemas = [
+        schema for schema in SCHEMAS if schema.kind != ("examples" if answered else "labelled")
+    ]
     for schema in schemas:
         named = all(column in row for column in schema.columns)
-        if named and (schema.kind != "labelled" or isinstance(row["label"], bool)):       # another label is a column like any other
+        # another label is a column like any other
+        if named and (schema.kind != "labelled" or isinstance(row["label"], bool)):
             return schema
     wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
     known = {column for schema in schemas for column in schema.columns}
-    near = next(((name, match) for name in row if name not in known and (match := nearest(name, known))), None)
+    near = next(
+        ((name, match) for name in row if name not in known and (match := nearest(name, known))),
+        None,
+    )
     hint = f" (did you mean {near[1]!r} by {near[0]!r}?)" if near else ""
-    raise ValueError(f"must have the columns of one of these forms: {wanted}; got {', '.join(map(str, row)) or 'none'}{hint}"[:600])
+    raise ValueError(
+        f"must have the columns of one of these forms: {wanted}; got {', '.join(map(str, row)) or 'none'}{hint}"[
+            :600
+        ]
+    )
 
 
 def example_of(row: Row) -> Example:
-    """A row as an example: its best completion is the answer, and every column but the prompt is kept.
+    """A row as an example: its best completion is the answer, and every column but the prompt is
+    kept.
 
     Raises:
         ValueError: it has none of the known forms, or is not as it should be.
     """
     name = next((name for name in CHATS if name in row and "prompt" not in row), None)
-    if name is not None and isinstance(row[name], list) and row[name] and not _is_answer(row[name][-1]):
+    if (
+        name is not None
+        and isinstance(row[name], list)
+        and row[name]
+        and not _is_answer(row[name][-1])
+    ):
         row = {**row, "prompt": _turns(name, row[name], row.get("system"))}
     schema = schema_of(row, answered=False)
     text = schema.read(row)
-    if not isinstance(text.prompt, str) and not all(isinstance(message, dict) for message in text.prompt):
+    if not isinstance(text.prompt, str) and not all(
+        isinstance(message, dict) for message in text.prompt
+    ):
         raise ValueError(f"prompt must be a text or messages, got {_short(text.prompt)}")
     answer = text.completions[0] if text.completions else None
     if isinstance(answer, list):
         raise ValueError(f"an answer must be a text, got the ids {_short(answer)}")
     prompt: str | list[Message] = text.prompt  # type: ignore[assignment]
-    return Example(prompt, answer, {name: value for name, value in row.items() if name not in ("prompt", *CHATS)})
+    return Example(
+        prompt,
+        answer,
+        {name: value for name, value in row.items() if name not in ("prompt", *CHATS)},
+    )
 
 
 def _completion(row: Row) -> Text:
@@ -119,7 +143,10 @@ def _completion(row: Row) -> Text:
 
 def _labelled(row: Row) -> Text:
     if not isinstance(row["label"], bool):
-        raise ValueError(f"label must be true (a good completion) or false (a bad one), got {_short(row['label'])}")
+        raise ValueError(
+            "label must be true (a good completion) or false (a bad one), got"
+            f" {_short(row['label'])}"
+        )
     return _completion(row)._replace(good=row["label"])
 
 
@@ -133,15 +160,26 @@ def _conversations(row: Row) -> Text:
 
 def _ended(name: str, messages: list[Message]) -> Text:
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
-        raise ValueError(f"{name} must be a chat of at least two messages that ends with one of the role 'assistant'")
-    return Text(messages[:-1], [messages[-1]["content"]], turns=any(message["role"] == "assistant" for message in messages[:-1]))
+        raise ValueError(
+            f"{name} must be a chat of at least two messages that ends with one of the role"
+            " 'assistant'"
+        )
+    return Text(
+        messages[:-1],
+        [messages[-1]["content"]],
+        turns=any(message["role"] == "assistant" for message in messages[:-1]),
+    )
 
 
 def _preference(row: Row) -> Text:
     margin = row.get("margin", 0.0)
     if not _is_number(margin) or margin < 0.0:
         raise ValueError(f"margin must be a number of at least 0, got {_short(margin)}")
-    return Text(_prompt(row["prompt"]), [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])], margin=float(margin))
+    return Text(
+        _prompt(row["prompt"]),
+        [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])],
+        margin=float(margin),
+    )
 
 
 def _candidates(row: Row) -> Text:
@@ -160,43 +198,75 @@ def _candidates(row: Row) -> Text:
 def _beams(row: Row) -> Text:
     beams, prompt = row["id_list"], row["prompt"]
     if not isinstance(beams, list) or len(beams) < 2:
-        raise ValueError(f"id_list must be a list of at least two beams, each a list of token ids, got {_short(beams)}")
+        raise ValueError(
+            "id_list must be a list of at least two beams, each a list of token ids, got"
+            f" {_short(beams)}"
+        )
     ids = [_ids("id_list", beam) for beam in beams]
     scores = _scores("score_list", row["score_list"], len(ids))
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     in_ids = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], dict)
-    return Text(_ids("prompt", prompt) if in_ids else _prompt(prompt), [ids[i] for i in order], [scores[i] for i in order])
+    return Text(
+        _ids("prompt", prompt) if in_ids else _prompt(prompt),
+        [ids[i] for i in order],
+        [scores[i] for i in order],
+    )
 
 
 def _ids(name: str, value: object) -> list[int]:
-    if not isinstance(value, list) or not value or not all(type(item) is int and 0 <= item < 2**31 for item in value):
-        raise ValueError(f"{name} must hold lists of token ids, integers of at least 0, got {_short(value)}")
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(type(item) is int and 0 <= item < 2**31 for item in value)
+    ):
+        raise ValueError(
+            f"{name} must hold lists of token ids, integers of at least 0, got {_short(value)}"
+        )
     return value
 
 
 def _scores(name: str, value: object, count: int) -> list[float]:
     if not isinstance(value, list) or len(value) != count or not all(map(_is_number, value)):
-        raise ValueError(f"{name} must be one finite number for each of the {count} completions, got {_short(value)}")
+        raise ValueError(
+            f"{name} must be one finite number for each of the {count} completions, got"
+            f" {_short(value)}"
+        )
     return value
 
 
 def _verl(row: Row) -> Text:
-    truth = row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
+    truth = (
+        row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
+    )
     if truth is None:
-        raise ValueError(f"reward_model must hold a ground_truth, got {_short(row['reward_model'])}")
+        raise ValueError(
+            f"reward_model must hold a ground_truth, got {_short(row['reward_model'])}"
+        )
     text = json.dumps(truth, ensure_ascii=False) if isinstance(truth, list | dict) else str(truth)
     return Text(_prompt(row["prompt"]), [_answer("ground_truth", text)])
 
 
 def _alpaca(row: Row) -> Text:
-    instruction, more = _text("instruction", row["instruction"]), _text("input", row.get("input") or "", empty=True)
-    asked, answer = f"{instruction}\n\n{more}" if more else instruction, [_answer("output", row["output"])]
+    instruction, more = (
+        _text("instruction", row["instruction"]),
+        _text("input", row.get("input") or "", empty=True),
+    )
+    asked, answer = (
+        f"{instruction}\n\n{more}" if more else instruction,
+        [_answer("output", row["output"])],
+    )
     system, history = row.get("system") or "", row.get("history") or []
     if not system and not history:
         return Text(asked, answer)
-    if not isinstance(history, list) or not all(isinstance(turn, list) and len(turn) == 2 for turn in history):
+    if not isinstance(history, list) or not all(
+        isinstance(turn, list) and len(turn) == 2 for turn in history
+    ):
         raise ValueError(f"history must be a list of [instruction, answer], got {_short(history)}")
-    turns = [{"role": role, "content": text} for turn in history for role, text in zip(("user", "assistant"), turn, strict=True)]
+    turns = [
+        {"role": role, "content": text}
+        for turn in history
+        for role, text in zip(("user", "assistant"), turn, strict=True)
+    ]
     first = [{"role": "system", "content": system}] if system else []
     return Text(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
 
@@ -207,7 +277,10 @@ def _answered(row: Row) -> Text:
 
 def _question(row: Row) -> Text:
     answer = _answer("answer", _number_as_text(row["answer"]))
-    return Text(_text("question", row["question"]), [answer.rpartition("####")[2].strip().replace(",", "") if "####" in answer else answer])
+    return Text(
+        _text("question", row["question"]),
+        [answer.rpartition("####")[2].strip().replace(",", "") if "####" in answer else answer],
+    )
 
 
 def _number_as_text(value: object) -> object:
@@ -234,9 +307,14 @@ SCHEMAS = (
 )
 CHATS = ("messages", "conversations")
 ROLES = {
-    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system", "observation": "tool",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "system": "system",
+    "observation": "tool",
     "tool": "tool",
-}  # fmt: skip
+}
 """Who speaks in ShareGPT's rows → the role."""
 
 
@@ -247,7 +325,9 @@ def _prompt(value: object) -> str | list[Message]:
 def _answer(name: str, value: object) -> str:
     if isinstance(value, list):
         if len(value) != 1:
-            raise ValueError(f"{name} must be a text or a list of one message, got {len(value)} of them")
+            raise ValueError(
+                f"{name} must be a text or a list of one message, got {len(value)} of them"
+            )
         return _chat(name, value)[0]["content"]
     return _text(name, value, empty=True)
 
@@ -256,8 +336,13 @@ def _chat(name: str, value: object) -> list[Message]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
     for message in value:
-        if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-            raise ValueError(f"{name} must hold messages with a role and a content, both texts, got {_short(message)}")
+        if not isinstance(message, dict) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise ValueError(
+                f"{name} must hold messages with a role and a content, both texts, got"
+                f" {_short(message)}"
+            )
         _text(name, message["content"], empty=True)
     return value
 
@@ -274,19 +359,27 @@ def _turn(name: str, turn: object) -> object:
     if not isinstance(turn, dict) or "from" not in turn:
         return turn
     if turn["from"] not in ROLES:
-        raise ValueError(f"{name}: 'from' must be one of {', '.join(ROLES)}, got {_short(turn['from'])}")
+        raise ValueError(
+            f"{name}: 'from' must be one of {', '.join(ROLES)}, got {_short(turn['from'])}"
+        )
     return {"role": ROLES[turn["from"]], "content": turn.get("value")}
 
 
 def _is_answer(turn: object) -> bool:
-    return isinstance(turn, dict) and turn.get("role", ROLES.get(str(turn.get("from")))) == "assistant"
+    return (
+        isinstance(turn, dict) and turn.get("role", ROLES.get(str(turn.get("from")))) == "assistant"
+    )
 
 
 def _text(name: str, value: object, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty):
-        raise ValueError(f"{name} must be a text{'' if empty else ' that is not empty'}, got {_short(value)}")
+        raise ValueError(
+            f"{name} must be a text{'' if empty else ' that is not empty'}, got {_short(value)}"
+        )
     if not _is_unicode(value):
-        raise ValueError(f"{name} holds half of a surrogate pair, which is no character: {_short(value)}")
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, which is no character: {_short(value)}"
+        )
     return value
 
 
@@ -299,7 +392,11 @@ def _is_unicode(text: str) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= sys.float_info.max
+    )
 
 
 def _short(value: object) -> str:

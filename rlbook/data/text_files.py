@@ -1,7 +1,8 @@
-"""Rows of text in files: JSON lines, one JSON array, parquet and `datasets` folders, any row at once and in constant memory.
+"""Rows of text in files: JSON lines, one JSON array, parquet and `datasets` folders, any row at
+once and in constant memory.
 
-A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a row. The other formats are first copied,
-a few rows at a time, into a temporary file of JSON lines.
+A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a
+row. The other formats are first copied, a few rows at a time, into a temporary file of JSON lines.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyarrow import DataType
 
 Row = dict[str, Any]
-LONGEST_LINE = 16_000_000                    # bytes; more is no row of text
+LONGEST_LINE = 16_000_000  # bytes; more is no row of text
 CHUNK = 1 << 20
 
 
@@ -42,16 +43,21 @@ class TextFile(Sequence[Row]):
     """
 
     def __init__(
-        self, file: IO[bytes], path: Path, unit: str = "line",
+        self,
+        file: IO[bytes],
+        path: Path,
+        unit: str = "line",
         parse: Callable[[bytes], Any] = parse_json,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.unit, self._file, self._parse = path, unit, file, parse
         weakref.finalize(self, file.close)
         hashed, starts = hashlib.sha256(), [np.zeros(1, dtype=np.int64)]
         position = file.seek(0)
         while chunk := file.read(CHUNK):
             hashed.update(chunk)
-            starts.append(position + 1 + np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n")))
+            starts.append(
+                position + 1 + np.flatnonzero(np.frombuffer(chunk, dtype=np.uint8) == ord("\n"))
+            )
             position += len(chunk)
         self.digest = hashed.hexdigest()
         self._starts = np.concatenate(starts)
@@ -95,9 +101,14 @@ class TextFile(Sequence[Row]):
         try:
             row = self._parse(line)
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{self.where(index)} is not JSON: {str(error).splitlines()[0][:100]}") from None
+            raise RequestError(
+                f"{self.where(index)} is not JSON: {str(error).splitlines()[0][:100]}"
+            ) from None
         if not isinstance(row, dict):
-            raise RequestError(f"{self.where(index)} must be a JSON object such as {{\"prompt\": …}}, got {type(row).__name__}")
+            raise RequestError(
+                f'{self.where(index)} must be a JSON object such as {{"prompt": …}}, got'
+                f" {type(row).__name__}"
+            )
         return row
 
 
@@ -124,7 +135,9 @@ def _opened(path: Path) -> IO[bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise RequestError(f"data: {path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise RequestError(
+            f"data: {path} cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise RequestError(f"data: {path} is neither a file nor a folder")
@@ -133,7 +146,7 @@ def _opened(path: Path) -> IO[bytes]:
 
 def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
     """The items of one JSON array, a row at a time, however its lines are broken."""
-    text, at, row, line = "", 0, 0, 1            # `line` is that where `text` begins
+    text, at, row, line = "", 0, 0, 1  # `line` is that where `text` begins
     with io.TextIOWrapper(file, encoding="utf-8-sig") as characters:
         while True:
             where = f"{path}, row {row + 1}"
@@ -148,12 +161,14 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
                 break
             try:
                 item, end = STRICT_JSON.raw_decode(text, start)
-                if end == len(text):             # a number may go on in the next piece
+                if end == len(text):  # a number may go on in the next piece
                     raise json.JSONDecodeError("it ends too soon", text, end)
             except (ValueError, RecursionError) as error:
                 piece = _piece(characters, path) if isinstance(error, json.JSONDecodeError) else ""
                 if not piece or len(text) - at > LONGEST_LINE:
-                    raise RequestError(f"{where} is not JSON: {str(error).splitlines()[0][:100]}") from None
+                    raise RequestError(
+                        f"{where} is not JSON: {str(error).splitlines()[0][:100]}"
+                    ) from None
                 line, text, at = line + text.count("\n", 0, at), text[at:] + piece, 0
                 continue
             yield item
@@ -195,7 +210,7 @@ def _spooled(rows: Iterable[Row], path: Path) -> TextFile:
     except BaseException:
         file.close()
         raise
-    return TextFile(file, path, unit="row", parse=json.loads)    # a parquet column may hold NaN
+    return TextFile(file, path, unit="row", parse=json.loads)  # a parquet column may hold NaN
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
@@ -207,8 +222,11 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             yield from batch.to_pylist()
     except RequestError:
         raise
-    except (OSError, ValueError) as error:                  # pyarrow's own errors are of these kinds
-        raise RequestError(f"data: {path} is not a parquet file that can be read: {str(error).splitlines()[0][:100]}") from None
+    except (OSError, ValueError) as error:  # pyarrow's own errors are of these kinds
+        raise RequestError(
+            f"data: {path} is not a parquet file that can be read:"
+            f" {str(error).splitlines()[0][:100]}"
+        ) from None
 
 
 def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
@@ -247,8 +265,13 @@ def _folder_rows(path: Path) -> Iterator[Row]:
     if not (path / "state.json").is_file():
         splits = sorted(entry.parent.name for entry in path.glob("*/state.json"))
         if splits:
-            raise RequestError(f"data: {path} holds the splits {', '.join(splits)}; name one of them, such as {path / splits[0]}")
-        raise RequestError(f"data: {path} is neither a Minari data set nor one that `datasets` has saved")
+            raise RequestError(
+                f"data: {path} holds the splits {', '.join(splits)}; name one of them, such as"
+                f" {path / splits[0]}"
+            )
+        raise RequestError(
+            f"data: {path} is neither a Minari data set nor one that `datasets` has saved"
+        )
     datasets = needed("datasets", "a `datasets` folder")
     try:
         rows = datasets.load_from_disk(str(path))
@@ -257,7 +280,9 @@ def _folder_rows(path: Path) -> Iterator[Row]:
     except RequestError:
         raise
     except (OSError, ValueError, KeyError) as error:
-        raise RequestError(f"data: {path} cannot be read by `datasets`: {str(error).splitlines()[0][:100]}") from None
+        raise RequestError(
+            f"data: {path} cannot be read by `datasets`: {str(error).splitlines()[0][:100]}"
+        ) from None
 
 
 def needed(module: str, what: str) -> Any:
@@ -267,4 +292,6 @@ def needed(module: str, what: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise RequestError(f'{what} needs `{module.split(".")[0]}`: pip install "rlbook[data]"') from None
+        raise RequestError(
+            f'{what} needs `{module.split(".")[0]}`: pip install "rlbook[data]"'
+        ) from None

@@ -21,7 +21,8 @@ class Steps(DataSet[Transitions]):
         digest: the sha256 of the content, where it is known without reading all of it again.
 
     Raises:
-        ValueError: the episodes are texts, have no rewards or no discrete actions, or lack what was seen last.
+        ValueError: the episodes are texts, have no rewards or no discrete actions, or lack what was
+            seen last.
     """
 
     def __init__(self, episodes: Sequence[Episode], *, digest: str | None = None) -> None:
@@ -34,7 +35,13 @@ class Steps(DataSet[Transitions]):
         reward = [episode.reward for episode in episodes if episode.reward is not None]
         over = [np.arange(len(episode.action)) == len(episode.action) - 1 for episode in episodes]
         ended = [last & episode.terminated for last, episode in zip(over, episodes, strict=True)]
-        fields = ([each.obs for each in episodes], [each.action for each in episodes], reward, [_next(each) for each in episodes], ended)
+        fields = (
+            [each.obs for each in episodes],
+            [each.action for each in episodes],
+            reward,
+            [_next(each) for each in episodes],
+            ended,
+        )
         self.rows = Transitions(*(torch.from_numpy(np.concatenate(parts)) for parts in fields))
 
     def __len__(self) -> int:
@@ -46,13 +53,16 @@ class Steps(DataSet[Transitions]):
 
     def digest(self) -> str:
         if self._digest is None:
-            last = b"".join(b"" if each.last_obs is None else each.last_obs.tobytes() for each in self.episodes)
+            last = b"".join(
+                b"" if each.last_obs is None else each.last_obs.tobytes() for each in self.episodes
+            )
             self._digest = hashlib.sha256(digest_of(self.episodes).encode() + last).hexdigest()
         return self._digest
 
 
 def _next(episode: Episode) -> np.ndarray:
-    """What followed each step [T, ...]; behind a termination nothing is ever looked at, so that anything may stand there."""
+    """What followed each step [T, ...]; behind a termination nothing is ever looked at, so that
+    anything may stand there."""
     last = np.zeros_like(episode.obs[0]) if episode.last_obs is None else episode.last_obs
     return np.concatenate([episode.obs[1:], last[None]])
 
@@ -64,6 +74,9 @@ def _check(number: int, episode: Episode) -> None:
     if episode.reward is None:
         raise ValueError(f"{where} was recorded without rewards, and values are learned from them")
     if episode.action.ndim != 1 or episode.action.dtype.kind not in "iu":
-        raise ValueError(f"{where} has actions of shape {list(episode.action.shape[1:])}, and values are learned of a few discrete ones")
+        raise ValueError(
+            f"{where} has actions of shape {list(episode.action.shape[1:])}, and values are learned"
+            " of a few discrete ones"
+        )
     if not episode.terminated and episode.last_obs is None:
         raise ValueError(f"{where} was cut off, and does not say what was seen last")

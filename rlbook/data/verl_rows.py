@@ -28,7 +28,9 @@ BATCH = 1_000
 COLUMNS = ("data_source", "ability", "reward_model", "extra_info")
 
 
-def verl_row(example: Example, messages: list[Message], *, source: str, split: str, index: int) -> Row:
+def verl_row(
+    example: Example, messages: list[Message], *, source: str, split: str, index: int
+) -> Row:
     """An example as verl wants it. What the example's own columns say goes first.
 
     Args:
@@ -41,24 +43,41 @@ def verl_row(example: Example, messages: list[Message], *, source: str, split: s
     """
     own = dict(example.columns)
     if example.answer is None and "reward_model" not in own:
-        raise ValueError(f"example {index} of split {split!r} has no answer, and verl's rows need a ground truth")
-    given, more = own.get("extra_info"), {name: value for name, value in own.items() if name not in COLUMNS}
-    extra = {"split": split, "index": index, **more, **(given if isinstance(given, Mapping) else {})}
+        raise ValueError(
+            f"example {index} of split {split!r} has no answer, and verl's rows need a ground truth"
+        )
+    given, more = (
+        own.get("extra_info"),
+        {name: value for name, value in own.items() if name not in COLUMNS},
+    )
+    extra = {
+        "split": split,
+        "index": index,
+        **more,
+        **(given if isinstance(given, Mapping) else {}),
+    }
     row = {
-        "data_source": own.get("data_source", source), "prompt": messages, "ability": own.get("ability", source.rpartition("/")[2]),
-        "reward_model": own.get("reward_model", {"style": "rule", "ground_truth": example.answer}), "extra_info": extra,
-    }  # fmt: skip
+        "data_source": own.get("data_source", source),
+        "prompt": messages,
+        "ability": own.get("ability", source.rpartition("/")[2]),
+        "reward_model": own.get("reward_model", {"style": "rule", "ground_truth": example.answer}),
+        "extra_info": extra,
+    }
     try:
         return json.loads(json.dumps(row, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"example {index} of split {split!r} has a column that is no plain data ({error})") from None
+        raise ValueError(
+            f"example {index} of split {split!r} has a column that is no plain data ({error})"
+        ) from None
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> int:
-    """Writes rows, a few at a time, as parquet where the name ends so, or else as JSON lines. Returns their number.
+    """Writes rows, a few at a time, as parquet where the name ends so, or else as JSON lines.
+    Returns their number.
 
     Raises:
-        RequestError: the file exists or cannot be written, or the rows of a parquet file differ in their types.
+        RequestError: the file exists or cannot be written, or the rows of a parquet file differ in
+            their types.
     """
     counted = _Counted(rows)
     try:
@@ -67,14 +86,18 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
                 if path.suffix == ".parquet":
                     _write_parquet(file, path, iter(counted))
                 else:
-                    file.writelines(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in counted)
+                    file.writelines(
+                        json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in counted
+                    )
             except BaseException:
                 path.unlink()
                 raise
     except FileExistsError:
         raise RequestError(f"{path} exists already; name a new file") from None
     except OSError as error:
-        raise RequestError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+        raise RequestError(
+            f"{path} cannot be written: {(error.strerror or str(error)).lower()}"
+        ) from None
     return counted.number
 
 
@@ -92,12 +115,17 @@ class _Counted:
 
 def _write_parquet(file: Any, path: Path, rows: Iterator[Row]) -> None:
     """The first rows decide on the types of the columns."""
-    arrow, parquet = needed("pyarrow", "a parquet file"), needed("pyarrow.parquet", "a parquet file")
+    arrow, parquet = (
+        needed("pyarrow", "a parquet file"),
+        needed("pyarrow.parquet", "a parquet file"),
+    )
     first = arrow.Table.from_pylist(list(islice(rows, BATCH)))
     with parquet.ParquetWriter(file, first.schema) as writer:
         writer.write_table(first)
         while some := list(islice(rows, BATCH)):
             try:
                 writer.write_table(arrow.Table.from_pylist(some, schema=first.schema))
-            except (ValueError, TypeError) as error:         # pyarrow's own errors are of these kinds
-                raise RequestError(f"{path}: its rows must have one form ({' '.join(str(error).split())[:120]})") from None
+            except (ValueError, TypeError) as error:  # pyarrow's own errors are of these kinds
+                raise RequestError(
+                    f"{path}: its rows must have one form ({' '.join(str(error).split())[:120]})"
+                ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from rlbook.errors import RequestError, TrainingError
@@ -23,7 +24,8 @@ LOOKS = 5
 
 
 def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
-    """One sentence for each thing that is wrong; none for a folder that can be evaluated and resumed.
+    """One sentence for each thing that is wrong; none for a folder that can be evaluated and
+    resumed.
 
     Args:
         folder: a run folder.
@@ -36,11 +38,11 @@ def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
     if not folder.is_dir():
         raise RequestError(f"{folder} is not a folder")
     found: list[str] = []
-    for _ in range(LOOKS):                            # a run in training takes old checkpoints away
+    for _ in range(LOOKS):  # a run in training takes old checkpoints away
         before, found = _checkpoints(folder), list(dict.fromkeys(_complaints(folder)))
         if not found or _checkpoints(folder) == before:
             break
-    if not found:                                     # each part is sound: do they fit together, and with this version?
+    if not found:  # each part is sound: do they fit together, and with this version?
         found += _said(lambda: load(folder, allow_import=allow_import))
     return found
 
@@ -55,7 +57,8 @@ def _complaints(folder: Path) -> Iterator[str]:
     if not steps:
         yield f"{folder} has no checkpoint"
     for step in steps:
-        yield from _said(lambda: load_checkpoint(folder, step, config=sealed[0] if sealed else None))      # noqa: B023 - called at once
+        config = sealed[0] if sealed else None
+        yield from _said(partial(load_checkpoint, folder, step, config=config))
     if steps:
         yield from _said(lambda: _check_best(folder, steps))
 

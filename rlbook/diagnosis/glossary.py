@@ -1,6 +1,8 @@
-"""What each logged number means, which values are healthy, and what others say: `rlbook explain entropy`, and `docs/logged-numbers.md`.
+"""What each logged number means, which values are healthy, and what others say:
+`rlbook explain entropy`, and `docs/logged-numbers.md`.
 
-What an algorithm itself says about a number stands in its `METRICS`; how to read it stands in glossary.yaml.
+What an algorithm itself says about a number stands in its `METRICS`; how to read it stands in
+glossary.yaml.
 """
 
 from __future__ import annotations
@@ -24,22 +26,45 @@ class Entry(NamedTuple):
 
 
 COMMON: dict[str, str] = {
-    "step": "environment steps so far, all environments together; a planner counts sweeps, an agent that learns from data minibatches",
+    "step": (
+        "environment steps so far, all environments together; a planner counts sweeps, an agent"
+        " that learns from data minibatches"
+    ),
     "episodes": "training episodes that have ended",
-    "return": "mean undiscounted return of the training episodes since the last line; the agent explores here",
+    "return": (
+        "mean undiscounted return of the training episodes since the last line; the agent explores"
+        " here"
+    ),
     "length": "their mean length",
-    "true_return": "mean return of the same episodes in the environment's own reward, where a reward model pays in its place",
-    "reward/NAME": "mean of each of several rewards, where it applies; only on token tasks, and only where several were asked for",
-    "eval_return": "mean return of greedy episodes in an environment of their own; only on the lines where the agent was evaluated",
-    "eval_episodes": "how many those were, where an evaluation on the way was shortened because it would have taken more than four times "
-    "the steps of the training before it; elsewhere as many as were asked for",
-    "eval_unfinished": "share of those episodes that were cut because they did not end, in an environment without a time limit; not where "
-    "it is 0",
+    "true_return": (
+        "mean return of the same episodes in the environment's own reward, where a reward model"
+        " pays in its place"
+    ),
+    "reward/NAME": (
+        "mean of each of several rewards, where it applies; only on token tasks, and only where"
+        " several were asked for"
+    ),
+    "eval_return": (
+        "mean return of greedy episodes in an environment of their own; only on the lines where the"
+        " agent was evaluated"
+    ),
+    "eval_episodes": (
+        "how many those were, where an evaluation on the way was shortened because it would have"
+        " taken more than four times the steps of the training before it; elsewhere as many as were"
+        " asked for"
+    ),
+    "eval_unfinished": (
+        "share of those episodes that were cut because they did not end, in an environment without"
+        " a time limit; not where it is 0"
+    ),
 }
 """What every run logs."""
 
 ENTRIES = Path(__file__).with_name("glossary.yaml")
-GLOSSARY: dict[str, Entry] = {name: Entry(**said) for name, said in yaml.safe_load(ENTRIES.read_text(encoding="utf-8")).items()}
+GLOSSARY: dict[str, Entry] = {
+    name: Entry(**said)
+    for name, said in yaml.safe_load(ENTRIES.read_text(encoding="utf-8")).items()
+}
 
 
 def entry_of(name: str) -> str:

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-ROSE = 0.3                                   # of the range of returns, by which a run that learns gets better
-FEW = 6                                      # reports or episodes from which nothing can be told
+ROSE = 0.3  # of the range of returns, by which a run that learns gets better
+FEW = 6  # reports or episodes from which nothing can be told
 
 
 @dataclass(frozen=True)
@@ -15,14 +15,19 @@ class Log:
     """What the rules read."""
 
     reports: list[dict[str, float | None]]
-    episodes: list[tuple[int, float, int]]   # step, return, length
-    time_limit: int | None                   # in environment steps
-    usual_limit: int | None                  # of the environment as it is registered
-    best: float | None                       # the optimal return, where it is known
-    settings: Mapping[str, object]           # the hyper-parameters
-    scales: Sequence[float]                  # standard deviation of each component of an observation, where that is known
-    completion_limit: int | None = None      # tokens that a completion may have at most, where the episodes are texts
-    ratio_error: float | None = None         # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
+    episodes: list[tuple[int, float, int]]  # step, return, length
+    time_limit: int | None  # in environment steps
+    usual_limit: int | None  # of the environment as it is registered
+    best: float | None  # the optimal return, where it is known
+    settings: Mapping[str, object]  # the hyper-parameters
+    # standard deviation of each component of an observation, where that is known
+    scales: Sequence[float]
+    completion_limit: int | None = (
+        None  # tokens that a completion may have at most, where the episodes are texts
+    )
+    ratio_error: float | None = (
+        None  # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
+    )
 
     def values(self, name: str) -> list[float]:
         """One number of all reports that have it."""
@@ -50,7 +55,8 @@ class Log:
 
     @property
     def stuck(self) -> bool:
-        """Whether the last third of the episodes is hardly better than the first ones, and not as good as optimal."""
+        """Whether the last third of the episodes is hardly better than the first ones, and not as
+        good as optimal."""
         returns = [item[1] for item in self.episodes]
         if len(returns) < 2 * FEW or self.done:
             return False
@@ -59,7 +65,8 @@ class Log:
         return end - start <= ROSE * (max(returns) - min(returns)) and not self.solved(end)
 
     def rise(self, name: str) -> tuple[float, float, float] | None:
-        """Of returns, the means of the last two fifths, and what they differ by, as a share of the range of all; None of too few."""
+        """Of returns, the means of the last two fifths, and what they differ by, as a share of the
+        range of all; None of too few."""
         values, seen = self.values(name), [*self.values("return"), *self.values("eval_return")]
         part = len(values) // 5
         if len(values) < FEW:
@@ -70,4 +77,6 @@ class Log:
     def number(self, name: str) -> float | None:
         """A hyper-parameter that is a number."""
         value = self.settings.get(name)
-        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return (
+            float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        )

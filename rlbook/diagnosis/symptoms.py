@@ -1,7 +1,8 @@
 """What a run's log says about how it learned: signs that something is wrong, each with what to try.
 
-A rule looks at the last third of the reports, so that the noise of a beginning is not taken for a fault, and keeps silent where the log
-lacks what it reads. The bounds are rules of thumb. `docs/why-it-does-not-learn.md` has an entry for each rule, with a run that provokes it.
+A rule looks at the last third of the reports, so that the noise of a beginning is not taken for a
+fault, and keeps silent where the log lacks what it reads. The bounds are rules of thumb.
+`docs/why-it-does-not-learn.md` has an entry for each rule, with a run that provokes it.
 """
 
 from __future__ import annotations
@@ -18,25 +19,33 @@ from rlbook.diagnosis.text_symptoms import TEXT_RULES
 from rlbook.interaction.environments import Recipe
 from rlbook.runs.storage.log import read_episodes, read_metrics
 
-WORSE = -0.05                                # explained variance under which a critic is worse than a constant, and not by chance
-CLIPPED = 0.3                                # share of samples that the clip holds from which on the step is too large
-FAR = 0.05                                   # nats from the old policy to the new one, from which on the step is too large
-UNMOVED = 0.001                              # nats within which an entropy has not changed
-STILL = 0.15                                 # of the range of returns, by which they still grow at the end of a run that is too short
-SWAMPED = 100                                # times max_grad_norm, beyond which clipping leaves nothing but a direction
-LARGE = 100.0                                # squared reward units, of a critic's loss that comes from the size of the rewards
-UNEVEN = 30                                  # ratio of the scales of two components from which on a network hardly sees the smaller
-PLAYED = 1_000                               # random steps that tell the scales of observations
-COLLAPSED = 0.02                             # of the entropy at the start
-CUT = 0.1                                    # share of the targets' probability that a distribution over returns may lose at its ends
-BEHIND = 0.25                                # of the range of returns seen, by which evaluation may lag behind training
+WORSE = -0.05  # explained variance under which a critic is worse than a constant, and not by chance
+CLIPPED = 0.3  # share of samples that the clip holds from which on the step is too large
+FAR = 0.05  # nats from the old policy to the new one, from which on the step is too large
+UNMOVED = 0.001  # nats within which an entropy has not changed
+STILL = (
+    0.15  # of the range of returns, by which they still grow at the end of a run that is too short
+)
+SWAMPED = 100  # times max_grad_norm, beyond which clipping leaves nothing but a direction
+LARGE = 100.0  # squared reward units, of a critic's loss that comes from the size of the rewards
+UNEVEN = 30  # ratio of the scales of two components from which on a network hardly sees the smaller
+PLAYED = 1_000  # random steps that tell the scales of observations
+COLLAPSED = 0.02  # of the entropy at the start
+CUT = 0.1  # share of the targets' probability that a distribution over returns may lose at its ends
+BEHIND = 0.25  # of the range of returns seen, by which evaluation may lag behind training
 
 
 def symptoms(
-    folder: Path, *, time_limit: int | None = None, usual_limit: int | None = None, best: float | None = None,
-    settings: Mapping[str, object] | None = None, scales: Sequence[float] = (), completion_limit: int | None = None,
+    folder: Path,
+    *,
+    time_limit: int | None = None,
+    usual_limit: int | None = None,
+    best: float | None = None,
+    settings: Mapping[str, object] | None = None,
+    scales: Sequence[float] = (),
+    completion_limit: int | None = None,
     ratio_error: float | None = None,
-) -> dict[str, str]:  # fmt: skip
+) -> dict[str, str]:
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
     Args:
@@ -50,12 +59,23 @@ def symptoms(
         ratio_error: as `rlbook.diagnosis.text_symptoms.first_ratio_error` finds it.
     """
     played = read_episodes(folder)
-    log = Log(read_metrics(folder), played, time_limit, usual_limit, best, settings or {}, scales, completion_limit, ratio_error)
+    log = Log(
+        read_metrics(folder),
+        played,
+        time_limit,
+        usual_limit,
+        best,
+        settings or {},
+        scales,
+        completion_limit,
+        ratio_error,
+    )
     return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
 
 
 def observation_scales(recipe: Recipe) -> list[float]:
-    """The standard deviation of each component of an environment's observations, acting at random; empty where they are no vector."""
+    """The standard deviation of each component of an environment's observations, acting at random;
+    empty where they are no vector."""
     env = recipe.make()
     try:
         if not isinstance(env.observation_space, Box) or len(env.observation_space.shape) != 1:
@@ -71,14 +91,22 @@ def observation_scales(recipe: Recipe) -> list[float]:
 
 
 def critic_worse_than_the_mean(log: Log) -> str | None:
-    """`explained_variance` below 0: a constant would be the better V. Where returns are all alike, there is nothing left to explain."""
+    """`explained_variance` below 0: a constant would be the better V. Where returns are all alike,
+    there is nothing left to explain."""
     late, returns = log.late("explained_variance"), log.values("return")
     if not late or statistics.median(late) >= WORSE or log.done:
         return None
-    if len(returns) >= FEW and not log.stuck and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns)):
+    if (
+        len(returns) >= FEW
+        and not log.stuck
+        and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns))
+    ):
         return None
     told = f"explained_variance is {statistics.median(late):.2g} at the end"
-    return f"{told}: the critic is worse than a constant; lower learning_rate, raise value_coef, or scale the rewards (normalize_reward)"
+    return (
+        f"{told}: the critic is worse than a constant; lower learning_rate, raise value_coef, or"
+        " scale the rewards (normalize_reward)"
+    )
 
 
 def clip_fraction_too_high(log: Log) -> str | None:
@@ -87,22 +115,38 @@ def clip_fraction_too_high(log: Log) -> str | None:
     if not late or statistics.fmean(late) <= CLIPPED:
         return None
     told = f"clip_fraction is {statistics.fmean(late):.2g} at the end"
-    return f"{told}: updates move the policy further than the clip allows; lower learning_rate or epochs, or set target_kl"
+    return (
+        f"{told}: updates move the policy further than the clip allows; lower learning_rate or"
+        " epochs, or set target_kl"
+    )
 
 
 def entropy_collapsed(log: Log) -> str | None:
-    """The policy made up its mind early, and has not become better since; of a language model, whenever it did."""
+    """The policy made up its mind early, and has not become better since; of a language model,
+    whenever it did."""
     entropy, returns = log.values("entropy"), log.values("return")
     third, writes = len(entropy) // 3, log.completion_limit is not None
     if len(entropy) < FEW or len(returns) < FEW or entropy[0] <= 0:
         return None
     left = statistics.fmean(log.late("entropy")) if writes else max(entropy[third:])
-    early, late = statistics.fmean(returns[: max(1, len(returns) // 3)]), statistics.fmean(log.late("return"))
-    if left > COLLAPSED * entropy[0] or log.solved(late) or late > early + 0.5 * (max(returns) - min(returns)):
+    early, late = (
+        statistics.fmean(returns[: max(1, len(returns) // 3)]),
+        statistics.fmean(log.late("return")),
+    )
+    if (
+        left > COLLAPSED * entropy[0]
+        or log.solved(late)
+        or late > early + 0.5 * (max(returns) - min(returns))
+    ):
         return None
     when, now = ("at the end", left) if writes else ("in the first third", entropy[third])
-    told = f"entropy fell from {entropy[0]:.2g} to {now:.2g} nats {when}, and returns have stayed at {late:.4g}"
-    return f"{told}: the policy stopped exploring too early; raise entropy_coef or lower learning_rate"
+    told = (
+        f"entropy fell from {entropy[0]:.2g} to {now:.2g} nats {when}, and returns have stayed at"
+        f" {late:.4g}"
+    )
+    return (
+        f"{told}: the policy stopped exploring too early; raise entropy_coef or lower learning_rate"
+    )
 
 
 def capped_by_the_time_limit(log: Log) -> str | None:
@@ -113,13 +157,30 @@ def capped_by_the_time_limit(log: Log) -> str | None:
     late = lengths[-(len(lengths) // 3) :]
     at_limit = sum(length >= log.time_limit for length in late) / len(late)
     if min(lengths) >= log.time_limit and len(set(returns)) == 1:
-        told = f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with the same return {returns[0]:.4g}"
-        return f"{told}: no reward has told one behaviour from another; explore more, or choose a denser reward"
-    longest_is_best = statistics.fmean(returns[-len(late) :]) >= max(returns) - 0.01 * (max(returns) - min(returns))
-    if min(lengths) >= log.time_limit or at_limit < 0.8 or (log.time_limit == log.usual_limit and longest_is_best):
+        told = (
+            f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with"
+            f" the same return {returns[0]:.4g}"
+        )
+        return (
+            f"{told}: no reward has told one behaviour from another; explore more, or choose a"
+            " denser reward"
+        )
+    longest_is_best = statistics.fmean(returns[-len(late) :]) >= max(returns) - 0.01 * (
+        max(returns) - min(returns)
+    )
+    if (
+        min(lengths) >= log.time_limit
+        or at_limit < 0.8
+        or (log.time_limit == log.usual_limit and longest_is_best)
+    ):
         return None
-    told = f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps"
-    return f"{told}: returns cannot show what is learned beyond it; where they are as good as they can be, the run is longer than needed"
+    told = (
+        f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps"
+    )
+    return (
+        f"{told}: returns cannot show what is learned beyond it; where they are as good as they can"
+        " be, the run is longer than needed"
+    )
 
 
 def evaluation_far_under_training(log: Log) -> str | None:
@@ -127,11 +188,20 @@ def evaluation_far_under_training(log: Log) -> str | None:
     returns, greedy = log.values("return"), log.values("eval_return")
     if len(returns) < FEW or not greedy:
         return None
-    now, then, noise = greedy[-1], statistics.fmean(log.late("return")), statistics.pstdev(log.late("return"))
-    if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.solved(now):
+    now, then, noise = (
+        greedy[-1],
+        statistics.fmean(log.late("return")),
+        statistics.pstdev(log.late("return")),
+    )
+    if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.solved(
+        now
+    ):
         return None
     told = f"greedy episodes return {now:.4g}, training episodes {then:.4g}"
-    return f"{told}: what was learned depends on exploring; judge it with evaluate --explore, or train until the policy is sure"
+    return (
+        f"{told}: what was learned depends on exploring; judge it with evaluate --explore, or train"
+        " until the policy is sure"
+    )
 
 
 def gradient_zero(log: Log) -> str | None:
@@ -139,7 +209,10 @@ def gradient_zero(log: Log) -> str | None:
     late = log.late("grad_norm")
     if not late or max(late) > 1e-10:
         return None
-    return "grad_norm is 0 at the end: nothing is learned; all advantages are 0 (no reward differs), or no weight is trained"
+    return (
+        "grad_norm is 0 at the end: nothing is learned; all advantages are 0 (no reward differs),"
+        " or no weight is trained"
+    )
 
 
 def groups_without_spread(log: Log) -> str | None:
@@ -150,8 +223,14 @@ def groups_without_spread(log: Log) -> str | None:
     returned = log.late("group_return")
     if returned and log.solved(statistics.fmean(returned)):
         return None
-    told = f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach nothing"
-    return f"{told}: raise group_size or temperature, or choose tasks that are neither too easy nor too hard"
+    told = (
+        f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach"
+        " nothing"
+    )
+    return (
+        f"{told}: raise group_size or temperature, or choose tasks that are neither too easy nor"
+        " too hard"
+    )
 
 
 def returns_outside_of_the_atoms(log: Log) -> str | None:
@@ -160,7 +239,10 @@ def returns_outside_of_the_atoms(log: Log) -> str | None:
     if not late or statistics.fmean(late) <= CUT:
         return None
     told = f"clipped_mass is {statistics.fmean(late):.2g} at the end"
-    return f"{told}: returns lie outside of v_min and v_max and are cut; widen them (rewards of at most r come to at most r / (1 - gamma))"
+    return (
+        f"{told}: returns lie outside of v_min and v_max and are cut; widen them (rewards of at"
+        " most r come to at most r / (1 - gamma))"
+    )
 
 
 def time_limit_as_ending(log: Log) -> str | None:
@@ -172,8 +254,14 @@ def time_limit_as_ending(log: Log) -> str | None:
     cut = sum(length >= log.time_limit for length in late) / len(late)
     if cut < 0.5:
         return None
-    told = f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and truncation is terminal"
-    return f"{told}: the critic takes the limit for an ending that no observation announces; set truncation to bootstrap"
+    told = (
+        f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and"
+        " truncation is terminal"
+    )
+    return (
+        f"{told}: the critic takes the limit for an ending that no observation announces; set"
+        " truncation to bootstrap"
+    )
 
 
 def learning_rate_too_high(log: Log) -> str | None:
@@ -182,52 +270,87 @@ def learning_rate_too_high(log: Log) -> str | None:
     third = len(errors) // 3
     if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.done:
         told = f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average"
-        return f"{told}: each update leaves the policy that collected its data; lower learning_rate, or set target_kl"
+        return (
+            f"{told}: each update leaves the policy that collected its data; lower learning_rate,"
+            " or set target_kl"
+        )
     if third < 2 or not log.stuck:
         return None
     early, late = statistics.fmean(errors[:third]), statistics.fmean(errors[-third:])
-    if late <= 3 * early or late <= 10 * statistics.fmean(abs(item[1]) / item[2] for item in log.episodes):
+    if late <= 3 * early or late <= 10 * statistics.fmean(
+        abs(item[1]) / item[2] for item in log.episodes
+    ):
         return None
     told = f"td_error grew from {early:.2g} to {late:.2g}, and returns did not"
     return f"{told}: each step overshoots its target; lower the step size (alpha or learning_rate)"
 
 
 def learning_rate_too_low(log: Log) -> str | None:
-    """The policy is what it was at the start, though returns differ and could have taught it something."""
+    """The policy is what it was at the start, though returns differ and could have taught it
+    something."""
     entropy, returns = log.values("entropy"), [item[1] for item in log.episodes]
     if len(entropy) < FEW or max(entropy) - min(entropy) >= UNMOVED or not log.stuck:
         return None
     if max(returns.count(value) for value in set(returns)) > 0.9 * len(returns):
         return None
-    told = f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start"
+    told = (
+        f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start"
+    )
     return f"{told}: the policy does not move; raise learning_rate tenfold"
 
 
 def exploration_too_little(log: Log) -> str | None:
     """A value learner that never tries anything else, and gets no better."""
     epsilon = log.values("epsilon")
-    if len(epsilon) < FEW or max(epsilon) > 0.01 or not log.stuck or learning_rate_too_high(log) or discount_too_low(log):
+    if (
+        len(epsilon) < FEW
+        or max(epsilon) > 0.01
+        or not log.stuck
+        or learning_rate_too_high(log)
+        or discount_too_low(log)
+    ):
         return None
     told = f"epsilon is {max(epsilon):.2g} from the start, and returns are no better than there"
-    return f"{told}: actions that are never tried are never learned; begin with epsilon near 1 and let it fall"
+    return (
+        f"{told}: actions that are never tried are never learned; begin with epsilon near 1 and let"
+        " it fall"
+    )
 
 
 def rewards_too_large(log: Log) -> str | None:
     """The critic's gradient is so large that clipping leaves nothing of the policy's."""
-    norms, explained, limit = log.late("grad_norm"), log.late("explained_variance"), log.number("max_grad_norm")
+    norms, explained, limit = (
+        log.late("grad_norm"),
+        log.late("explained_variance"),
+        log.number("max_grad_norm"),
+    )
     if not norms or not explained or not limit or not log.stuck:
         return None
-    norm, share, losses = statistics.median(norms), statistics.median(explained), log.late("value_loss")
+    norm, share, losses = (
+        statistics.median(norms),
+        statistics.median(explained),
+        log.late("value_loss"),
+    )
     if norm <= SWAMPED * limit or share > 0.2 or not losses or statistics.median(losses) < LARGE:
         return None
-    told = f"grad_norm is {norm:.3g} before it is clipped to {limit:g}, and explained_variance {share:.2g}"
-    return f"{told}: returns are too large for the critic; set normalize_reward, or scale the rewards"
+    told = (
+        f"grad_norm is {norm:.3g} before it is clipped to {limit:g}, and explained_variance"
+        f" {share:.2g}"
+    )
+    return (
+        f"{told}: returns are too large for the critic; set normalize_reward, or scale the rewards"
+    )
 
 
 def observations_unnormalised(log: Log) -> str | None:
     """Components of an observation are measured in units that do not go together."""
     spread = [scale for scale in log.scales if scale > 0]
-    if log.settings.get("normalize_observation") is not False or not log.stuck or len(spread) < 2 or max(spread) <= UNEVEN * min(spread):
+    if (
+        log.settings.get("normalize_observation") is not False
+        or not log.stuck
+        or len(spread) < 2
+        or max(spread) <= UNEVEN * min(spread)
+    ):
         return None
     told = f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}"
     return f"{told}: the network sees hardly more than the largest; set normalize_observation"
@@ -246,7 +369,8 @@ def discount_too_low(log: Log) -> str | None:
 
 
 def replay_too_small(log: Log) -> str | None:
-    """The buffer holds so few episodes that the network forgets what it does not see at the moment."""
+    """The buffer holds so few episodes that the network forgets what it does not see at the
+    moment."""
     size, lengths = log.number("buffer_size"), [item[2] for item in log.episodes]
     if size is None or len(lengths) < FEW or log.done:
         return None
@@ -258,9 +382,13 @@ def replay_too_small(log: Log) -> str | None:
 
 
 def budget_too_short(log: Log) -> str | None:
-    """Returns still grow when the run ends: those of greedy episodes, or where none are played those of training."""
+    """Returns still grow when the run ends: those of greedy episodes, or where none are played
+    those of training."""
     if log.episodes and len(log.episodes) < FEW and not log.done:
-        return f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few; raise steps or episodes"
+        return (
+            f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few;"
+            " raise steps or episodes"
+        )
     if log.done or log.stuck:
         return None
     trained, greedy = log.rise("return"), log.rise("eval_return")

@@ -1,4 +1,5 @@
-"""Signs that the training of a language model goes wrong. Most read the log; one looks at tokens that the agent has just drawn."""
+"""Signs that the training of a language model goes wrong. Most read the log; one looks at tokens
+that the agent has just drawn."""
 
 from __future__ import annotations
 
@@ -15,19 +16,20 @@ if TYPE_CHECKING:
     from rlbook.agent import Agent
     from rlbook.interaction.environments import Recipe
 
-AWAY, GONE = 0.5, 2.0                        # nats a step from the reference, of a policy that is no better, and of any
-CUT_OFF = 0.5                                # share of the last texts at their limit, from which on length runs away
-LONGER = 1.3                                 # times as long as at first
-RISEN = 0.3                                  # of its range, by which what is paid has risen
-FLAT = 0.1                                   # of its range, by which what is meant may have risen and still be called flat
-RIGHT = 0.95                                 # share of right answers that leaves nothing to rise to
-OFF = 0.001                                  # |ρ - 1|, a hundred times what the rounding of float32 explains
-LOOKED_AT = 16                               # texts that are drawn to see whether the ratio is 1
+AWAY, GONE = 0.5, 2.0  # nats a step from the reference, of a policy that is no better, and of any
+CUT_OFF = 0.5  # share of the last texts at their limit, from which on length runs away
+LONGER = 1.3  # times as long as at first
+RISEN = 0.3  # of its range, by which what is paid has risen
+FLAT = 0.1  # of its range, by which what is meant may have risen and still be called flat
+RIGHT = 0.95  # share of right answers that leaves nothing to rise to
+OFF = 0.001  # |ρ - 1|, a hundred times what the rounding of float32 explains
+LOOKED_AT = 16  # texts that are drawn to see whether the ratio is 1
 VERIFIERS = ("reward/correct", "reward/exact", "reward/numeric", "reward/boxed", "reward/answer")
 
 
 def kl_running_away(log: Log) -> str | None:
-    """The policy has left its reference and is no better for it, or is so far away that nothing of the reference is left."""
+    """The policy has left its reference and is no better for it, or is so far away that nothing of
+    the reference is left."""
     late = log.late("reference_kl")
     if not late or log.done:
         return None
@@ -35,7 +37,10 @@ def kl_running_away(log: Log) -> str | None:
     if end <= (AWAY if log.stuck else GONE):
         return None
     told = f"reference_kl is {end:.2g} nats a step at the end"
-    return f"{told}: the policy has left its reference; raise kl_coef, lower learning_rate, or stop earlier"
+    return (
+        f"{told}: the policy has left its reference; raise kl_coef, lower learning_rate, or stop"
+        " earlier"
+    )
 
 
 def length_exploding(log: Log) -> str | None:
@@ -50,40 +55,70 @@ def length_exploding(log: Log) -> str | None:
     cut_before = sum(length >= log.completion_limit for length in before) / third
     if cut < CUT_OFF or cut_before > cut / 2 or long < LONGER * short:
         return None
-    told = f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are cut off"
-    return f"{told}: the reward pays for length, or EOS is no longer found; look at each reward, add overlong, or lower learning_rate"
+    told = (
+        f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are"
+        " cut off"
+    )
+    return (
+        f"{told}: the reward pays for length, or EOS is no longer found; look at each reward, add"
+        " overlong, or lower learning_rate"
+    )
 
 
 def reward_without_the_verifier(log: Log) -> str | None:
     """What is paid rises, and what is meant does not."""
-    returned = "group_return" if log.values("group_return") else "return"    # of whole rounds, where it is logged: less noisy
-    pairs = [(returned, "true_return"), ("episode_reward", returned), *((returned, name) for name in VERIFIERS)]
+    # of whole rounds, where it is logged: less noisy
+    returned = "group_return" if log.values("group_return") else "return"
+    pairs = [
+        (returned, "true_return"),
+        ("episode_reward", returned),
+        *((returned, name) for name in VERIFIERS),
+    ]
     for paid, meant in pairs:
         paid_rise, meant_rise, end = _rise(log, paid), _rise(log, meant), log.late(meant)
         if paid_rise is None or meant_rise is None or paid_rise <= RISEN or meant_rise > FLAT:
             continue
-        if log.solved(statistics.fmean(end)) or (meant in VERIFIERS and statistics.fmean(end) >= RIGHT):
+        if log.solved(statistics.fmean(end)) or (
+            meant in VERIFIERS and statistics.fmean(end) >= RIGHT
+        ):
             continue
-        rose, went = (f"from {statistics.fmean(log.early(name)):.3g} to {statistics.fmean(log.late(name)):.3g}" for name in (paid, meant))
+        rose, went = (
+            f"from {statistics.fmean(log.early(name)):.3g} to"
+            f" {statistics.fmean(log.late(name)):.3g}"
+            for name in (paid, meant)
+        )
         told = f"{paid} rose {rose}, {meant} went {went}"
-        return f"{told}: the policy learns what is paid for and not what is meant; stop earlier, raise kl_coef, or pay for what is meant"
+        return (
+            f"{told}: the policy learns what is paid for and not what is meant; stop earlier, raise"
+            " kl_coef, or pay for what is meant"
+        )
     return None
 
 
 def _rise(log: Log, name: str) -> float | None:
-    """By how much the mean of the last third is above that of the first, as a share of the range of all; None of too few."""
+    """By how much the mean of the last third is above that of the first, as a share of the range of
+    all; None of too few."""
     values = log.values(name)
     if not log.late(name):
         return None
-    return (statistics.fmean(log.late(name)) - statistics.fmean(log.early(name))) / max(max(values) - min(values), 1e-9)
+    return (statistics.fmean(log.late(name)) - statistics.fmean(log.early(name))) / max(
+        max(values) - min(values), 1e-9
+    )
 
 
 def ratio_not_one(log: Log) -> str | None:
     """Tokens that were just drawn have another probability when they are learned from."""
-    if log.ratio_error is None or log.ratio_error <= OFF or log.settings.get("importance_cap") is not None:
+    if (
+        log.ratio_error is None
+        or log.ratio_error <= OFF
+        or log.settings.get("importance_cap") is not None
+    ):
         return None
     told = f"the ratio of tokens that were just drawn is {log.ratio_error:.2g} away from 1"
-    return f"{told}: acting and learning disagree about their probability; compute in float32, or correct it with importance_cap"
+    return (
+        f"{told}: acting and learning disagree about their probability; compute in float32, or"
+        " correct it with importance_cap"
+    )
 
 
 TEXT_RULES: Mapping[str, Callable[[Log], str | None]] = {
@@ -95,9 +130,11 @@ TEXT_RULES: Mapping[str, Callable[[Log], str | None]] = {
 
 
 def first_ratio_error(agent: Agent, recipe: Recipe) -> float | None:
-    """The largest |ρ - 1| of tokens that the agent draws now, ρ being their recomputed probability over that of the draw.
+    """The largest |ρ - 1| of tokens that the agent draws now, ρ being their recomputed probability
+    over that of the draw.
 
-    Nothing was learned in between, so it is 0 up to rounding. None of an agent that learns from no language model's draws.
+    Nothing was learned in between, so it is 0 up to rounding. None of an agent that learns from no
+    language model's draws.
     """
     import torch
 
@@ -111,7 +148,11 @@ def first_ratio_error(agent: Agent, recipe: Recipe) -> float | None:
     if not isinstance(agent, PolicyAgent) or agent.policy.unit != "episode":
         return None
     policy, rng = agent.policy, np.random.default_rng(0)
-    rollout, state, log_prob = Rollout(policy.stores, module_device(policy)), policy.initial_state(), np.zeros(0)
+    rollout, state, log_prob = (
+        Rollout(policy.stores, module_device(policy)),
+        policy.initial_state(),
+        np.zeros(0),
+    )
 
     def act(obs: NDArray[np.generic]) -> NDArray[np.generic]:
         nonlocal log_prob

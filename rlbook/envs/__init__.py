@@ -1,6 +1,8 @@
-"""Environments, and the finite models that planning works on. Numpy, scipy and gymnasium only: nothing here imports torch.
+"""Environments, and the finite models that planning works on. Numpy, scipy and gymnasium only:
+nothing here imports torch.
 
-Importing this package registers rlbook's environments, so `gymnasium.make("rlbook.envs:rlbook/Maze-v0")` works too.
+Importing this package registers rlbook's environments, so
+`gymnasium.make("rlbook.envs:rlbook/Maze-v0")` works too.
 """
 
 from __future__ import annotations

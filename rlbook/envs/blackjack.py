@@ -1,8 +1,9 @@
 """gymnasium's Blackjack-v1 as a table, so that its values are known exactly.
 
-Cards come from an infinite deck: 1 (the ace) to 9 with probability 1/13 each, 10 with 4/13. A hand's ace counts 11 where that does not go
-beyond 21; then it is usable. The dealer shows one card and draws until 17. This is the game with `sab=False` and `natural=False`, in which
-21 with two cards is worth no more than with three, so that what the player sees is all there is to know.
+Cards come from an infinite deck: 1 (the ace) to 9 with probability 1/13 each, 10 with 4/13. A
+hand's ace counts 11 where that does not go beyond 21; then it is usable. The dealer shows one card
+and draws until 17. This is the game with `sab=False` and `natural=False`, in which 21 with two
+cards is worth no more than with three, so that what the player sees is all there is to know.
 
 Source: Sutton & Barto 2018, example 5.1, but for the natural.
 """
@@ -15,7 +16,8 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import Entry, from_entries
 
 SHAPE = (32, 11, 2)
-"""(player's sum, dealer's card, usable ace), as in the environment's observation; a state's number counts so, the last fastest."""
+"""(player's sum, dealer's card, usable ace), as in the environment's observation; a state's number
+counts so, the last fastest."""
 STICK, HIT = 0, 1
 CARDS = {card: 4 / 13 if card == 10 else 1 / 13 for card in range(1, 11)}
 """Card → probability."""
@@ -25,7 +27,8 @@ Hand = tuple[int, bool]
 
 
 def blackjack_model() -> TabularMDP:
-    """All 704 observations as states, of which 280 occur while the player can choose; the others end the episode and pay 0.
+    """All 704 observations as states, of which 280 occur while the player can choose; the others
+    end the episode and pay 0.
 
     Stick is action 0, hit is action 1. The reward is 1 for a win, 0 for a draw and -1 for a loss.
     """
@@ -33,7 +36,11 @@ def blackjack_model() -> TabularMDP:
     for state in range(int(np.prod(SHAPE))):
         total, card, usable = (int(number) for number in np.unravel_index(state, SHAPE))
         playing = card >= 1 and (12 if usable else 4) <= total <= 21
-        entries += _choices(state, (total, bool(usable)), card) if playing else [(state, a, state, 1.0, 0.0, True) for a in (STICK, HIT)]
+        entries += (
+            _choices(state, (total, bool(usable)), card)
+            if playing
+            else [(state, a, state, 1.0, 0.0, True) for a in (STICK, HIT)]
+        )
     return from_entries(entries, int(np.prod(SHAPE)), 2, initial=_starts())
 
 
@@ -67,7 +74,16 @@ def _choices(state: int, hand: Hand, card: int) -> list[Entry]:
         entries.append((state, STICK, state, probability, float(np.sign(hand[0] - total)), True))
     for drawn, probability in CARDS.items():
         after = with_card(hand, drawn)
-        entries.append((state, HIT, number(after, card), probability, -1.0 if after[0] > 21 else 0.0, after[0] > 21))
+        entries.append(
+            (
+                state,
+                HIT,
+                number(after, card),
+                probability,
+                -1.0 if after[0] > 21 else 0.0,
+                after[0] > 21,
+            )
+        )
     return entries
 
 
@@ -77,5 +93,7 @@ def _starts() -> np.ndarray:
     for first, one in CARDS.items():
         for second, two in CARDS.items():
             for card, shown in CARDS.items():
-                initial[number(with_card(with_card((0, False), first), second), card)] += one * two * shown
+                initial[number(with_card(with_card((0, False), first), second), card)] += (
+                    one * two * shown
+                )
     return initial / initial.sum()

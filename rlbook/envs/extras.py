@@ -1,4 +1,5 @@
-"""Environments of packages that come with an extra of rlbook's: Box2D, MuJoCo, Atari, MinAtar, MiniGrid, reasoning-gym."""
+"""Environments of packages that come with an extra of rlbook's: Box2D, MuJoCo, Atari, MinAtar,
+MiniGrid, reasoning-gym."""
 
 from __future__ import annotations
 
@@ -19,9 +20,10 @@ class Family(NamedTuple):
     """Environments of one package."""
 
     name: str
-    beginnings: tuple[str, ...]              # of their ids, or of their entry points where gymnasium itself registers them
-    modules: tuple[str, ...]                 # what must be importable
-    extra: str                               # that installs it
+    # of their ids, or of their entry points where gymnasium itself registers them
+    beginnings: tuple[str, ...]
+    modules: tuple[str, ...]  # what must be importable
+    extra: str  # that installs it
 
 
 FAMILIES = (
@@ -30,12 +32,18 @@ FAMILIES = (
     Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
     Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
     Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),
-    Family("reasoning-gym", ("ReasoningGym-", "rlbook.llm.environments.reasoning_gym_env:"), ("reasoning_gym",), "reasoning"),
+    Family(
+        "reasoning-gym",
+        ("ReasoningGym-", "rlbook.llm.environments.reasoning_gym_env:"),
+        ("reasoning_gym",),
+        "reasoning",
+    ),
 )
 
 
 def provide(env_id: str) -> None:
-    """Imports what registers the environments of the package that an id belongs to, if it belongs to one.
+    """Imports what registers the environments of the package that an id belongs to, if it belongs
+    to one.
 
     Raises:
         RequestError: the package is not installed; the extra is named.
@@ -43,7 +51,7 @@ def provide(env_id: str) -> None:
     family = _family(env_id)
     if family is None:
         return
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")             # what a package prints is no result
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # what a package prints is no result
     for module in family.modules:
         try:
             importlib.import_module(module)
@@ -57,26 +65,40 @@ def provide(env_id: str) -> None:
 def _family(env_id: str) -> Family | None:
     spec = gymnasium.registry.get(env_id)
     entry_point = str(spec.entry_point) if spec is not None else ""
-    return next((family for family in FAMILIES if env_id.startswith(family.beginnings) or entry_point.startswith(family.beginnings)), None)
+    return next(
+        (
+            family
+            for family in FAMILIES
+            if env_id.startswith(family.beginnings) or entry_point.startswith(family.beginnings)
+        ),
+        None,
+    )
 
 
 def needs_an_extra(spec: EnvSpec) -> bool:
-    """Whether an environment runs only where a package is installed that rlbook alone does not need."""
+    """Whether an environment runs only where a package is installed that rlbook alone does not
+    need."""
     return _family(spec.id) is not None
 
 
 def _register_games() -> None:
-    """MinAtar's own registration, with the form of its games that can be saved within an episode."""
+    """MinAtar's own registration, with the form of its games that can be saved within an
+    episode."""
     ours = "rlbook.envs.minatar:Game"
     if not any(spec.entry_point == ours for spec in gymnasium.registry.values()):
         importlib.import_module("minatar.gym").register_envs()
-        gymnasium.registry.update({
-            name: replace(spec, entry_point=ours) for name, spec in gymnasium.registry.items() if spec.entry_point == "minatar.gym:BaseEnv"
-        })  # fmt: skip
+        gymnasium.registry.update(
+            {
+                name: replace(spec, entry_point=ours)
+                for name, spec in gymnasium.registry.items()
+                if spec.entry_point == "minatar.gym:BaseEnv"
+            }
+        )
 
 
 def make(source: str | EnvSpec, *, view: str | None = None, **kwargs: Any) -> gymnasium.Env:
-    """`gymnasium.make`. A MiniGrid is shown as `view` says: "planes" (the default) or "image"; see `rlbook.envs.minigrid`.
+    """`gymnasium.make`. A MiniGrid is shown as `view` says: "planes" (the default) or "image"; see
+    `rlbook.envs.minigrid`.
 
     Raises:
         ValueError: no such view.
@@ -92,6 +114,6 @@ def make(source: str | EnvSpec, *, view: str | None = None, **kwargs: Any) -> gy
     from rlbook.envs.minigrid import Planes, Symbols, is_raw
 
     env = gymnasium.make(source, **kwargs)
-    if not is_raw(env):                      # the user's own wrapper says what is seen
+    if not is_raw(env):  # the user's own wrapper says what is seen
         return env
     return Symbols(env) if view == "image" else Planes(env)

@@ -1,7 +1,8 @@
 """MinAtar's games, as they are, but for this: they can be taken up again within an episode.
 
-Five games on 10 x 10 cells, shown as boolean planes [10, 10, C], one for each kind of thing. With probability 0.1 an action is the one
-before it once more. Source: Young and Tian 2019, arXiv:1903.03176. Needs `pip install "rlbook[minatar]"`.
+Five games on 10 x 10 cells, shown as boolean planes [10, 10, C], one for each kind of thing. With
+probability 0.1 an action is the one before it once more. Source: Young and Tian 2019,
+arXiv:1903.03176. Needs `pip install "rlbook[minatar]"`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gymnasium
 
 try:
     from minatar.gym import BaseEnv  # type: ignore[import-not-found]
-except ImportError:                          # nothing is made of it then; see `rlbook.envs.extras`
+except ImportError:  # nothing is made of it then; see `rlbook.envs.extras`
     BaseEnv = gymnasium.Env
 
 CONSTANT = ("random", "channels", "action_map")
@@ -21,11 +22,16 @@ CONSTANT = ("random", "channels", "action_map")
 
 
 class Game(BaseEnv):  # type: ignore[misc]
-    """A game of MinAtar, named by `game`; the random returns are small, and nobody knows the optimal ones."""
+    """A game of MinAtar, named by `game`; the random returns are small, and nobody knows the
+    optimal ones."""
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that continuing needs: the board, the action before, and the generator."""
-        board = {name: copy.deepcopy(value) for name, value in vars(self.game.env).items() if name not in CONSTANT}
+        board = {
+            name: copy.deepcopy(value)
+            for name, value in vars(self.game.env).items()
+            if name not in CONSTANT
+        }
         _, keys, position, has_gauss, gauss = self.game.random.get_state()
         generator = {"keys": keys, "position": position, "has_gauss": has_gauss, "gauss": gauss}
         return {"board": board, "last_action": self.game.last_action, "generator": generator}
@@ -37,5 +43,7 @@ class Game(BaseEnv):  # type: ignore[misc]
             raise ValueError("a snapshot's board must be one of the same game.")
         vars(self.game.env).update(copy.deepcopy(board))
         self.game.last_action = snapshot["last_action"]
-        self.game.random.set_state(("MT19937", *(generator[name] for name in ("keys", "position", "has_gauss", "gauss"))))
+        self.game.random.set_state(
+            ("MT19937", *(generator[name] for name in ("keys", "position", "has_gauss", "gauss")))
+        )
         self.game.env.random = self.game.random

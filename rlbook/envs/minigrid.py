@@ -1,7 +1,9 @@
-"""MiniGrid's and BabyAI's environments, as a network can see them. Needs `pip install "rlbook[minigrid]"`.
+"""MiniGrid's and BabyAI's environments, as a network can see them. Needs
+`pip install "rlbook[minigrid]"`.
 
-The agent sees the 7 x 7 cells before it, each as three numbers: which kind of thing, of which colour, in which state. The text of the
-mission is left out, and so is the direction that the agent looks in, since what it sees turns with it.
+The agent sees the 7 x 7 cells before it, each as three numbers: which kind of thing, of which
+colour, in which state. The text of the mission is left out, and so is the direction that the agent
+looks in, since what it sees turns with it.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from numpy.typing import NDArray
 
 def is_raw(env: gymnasium.Env) -> bool:
     """Whether an environment shows its dictionary of image, direction and mission."""
-    return isinstance(env.observation_space, spaces.Dict) and "image" in env.observation_space.spaces
+    return (
+        isinstance(env.observation_space, spaces.Dict) and "image" in env.observation_space.spaces
+    )
 
 
 class Symbols(gymnasium.ObservationWrapper, RecordConstructorArgs):
-    """The three numbers of each cell as they are: uint8 [7, 7, 3]. Minigrid's `ImgObsWrapper` does the same."""
+    """The three numbers of each cell as they are: uint8 [7, 7, 3]. Minigrid's `ImgObsWrapper` does
+    the same."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -34,7 +39,8 @@ class Symbols(gymnasium.ObservationWrapper, RecordConstructorArgs):
 
 
 class Planes(gymnasium.ObservationWrapper, RecordConstructorArgs):
-    """One boolean plane for each kind of thing, colour and state: [7, 7, 20]. A number that only names something is no measure of it."""
+    """One boolean plane for each kind of thing, colour and state: [7, 7, 20]. A number that only
+    names something is no measure of it."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -49,4 +55,7 @@ class Planes(gymnasium.ObservationWrapper, RecordConstructorArgs):
 
     def observation(self, observation: dict[str, Any]) -> NDArray[np.bool_]:
         image = observation["image"]
-        return np.concatenate([np.eye(count, dtype=bool)[image[..., i]] for i, count in enumerate(self.counts)], axis=-1)
+        return np.concatenate(
+            [np.eye(count, dtype=bool)[image[..., i]] for i, count in enumerate(self.counts)],
+            axis=-1,
+        )

@@ -20,27 +20,30 @@ WIDTH = 40
 class RandomWalk(TabularEnv):
     """
     ## Description
-    An agent walks along a line of `length` states, begins in the middle, and leaves at the left or the right end. The random
-    walk of the book is what becomes of it when actions are chosen with equal probability: prediction is then a matter of
-    evaluating that policy, and control remains possible.
+    An agent walks along a line of `length` states, begins in the middle, and leaves at the left or
+    the right end. The random walk of the book is what becomes of it when actions are chosen with
+    equal probability: prediction is then a matter of evaluating that policy, and control remains
+    possible.
 
     ```
     T..A..T
     ```
 
     ## Action Space
-    `Discrete(2)`: 0 left, 1 right. With `step` above 1 a move goes 1, 2, ..., `step` states to that side, each with equal
-    probability; what would lead beyond the end leads to the end.
+    `Discrete(2)`: 0 left, 1 right. With `step` above 1 a move goes 1, 2, ..., `step` states to that
+    side, each with equal probability; what would lead beyond the end leads to the end.
 
     ## Observation Space
-    `Discrete(length + 2)`: 0 is the left end, 1 to `length` the states from left to right, `length + 1` the right end.
+    `Discrete(length + 2)`: 0 is the left end, 1 to `length` the states from left to right,
+    `length + 1` the right end.
 
-    With `group` above 1 the states look alike in groups of that many, counted from the left: the agent sees 0, the number of
-    the group from 1, or the right end after the last group. This is state aggregation. The states are then not observable,
-    and planning needs them.
+    With `group` above 1 the states look alike in groups of that many, counted from the left: the
+    agent sees 0, the number of the group from 1, or the right end after the last group. This is
+    state aggregation. The states are then not observable, and planning needs them.
 
     ## Rewards
-    `left_reward` for leaving on the left, `right_reward` for leaving on the right, 0 for any other step.
+    `left_reward` for leaving on the left, `right_reward` for leaving on the right, 0 for any other
+    step.
 
     ## Starting State
     The middle, state `(length + 1) // 2`.
@@ -53,14 +56,16 @@ class RandomWalk(TabularEnv):
     - `step`: longest move, in states, at least 1.
     - `left_reward`, `right_reward`: in reward units.
     - `group`: how many neighbouring states look alike, at least 1.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    For uniformly random actions, `step` 1 and γ = 1: V(s) = left + (right - left) · s / (length + 1), which is 1/6, 2/6, 3/6,
-    4/6, 5/6 by default. The book's walk of 19 states is `length=19, left_reward=-1`, with V from -0.9 in steps of 0.1; its walk
-    of 1000 is `length=1000, step=100, left_reward=-1` (`group=100` for the aggregation of figure 9.1), with
-    V(1) = -0.921960, V(250) = -0.472702, V(500) = -0.000943 and V(1000) = 0.921960. V* for γ = 1 is the larger of the two
-    rewards, or 0 for walking on for ever if both are negative.
+    For uniformly random actions, `step` 1 and γ = 1: V(s) = left + (right - left) · s / (length +
+    1), which is 1/6, 2/6, 3/6, 4/6, 5/6 by default. The book's walk of 19 states is
+    `length=19, left_reward=-1`, with V from -0.9 in steps of 0.1; its walk of 1000 is
+    `length=1000, step=100, left_reward=-1` (`group=100` for the aggregation of figure 9.1), with
+    V(1) = -0.921960, V(250) = -0.472702, V(500) = -0.000943 and V(1000) = 0.921960. V* for γ = 1 is
+    the larger of the two rewards, or 0 for walking on for ever if both are negative.
 
     Source: Sutton & Barto 2018, examples 6.2, 7.1 and 9.1.
 
@@ -83,18 +88,30 @@ class RandomWalk(TabularEnv):
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {count!r}.")
         for name, reward in (("left_reward", left_reward), ("right_reward", right_reward)):
-            if isinstance(reward, bool) or not isinstance(reward, int | float | np.number) or not np.isfinite(reward):
+            if (
+                isinstance(reward, bool)
+                or not isinstance(reward, int | float | np.number)
+                or not np.isfinite(reward)
+            ):
                 raise ValueError(f"{name} must be a finite number, got {reward!r}.")
         self.length = int(length)
         views = grouped(self.length, int(group)) if group > 1 else None
-        model = random_walk_model(self.length, int(step), float(left_reward), float(right_reward), observable=views is None)
+        model = random_walk_model(
+            self.length,
+            int(step),
+            float(left_reward),
+            float(right_reward),
+            observable=views is None,
+        )
         super().__init__(model, views=views, render_mode=render_mode)
 
     def draw_text(self, state: int) -> str:
         """The line of states, its ends `T`, the agent as `A`; long walks in several lines."""
         cells = ["T", *"." * self.length, "T"]
         cells[state] = AGENT
-        return "\n".join("".join(cells[start : start + WIDTH]) for start in range(0, len(cells), WIDTH))
+        return "\n".join(
+            "".join(cells[start : start + WIDTH]) for start in range(0, len(cells), WIDTH)
+        )
 
     def draw_pixels(self, state: int) -> np.ndarray:
         """The same as an image [H, W, 3] uint8; beyond the right end the last line is dark."""
@@ -112,11 +129,15 @@ class RandomWalkVector(TabularVectorEnv):
     single = RandomWalk
 
 
-def random_walk_model(length: int, step: int, left_reward: float, right_reward: float, *, observable: bool = True) -> TabularMDP:
-    """The model; moves are tried from the shortest to the longest, and those that reach an end are one outcome."""
+def random_walk_model(
+    length: int, step: int, left_reward: float, right_reward: float, *, observable: bool = True
+) -> TabularMDP:
+    """The model; moves are tried from the shortest to the longest, and those that reach an end are
+    one outcome."""
     end = length + 1
     inner = np.arange(1, end)
-    reach = np.minimum(step, np.stack([inner, end - inner], axis=1))                 # [length, 2]: longest move that stays on the line
+    # [length, 2]: longest move that stays on the line
+    reach = np.minimum(step, np.stack([inner, end - inner], axis=1))
     count = reach.ravel()
     state, action = inner.repeat(2).repeat(count), np.tile([0, 1], length).repeat(count)
     distance = np.arange(len(state)) - (np.cumsum(count) - count).repeat(count) + 1
@@ -125,7 +146,14 @@ def random_walk_model(length: int, step: int, left_reward: float, right_reward: 
     beyond = np.where(left | right, step - distance, 0)
     reward = left * left_reward + right * right_reward
     inside: tuple[Any, ...] = (state, action, successor, (1 + beyond) / step, reward, left | right)
-    over: tuple[Any, ...] = ([0, 0, end, end], [0, 1, 0, 1], [0, 0, end, end], np.ones(4), np.zeros(4), np.ones(4, dtype=bool))
+    over: tuple[Any, ...] = (
+        [0, 0, end, end],
+        [0, 1, 0, 1],
+        [0, 0, end, end],
+        np.ones(4),
+        np.zeros(4),
+        np.ones(4, dtype=bool),
+    )
     entries = Entries(*(np.concatenate(pair) for pair in zip(inside, over, strict=True)))
     initial = np.arange(length + 2) == (length + 1) // 2
     return from_entries(entries, length + 2, 2, initial=initial, observable=observable)

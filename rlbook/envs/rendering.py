@@ -27,12 +27,22 @@ def draw_text(layout: Layout, state: int) -> str:
 
 
 def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarray:
-    """The map as an image [H, W, 3] uint8: `cell` pixels a side for each cell, the agent as a disc."""
-    return draw_cells(np.array([[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8), state, cell)
+    """The map as an image [H, W, 3] uint8: `cell` pixels a side for each cell, the agent as a
+    disc."""
+    return draw_cells(
+        np.array(
+            [[COLOURS[character] for character in row] for row in _cells(layout)], dtype=np.uint8
+        ),
+        state,
+        cell,
+    )
 
 
-def draw_cells(colours: np.ndarray, state: int, cell: int | None = None, *, lines: bool = False) -> np.ndarray:
-    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in the cell number `state`.
+def draw_cells(
+    colours: np.ndarray, state: int, cell: int | None = None, *, lines: bool = False
+) -> np.ndarray:
+    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in
+    the cell number `state`.
 
     `lines` sets neighbouring cells apart by a line one pixel wide.
     """

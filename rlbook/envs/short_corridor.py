@@ -1,4 +1,5 @@
-"""The short corridor: three places that look alike, where the best one can do is to toss a coin, and the coin should not be fair."""
+"""The short corridor: three places that look alike, where the best one can do is to toss a coin,
+and the coin should not be fair."""
 
 from __future__ import annotations
 
@@ -22,16 +23,17 @@ REVERSED = 1
 class ShortCorridor(TabularEnv):
     """
     ## Description
-    An agent has to walk from the left end of a corridor to `G`, three steps to the right. In the second place its actions are
-    exchanged: left goes right and right goes left. All places look alike, so it cannot know where it is, and any policy that
-    always does the same never arrives.
+    An agent has to walk from the left end of a corridor to `G`, three steps to the right. In the
+    second place its actions are exchanged: left goes right and right goes left. All places look
+    alike, so it cannot know where it is, and any policy that always does the same never arrives.
 
     ```
     S..G
     ```
 
     ## Action Space
-    `Discrete(2)`: 0 left, 1 right, the other way round in the second place. Left of the start there is a wall: the agent stays.
+    `Discrete(2)`: 0 left, 1 right, the other way round in the second place. Left of the start there
+    is a wall: the agent stays.
 
     ## Observation Space
     `Discrete(1)`: always 0. With `observable`, `Discrete(4)`: the place, 0 to 3.
@@ -47,12 +49,14 @@ class ShortCorridor(TabularEnv):
 
     ## Arguments
     - `observable`: whether the agent sees where it is.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    γ = 1. A policy that goes right with probability p has the value (2p - 4) / (p (1 - p)). The best p is 2 - √2 = 0.585786, its
-    value -(6 + 4√2) = -11.656854. Always acting greedily but with ε = 0.1, it is -44.2105 with right as the greedy action and
-    -82.1053 with left. With `observable`, right, left, right is best, and V*(start) = -3.
+    γ = 1. A policy that goes right with probability p has the value (2p - 4) / (p (1 - p)). The
+    best p is 2 - √2 = 0.585786, its value -(6 + 4√2) = -11.656854. Always acting greedily but with
+    ε = 0.1, it is -44.2105 with right as the greedy action and -82.1053 with left. With
+    `observable`, right, left, right is best, and V*(start) = -3.
 
     Source: Sutton & Barto 2018, example 13.1.
 
@@ -67,7 +71,9 @@ class ShortCorridor(TabularEnv):
             raise ValueError(f"observable must be true or false, got {observable!r}.")
         self.optimal_return = -3.0 if observable else -(6.0 + 4.0 * math.sqrt(2.0))
         views = None if observable else np.zeros(GOAL_STATE + 1, dtype=np.int64)
-        super().__init__(short_corridor_model(observable), views, short_corridor_grid(), render_mode)
+        super().__init__(
+            short_corridor_model(observable), views, short_corridor_grid(), render_mode
+        )
 
 
 class ShortCorridorVector(TabularVectorEnv):
@@ -82,11 +88,22 @@ def short_corridor_model(observable: bool) -> TabularMDP:
     right = (action == RIGHT) != (state == REVERSED)
     over = state == GOAL_STATE
     successor = np.where(over, state, np.maximum(state + np.where(right, 1, -1), 0))
-    entries = Entries(state, action, successor, np.ones(len(state)), np.where(over, 0.0, -1.0), successor == GOAL_STATE)
-    return from_entries(entries, GOAL_STATE + 1, 2, initial=np.arange(GOAL_STATE + 1) == 0, observable=observable)
+    entries = Entries(
+        state,
+        action,
+        successor,
+        np.ones(len(state)),
+        np.where(over, 0.0, -1.0),
+        successor == GOAL_STATE,
+    )
+    return from_entries(
+        entries, GOAL_STATE + 1, 2, initial=np.arange(GOAL_STATE + 1) == 0, observable=observable
+    )
 
 
 def short_corridor_grid() -> Grid:
     """The map, the place where actions are exchanged in blue."""
     marks = parse_grid("S..G")
-    return Grid(marks, shaded((np.arange(marks.size) == REVERSED).astype(float).reshape(marks.shape)))
+    return Grid(
+        marks, shaded((np.arange(marks.size) == REVERSED).astype(float).reshape(marks.shape))
+    )

@@ -1,4 +1,5 @@
-"""Drawing amounts, a gambler's money or the cars on a lot: rows of slots, full or empty, as text and as pixels."""
+"""Drawing amounts, a gambler's money or the cars on a lot: rows of slots, full or empty, as text
+and as pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def slots_text(filled: np.ndarray, labels: list[str] | None = None) -> str:
     return "\n".join(f"{label:<{width}}  {line}" for label, line in zip(labels, lines, strict=True))
 
 
-def slots_pixels(filled: np.ndarray, *, discs: bool = False, marked: np.ndarray | None = None) -> np.ndarray:
+def slots_pixels(
+    filled: np.ndarray, *, discs: bool = False, marked: np.ndarray | None = None
+) -> np.ndarray:
     """Slots [R, C] bool as an image [24 R, 24 C, 3] uint8.
 
     Args:
@@ -38,8 +41,14 @@ def slots_pixels(filled: np.ndarray, *, discs: bool = False, marked: np.ndarray 
     image = ground[np.zeros(filled.shape, dtype=int) if marked is None else marked.astype(int)]
     image = image.repeat(CELL, axis=0).repeat(CELL, axis=1)
     offset = np.abs(np.arange(CELL) - (CELL - 1) / 2)
-    piece = offset[:, None] ** 2 + offset**2 <= (0.4 * CELL) ** 2 if discs else np.maximum(offset[:, None] * 1.4, offset) <= 0.4 * CELL
-    image[np.tile(piece, filled.shape) & filled.repeat(CELL, axis=0).repeat(CELL, axis=1)] = COLOURS[AGENT]
+    piece = (
+        offset[:, None] ** 2 + offset**2 <= (0.4 * CELL) ** 2
+        if discs
+        else np.maximum(offset[:, None] * 1.4, offset) <= 0.4 * CELL
+    )
+    image[np.tile(piece, filled.shape) & filled.repeat(CELL, axis=0).repeat(CELL, axis=1)] = (
+        COLOURS[AGENT]
+    )
     edge = np.arange(CELL) == 0
     image[np.tile(edge[:, None] | edge, filled.shape)] = LINE_COLOUR
     return image

@@ -14,9 +14,9 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 class TenArmedTestbed(TabularEnv):
     """
     ## Description
-    A bandit: each action is a slot machine whose payments vary around a mean of its own, and nothing else matters. The means
-    are not known and do not change. Pulling the machine that looks best earns the most today; pulling another may show that
-    it is better.
+    A bandit: each action is a slot machine whose payments vary around a mean of its own, and
+    nothing else matters. The means are not known and do not change. Pulling the machine that looks
+    best earns the most today; pulling another may show that it is better.
 
     ## Action Space
     `Discrete(arms)`: which machine to pull.
@@ -34,15 +34,17 @@ class TenArmedTestbed(TabularEnv):
     Termination: after each pull, so an episode's return is one reward.
 
     ## Arguments
-    - `problem`: which of the test bed's problems, an integer of at least 0. Its means are drawn from N(mean, 1) by
-      `numpy.random.default_rng(problem)`.
+    - `problem`: which of the test bed's problems, an integer of at least 0. Its means are drawn
+      from N(mean, 1) by `numpy.random.default_rng(problem)`.
     - `arms`: number of machines, at least 2.
     - `mean`: around which the means are drawn, in reward units.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    V* is the largest mean. In problem 0 it is 1.304000, of action 6; random actions are worth 0.084680. Over all problems
-    V* averages 1.538753, the mean of the largest of ten standard normal numbers, and random actions average 0.
+    V* is the largest mean. In problem 0 it is 1.304000, of action 6; random actions are worth
+    0.084680. Over all problems V* averages 1.538753, the mean of the largest of ten standard normal
+    numbers, and random actions average 0.
 
     Source: Sutton & Barto 2018, section 2.3.
 
@@ -50,7 +52,9 @@ class TenArmedTestbed(TabularEnv):
     - v0: first version.
     """
 
-    def __init__(self, problem: int = 0, arms: int = 10, mean: float = 0.0, render_mode: str | None = None) -> None:
+    def __init__(
+        self, problem: int = 0, arms: int = 10, mean: float = 0.0, render_mode: str | None = None
+    ) -> None:
         self.means = machine_means(problem, arms, mean)
         """[A]: q*(a), in reward units."""
         super().__init__(machine_model(self.means), render_mode=render_mode)
@@ -64,10 +68,15 @@ class TenArmedTestbedVector(TabularVectorEnv):
 
 
 def machine_means(problem: int, arms: int = 10, mean: float = 0.0) -> np.ndarray:
-    """q* of one problem: [A], in reward units. Raises ValueError where an argument is out of range."""
+    """q* of one problem: [A], in reward units. Raises ValueError where an argument is out of
+    range."""
     _check_integer("problem", problem, 0)
     _check_integer("arms", arms, 2)
-    if isinstance(mean, bool) or not isinstance(mean, int | float | np.number) or not np.isfinite(mean):
+    if (
+        isinstance(mean, bool)
+        or not isinstance(mean, int | float | np.number)
+        or not np.isfinite(mean)
+    ):
         raise ValueError(f"mean must be a finite number, got {mean!r}.")
     return mean + np.random.default_rng(int(problem)).standard_normal(int(arms))
 

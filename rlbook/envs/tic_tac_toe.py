@@ -1,4 +1,5 @@
-"""Tic-tac-toe: the smallest game for two in which perfect play is known, against chance, against perfection or against oneself."""
+"""Tic-tac-toe: the smallest game for two in which perfect play is known, against chance, against
+perfection or against oneself."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 CELLS, NUM_BOARDS = 9, 3**9
 FREE, MINE, THEIRS = 0, 1, 2
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
-OPPONENTS, SIDES, OBSERVATIONS = ("random", "exact", "self"), ("random", "first", "second"), ("board", "index")
+OPPONENTS, SIDES, OBSERVATIONS = (
+    ("random", "exact", "self"),
+    ("random", "first", "second"),
+    ("board", "index"),
+)
 PIXELS = 64
 """Along a cell's side."""
 
@@ -38,8 +43,9 @@ SURE: Any = Sure()
 class TicTacToe(TabularEnv):
     """
     ## Description
-    Two players set marks in turn on a board of 3 × 3 cells, the first one X, the second one O. Who has three in a row, a column
-    or a diagonal has won. The environment plays the other side, by chance or perfectly; or the agent plays both.
+    Two players set marks in turn on a board of 3 × 3 cells, the first one X, the second one O. Who
+    has three in a row, a column or a diagonal has won. The environment plays the other side, by
+    chance or perfectly; or the agent plays both.
 
     ```
     X.O
@@ -48,9 +54,10 @@ class TicTacToe(TabularEnv):
     ```
 
     ## Action Space
-    `Discrete(9)`: the cell to mark, row by row. Marking a cell that is taken loses the game. `info["action_mask"]`, [9] bool,
-    says which are free, and `action_mask(observations)` says it of any observation. `symmetries`, [8, 9], are the ways p to turn and
-    to mirror the board: marking cell a of `board[p]` is the same as marking cell p[a] of `board`.
+    `Discrete(9)`: the cell to mark, row by row. Marking a cell that is taken loses the game.
+    `info["action_mask"]`, [9] bool, says which are free, and `action_mask(observations)` says it of
+    any observation. `symmetries`, [8, 9], are the ways p to turn and to mirror the board: marking
+    cell a of `board[p]` is the same as marking cell p[a] of `board`.
 
     ## Observation Space
     | `observation` | space | what it is |
@@ -58,49 +65,62 @@ class TicTacToe(TabularEnv):
     | `"board"` | `MultiDiscrete([3] * 9)` | the cells row by row: 0 free, 1 the agent's own, 2 the other side's |
     | `"index"` | `Discrete(19683)` | the same as a number in base 3, the last cell counting 1; 5478 of them occur |
 
-    "Own" is the side to move. So the board after the agent's last move of a game, to which nobody replies, is shown as the other
-    side would see it; and with `opponent="self"` the two sides see the board in turn, each as its own.
+    "Own" is the side to move. So the board after the agent's last move of a game, to which nobody
+    replies, is shown as the other side would see it; and with `opponent="self"` the two sides see
+    the board in turn, each as its own.
 
     ## Rewards
-    1 for a win, -1 for a loss, 0 for a draw and for every move before the end. With `opponent="self"` they belong to the side
-    that moved: what one side gains, the other loses, so that V(s) = max_a r(s, a) - V(s'). An algorithm must know of this
-    (`alternates` says so); one that does not would have both sides help each other to a win.
+    1 for a win, -1 for a loss, 0 for a draw and for every move before the end. With
+    `opponent="self"` they belong to the side that moved: what one side gains, the other loses, so
+    that V(s) = max_a r(s, a) - V(s'). An algorithm must know of this (`alternates` says so); one
+    that does not would have both sides help each other to a win.
 
     ## Starting State
     The empty board. Where the agent moves second: the board after the other side's first move.
 
     ## Episode End
-    Termination: three in a row, a full board, or a mark on a cell that is taken, after at most nine moves.
+    Termination: three in a row, a full board, or a mark on a cell that is taken, after at most nine
+    moves.
 
     ## Arguments
-    - `opponent`: `"random"` (any free cell, all alike), `"exact"` (perfect play; among equally good moves any, all alike) or
-      `"self"` (nobody replies: the agent moves for both sides in turn). A run that trains with `"self"` is evaluated against
-      `"exact"`.
-    - `side`: whether the agent moves `"first"`, `"second"`, or either with probability ½ (`"random"`). Without effect, and so
-      refused, with `"self"`.
+    - `opponent`: `"random"` (any free cell, all alike), `"exact"` (perfect play; among equally good
+      moves any, all alike) or `"self"` (nobody replies: the agent moves for both sides in turn). A
+      run that trains with `"self"` is evaluated against `"exact"`.
+    - `side`: whether the agent moves `"first"`, `"second"`, or either with probability ½
+      (`"random"`). Without effect, and so refused, with `"self"`.
     - `observation`: `"board"` or `"index"`.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    There are 5478 positions, 958 of them ends of a game, and 255168 games: the first side wins 131184, the second 77904, and
-    46080 are drawn. Perfect play of both is a draw: V* is 0 against `"exact"` from either side (γ = 1). Against `"random"` V* is
-    0.994792 = 191/192 moving first and 0.924868 moving second. Two random players: the first wins with probability 0.584921,
-    the second with 0.288095, and 0.126984 are draws.
+    There are 5478 positions, 958 of them ends of a game, and 255168 games: the first side wins
+    131184, the second 77904, and 46080 are drawn. Perfect play of both is a draw: V* is 0 against
+    `"exact"` from either side (γ = 1). Against `"random"` V* is 0.994792 = 191/192 moving first and
+    0.924868 moving second. Two random players: the first wins with probability 0.584921, the second
+    with 0.288095, and 0.126984 are draws.
 
     ## Version History
     - v0: first version.
     """
 
     def __init__(
-        self, opponent: str = "random", side: str = "random", observation: str = "board", render_mode: str | None = None
+        self,
+        opponent: str = "random",
+        side: str = "random",
+        observation: str = "board",
+        render_mode: str | None = None,
     ) -> None:
         _check_choice("opponent", opponent, OPPONENTS)
         _check_choice("side", side, SIDES)
         _check_choice("observation", observation, OBSERVATIONS)
         if opponent == "self" and side != "random":
-            raise ValueError(f"side has no effect with opponent 'self', which plays both, got {side!r}; leave it out.")
+            raise ValueError(
+                f"side has no effect with opponent 'self', which plays both, got {side!r}; leave it"
+                " out."
+            )
         self.alternates = opponent == "self"
-        """Whether the side to move changes with every step, and with it whose gain the rewards are."""
+        """Whether the side to move changes with every step, and with it whose gain the rewards
+        are."""
         self.evaluation_kwargs = {"opponent": "exact"} if self.alternates else {}
         self.symmetries = symmetries() if observation == "board" else None
         """[8, 9], or None where what is shown has no cells; see the function."""
@@ -110,12 +130,15 @@ class TicTacToe(TabularEnv):
             self.views = boards()
             self.observation_space: Any = spaces.MultiDiscrete([3] * CELLS)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         shown, info = super().reset(seed=seed, options=options)
         return shown, info | {"action_mask": self.action_mask(shown)}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self.alternates and 0 <= action < CELLS:      # nothing is drawn, so that a search sees that nothing is left to chance
+        # nothing is drawn, so that a search sees that nothing is left to chance
+        if self.alternates and 0 <= action < CELLS:
             self._state, reward, terminated = self._outcomes.step(SURE, self._state, int(action))
             shown, truncated, info = self._shown(), False, {}
         else:
@@ -128,17 +151,22 @@ class TicTacToe(TabularEnv):
         return cells == FREE
 
     def rules(self) -> TicTacToe:
-        """The game without an opponent, whose snapshots are those of this environment: where a search can move for both."""
+        """The game without an opponent, whose snapshots are those of this environment: where a
+        search can move for both."""
         return TicTacToe("self", observation=self._observation)
 
     def model(self) -> TabularMDP:
         """The table itself, the other side's moves as chance.
 
         Raises:
-            ValueError: the agent plays both sides, which no MDP describes: one side's reward is the other's loss.
+            ValueError: the agent plays both sides, which no MDP describes: one side's reward is the
+                other's loss.
         """
         if self.alternates:
-            raise ValueError("with opponent 'self' each side's gain is the other's loss, and a model of an MDP cannot say so.")
+            raise ValueError(
+                "with opponent 'self' each side's gain is the other's loss, and a model of an MDP"
+                " cannot say so."
+            )
         return super().model()
 
     def draw_text(self, state: int) -> str:
@@ -147,8 +175,14 @@ class TicTacToe(TabularEnv):
         return "\n".join("".join(row) for row in marks.reshape(3, 3))
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """The board as an image [192, 192, 3] uint8: crosses for the side that began, rings for the other."""
-        return np.vstack([np.hstack([_cell_pixels(mark) for mark in row]) for row in marks_of(state).reshape(3, 3).tolist()])
+        """The board as an image [192, 192, 3] uint8: crosses for the side that began, rings for the
+        other."""
+        return np.vstack(
+            [
+                np.hstack([_cell_pixels(mark) for mark in row])
+                for row in marks_of(state).reshape(3, 3).tolist()
+            ]
+        )
 
     def _shown(self) -> Any:
         if self.render_mode == "human":
@@ -167,10 +201,18 @@ class TicTacToeVector(TabularVectorEnv):
         shown, info = super().reset(**arguments)
         return shown, info | {"action_mask": self.env.action_mask(shown)}
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(
+        self, actions: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """See `TabularVectorEnv.step`."""
         *moved, info = super().step(actions)
-        return moved[0], moved[1], moved[2], moved[3], info | {"action_mask": self.env.action_mask(moved[0])}
+        return (
+            moved[0],
+            moved[1],
+            moved[2],
+            moved[3],
+            info | {"action_mask": self.env.action_mask(moved[0])},
+        )
 
 
 @cache
@@ -195,14 +237,18 @@ def marks_of(state: int) -> NDArray[np.int64]:
 
 @cache
 def symmetries() -> NDArray[np.int64]:
-    """[8, 9]: the ways p to turn and to mirror a board [9]. Marking cell a of board[p] is marking cell p[a] of the board."""
+    """[8, 9]: the ways p to turn and to mirror a board [9]. Marking cell a of board[p] is marking
+    cell p[a] of the board."""
     cells = np.arange(CELLS).reshape(3, 3)
-    return np.stack([np.rot90(board, turns).ravel() for board in (cells, cells.T) for turns in range(4)])
+    return np.stack(
+        [np.rot90(board, turns).ravel() for board in (cells, cells.T) for turns in range(4)]
+    )
 
 
 @cache
 def after() -> NDArray[np.int64]:
-    """[19683, 9]: the state that marking a free cell leads to, as the other side sees it; the state itself where it is taken."""
+    """[19683, 9]: the state that marking a free cell leads to, as the other side sees it; the state
+    itself where it is taken."""
     turned = np.array([FREE, THEIRS, MINE])[boards()]
     gained = number(turned)[:, None] + THEIRS * 3 ** np.arange(CELLS)[::-1]
     return np.where(boards() == FREE, gained, np.arange(NUM_BOARDS)[:, None])
@@ -222,7 +268,8 @@ def finished() -> NDArray[np.bool_]:
 
 @cache
 def positions() -> NDArray[np.bool_]:
-    """[19683]: the 5478 boards that occur in a game. The side to move has as many marks as the other or one less, and has not won."""
+    """[19683]: the 5478 boards that occur in a game. The side to move has as many marks as the
+    other or one less, and has not won."""
     spare = (boards() == THEIRS).sum(axis=1) - (boards() == MINE).sum(axis=1)
     return ((spare == 0) | (spare == 1)) & ~_has_line(MINE)
 
@@ -231,7 +278,8 @@ def positions() -> NDArray[np.bool_]:
 def perfect_values() -> NDArray[np.float64]:
     """[19683]: what a position is worth to the side to move if both play perfectly: 1, 0 or -1.
 
-    Backwards from full boards, V(s) = max_a -V(s'); a position with more marks is valued before those with fewer.
+    Backwards from full boards, V(s) = max_a -V(s'); a position with more marks is valued before
+    those with fewer.
     """
     value = np.where(lost(), -1.0, 0.0)
     marks = (boards() != FREE).sum(axis=1)
@@ -252,7 +300,8 @@ def replies(opponent: str) -> NDArray[np.float64]:
 
 @cache
 def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
-    """The model over boards, those that do not occur included: there every action stays, ends the episode and pays 0."""
+    """The model over boards, those that do not occur included: there every action stays, ends the
+    episode and pays 0."""
     state, action = (index.ravel() for index in np.indices((NUM_BOARDS, CELLS)))
     playing = (positions() & ~finished())[state]
     taken = boards()[state, action] != FREE
@@ -260,12 +309,18 @@ def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
     ends = ~playing | taken | finished()[then]
     reward = np.where(~playing, 0.0, np.where(taken, -1.0, lost()[then]))
     answered = ~ends & (opponent != "self")
-    parts = [tuple(column[~answered] for column in (state, action, then, np.ones(len(state)), reward, ends))]
+    parts = [
+        tuple(
+            column[~answered] for column in (state, action, then, np.ones(len(state)), reward, ends)
+        )
+    ]
     for reply in range(CELLS) if opponent != "self" else ():
         chance = replies(opponent)[then, reply]
         rows = answered & (chance > 0)
         last = after()[then[rows], reply]
-        parts.append((state[rows], action[rows], last, chance[rows], -1.0 * lost()[last], finished()[last]))
+        parts.append(
+            (state[rows], action[rows], last, chance[rows], -1.0 * lost()[last], finished()[last])
+        )
     entries = Entries(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return from_entries(entries, NUM_BOARDS, CELLS, initial=_starts(opponent, side))
 
@@ -291,7 +346,9 @@ def _cell_pixels(mark: int) -> NDArray[np.uint8]:
     image[0] = image[:, 0] = image[-1] = image[:, -1] = LINE_COLOUR
     offset = np.arange(PIXELS) - (PIXELS - 1) / 2
     across, down = offset[None, :], offset[:, None]
-    arms = (np.abs(np.abs(across) - np.abs(down)) <= 0.08 * PIXELS) & (np.maximum(np.abs(across), np.abs(down)) <= 0.3 * PIXELS)
+    arms = (np.abs(np.abs(across) - np.abs(down)) <= 0.08 * PIXELS) & (
+        np.maximum(np.abs(across), np.abs(down)) <= 0.3 * PIXELS
+    )
     ring = np.abs(np.hypot(across, down) - 0.27 * PIXELS) <= 0.055 * PIXELS
     if mark:
         image[arms if mark == 1 else ring] = COLOURS[AGENT if mark == 1 else WALL]

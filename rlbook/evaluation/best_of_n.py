@@ -2,13 +2,14 @@
 
     write n completions of a prompt, each drawn anew
     best of n    the one that the judge scores highest: by the mean log-probability of its tokens, by a critic (V of the text before the
-                 last token), by a reward model, or by the verifier, which is pass@n: what no judge can surpass
+                 last token), by a reward model, or by the verifier, which is pass@n: what no judge
+                 can surpass
     majority     the first one that gives the most frequent answer; what stands before the answer does not vote
 
 Of equal ones the first is taken.
 
-Source: best of n: Stiennon et al. 2020, arXiv:2009.01325, section 4.3; majority voting: Wang et al. 2022 (self-consistency),
-arXiv:2203.11171, section 2.
+Source: best of n: Stiennon et al. 2020, arXiv:2009.01325, section 4.3; majority voting: Wang et al.
+2022 (self-consistency), arXiv:2203.11171, section 2.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.rewards import Completion, given_answer
 from rlbook.networks.policy import as_array, module_device
 
-ROWS = 1024                                  # completions that are written side by side
+ROWS = 1024  # completions that are written side by side
 Floats = NDArray[np.float64]
 
 
 class Written(NamedTuple):
     """N completions, those of one prompt next to each other."""
 
-    tokens: NDArray[np.int64]                # [N, L], prompts and completions, padded to the right
-    prompt: NDArray[np.int64]                # [N], tokens in each prompt
-    length: NDArray[np.int64]                # [N], tokens in prompt and completion
-    log_prob: Floats                         # [N], mean of the completion's tokens, in nats
-    reward: Floats                           # [N], what the environment pays
+    tokens: NDArray[np.int64]  # [N, L], prompts and completions, padded to the right
+    prompt: NDArray[np.int64]  # [N], tokens in each prompt
+    length: NDArray[np.int64]  # [N], tokens in prompt and completion
+    log_prob: Floats  # [N], mean of the completion's tokens, in nats
+    reward: Floats  # [N], what the environment pays
     finished: list[Completion]
 
     @property
@@ -58,7 +59,14 @@ class Written(NamedTuple):
         return np.arange(len(self.length)).reshape(-1, n)
 
 
-def written(agent: Agent, policy: LanguageModelPolicy, recipe: Recipe, starts: Sequence[int], n: int, rng: np.random.Generator) -> Written:
+def written(
+    agent: Agent,
+    policy: LanguageModelPolicy,
+    recipe: Recipe,
+    starts: Sequence[int],
+    n: int,
+    rng: np.random.Generator,
+) -> Written:
     """n completions from each of P reset seeds. Nothing in the agent changes.
 
     Args:
@@ -71,7 +79,9 @@ def written(agent: Agent, policy: LanguageModelPolicy, recipe: Recipe, starts: S
     """
     large = sum(parameter.numel() for parameter in policy.model.parameters()) > LARGE
     seeds = np.repeat(np.asarray(starts), n)
-    env = adapted_vector(type(agent), recipe, min(len(seeds), LARGE_ROWS if large else ROWS), agent.config)
+    env = adapted_vector(
+        type(agent), recipe, min(len(seeds), LARGE_ROWS if large else ROWS), agent.config
+    )
     check_spaces(agent, recipe, env.adaptation)
     parts = []
     for first in range(0, len(seeds), env.num_envs):
@@ -81,7 +91,13 @@ def written(agent: Agent, policy: LanguageModelPolicy, recipe: Recipe, starts: S
     return Written(*arrays, [one for part in parts for one in part.finished])  # type: ignore[arg-type]
 
 
-def _round(policy: LanguageModelPolicy, env: AdaptedVectorEnv, seeds: list[int], count: int, rng: np.random.Generator) -> Written:
+def _round(
+    policy: LanguageModelPolicy,
+    env: AdaptedVectorEnv,
+    seeds: list[int],
+    count: int,
+    rng: np.random.Generator,
+) -> Written:
     """One completion from each seed, of which the first `count` are wanted."""
     state, log_prob, total = policy.initial_state(), np.zeros(0), np.zeros(env.num_envs)
 
@@ -102,7 +118,14 @@ def _round(policy: LanguageModelPolicy, env: AdaptedVectorEnv, seeds: list[int],
     length = rows.lengths[:count].copy()
     finished = [rules.finished(int(rows.prompt[row]), rows.completion(row)) for row in range(count)]
     mean = total[:count] / (length - prompt)
-    return Written(rows.tokens[:count].copy(), prompt, length, mean, interaction.returns[:count].copy(), finished)
+    return Written(
+        rows.tokens[:count].copy(),
+        prompt,
+        length,
+        mean,
+        interaction.returns[:count].copy(),
+        finished,
+    )
 
 
 def scores(judge: str | LearnedReward, policy: LanguageModelPolicy, found: Written) -> Floats:
@@ -120,16 +143,26 @@ def scores(judge: str | LearnedReward, policy: LanguageModelPolicy, found: Writt
     parts = np.array_split(np.arange(len(found.length)), -(-len(found.length) // ROWS))
     if judge == "critic":
         if not policy.value_parameters():
-            raise RequestError("judge: the run has no critic; allowed: log_prob, verifier, or the folder of a reward model")
+            raise RequestError(
+                "judge: the run has no critic; allowed: log_prob, verifier, or the folder of a"
+                " reward model"
+            )
         device = module_device(policy.model)
         texts = [{"tokens": found.tokens[part], "length": found.length[part] - 1} for part in parts]
-        return np.concatenate([as_array(policy.value({k: torch.from_numpy(v).to(device) for k, v in text.items()})) for text in texts])
+        return np.concatenate(
+            [
+                as_array(policy.value({k: torch.from_numpy(v).to(device) for k, v in text.items()}))
+                for text in texts
+            ]
+        )
     assert not isinstance(judge, str)
     whole = [{"tokens": found.tokens[part], "length": found.length[part]} for part in parts]
     over = [np.ones(len(part), dtype=bool) for part in parts]
     none = [np.zeros(len(part), dtype=np.int64) for part in parts]
     judged = zip(whole, none, over, strict=True)
-    return np.concatenate([judge.score_steps(text, action, text, end)[0] for text, action, end in judged])  # type: ignore[arg-type]
+    return np.concatenate(
+        [judge.score_steps(text, action, text, end)[0] for text, action, end in judged]  # type: ignore[arg-type]
+    )
 
 
 def best(score: Floats) -> NDArray[np.int64]:
@@ -138,14 +171,16 @@ def best(score: Floats) -> NDArray[np.int64]:
 
 
 def most_frequent(finished: Sequence[Completion]) -> int:
-    """The first completion that gives the most frequent answer; the first of all where none gives an answer."""
+    """The first completion that gives the most frequent answer; the first of all where none gives
+    an answer."""
     answers = [given_answer(one) for one in finished]
     votes = Counter(answer for answer in answers if answer is not None)
     return answers.index(votes.most_common(1)[0][0]) if votes else 0
 
 
 def read_by(judge: str | LearnedReward | None, found: Written, n: int) -> float:
-    """Tokens that all networks read for each prompt, with a KV cache, each counted once for each network.
+    """Tokens that all networks read for each prompt, with a KV cache, each counted once for each
+    network.
 
     The last token of a completion is not read by who writes it; the prompt is read once for all n.
     """

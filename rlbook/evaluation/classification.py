@@ -1,4 +1,5 @@
-"""Decisions beside what is true: the measures of a classifier, for a verifier and for a reward model.
+"""Decisions beside what is true: the measures of a classifier, for a verifier and for a reward
+model.
 
     found = classified(label, score)             label [n]: whether it is right; score [n]: how sure the judge is that it is
     found.measures["ROC AUC"], found.confusion
@@ -29,22 +30,25 @@ LOGGED = "reward/"
 class Classification:
     """What a judge says of n cases, and what is true of them."""
 
-    label: NDArray[np.bool_]                 # [n], true: right, or preferred
-    score: NDArray[np.float64]               # [n]
-    threshold: float                         # what scores above it is called right
-    confusion: NDArray[np.int64]             # [2, 2], rows: wrong, right; columns: called wrong, called right
+    label: NDArray[np.bool_]  # [n], true: right, or preferred
+    score: NDArray[np.float64]  # [n]
+    threshold: float  # what scores above it is called right
+    confusion: NDArray[np.int64]  # [2, 2], rows: wrong, right; columns: called wrong, called right
     measures: dict[str, float]
-    roc: Curve                               # false positive rate and true positive rate, threshold by threshold
-    precision_recall: Curve                  # recall and precision
+    roc: Curve  # false positive rate and true positive rate, threshold by threshold
+    precision_recall: Curve  # recall and precision
 
 
-def classified(label: NDArray[np.bool_], score: NDArray[np.float64], threshold: float | None = None) -> Classification:
+def classified(
+    label: NDArray[np.bool_], score: NDArray[np.float64], threshold: float | None = None
+) -> Classification:
     """Measures a judge by cases whose truth is known.
 
     Args:
         label: [n], what is true; both must occur.
         score: [n], larger for what the judge takes to be right.
-        threshold: what scores above it is called right; None is halfway between the mean scores of the two kinds.
+        threshold: what scores above it is called right; None is halfway between the mean scores of
+            the two kinds.
 
     Raises:
         RequestError: scikit-learn is not installed, or only one kind occurs.
@@ -52,28 +56,52 @@ def classified(label: NDArray[np.bool_], score: NDArray[np.float64], threshold: 
     try:
         from sklearn import metrics  # type: ignore[import-not-found]
     except ImportError:
-        raise RequestError('measures of a classifier need `pip install "rlbook[metrics]"` (scikit-learn)') from None
+        raise RequestError(
+            'measures of a classifier need `pip install "rlbook[metrics]"` (scikit-learn)'
+        ) from None
     if label.all() or not label.any():
         only = "right" if label.any() else "wrong"
-        raise RequestError(f"measures of a classifier need both right and wrong cases, and all {len(label)} are {only}")
+        raise RequestError(
+            f"measures of a classifier need both right and wrong cases, and all {len(label)} are"
+            f" {only}"
+        )
     if threshold is None:
         threshold = float(score[label].mean() + score[~label].mean()) / 2
     said = score > threshold
-    ratios: Any = metrics.precision_recall_fscore_support(label, said, average="binary", zero_division=0)  # type: ignore[arg-type]
+    ratios: Any = metrics.precision_recall_fscore_support(
+        label,
+        said,
+        average="binary",
+        zero_division=0,  # type: ignore[arg-type]
+    )
     precision, recall, f1, _ = ratios
     found = {
-        "accuracy": metrics.accuracy_score(label, said), "average accuracy": metrics.balanced_accuracy_score(label, said),
-        "precision": precision, "recall": recall, "F1": f1, "ROC AUC": metrics.roc_auc_score(label, score),
+        "accuracy": metrics.accuracy_score(label, said),
+        "average accuracy": metrics.balanced_accuracy_score(label, said),
+        "precision": precision,
+        "recall": recall,
+        "F1": f1,
+        "ROC AUC": metrics.roc_auc_score(label, score),
         "average precision": metrics.average_precision_score(label, score),
-    }  # fmt: skip
+    }
     false_positive, true_positive, _ = metrics.roc_curve(label, score)
     precisions, recalls, _ = metrics.precision_recall_curve(label, score)
     confusion = metrics.confusion_matrix(label, said, labels=[False, True])
     measures = {name: float(value) for name, value in found.items()}
-    return Classification(label, score, threshold, confusion, measures, (false_positive, true_positive), (recalls, precisions))
+    return Classification(
+        label,
+        score,
+        threshold,
+        confusion,
+        measures,
+        (false_positive, true_positive),
+        (recalls, precisions),
+    )
 
 
-def of_reward_model(run: Run, data: str | Path | None = None, threshold: float | None = None) -> Classification:
+def of_reward_model(
+    run: Run, data: str | Path | None = None, threshold: float | None = None
+) -> Classification:
     """A reward model as a judge: of each pair the preferred episode is right, and the other wrong.
 
     Args:
@@ -82,7 +110,8 @@ def of_reward_model(run: Run, data: str | Path | None = None, threshold: float |
         threshold: as in `classified`.
 
     Raises:
-        RequestError: it is no reward model, or the data cannot be read or hold nothing to be tested on.
+        RequestError: it is no reward model, or the data cannot be read or hold nothing to be tested
+            on.
     """
     from rlbook.algorithms.imitation.reward_model import RewardModel
     from rlbook.runs.run import Run
@@ -95,17 +124,24 @@ def of_reward_model(run: Run, data: str | Path | None = None, threshold: float |
     assert known is not None
     rows = np.arange(len(known)) if data is not None else agent.held_out(known)
     if not len(rows):
-        raise RequestError("the reward model has learned from all of its data (held_out 0); name other pairs as data")
+        raise RequestError(
+            "the reward model has learned from all of its data (held_out 0); name other pairs as"
+            " data"
+        )
     better, worse = agent.ordered_scores(known, rows)
     if not len(better):
-        raise RequestError("the reward model can be tested on preferences alone, and all of these data are ties")
+        raise RequestError(
+            "the reward model can be tested on preferences alone, and all of these data are ties"
+        )
     label = np.repeat([True, False], [len(better), len(worse)])
     found = classified(label, np.concatenate([better, worse]), threshold)
     found.measures["pairs in order"] = float(np.mean(better > worse))
     return found
 
 
-def of_rows(path: str | Path, score: str, label: str = "right", threshold: float | None = None) -> Classification:
+def of_rows(
+    path: str | Path, score: str, label: str = "right", threshold: float | None = None
+) -> Classification:
     """A verifier as a judge: the rows of a file, such as `rlbook evaluate --samples` writes.
 
     Args:
@@ -126,13 +162,19 @@ def of_rows(path: str | Path, score: str, label: str = "right", threshold: float
         if row.get("sample") == "greedy":
             continue
         truth, value = row.get(label), _score(row, score)
-        if truth not in (True, False):       # 1 and 0 are equal to them
-            raise RequestError(f"{rows.where(index)}: column {label!r} must be true or false, got {truth!r}")
+        if truth not in (True, False):  # 1 and 0 are equal to them
+            raise RequestError(
+                f"{rows.where(index)}: column {label!r} must be true or false, got {truth!r}"
+            )
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise RequestError(f"{rows.where(index)}: {score!r} must be a number, got {value!r}; {_known(row)}")
+            raise RequestError(
+                f"{rows.where(index)}: {score!r} must be a number, got {value!r}; {_known(row)}"
+            )
         labels.append(bool(truth))
         scores.append(float(value))
-    return classified(np.array(labels, dtype=np.bool_), np.array(scores, dtype=np.float64), threshold)
+    return classified(
+        np.array(labels, dtype=np.bool_), np.array(scores, dtype=np.float64), threshold
+    )
 
 
 def _score(row: Mapping[str, Any], name: str) -> object:
@@ -146,5 +188,8 @@ def _score(row: Mapping[str, Any], name: str) -> object:
 
 def _known(row: Mapping[str, Any]) -> str:
     rewards = row.get("rewards")
-    names = [*(rewards if isinstance(rewards, Mapping) else ()), *(name for name, value in row.items() if type(value) in (int, float))]
+    names = [
+        *(rewards if isinstance(rewards, Mapping) else ()),
+        *(name for name, value in row.items() if type(value) in (int, float)),
+    ]
     return f"the row has {', '.join(names) or 'no numbers'}"

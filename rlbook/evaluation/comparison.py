@@ -1,11 +1,15 @@
-"""`rlbook.compare`: what several runs came to, side by side: interquartile means over seeds, with intervals.
+"""`rlbook.compare`: what several runs came to, side by side: interquartile means over seeds, with
+intervals.
 
-The interquartile mean leaves out the lowest and the highest quarter of the runs. It is as robust as a median against one seed
-that failed or shone, and uses twice as many runs. The probability of improvement is that of a run of one kind to score above one of
-another kind in the same environment, a tie counting half: the Mann-Whitney statistic, whatever the unit of the rewards. The intervals
-are scipy's percentile bootstrap over the runs; each kind in each environment is a stratum of its own, drawn from separately.
+The interquartile mean leaves out the lowest and the highest quarter of the runs. It is as robust as
+a median against one seed that failed or shone, and uses twice as many runs. The probability of
+improvement is that of a run of one kind to score above one of another kind in the same environment,
+a tie counting half: the Mann-Whitney statistic, whatever the unit of the rewards. The intervals are
+scipy's percentile bootstrap over the runs; each kind in each environment is a stratum of its own,
+drawn from separately.
 
-Source: Agarwal et al. 2021, arXiv:2108.13264, sections 4.1 to 4.3. Difference: a score at a quartile's edge counts in part.
+Source: Agarwal et al. 2021, arXiv:2108.13264, sections 4.1 to 4.3. Difference: a score at a
+quartile's edge counts in part.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from rlbook.runs.storage.log import read_metrics
 from rlbook.runs.storage.plain_yaml import config_of
 
 RESAMPLES = 2_000
-LAST = 10                                    # reports whose training returns stand in where a run was not evaluated
-BESIDE = ("seed", "digests")                 # what runs of one group may differ in
+LAST = 10  # reports whose training returns stand in where a run was not evaluated
+BESIDE = ("seed", "digests")  # what runs of one group may differ in
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,8 @@ class Row:
     env: str
     folders: tuple[str, ...]
     scores: np.ndarray
-    """[R]: each run's last `eval_return`, or the mean return of its last reports, in reward units."""
+    """[R]: each run's last `eval_return`, or the mean return of its last reports, in reward
+    units."""
     interquartile_mean: float
     confidence_interval: tuple[float, float]
     """95 % interval of the interquartile mean; a point where there is one run."""
@@ -61,12 +66,12 @@ class Improvement:
     """95 %, stratified over environments and kinds; where each has one run, a point."""
 
 
-
 def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> list[Row]:
     """A row for each group of runs that differ only in their seed, in the order of the folders.
 
     Args:
-        folders: run folders; a folder of several seeds, as `rlbook train --seeds` makes it, stands for those in it.
+        folders: run folders; a folder of several seeds, as `rlbook train --seeds` makes it, stands
+            for those in it.
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
@@ -85,24 +90,34 @@ def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> lis
 
 
 def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
-    """For each two kinds of runs that share an environment, how likely the first scores above the second."""
+    """For each two kinds of runs that share an environment, how likely the first scores above the
+    second."""
     kinds: dict[str, dict[str, np.ndarray]] = {}
-    for row, label in zip(rows, labels([(row.world, row.algorithm, row.settings) for row in rows]), strict=True):
+    for row, label in zip(
+        rows, labels([(row.world, row.algorithm, row.settings) for row in rows]), strict=True
+    ):
         kinds.setdefault(label, {})[row.world] = row.scores
     found = []
     for (one, first), (other, second) in combinations(kinds.items(), 2):
         if worlds := tuple(world for world in first if world in second):
             pairs = [(first[world], second[world]) for world in worlds]
-            found.append(Improvement(one, other, worlds, *probability_of_improvement(pairs, seed=seed)))
+            found.append(
+                Improvement(one, other, worlds, *probability_of_improvement(pairs, seed=seed))
+            )
     return found
 
 
 def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
-    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from most of its rows in the same environment."""
+    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from most
+    of its rows in the same environment."""
     found = []
     for world, algorithm, settings in kinds:
         rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
-        apart = [name for name in settings if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)]
+        apart = [
+            name
+            for name in settings
+            if 2 * sum(rival.get(name) != settings[name] for rival in rivals) >= len(rivals)
+        ]
         found.append(", ".join([algorithm, *(f"{name} {short(settings[name])}" for name in apart)]))
     return found
 
@@ -126,33 +141,53 @@ def probability_of_improvement(
 
     def statistic(*samples: np.ndarray, axis: int) -> np.ndarray:
         sides = zip(samples[::2], samples[1::2], strict=True)
-        wins = [mannwhitneyu(x, y, axis=axis, method="asymptotic").statistic / (x.shape[axis] * y.shape[axis]) for x, y in sides]
+        wins = [
+            mannwhitneyu(x, y, axis=axis, method="asymptotic").statistic
+            / (x.shape[axis] * y.shape[axis])
+            for x, y in sides
+        ]
         return np.mean(wins, axis=0)
 
-    with np.errstate(invalid="ignore", divide="ignore"):       # the p-value of equal scores, which nobody asked for
+    # the p-value of equal scores, which nobody asked for
+    with np.errstate(invalid="ignore", divide="ignore"):
         samples = [scores for pair in pairs for scores in pair]
         return float(statistic(*samples, axis=-1)), _interval(samples, statistic, seed)
 
 
-def _interval(samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, each sample [R] drawn from separately."""
+def _interval(
+    samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int
+) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, each sample [R] drawn
+    from separately."""
     from scipy.stats import bootstrap
 
     if max(map(len, samples)) == 1:
         point = float(statistic(*samples, axis=-1))
         return point, point
-    single = [len(sample) == 1 for sample in samples]          # scipy wants two of each; two alike are drawn as one is
-    samples = [np.repeat(sample, 2) if alone else sample for sample, alone in zip(samples, single, strict=True)]
+    # scipy wants two of each; two alike are drawn as one is
+    single = [len(sample) == 1 for sample in samples]
+    samples = [
+        np.repeat(sample, 2) if alone else sample
+        for sample, alone in zip(samples, single, strict=True)
+    ]
     found = bootstrap(
-        samples, statistic, n_resamples=RESAMPLES, vectorized=True, method="percentile", axis=-1, rng=np.random.default_rng(seed)
-    ).confidence_interval  # fmt: skip
+        samples,
+        statistic,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        method="percentile",
+        axis=-1,
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
     return float(found.low), float(found.high)
 
 
 def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
-    """The mean of the middle half of the scores [..., R] along their last axis; the scores at its edges count in part.
+    """The mean of the middle half of the scores [..., R] along their last axis; the scores at its
+    edges count in part.
 
-    Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the part of it that is left.
+    Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the
+    part of it that is left.
     """
     assert axis in (-1, scores.ndim - 1)
     ordered, runs = np.sort(scores, axis=-1), scores.shape[-1]
@@ -162,10 +197,22 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
 
 def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
     config, scores = group[0][0], np.array([score for *_, score in group])
-    env, interval = str(config["env"]).removeprefix("rlbook/"), _interval([scores], interquartile_mean, seed)
+    env, interval = (
+        str(config["env"]).removeprefix("rlbook/"),
+        _interval([scores], interquartile_mean, seed),
+    )
     settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     folders, mean = tuple(folder for _, folder, _ in group), float(interquartile_mean(scores))
-    return Row(str(config["algorithm"]), env, folders, scores, mean, interval, named_world(env, config.get("env_kwargs") or {}), settings)
+    return Row(
+        str(config["algorithm"]),
+        env,
+        folders,
+        scores,
+        mean,
+        interval,
+        named_world(env, config.get("env_kwargs") or {}),
+        settings,
+    )
 
 
 def named_world(env: str, arguments: Mapping[str, object]) -> str:
@@ -179,7 +226,9 @@ def _score(folder: Path) -> float:
         reports = read_metrics(folder)
     except ValueError as error:
         raise RequestError(f"the log in {folder} is damaged: {error}") from None
-    evaluated = [report["eval_return"] for report in reports if report.get("eval_return") is not None]
+    evaluated = [
+        report["eval_return"] for report in reports if report.get("eval_return") is not None
+    ]
     if evaluated:
         return float(evaluated[-1])
     played = [report["return"] for report in reports if report.get("return") is not None]

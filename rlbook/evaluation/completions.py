@@ -29,19 +29,32 @@ from rlbook.llm.rewards import Completion, Rewards, given_answer, numeric
 from rlbook.llm.rewards.composite import CORRECT, LOGGED, Part, given, right
 from rlbook.seeding import rng_for
 
-PROMPTS = 512                                # held-out ones, where nothing else is asked for
-ROWS, LARGE_ROWS, LARGE = 512, 32, 5_000_000     # written side by side; so many by a model of more parameters
+PROMPTS = 512  # held-out ones, where nothing else is asked for
+# written side by side; so many by a model of more parameters
+ROWS, LARGE_ROWS, LARGE = (
+    512,
+    32,
+    5_000_000,
+)
 
 
 def sample(
-    agent: Agent, recipe: Recipe, *, samples: int, prompts: int | None = None, seed: int = 0,
-    sampling: Mapping[str, Any] | None = None, reward_model: LearnedReward | None = None,
+    agent: Agent,
+    recipe: Recipe,
+    *,
+    samples: int,
+    prompts: int | None = None,
+    seed: int = 0,
+    sampling: Mapping[str, Any] | None = None,
+    reward_model: LearnedReward | None = None,
 ) -> SampledEvaluation:
-    """Has an agent complete held-out prompts K times each, and once greedily. Nothing in the agent changes.
+    """Has an agent complete held-out prompts K times each, and once greedily. Nothing in the agent
+    changes.
 
     Args:
         agent: any that acts in a token environment.
-        recipe: that environment, as it is trained in: its rewards are measured beside those of its evaluation.
+        recipe: that environment, as it is trained in: its rewards are measured beside those of its
+            evaluation.
         samples: K.
         prompts: how many, from the first held-out one on; None is all of them, at most 512.
         seed: of the noise.
@@ -49,35 +62,69 @@ def sample(
         reward_model: what it says of each completion is measured too, as `reward/model`.
 
     Raises:
-        RequestError: no token environment, or sampling parameters for an agent without a language model.
+        RequestError: no token environment, or sampling parameters for an agent without a language
+            model.
     """
     held_out = recipe.for_evaluation()
     rules = getattr(held_out.make().unwrapped, "rules", None)
     if not isinstance(rules, TokenRules):
-        wanted = "samples counts how many of K completions of a prompt are right, so it needs a token environment"
-        raise RequestError(f"{wanted}; {recipe.name} is none (evaluate it with episodes and explore)")
+        wanted = (
+            "samples counts how many of K completions of a prompt are right, so it needs a token"
+            " environment"
+        )
+        raise RequestError(
+            f"{wanted}; {recipe.name} is none (evaluate it with episodes and explore)"
+        )
     if held_out.make_native_vector(1) is None:
-        raise RequestError("samples needs a token environment that is named by its id, so that its held-out prompts can be found")
+        raise RequestError(
+            "samples needs a token environment that is named by its id, so that its held-out"
+            " prompts can be found"
+        )
     if not agent.batched:
-        raise RequestError("samples are written side by side, and this agent takes one environment at a time")
+        raise RequestError(
+            "samples are written side by side, and this agent takes one environment at a time"
+        )
     trained: Any = recipe.make().unwrapped
-    writer = _Writer(agent, held_out, (rules.rewards, trained.rules.rewards), dict(sampling or {}), reward_model)
+    writer = _Writer(
+        agent, held_out, (rules.rewards, trained.rules.rewards), dict(sampling or {}), reward_model
+    )
     count = min(prompts or PROMPTS, len(rules.texts))
     with single_threaded():
-        written = writer.write([prompt for prompt in range(count) for _ in range(samples)], rng_for(seed, "noise"))
+        written = writer.write(
+            [prompt for prompt in range(count) for _ in range(samples)], rng_for(seed, "noise")
+        )
         greedy = writer.write(range(count), None)
         log_prob, tokens = writer.likelihood(held_out, count)
     rows = [written[start : start + samples] for start in range(0, len(written), samples)]
-    returns, lengths = np.array([one.total for one in written]), np.array([one.tokens for one in written])
-    return SampledEvaluation(returns, lengths, rows, greedy, -log_prob, tokens, writer.verifier.name, writer.drawn_by, seed)
+    returns, lengths = (
+        np.array([one.total for one in written]),
+        np.array([one.tokens for one in written]),
+    )
+    return SampledEvaluation(
+        returns,
+        lengths,
+        rows,
+        greedy,
+        -log_prob,
+        tokens,
+        writer.verifier.name,
+        writer.drawn_by,
+        seed,
+    )
 
 
 class _Writer:
-    """An agent that writes, and the rewards that it is measured by: those of an evaluation, then those of training."""
+    """An agent that writes, and the rewards that it is measured by: those of an evaluation, then
+    those of training."""
 
     def __init__(
-        self, agent: Agent, recipe: Recipe, rewards: Sequence[Rewards], asked: dict[str, Any], learned: LearnedReward | None
-    ) -> None:  # fmt: skip
+        self,
+        agent: Agent,
+        recipe: Recipe,
+        rewards: Sequence[Rewards],
+        asked: dict[str, Any],
+        learned: LearnedReward | None,
+    ) -> None:
         self.agent, self.recipe, self.rewards, self.learned = agent, recipe, rewards, learned
         self.policy: LanguageModelPolicy | None = getattr(agent, "policy", None)
         try:
@@ -85,27 +132,50 @@ class _Writer:
         except ValueError as error:
             raise RequestError(str(error)) from error
         if self.sampler is None and asked:
-            raise RequestError(f"{next(iter(asked))} says how the tokens of a language model are chosen, and this agent has none")
-        self.drawn_by = "the agent's own exploration" if self.sampler is None else str(self.sampler.sampling)
-        size = 0 if self.sampler is None else sum(parameter.numel() for parameter in self.sampler.model.parameters())
+            raise RequestError(
+                f"{next(iter(asked))} says how the tokens of a language model are chosen, and this"
+                " agent has none"
+            )
+        self.drawn_by = (
+            "the agent's own exploration" if self.sampler is None else str(self.sampler.sampling)
+        )
+        size = (
+            0
+            if self.sampler is None
+            else sum(parameter.numel() for parameter in self.sampler.model.parameters())
+        )
         self.rows = LARGE_ROWS if size > LARGE else ROWS
-        self.verifier: Part = next((found for one in rewards if (found := one.verifier) is not None), CORRECT)
+        self.verifier: Part = next(
+            (found for one in rewards if (found := one.verifier) is not None), CORRECT
+        )
 
     def write(self, prompts: Sequence[int], rng: np.random.Generator | None) -> list[Sample]:
         """A completion of each prompt; greedy ones without `rng`."""
-        env = adapted_vector(type(self.agent), self.recipe, min(self.rows, len(prompts)), self.agent.config)
+        env = adapted_vector(
+            type(self.agent), self.recipe, min(self.rows, len(prompts)), self.agent.config
+        )
         check_spaces(self.agent, self.recipe, env.adaptation)
-        rules, rows = env.unwrapped.rules, env.unwrapped.rows                          # type: ignore[attr-defined]
+        rules, rows = env.unwrapped.rules, env.unwrapped.rows  # type: ignore[attr-defined]
         act, finished, scores = self._acting(rng), [], []
         for start in range(0, len(prompts), env.num_envs):
             part = list(prompts[start : start + env.num_envs])
             seeds = part + part[-1:] * (env.num_envs - len(part))
-            for _ in act_step_reset(VectorInteraction(env, rollout="episodes", seeds=seeds), act, nothing):
+            for _ in act_step_reset(
+                VectorInteraction(env, rollout="episodes", seeds=seeds), act, nothing
+            ):
                 pass
-            finished += [rules.finished(int(rows.prompt[row]), rows.completion(row)) for row in range(len(part))]
+            finished += [
+                rules.finished(int(rows.prompt[row]), rows.completion(row))
+                for row in range(len(part))
+            ]
             if self.learned is not None:
-                text = self.learned.adapted({"tokens": rows.tokens.copy(), "length": rows.lengths.copy()})
-                last, over = rows.tokens[np.arange(len(seeds)), rows.lengths - 1], np.ones(len(seeds), dtype=bool)
+                text = self.learned.adapted(
+                    {"tokens": rows.tokens.copy(), "length": rows.lengths.copy()}
+                )
+                last, over = (
+                    rows.tokens[np.arange(len(seeds)), rows.lengths - 1],
+                    np.ones(len(seeds), dtype=bool),
+                )
                 scores += self.learned.score_steps(text, last, text, over)[0][: len(part)].tolist()
         return self._judged(finished, {LEARNED: np.array(scores)} if scores else {})
 
@@ -119,30 +189,49 @@ class _Writer:
         state = policy.initial_state()
         return lambda obs: policy.act(obs, rng, state)[0]
 
-    def _judged(self, finished: Sequence[Completion], named: dict[str, NDArray[np.float64]]) -> list[Sample]:
+    def _judged(
+        self, finished: Sequence[Completion], named: dict[str, NDArray[np.float64]]
+    ) -> list[Sample]:
         """What the rewards say of completions, beside what is `named` already."""
         for rewards in reversed(self.rewards):
             total, parts = rewards(finished)
-            named |= parts | ({LOGGED + rewards.parts[0].name: total} if rewards.alone and rewards.parts else {})
-        judged, last = right(self.verifier, finished), inspect.unwrap(given(self.verifier)) is numeric
+            named |= parts | (
+                {LOGGED + rewards.parts[0].name: total} if rewards.alone and rewards.parts else {}
+            )
+        judged, last = (
+            right(self.verifier, finished),
+            inspect.unwrap(given(self.verifier)) is numeric,
+        )
         return [
             Sample(
-                one.prompt, one.answer, one.text, len(one.ids), one.ended, {name: _known(values[i]) for name, values in named.items()},
-                float(total[i]), given_answer(one, last=last), None if np.isnan(judged[i]) else bool(judged[i]),
+                one.prompt,
+                one.answer,
+                one.text,
+                len(one.ids),
+                one.ended,
+                {name: _known(values[i]) for name, values in named.items()},
+                float(total[i]),
+                given_answer(one, last=last),
+                None if np.isnan(judged[i]) else bool(judged[i]),
             )
             for i, one in enumerate(finished)
-        ]  # fmt: skip
+        ]
 
-    def likelihood(self, recipe: Recipe, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """log π of the right answers to the first prompts, in nats, and their tokens, [P] each; NaN where nothing is known of them."""
+    def likelihood(
+        self, recipe: Recipe, count: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """log π of the right answers to the first prompts, in nats, and their tokens, [P] each; NaN
+        where nothing is known of them."""
         env: Any = recipe.make().unwrapped
         try:
             pairs = env.answers()[:count] if self.sampler is not None else []
-        except ValueError:                   # an example without an answer
+        except ValueError:  # an example without an answer
             pairs = []
         if self.sampler is None or not pairs:
             return np.full(count, np.nan), np.full(count, np.nan)
-        return log_likelihood(self.sampler, pairs, rows=min(self.rows, 64)), np.array([float(len(ids)) for _, ids in pairs])
+        return log_likelihood(self.sampler, pairs, rows=min(self.rows, 64)), np.array(
+            [float(len(ids)) for _, ids in pairs]
+        )
 
 
 def _known(value: np.float64) -> float | None:

@@ -1,4 +1,5 @@
-"""`rlbook.evaluate`: whole greedy episodes of a run, a run's folder or an agent. Nothing in the agent changes."""
+"""`rlbook.evaluate`: whole greedy episodes of a run, a run's folder or an agent. Nothing in the
+agent changes."""
 
 from __future__ import annotations
 
@@ -34,55 +35,89 @@ START = "start"
 
 
 def evaluate(
-    target: Run | Agent | str | Path, env: EnvLike | None = None, episodes: int | None = None, seed: int | None = None, *,
-    explore: bool = False, env_kwargs: Mapping[str, Any] | None = None, temperature: float | None = None, top_p: float | None = None,
-    top_k: int | None = None, min_p: float | None = None, repetition_penalty: float | None = None, samples: int | None = None,
-    search: str | None = None, simulations: int | None = None, judge: Judge = None, **options: Any,
+    target: Run | Agent | str | Path,
+    env: EnvLike | None = None,
+    episodes: int | None = None,
+    seed: int | None = None,
+    *,
+    explore: bool = False,
+    env_kwargs: Mapping[str, Any] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    samples: int | None = None,
+    search: str | None = None,
+    simulations: int | None = None,
+    judge: Judge = None,
+    **options: Any,
 ) -> Evaluation:
-    """Plays `episodes` whole episodes, greedily unless told otherwise; with `samples`, see `evaluate_samples`.
+    """Plays `episodes` whole episodes, greedily unless told otherwise; with `samples`, see
+    `evaluate_samples`.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
-        env: an id or an environment to play in instead of the run's own; a token run's own is its held-out prompts.
-        episodes: how many (100; with `samples` all prompts, 512 at most). Episode i starts from reset seed `base + i`, so the result
-            does not depend on how many run side by side.
-            Where the environment sets no limit itself, an episode is cut after 10 000 steps.
+        env: an id or an environment to play in instead of the run's own; a token run's own is its
+            held-out prompts.
+        episodes: how many (100; with `samples` all prompts, 512 at most). Episode i starts from
+            reset seed `base + i`, so the result does not depend on how many run side by side. Where
+            the environment sets no limit itself, an episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own generator for evaluation.
-        explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the agent does, with a copy of its RNGs.
+        explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the
+            agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.
-        temperature: of a language model, as are the four below: divides the logits, 0 for the likeliest token; see
-            `rlbook.llm.generation.sampling.Sampling`. Any of the five makes the model sample, with noise that follows from `seed`.
+        temperature: of a language model, as are the four below: divides the logits, 0 for the
+            likeliest token; see `rlbook.llm.generation.sampling.Sampling`. Any of the five makes
+            the model sample, with noise that follows from `seed`.
         top_p: the likeliest tokens that have this probability together are drawn from.
         top_k: so many of the likeliest tokens are drawn from.
         min_p: tokens with this share of the likeliest one's probability at least are drawn from.
         repetition_penalty: above 1, tokens that stand in the text already become less likely.
-        samples: K completions of each of `episodes` held-out prompts; the result is a `rlbook.evaluation.samples.SampledEvaluation`.
-        search: the agent searches before it acts: "mcts" looks ahead with its policy and its critic, "best_of_n" and "majority" choose
-            among `samples` completions. The result is a `rlbook.evaluation.search.Searched`; arguments as in
-            `rlbook.evaluation.search.Search`.
+        samples: K completions of each of `episodes` held-out prompts; the result is a
+            `rlbook.evaluation.samples.SampledEvaluation`.
+        search: the agent searches before it acts: "mcts" looks ahead with its policy and its
+            critic, "best_of_n" and "majority" choose among `samples` completions. The result is a
+            `rlbook.evaluation.search.Searched`; arguments as in `rlbook.evaluation.search.Search`.
         simulations: of mcts, for each move.
         judge: of mcts and best_of_n: what finished texts are worth.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:
-        RequestError: `episodes` below 1, a negative seed, an agent without `env`, an environment the agent does not fit, or an option
-            that is unknown or has no effect here.
+        RequestError: `episodes` below 1, a negative seed, an agent without `env`, an environment
+            the agent does not fit, or an option that is unknown or has no effect here.
     """
     asked = {
-        "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p, "repetition_penalty": repetition_penalty,
-    }  # fmt: skip
+        "temperature": temperature,
+        "top_p": top_p,
+        "top_k": top_k,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+    }
     sampling = {name: value for name, value in asked.items() if value is not None}
     if search is None and (simulations is not None or judge is not None):
-        raise RequestError(f"{'judge' if simulations is None else 'simulations'} has no effect without search")
+        raise RequestError(
+            f"{'judge' if simulations is None else 'simulations'} has no effect without search"
+        )
     if samples is not None and search is None:
         if explore:
-            raise RequestError("explore has no effect with samples: those are drawn by the policy as it is")
+            raise RequestError(
+                "explore has no effect with samples: those are drawn by the policy as it is"
+            )
         found = {"prompts": episodes, "seed": seed, "env_kwargs": env_kwargs, "sampling": sampling}
         return evaluate_samples(target, samples, env, **found, **options)
-    episodes = whole_number("episodes", 100 if episodes is None else episodes, least=1, most=MOST_EPISODES)
+    episodes = whole_number(
+        "episodes", 100 if episodes is None else episodes, least=1, most=MOST_EPISODES
+    )
     seed = None if seed is None else whole_number("seed", seed, least=0)
     _check_options(target, env, env_kwargs, options)
-    recipe = None if env is None else Recipe.of(env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {}))
+    recipe = (
+        None
+        if env is None
+        else Recipe.of(
+            env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
+        )
+    )
     thinks = None if search is None else Search(search, simulations, samples, judge)
     if thinks is not None and explore:
         raise RequestError("explore has no effect with search")
@@ -90,8 +125,16 @@ def evaluate(
         if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
         if thinks is not None:
-            return searched(target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent)
-        return play(_sampling(target, sampling, seed or 0), recipe, episodes, seed or 0, explore=explore or bool(sampling))
+            return searched(
+                target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent
+            )
+        return play(
+            _sampling(target, sampling, seed or 0),
+            recipe,
+            episodes,
+            seed or 0,
+            explore=explore or bool(sampling),
+        )
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     recipe = recipe or run.request.recipe.for_evaluation()
     seed = run.request.seed if seed is None else seed
@@ -99,7 +142,9 @@ def evaluate(
         return searched(run.agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent)
     agent = _sampling(run.agent, sampling, seed)
     with run.workers or contextlib.nullcontext():
-        return play(agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers)
+        return play(
+            agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers
+        )
 
 
 def _agent(folder: Path) -> Agent:
@@ -107,10 +152,18 @@ def _agent(folder: Path) -> Agent:
 
 
 def evaluate_samples(
-    target: Run | Agent | str | Path, samples: int, env: EnvLike | None = None, *, prompts: int | None = None, seed: int | None = None,
-    env_kwargs: Mapping[str, Any] | None = None, sampling: Mapping[str, Any] | None = None, **options: Any,
-) -> SampledEvaluation:  # fmt: skip
-    """Completes held-out prompts K times each: pass@k, maj@k, perplexity, rewards, lengths, and the completions themselves.
+    target: Run | Agent | str | Path,
+    samples: int,
+    env: EnvLike | None = None,
+    *,
+    prompts: int | None = None,
+    seed: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> SampledEvaluation:
+    """Completes held-out prompts K times each: pass@k, maj@k, perplexity, rewards, lengths, and the
+    completions themselves.
 
     Args:
         target, env, env_kwargs, options: as in `evaluate`.
@@ -123,25 +176,45 @@ def evaluate_samples(
         RequestError: as in `evaluate`, or the environment has no prompts.
     """
     _check_options(target, env, env_kwargs, options)
-    recipe = None if env is None else Recipe.of(env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {}))
+    recipe = (
+        None
+        if env is None
+        else Recipe.of(
+            env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
+        )
+    )
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
         return _samples(target, recipe, samples, prompts, seed or 0, sampling, None)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     pays = _pays(run)
-    return _samples(run.agent, recipe or run.request.recipe, samples, prompts, run.request.seed if seed is None else seed, sampling, pays)
+    return _samples(
+        run.agent,
+        recipe or run.request.recipe,
+        samples,
+        prompts,
+        run.request.seed if seed is None else seed,
+        sampling,
+        pays,
+    )
 
 
 def evaluate_before(
-    after: Run, before: str | Path, samples: int, *, prompts: int | None = None, seed: int | None = None,
+    after: Run,
+    before: str | Path,
+    samples: int,
+    *,
+    prompts: int | None = None,
+    seed: int | None = None,
     sampling: Mapping[str, Any] | None = None,
-) -> SampledEvaluation:  # fmt: skip
+) -> SampledEvaluation:
     """The prompts of a run given to what it is compared with.
 
     Args:
         after: the run.
-        before: the folder of another run or of a language model, or "start": the run itself before it learned anything.
+        before: the folder of another run or of a language model, or "start": the run itself before
+            it learned anything.
         samples, prompts, seed, sampling: as in `evaluate_samples`.
     """
     request = after.request
@@ -154,7 +227,7 @@ def evaluate_before(
     else:
         other = load(before, allow_import=recipe.allow_import)
         agent, model = other.agent, other.request.recipe.kwargs.get("model")
-        if "model" in recipe.kwargs or model is not None:      # its tokenizer makes the ids
+        if "model" in recipe.kwargs or model is not None:  # its tokenizer makes the ids
             recipe = replace(recipe, kwargs={**recipe.kwargs, "model": model})
     return _samples(agent, recipe, samples, prompts, seed, sampling, _pays(after))
 
@@ -162,21 +235,41 @@ def evaluate_before(
 def _pays(run: Run) -> Agent | None:
     """The reward model that pays for a run, as much trusted as the run."""
     trusted = run.request.recipe.allow_import
-    return agent_of("reward_model", run.request.options.reward_model, lambda folder: load(folder, allow_import=trusted).agent)
+    return agent_of(
+        "reward_model",
+        run.request.options.reward_model,
+        lambda folder: load(folder, allow_import=trusted).agent,
+    )
 
 
 def _samples(
-    agent: Agent, recipe: Recipe, samples: int, prompts: int | None, seed: int, sampling: Mapping[str, Any] | None, pays: Agent | None
+    agent: Agent,
+    recipe: Recipe,
+    samples: int,
+    prompts: int | None,
+    seed: int,
+    sampling: Mapping[str, Any] | None,
+    pays: Agent | None,
 ) -> SampledEvaluation:
     samples = whole_number("samples", samples, least=1, most=MOST_SAMPLES)
-    prompts = None if prompts is None else whole_number("episodes", prompts, least=1, most=MOST_EPISODES)
+    prompts = (
+        None if prompts is None else whole_number("episodes", prompts, least=1, most=MOST_EPISODES)
+    )
     seed = whole_number("seed", seed, least=0)
     if not agent.plays():
         raise RequestError(f"{name_of(type(agent))} does not act, so it completes no prompt")
     from rlbook.evaluation.completions import sample
 
     learned: Any = pays
-    return sample(agent, recipe, samples=samples, prompts=prompts, seed=seed, sampling=sampling, reward_model=learned)
+    return sample(
+        agent,
+        recipe,
+        samples=samples,
+        prompts=prompts,
+        seed=seed,
+        sampling=sampling,
+        reward_model=learned,
+    )
 
 
 def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
@@ -191,25 +284,37 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
         raise RequestError(str(error)) from error
     if policy is None:
         name = name_of(type(agent))
-        raise RequestError(f"{next(iter(asked))} says how the tokens of a language model are chosen, and this agent of {name} has none")
+        raise RequestError(
+            f"{next(iter(asked))} says how the tokens of a language model are chosen, and this"
+            f" agent of {name} has none"
+        )
     other: Any = copy.copy(agent)
     other.policy, other.exploration = policy, rng_for(seed, "noise")
     return other
 
 
 def _check_options(
-    target: Run | Agent | str | Path, env: EnvLike | None, env_kwargs: Mapping[str, Any] | None, options: dict[str, Any]
+    target: Run | Agent | str | Path,
+    env: EnvLike | None,
+    env_kwargs: Mapping[str, Any] | None,
+    options: dict[str, Any],
 ) -> None:
-    """Raises RequestError at an option that would be left aside: the number printed would answer another question."""
+    """Raises RequestError at an option that would be left aside: the number printed would answer
+    another question."""
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:
         if name not in loading:
             hint = did_you_mean(name, [*inspect.signature(evaluate).parameters, *loading])
             raise RequestError(f"evaluate has no option {name!r}{hint}")
     if env_kwargs and not isinstance(env, str):
-        raise RequestError("env_kwargs are arguments for an env that is named by its id; give env too")
+        raise RequestError(
+            "env_kwargs are arguments for an env that is named by its id; give env too"
+        )
     for name, value in options.items():
         used = isinstance(target, str | Path) or (name == "allow_import" and isinstance(env, str))
         if not used and value not in (None, False):
             what = "an agent" if isinstance(target, Agent) else "a run that is loaded"
-            raise RequestError(f"{name} says how to load a run's folder, and evaluate was given {what}; give the folder")
+            raise RequestError(
+                f"{name} says how to load a run's folder, and evaluate was given {what}; give the"
+                " folder"
+            )

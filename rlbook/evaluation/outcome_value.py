@@ -1,14 +1,17 @@
 """A learned judge of texts, finished or not: V(text) is how often what became of it was right.
 
-    write some completions of each training prompt with the policy, and have them verified
-    for each minibatch of completions, at each of their beginnings, from the prompt alone to the whole text
+    write some completions of each training prompt with the policy, and have them verified for each
+    minibatch of completions, at each of their beginnings, from the prompt alone to the whole text
         minimise  ½ (V(beginning) - outcome)²
 
-PPO's critic learns the same, except at the whole text: nothing follows it, so what the critic says there is never asked while it trains. A
-search asks just that. Here the whole text is one of the beginnings, so that V tells a right ending from a wrong one as well as it can.
+PPO's critic learns the same, except at the whole text: nothing follows it, so what the critic says
+there is never asked while it trains. A search asks just that. Here the whole text is one of the
+beginnings, so that V tells a right ending from a wrong one as well as it can.
 
-Source: Cobbe et al. 2021 (verifiers), arXiv:2110.14168, section 4.2; to guide a search: Yu et al. 2023 (OVM), arXiv:2311.09724. Deliberate
-difference: the loss is the squared error of our critics alone, without a language model's loss beside it.
+Source: Cobbe et al. 2021 (verifiers), arXiv:2110.14168, section 4.2; to guide a search: Yu et al.
+2023 (OVM), arXiv:2311.09724. Deliberate
+difference: the loss is the squared error of our critics alone, without a language model's loss
+beside it.
 """
 
 from __future__ import annotations
@@ -31,19 +34,30 @@ from rlbook.networks.policy import as_array, module_device
 
 
 class OutcomeValue:
-    """V of texts. It judges in a search where a reward model would: `rlbook.evaluate(run, search="mcts", judge=value)`.
+    """V of texts. It judges in a search where a reward model would:
+    `rlbook.evaluate(run, search="mcts", judge=value)`.
 
     Args:
-        policy: whose completions it is about. V starts from its critic where it has one, else from its trunk.
+        policy: whose completions it is about. V starts from its critic where it has one, else from
+            its trunk.
     """
 
     def __init__(self, policy: LanguageModelPolicy) -> None:
-        self.network = Critic(policy.model) if policy.critic is None else copy.deepcopy(policy.critic)
+        self.network = (
+            Critic(policy.model) if policy.critic is None else copy.deepcopy(policy.critic)
+        )
 
     def fit(
-        self, found: Written, rng: np.random.Generator, *, passes: int = 3, batch_size: int = 64, learning_rate: float = 1e-3
+        self,
+        found: Written,
+        rng: np.random.Generator,
+        *,
+        passes: int = 3,
+        batch_size: int = 64,
+        learning_rate: float = 1e-3,
     ) -> list[float]:
-        """Learns from completions and what they were paid; returns the loss of each minibatch, in squared reward units.
+        """Learns from completions and what they were paid; returns the loss of each minibatch, in
+        squared reward units.
 
         Args:
             found: completions of training prompts.
@@ -58,34 +72,53 @@ class OutcomeValue:
         for _ in range(passes):
             for rows in minibatches(batch, batch_size, rng):
                 optimizer.learning_rate = learning_rate * (1 - len(losses) / total)
-                losses.append(float(gradient_step(optimizer, self.loss, rows, max_grad_norm=1.0)["loss"]))
+                losses.append(
+                    float(gradient_step(optimizer, self.loss, rows, max_grad_norm=1.0)["loss"])
+                )
         return losses
 
     def loss(self, batch: Batch) -> LossOutput:
         """½ (V - outcome)² at the prompt and behind each token."""
         assert batch.score is not None
-        value: Tensor = self.network(rows_of(batch.obs["tokens"], batch.obs["length"], batch.action))           # [B, T + 1]
+        # [B, T + 1]
+        value: Tensor = self.network(
+            rows_of(batch.obs["tokens"], batch.obs["length"], batch.action)
+        )
         mask = torch.nn.functional.pad(batch.mask, (1, 0), value=True)
         loss = squared_value_loss(value, batch.score[:, None].expand_as(value), mask=mask)
         return LossOutput(loss, {"loss": loss.detach()})
 
     @torch.inference_mode()
     def score_steps(
-        self, obs: object, action: object, next_obs: Mapping[str, NDArray[np.int64]], over: NDArray[np.bool_]
+        self,
+        obs: object,
+        action: object,
+        next_obs: Mapping[str, NDArray[np.int64]],
+        over: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], None]:
-        """V of the texts in `next_obs`: [N]. The rest is not looked at; it is what a reward model would be asked."""
+        """V of the texts in `next_obs`: [N]. The rest is not looked at; it is what a reward model
+        would be asked."""
         device = module_device(self.network)
-        tokens, length = (torch.as_tensor(next_obs[name]).to(device) for name in ("tokens", "length"))
-        return as_array(self.network(rows_of(tokens, length, tokens[:, :0]))[:, 0]).astype(np.float64), None
+        tokens, length = (
+            torch.as_tensor(next_obs[name]).to(device) for name in ("tokens", "length")
+        )
+        return as_array(self.network(rows_of(tokens, length, tokens[:, :0]))[:, 0]).astype(
+            np.float64
+        ), None
 
 
 def _batch(found: Written) -> Batch:
     """Completions as rows: prompts in `obs`, what was paid in `score`."""
     column = np.arange(found.tokens.shape[1])
     width = int(found.written.max())
-    place = np.minimum(found.prompt[:, None] + np.arange(width), found.tokens.shape[1] - 1)                  # [N, T]
+    # [N, T]
+    place = np.minimum(found.prompt[:, None] + np.arange(width), found.tokens.shape[1] - 1)
     mask = torch.from_numpy(np.arange(width) < found.written[:, None])
     action = torch.from_numpy(np.take_along_axis(found.tokens, place, axis=1)).where(mask, 0)
-    prompts = np.where(column < found.prompt[:, None], found.tokens, 0)[:, : int(found.prompt.max())]
+    prompts = np.where(column < found.prompt[:, None], found.tokens, 0)[
+        :, : int(found.prompt.max())
+    ]
     obs = {"tokens": torch.from_numpy(prompts), "length": torch.from_numpy(found.prompt)}
-    return Batch(obs, action, torch.zeros(mask.shape), mask, score=torch.from_numpy(found.reward).float())
+    return Batch(
+        obs, action, torch.zeros(mask.shape), mask, score=torch.from_numpy(found.reward).float()
+    )

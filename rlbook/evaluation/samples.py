@@ -1,7 +1,9 @@
-"""What K completions of each prompt say about a model: how often it is right, how long it writes, how sure it is.
+"""What K completions of each prompt say about a model: how often it is right, how long it writes,
+how sure it is.
 
-The prompts are the unit of all intervals: two completions of one prompt are not independent. A mean has Student's t interval over the
-prompts' own means; perplexity, which is a ratio of two sums, scipy's percentile bootstrap over prompts.
+The prompts are the unit of all intervals: two completions of one prompt are not independent. A mean
+has Student's t interval over the prompts' own means; perplexity, which is a ratio of two sums,
+scipy's percentile bootstrap over prompts.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.success_rates import majority_at_k, pass_at_k, perplexity
 from rlbook.interaction.playing import Evaluation, t_interval
 
-RESAMPLES = 2_000                            # of the bootstrap
+RESAMPLES = 2_000  # of the bootstrap
 TOTAL = "return"
 
 
@@ -36,26 +38,28 @@ class Sample:
     """One completion, and what became of it."""
 
     prompt: str
-    wanted: str | None                       # the right answer; None where the example has none
-    completion: str                          # without EOS
-    tokens: int                              # EOS included
-    ended: bool                              # False: cut off by the limit
-    rewards: dict[str, float | None]         # by name; None where one does not apply
-    total: float                             # what the environment paid
-    answer: str | None                       # as it votes; None where there is none
-    right: bool | None                       # None where there is nothing to compare with
+    wanted: str | None  # the right answer; None where the example has none
+    completion: str  # without EOS
+    tokens: int  # EOS included
+    ended: bool  # False: cut off by the limit
+    rewards: dict[str, float | None]  # by name; None where one does not apply
+    total: float  # what the environment paid
+    answer: str | None  # as it votes; None where there is none
+    right: bool | None  # None where there is nothing to compare with
 
 
 @dataclass(frozen=True)
 class SampledEvaluation(Evaluation):
-    """K completions of each of P prompts; `returns` and `lengths` (in tokens) are theirs, those of one prompt next to each other."""
+    """K completions of each of P prompts; `returns` and `lengths` (in tokens) are theirs, those of
+    one prompt next to each other."""
 
-    samples: list[list[Sample]]              # [P][K]
-    greedy: list[Sample]                     # [P], each prompt's likeliest tokens
-    surprise: NDArray[np.float64]            # [P], -log p of the right answer in nats, the sum over its tokens; NaN where there is none
-    answer_tokens: NDArray[np.float64]       # [P], EOS included
-    verifier: str                            # the reward that says what is right
-    sampling: str                            # how the tokens were drawn
+    samples: list[list[Sample]]  # [P][K]
+    greedy: list[Sample]  # [P], each prompt's likeliest tokens
+    # [P], -log p of the right answer in nats, the sum over its tokens; NaN where there is none
+    surprise: NDArray[np.float64]
+    answer_tokens: NDArray[np.float64]  # [P], EOS included
+    verifier: str  # the reward that says what is right
+    sampling: str  # how the tokens were drawn
     seed: int
 
     @property
@@ -64,14 +68,20 @@ class SampledEvaluation(Evaluation):
         return t_interval(self.returns.reshape(len(self.samples), -1).mean(1))
 
     def by_prompt(self) -> dict[str, NDArray[np.float64]]:
-        """Name → [P], the mean over each prompt's completions; NaN where it does not apply. Perplexity is not among them."""
+        """Name → [P], the mean over each prompt's completions; NaN where it does not apply.
+        Perplexity is not among them."""
         rows = self.samples
         found: dict[str, NDArray[np.float64]] = {}
         if all(sample.right is not None for row in rows for sample in row):
-            found["right, greedy"] = np.array([bool(sample.right) for sample in self.greedy], dtype=np.float64)
+            found["right, greedy"] = np.array(
+                [bool(sample.right) for sample in self.greedy], dtype=np.float64
+            )
             found |= self._rates()
         names = dict.fromkeys(name for row in rows for sample in row for name in sample.rewards)
-        found |= {name: _means([[sample.rewards.get(name) for sample in row] for row in rows]) for name in names}
+        found |= {
+            name: _means([[sample.rewards.get(name) for sample in row] for row in rows])
+            for name in names
+        }
         found[TOTAL] = _means([[sample.total for sample in row] for row in rows])
         found["length"] = _means([[sample.tokens for sample in row] for row in rows])
         found["truncated"] = _means([[not sample.ended for sample in row] for row in rows])
@@ -81,7 +91,9 @@ class SampledEvaluation(Evaluation):
         """pass@k and maj@k for k = 1, 2, 4, … up to K, and the share of tied votes among K."""
         samples = len(self.samples[0])
         right = torch.tensor([[bool(sample.right) for sample in row] for row in self.samples])
-        answers = torch.tensor([_numbered([sample.answer for sample in row]) for row in self.samples])
+        answers = torch.tensor(
+            [_numbered([sample.answer for sample in row]) for row in self.samples]
+        )
         ks = sorted({2**i for i in range(samples.bit_length())} | {samples})
         passed = {f"pass@{k}": pass_at_k(right.sum(1), samples, k).numpy() for k in ks}
         voted = {f"maj@{k}": majority_at_k(answers, right, k) for k in ks if k > 1}
@@ -92,7 +104,9 @@ class SampledEvaluation(Evaluation):
         """Name → mean over prompts and interval."""
         found = {name: mean_of(values) for name, values in self.by_prompt().items()}
         if self._knows_answers:
-            found["perplexity"] = _bootstrapped(_perplexity, [self.surprise, self.answer_tokens], self.seed)
+            found["perplexity"] = _bootstrapped(
+                _perplexity, [self.surprise, self.answer_tokens], self.seed
+            )
         return found
 
     @property
@@ -106,9 +120,10 @@ class Difference:
 
     before: dict[str, Estimate]
     after: dict[str, Estimate]
-    difference: dict[str, Estimate]          # after less before, paired by prompt
-    gained: list[tuple[Sample, Sample]]      # the greedy completions of prompts that became right: before, after
-    lost: list[tuple[Sample, Sample]]        # of those that became wrong
+    difference: dict[str, Estimate]  # after less before, paired by prompt
+    # the greedy completions of prompts that became right: before, after
+    gained: list[tuple[Sample, Sample]]
+    lost: list[tuple[Sample, Sample]]  # of those that became wrong
 
 
 def difference(before: SampledEvaluation, after: SampledEvaluation) -> Difference:
@@ -118,7 +133,10 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
         RequestError: they are not of the same prompts.
     """
     if [sample.prompt for sample in before.greedy] != [sample.prompt for sample in after.greedy]:
-        raise RequestError("compare: the two runs were not given the same prompts, so their completions cannot be compared one by one")
+        raise RequestError(
+            "compare: the two runs were not given the same prompts, so their completions cannot be"
+            " compared one by one"
+        )
     first, second = before.by_prompt(), after.by_prompt()
     found = {name: mean_of(second[name] - first[name]) for name in second if name in first}
     if before._knows_answers and after._knows_answers:
@@ -133,10 +151,16 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
 def mean_of(values: NDArray[np.float64]) -> Estimate:
     """The mean of what there is of values [P], with its t interval."""
     values = values[~np.isnan(values)]
-    return Estimate(float(values.mean()), *t_interval(values)) if len(values) else Estimate(math.nan, math.nan, math.nan)
+    return (
+        Estimate(float(values.mean()), *t_interval(values))
+        if len(values)
+        else Estimate(math.nan, math.nan, math.nan)
+    )
 
 
-def _perplexity(surprise: NDArray[np.float64], tokens: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
+def _perplexity(
+    surprise: NDArray[np.float64], tokens: NDArray[np.float64], axis: int = -1
+) -> NDArray[np.float64]:
     return perplexity(torch.from_numpy(np.asarray(surprise.sum(axis) / tokens.sum(axis)))).numpy()
 
 
@@ -144,7 +168,9 @@ def _perplexity_change(*columns: NDArray[np.float64], axis: int = -1) -> NDArray
     return _perplexity(*columns[2:], axis=axis) - _perplexity(*columns[:2], axis=axis)
 
 
-def _bootstrapped(statistic: Callable[..., NDArray[np.float64]], columns: Sequence[NDArray[np.float64]], seed: int) -> Estimate:
+def _bootstrapped(
+    statistic: Callable[..., NDArray[np.float64]], columns: Sequence[NDArray[np.float64]], seed: int
+) -> Estimate:
     """A statistic of columns [P] whose rows belong together."""
     from scipy.stats import bootstrap
 
@@ -152,8 +178,14 @@ def _bootstrapped(statistic: Callable[..., NDArray[np.float64]], columns: Sequen
     if len(columns[0]) < 2:
         return Estimate(value, value, value)
     interval = bootstrap(
-        columns, statistic, paired=True, vectorized=True, n_resamples=RESAMPLES, method="percentile", rng=np.random.default_rng(seed)
-    ).confidence_interval  # fmt: skip
+        columns,
+        statistic,
+        paired=True,
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
     return Estimate(value, float(interval.low), float(interval.high))
 
 
@@ -166,4 +198,6 @@ def _means(rows: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
 def _numbered(answers: Sequence[str | None]) -> list[int]:
     """Equal numbers for equal answers; -1 for none."""
     numbers: dict[str, int] = {}
-    return [-1 if answer is None else numbers.setdefault(answer, len(numbers)) for answer in answers]
+    return [
+        -1 if answer is None else numbers.setdefault(answer, len(numbers)) for answer in answers
+    ]

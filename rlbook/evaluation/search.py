@@ -1,4 +1,5 @@
-"""Acting with more thought than a policy alone: tree search, best of n and majority voting, for `rlbook.evaluate`."""
+"""Acting with more thought than a policy alone: tree search, best of n and majority voting, for
+`rlbook.evaluate`."""
 
 from __future__ import annotations
 
@@ -22,11 +23,16 @@ if TYPE_CHECKING:
     from gymnasium import Env
 
 SEARCHES = ("mcts", "best_of_n", "majority")
-JUDGES = {"mcts": ("critic", "verifier"), "best_of_n": ("log_prob", "critic", "verifier"), "majority": ()}
+JUDGES = {
+    "mcts": ("critic", "verifier"),
+    "best_of_n": ("log_prob", "critic", "verifier"),
+    "majority": (),
+}
 """Search → the judges that have a name; the run of a reward model is another."""
 SIMULATIONS, SAMPLES = 32, 8
 Judge = Any
-"""A name of `JUDGES`, the run or the folder of a reward model, its agent, or what has a `judged` as that has; None."""
+"""A name of `JUDGES`, the run or the folder of a reward model, its agent, or what has a `judged` as
+that has; None."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,10 @@ class Searched(Evaluation):
     """An evaluation of what a search chose."""
 
     search: str
-    budget: str                              # "32 simulations a move", "8 samples"
-    judge: str | None                        # who judged; None where nobody did
-    tokens: float | None                     # what all networks read for a prompt, in tokens; None where nothing is written
+    budget: str  # "32 simulations a move", "8 samples"
+    judge: str | None  # who judged; None where nobody did
+    # what all networks read for a prompt, in tokens; None where nothing is written
+    tokens: float | None
 
 
 @dataclass(frozen=True)
@@ -47,8 +54,9 @@ class Search:
         name: one of `SEARCHES`.
         simulations: of mcts, for each move; 32 where left out.
         samples: completions of each prompt, of the others; 8 where left out.
-        judge: one of `JUDGES`, the run (or its folder) of a reward model, or a `rlbook.evaluation.outcome_value.OutcomeValue`. Where
-            left out: the critic of mcts, log_prob of best_of_n.
+        judge: one of `JUDGES`, the run (or its folder) of a reward model, or a
+            `rlbook.evaluation.outcome_value.OutcomeValue`. Where left out: the critic of mcts,
+            log_prob of best_of_n.
 
     Raises:
         RequestError: a value that is not allowed, or has no effect.
@@ -62,7 +70,9 @@ class Search:
     def __post_init__(self) -> None:
         if self.name not in SEARCHES:
             hint = did_you_mean(self.name, SEARCHES)
-            raise RequestError(f"search must be one of {', '.join(SEARCHES)}, got {self.name!r}{hint}")
+            raise RequestError(
+                f"search must be one of {', '.join(SEARCHES)}, got {self.name!r}{hint}"
+            )
         idle = "samples" if self.name == "mcts" else "simulations"
         if getattr(self, idle) is not None:
             other = "simulations" if self.name == "mcts" else "samples"
@@ -88,12 +98,21 @@ class Search:
             return self.judge
         found = agent_of("judge", self.judge, load)
         if not callable(getattr(found, "score_steps", None)):
-            raise RequestError(f"judge of {self.name} must be {allowed}, got a run of {type(found).__name__}")
+            raise RequestError(
+                f"judge of {self.name} must be {allowed}, got a run of {type(found).__name__}"
+            )
         return found
 
 
 def searched(
-    agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, *, sampling: dict[str, Any], load: Callable[[Path], Agent]
+    agent: Agent,
+    recipe: Recipe,
+    episodes: int,
+    seed: int,
+    asked: Search,
+    *,
+    sampling: dict[str, Any],
+    load: Callable[[Path], Agent],
 ) -> Searched:
     """Evaluates an agent that searches before it acts.
 
@@ -117,27 +136,55 @@ def _told(judge: Judge) -> str | None:
     return judge if judge is None or isinstance(judge, str) else "a learned judge"
 
 
-def _tree_search(agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, judge: Judge, sampling: dict[str, Any]) -> Searched:
-    from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig  # torch, which tables do without
+def _tree_search(
+    agent: Agent,
+    recipe: Recipe,
+    episodes: int,
+    seed: int,
+    asked: Search,
+    judge: Judge,
+    sampling: dict[str, Any],
+) -> Searched:
+    # torch, which tables do without
+    from rlbook.algorithms.planning.guided_search import (
+        GuidedSearch,
+        GuidedSearchConfig,
+    )
     from rlbook.algorithms.planning.table_model import TableModel
 
     idle = next((name for name in sampling if name != "top_k"), None)
     if idle is not None:
-        raise RequestError(f"{idle} says how tokens are drawn, and search mcts draws none; of the ways to choose tokens it has top_k")
-    settings: dict[str, Any] = {"gamma": getattr(agent.config, "gamma", 1.0), "simulations": asked.simulations or SIMULATIONS, **sampling}
+        raise RequestError(
+            f"{idle} says how tokens are drawn, and search mcts draws none; of the ways to choose"
+            " tokens it has top_k"
+        )
+    settings: dict[str, Any] = {
+        "gamma": getattr(agent.config, "gamma", 1.0),
+        "simulations": asked.simulations or SIMULATIONS,
+        **sampling,
+    }
     env = recipe.make()
     writes = getattr(env.unwrapped, "policy_kind", None) == "language_model"
     if asked.judge is not None and not writes:
-        raise RequestError(f"judge says what finished texts are worth, and {recipe.name} pays itself")
+        raise RequestError(
+            f"judge says what finished texts are worth, and {recipe.name} pays itself"
+        )
     table = None if writes else _table(env)
     try:
-        guided = GuidedSearch(agent, GuidedSearchConfig(**settings), judge=judge, table=table if isinstance(table, TableModel) else None)
+        guided = GuidedSearch(
+            agent,
+            GuidedSearchConfig(**settings),
+            judge=judge,
+            table=table if isinstance(table, TableModel) else None,
+        )
         found = play(guided, recipe, episodes, seed)
     except ValueError as error:
         raise RequestError(str(error)) from error
     tokens = guided.tokens["read"] / guided.tokens["prompts"] if writes else None
     budget = f"{settings['simulations']} simulations a move"
-    return Searched(found.returns, found.lengths, asked.name, budget, _told(judge) if writes else None, tokens)
+    return Searched(
+        found.returns, found.lengths, asked.name, budget, _told(judge) if writes else None, tokens
+    )
 
 
 def _table(env: Env) -> Any:
@@ -146,7 +193,15 @@ def _table(env: Env) -> Any:
     return simulator_of(env, None, getattr(env.action_space, "n", 0))
 
 
-def _choice(agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Search, judge: Judge, sampling: dict[str, Any]) -> Searched:
+def _choice(
+    agent: Agent,
+    recipe: Recipe,
+    episodes: int,
+    seed: int,
+    asked: Search,
+    judge: Judge,
+    sampling: dict[str, Any],
+) -> Searched:
     from rlbook.evaluation.best_of_n import best, most_frequent, read_by, scores, written
     from rlbook.interaction.threads import single_threaded
     from rlbook.llm.generation.sampling import sampled
@@ -156,13 +211,33 @@ def _choice(agent: Agent, recipe: Recipe, episodes: int, seed: int, asked: Searc
     except ValueError as error:
         raise RequestError(str(error)) from error
     if policy is None or not hasattr(recipe.make().unwrapped, "rules"):
-        raise RequestError(f"search {asked.name} chooses among completions, and this agent of {type(agent).__name__} writes none")
-    n, base = asked.samples or SAMPLES, int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes))
+        raise RequestError(
+            f"search {asked.name} chooses among completions, and this agent of"
+            f" {type(agent).__name__} writes none"
+        )
+    n, base = (
+        asked.samples or SAMPLES,
+        int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes)),
+    )
     with single_threaded():
-        found = written(agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise"))
+        found = written(
+            agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise")
+        )
         if asked.name == "majority":
-            chosen = np.array([most_frequent(found.finished[first : first + n]) for first in range(0, len(found.finished), n)])
+            chosen = np.array(
+                [
+                    most_frequent(found.finished[first : first + n])
+                    for first in range(0, len(found.finished), n)
+                ]
+            )
         else:
             chosen = best(scores(judge, agent.policy, found).reshape(-1, n))  # type: ignore[attr-defined]
     rows = found.choices(n)[np.arange(episodes), chosen]
-    return Searched(found.reward[rows], found.written[rows], asked.name, f"{n} samples", _told(judge), read_by(judge, found, n))
+    return Searched(
+        found.reward[rows],
+        found.written[rows],
+        asked.name,
+        f"{n} samples",
+        _told(judge),
+        read_by(judge, found, n),
+    )

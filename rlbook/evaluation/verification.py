@@ -1,8 +1,9 @@
 """What presets are expected to come to, and whether they do again: `rlbook verify`.
 
-A preset's `expected` was measured over several seeds (`docs/measure.py` writes it). One more run, of whatever seed on whatever machine,
-should fall into its prediction interval; a run that does better than that is no failure. Where all seeds agreed it is a point. The
-run that is judged has few episodes too, so it fails only where it is lower by more than its own evaluation can err.
+A preset's `expected` was measured over several seeds (`docs/measure.py` writes it). One more run,
+of whatever seed on whatever machine, should fall into its prediction interval; a run that does
+better than that is no failure. Where all seeds agreed it is a point. The run that is judged has few
+episodes too, so it fails only where it is lower by more than its own evaluation can err.
 """
 
 from __future__ import annotations
@@ -16,43 +17,50 @@ from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, name_of, presets
 
-ONE_SIDED = 1.645                            # standard errors, below which a normal value falls by chance with 5 %
-STARTING = 4.0                               # seconds that a process takes before and after its training
+ONE_SIDED = 1.645  # standard errors, below which a normal value falls by chance with 5 %
+STARTING = 4.0  # seconds that a process takes before and after its training
 
 
 @dataclass(frozen=True)
 class Expected:
     """The result of a preset: the mean greedy return of a run, over seeds."""
 
-    value: float                             # the mean over seeds, in reward units
-    interval: tuple[float, float]            # 95 % of further runs fall into it
-    seeds: int                               # how many it was measured with
-    episodes: int                            # greedy episodes of each
-    seconds: float                           # of training, the median, on two cores
-    checkpoint: str | None = None            # "best", where that is what was judged
+    value: float  # the mean over seeds, in reward units
+    interval: tuple[float, float]  # 95 % of further runs fall into it
+    seeds: int  # how many it was measured with
+    episodes: int  # greedy episodes of each
+    seconds: float  # of training, the median, on two cores
+    checkpoint: str | None = None  # "best", where that is what was judged
 
     @classmethod
     def of(cls, entry: object, where: str) -> Expected:
         """Reads an entry of a preset. Raises RequestError, one sentence, where it is none."""
         names = [item.name for item in fields(cls)]
         if not isinstance(entry, dict):
-            raise RequestError(f"{where}: expected must hold {', '.join(names)}, got {entry!r}"[:300])
+            raise RequestError(
+                f"{where}: expected must hold {', '.join(names)}, got {entry!r}"[:300]
+            )
         for name in entry:
             if name not in names:
-                raise RequestError(f"{where}: expected has an unknown entry {name!r}{did_you_mean(name, names)}")
+                raise RequestError(
+                    f"{where}: expected has an unknown entry {name!r}{did_you_mean(name, names)}"
+                )
         missing = [name for name in names[:-1] if name not in entry]
         if missing:
             raise RequestError(f"{where}: expected lacks {missing[0]!r}")
         return cls(**{**entry, "interval": tuple(entry["interval"])})
 
     def holds(self, value: float, error: float = 0.0) -> bool:
-        """Whether a run with this mean, and this standard error of its evaluation, is not worse than expected (one-sided)."""
+        """Whether a run with this mean, and this standard error of its evaluation, is not worse
+        than expected (one-sided)."""
         low = self.interval[0]
         return value + ONE_SIDED * error >= low - 1e-4 * max(1.0, abs(low))
 
     def entry(self) -> dict[str, Any]:
         """As it stands in the file."""
-        held = {item.name: getattr(self, item.name) for item in fields(self)} | {"interval": list(self.interval)}
+        held = {item.name: getattr(self, item.name) for item in fields(self)} | {
+            "interval": list(self.interval)
+        }
         return {name: value for name, value in held.items() if value is not None}
 
 
@@ -76,7 +84,8 @@ def standard_error(returns: Sequence[float]) -> float:
 
 
 def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The interval that one more value falls into with 95 %, if all are normal: mean ± t s √(1 + 1/n)."""
+    """The interval that one more value falls into with 95 %, if all are normal: mean ± t s √(1 +
+    1/n)."""
     from scipy.stats import t
 
     mean, spread = statistics.fmean(values), statistics.stdev(values)
@@ -93,14 +102,18 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
     names = list(ALGORITHMS) if algorithm is None else [name_of(agent_class(algorithm))]
     found = [
         Proof(name, world, Expected.of(settings[EXPECTED], f"the preset of {name} on {world}"))
-        for name in names for world, settings in presets(agent_class(name)).items() if EXPECTED in settings
-    ]  # fmt: skip
+        for name in names
+        for world, settings in presets(agent_class(name)).items()
+        if EXPECTED in settings
+    ]
     short = None if env is None else env.removeprefix("rlbook/")
     chosen = [proof for proof in found if short in (None, proof.env)]
     if not chosen:
         known = [proof.env for proof in found]
         where = f" on {short!r} (on: {', '.join(known)})" if known else ""
-        raise RequestError(f"{names[0]} has no measured result{where}, so there is nothing to verify")
+        raise RequestError(
+            f"{names[0]} has no measured result{where}, so there is nothing to verify"
+        )
     return chosen
 
 
@@ -112,10 +125,16 @@ def within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:
     """
     chosen: list[Proof] = []
     for proof in sorted(found, key=lambda proof: proof.seconds):
-        if sum(item.seconds for item in chosen) + proof.seconds <= seconds * jobs and proof.seconds <= seconds:
+        if (
+            sum(item.seconds for item in chosen) + proof.seconds <= seconds * jobs
+            and proof.seconds <= seconds
+        ):
             chosen.append(proof)
     if not chosen:
         shortest = min(found, key=lambda proof: proof.seconds)
         what = f"{shortest.algorithm} on {shortest.env}"
-        raise RequestError(f"budget must be at least {shortest.seconds:.0f} s, which {what} takes, got {seconds:g} s")
+        raise RequestError(
+            f"budget must be at least {shortest.seconds:.0f} s, which {what} takes, got"
+            f" {seconds:g} s"
+        )
     return chosen

@@ -1,14 +1,22 @@
-"""Everything that is there for speed alone. The table below says which form replaces which function, and which losses have their gradient
-written out; a test holds each equal to what it replaces."""
+"""Everything that is there for speed alone. The table below says which form replaces which
+function, and which losses have their gradient written out; a test holds each equal to what it
+replaces."""
 
 FORMS = {
     "rlbook.algorithms.planning.mcts:grow": "rlbook.fast.table_search:grow_tree",
-    "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration._sweep":
-        "rlbook.fast.planning:modified_policy_iteration_sweep",
-    "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": "rlbook.fast.planning:policy_evaluation_sweep",
-    "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": "rlbook.fast.planning:value_iteration_sweep",
+    "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration._sweep": (
+        "rlbook.fast.planning:modified_policy_iteration_sweep"
+    ),
+    "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": (
+        "rlbook.fast.planning:policy_evaluation_sweep"
+    ),
+    "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": (
+        "rlbook.fast.planning:value_iteration_sweep"
+    ),
     "rlbook.algorithms.policy.sac:sac_update": "rlbook.fast.sac_step:update",
-    "rlbook.functional.policy_losses:clipped_surrogate_loss": "rlbook.fast.losses:clipped_surrogate_loss",
+    "rlbook.functional.policy_losses:clipped_surrogate_loss": (
+        "rlbook.fast.losses:clipped_surrogate_loss"
+    ),
     "rlbook.llm.models.causal_lm:decoder": "rlbook.fast.llama:decoder",
     "rlbook.llm.models.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",
     "rlbook.llm.models.causal_lm:logits": "rlbook.fast.llama:logits",
@@ -28,5 +36,6 @@ GRADIENTS = {
     "rlbook.algorithms.policy.ppo:ppo_loss": "rlbook.fast.ppo_step:step",
     "rlbook.algorithms.value.dqn:dqn_loss": "rlbook.fast.dqn_step:step",
 }
-"""Loss → a step down it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the loss is `loss(*args, batch, **kwargs)`; it
-returns the diagnostics, or None, with nothing done, where it cannot vouch for the same result."""
+"""Loss → a step down it: `step(optimizer, batch, max_grad_norm, *args, **kwargs)`, where the loss
+is `loss(*args, batch, **kwargs)`; it returns the diagnostics, or None, with nothing done, where it
+cannot vouch for the same result."""

@@ -1,4 +1,5 @@
-"""A gradient step of A2C with the gradient of the whole loss written out; see `rlbook.fast.actor_critic`."""
+"""A gradient step of A2C with the gradient of the whole loss written out; see
+`rlbook.fast.actor_critic`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,14 @@ from torch import Tensor
 
 from rlbook.algorithms.policy.a2c import A2CConfig
 from rlbook.data.rollout import Batch
-from rlbook.fast.actor_critic import Numbers, Outputs, descend, logit_slopes, networks_of, outputs_of
+from rlbook.fast.actor_critic import (
+    Numbers,
+    Outputs,
+    descend,
+    logit_slopes,
+    networks_of,
+    outputs_of,
+)
 from rlbook.networks.optimizer import Optimizer
 from rlbook.networks.policy import Policy
 
@@ -16,9 +24,13 @@ from rlbook.networks.policy import Policy
 def step(
     optimizer: Optimizer, batch: Batch, max_grad_norm: float, policy: Policy, *, config: A2CConfig
 ) -> dict[str, Tensor] | None:
-    """A step down `a2c_loss`, for two separate MLPs and discrete actions; None, and nothing done, where the networks or the rows ask for
-    more than this."""
-    known = networks_of(policy, optimizer, batch, batch.advantage, batch.target, batch.weight) if batch.mask.all() else None
+    """A step down `a2c_loss`, for two separate MLPs and discrete actions; None, and nothing done,
+    where the networks or the rows ask for more than this."""
+    known = (
+        networks_of(policy, optimizer, batch, batch.advantage, batch.target, batch.weight)
+        if batch.mask.all()
+        else None
+    )
     if known is None:
         return None
     outputs = outputs_of(known, batch.action, config.temperature)
@@ -34,9 +46,12 @@ def _slopes(config: A2CConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers,
     assert batch.advantage is not None and batch.target is not None and batch.weight is not None
     weight, entropy_coef = batch.weight.numpy(), float(config.entropy_coef)
     for_logits = logit_slopes(
-        -weight * batch.advantage.numpy(), outputs.log_probs.numpy(), batch.action.numpy(),
-        entropy=entropy_coef * weight[:, None] if entropy_coef > 0 else 0.0, temperature=config.temperature,
-    )  # fmt: skip
+        -weight * batch.advantage.numpy(),
+        outputs.log_probs.numpy(),
+        batch.action.numpy(),
+        entropy=entropy_coef * weight[:, None] if entropy_coef > 0 else 0.0,
+        temperature=config.temperature,
+    )
     return for_logits, (outputs.value.numpy() - batch.target.numpy()) * weight * config.value_coef
 
 

@@ -1,4 +1,5 @@
-"""Gradients of actor-critic losses written out, for two separate MLPs and discrete actions: no graph is recorded.
+"""Gradients of actor-critic losses written out, for two separate MLPs and discrete actions: no
+graph is recorded.
 
 At these sizes autograd spends longer on its nodes than on the arithmetic, and numpy is quicker than
 torch on vectors of a few hundred numbers. PPO's and A2C's steps share what stands here.
@@ -23,7 +24,17 @@ from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.optimizer import Optimizer
 from rlbook.networks.policy import Policy
 
-REPLACEABLE = frozenset({"evaluate", "distribution", "distributions", "entropy_of", "_forward", "_distribution", "_input"})
+REPLACEABLE = frozenset(
+    {
+        "evaluate",
+        "distribution",
+        "distributions",
+        "entropy_of",
+        "_forward",
+        "_distribution",
+        "_input",
+    }
+)
 """Methods of a policy that the plain step calls and this one does not."""
 
 
@@ -37,24 +48,29 @@ class Networks(NamedTuple):
     critic: Weights
     activation: str
     optimizer: FlatAdam
-    obs: Tensor              # [B, O], standardised where the policy does so
-    action_mask: Tensor | None   # [B, A] bool, the allowed actions; None: all
+    obs: Tensor  # [B, O], standardised where the policy does so
+    action_mask: Tensor | None  # [B, A] bool, the allowed actions; None: all
 
 
 class Outputs(NamedTuple):
     """What the networks say of a batch, and what their layers saw."""
 
-    log_probs: Tensor        # log π(·|s) [B, A], at the policy's temperature; of forbidden actions the least finite number
-    log_prob: Tensor         # log π(a|s) [B]
-    value: Tensor            # V(s) [B]
+    log_probs: Tensor  # log π(·|s) [B, A], at the policy's temperature; of forbidden actions the least finite number
+    log_prob: Tensor  # log π(a|s) [B]
+    value: Tensor  # V(s) [B]
     seen: list[Tensor]
     seen_by_critic: list[Tensor]
 
 
-def networks_of(policy: Policy, optimizer: Optimizer, batch: Batch, *rows: Tensor | None) -> Networks | None:
-    """The policy's networks, or None where its modules, its parameters or the batch ask for more. `rows`: what the loss reads, each [B]."""
-    if type(policy) is not MLPPolicy or not (type(optimizer) is FlatAdam or type(optimizer) is FlatRMSprop):
-        return None                                          # another class may step otherwise
+def networks_of(
+    policy: Policy, optimizer: Optimizer, batch: Batch, *rows: Tensor | None
+) -> Networks | None:
+    """The policy's networks, or None where its modules, its parameters or the batch ask for more.
+    `rows`: what the loss reads, each [B]."""
+    if type(policy) is not MLPPolicy or not (
+        type(optimizer) is FlatAdam or type(optimizer) is FlatRMSprop
+    ):
+        return None  # another class may step otherwise
     if policy.critic is None or not policy.discrete or not REPLACEABLE.isdisjoint(policy.__dict__):
         return None
     obs = batch.obs if policy.normalizer is None else policy.normalizer(batch.obs)
@@ -66,7 +82,13 @@ def networks_of(policy: Policy, optimizer: Optimizer, batch: Batch, *rows: Tenso
         return None
     alike = policy.actor.activation == policy.critic.activation
     known = Networks(actor, critic, policy.actor.activation, optimizer, obs, batch.action_mask)
-    return known if alike and _vectors(batch, obs, rows) and _fits(batch.action_mask, (len(obs), len(actor[-1]))) else None
+    return (
+        known
+        if alike
+        and _vectors(batch, obs, rows)
+        and _fits(batch.action_mask, (len(obs), len(actor[-1])))
+        else None
+    )
 
 
 def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool:
@@ -74,7 +96,7 @@ def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool
     shape = batch.action.shape
     for row in rows:
         if type(row) is not Tensor or row.dtype is not obs.dtype or row.shape != shape:
-            return False                                     # the plain step refuses other shapes
+            return False  # the plain step refuses other shapes
         if row.requires_grad or not row.is_cpu:
             return False
     whole = obs.dim() == 2 and shape == obs.shape[:1] and not obs.requires_grad and len(obs) > 0
@@ -83,7 +105,9 @@ def _vectors(batch: Batch, obs: Tensor, rows: tuple[Tensor | None, ...]) -> bool
 
 def _fits(action_mask: Tensor | None, shape: tuple[int, int]) -> bool:
     """Whether there is no mask, or one of this shape; the plain step refuses others."""
-    return action_mask is None or (action_mask.dtype is torch.bool and action_mask.shape == shape and action_mask.is_cpu)
+    return action_mask is None or (
+        action_mask.dtype is torch.bool and action_mask.shape == shape and action_mask.is_cpu
+    )
 
 
 def outputs_of(known: Networks, action: Tensor, temperature: float) -> Outputs:
@@ -93,14 +117,23 @@ def outputs_of(known: Networks, action: Tensor, temperature: float) -> Outputs:
     logits = logits if temperature == 1.0 else logits / temperature
     if known.action_mask is None:
         log_probs = logits.log_softmax(-1)
-    else:                                                    # finite, so that 0 · log 0 is 0
-        log_probs = masked_logits(logits, known.action_mask).log_softmax(-1).clamp_(min=torch.finfo(logits.dtype).min)
+    else:  # finite, so that 0 · log 0 is 0
+        log_probs = (
+            masked_logits(logits, known.action_mask)
+            .log_softmax(-1)
+            .clamp_(min=torch.finfo(logits.dtype).min)
+        )
     log_prob = log_probs.gather(1, action[:, None])[:, 0]
     return Outputs(log_probs, log_prob, value[:, 0], seen, seen_by_critic)
 
 
 def logit_slopes(
-    slope: Numbers, log_probs: Numbers, action: NDArray[np.int64], *, entropy: Numbers | float, temperature: float
+    slope: Numbers,
+    log_probs: Numbers,
+    action: NDArray[np.int64],
+    *,
+    entropy: Numbers | float,
+    temperature: float,
 ) -> Numbers:
     """∂loss/∂logits [B, A].
 
@@ -127,13 +160,24 @@ def logit_slopes(
 def descend(
     known: Networks, outputs: Outputs, for_logits: Numbers, for_value: Numbers, max_grad_norm: float
 ) -> Tensor | None:
-    """A step down these gradients, for_logits [B, A] and for_value [B]. Returns the gradient's L2 norm before clipping; None,
-    and nothing done, where a row is not finite."""
-    if not (math.isfinite(np.vdot(for_logits, for_logits)) and math.isfinite(np.vdot(for_value, for_value))):
+    """A step down these gradients, for_logits [B, A] and for_value [B]. Returns the gradient's L2
+    norm before clipping; None, and nothing done, where a row is not finite."""
+    if not (
+        math.isfinite(np.vdot(for_logits, for_logits))
+        and math.isfinite(np.vdot(for_value, for_value))
+    ):
         return None
     optimizer, half = known.optimizer, len(known.actor)
     optimizer.clear_gradient()
-    backward_pass(torch.from_numpy(for_logits), outputs.seen, known.actor, known.activation, optimizer.views[:half])
+    backward_pass(
+        torch.from_numpy(for_logits),
+        outputs.seen,
+        known.actor,
+        known.activation,
+        optimizer.views[:half],
+    )
     delta = torch.from_numpy(for_value)[:, None]
-    backward_pass(delta, outputs.seen_by_critic, known.critic, known.activation, optimizer.views[half:])
+    backward_pass(
+        delta, outputs.seen_by_critic, known.critic, known.activation, optimizer.views[half:]
+    )
     return optimizer.descend(max_grad_norm)

@@ -1,8 +1,10 @@
-"""One function, two speeds: plain Python, or machine code where numba is installed (`pip install rlbook[fast]`).
+"""One function, two speeds: plain Python, or machine code where numba is installed
+(`pip install rlbook[fast]`).
 
-The functions that make up a tabular algorithm use numbers, indexing and `math` alone, so the same source runs on nested lists in
-Python and on arrays when compiled, and gives the same numbers. `linked` puts an algorithm's own functions into a loop that is
-written once; compiled loops are kept on disk, in a folder named after a digest of this package's code and of its versions.
+The functions that make up a tabular algorithm use numbers, indexing and `math` alone, so the same
+source runs on nested lists in Python and on arrays when compiled, and gives the same numbers.
+`linked` puts an algorithm's own functions into a loop that is written once; compiled loops are kept
+on disk, in a folder named after a digest of this package's code and of its versions.
 """
 
 from __future__ import annotations
@@ -36,10 +38,13 @@ def available() -> bool:
 
 @contextmanager
 def announce_compilation(what: str) -> Iterator[None]:
-    """Around the first call of a compiled loop: says on standard error what is being waited for, where it takes long."""
+    """Around the first call of a compiled loop: says on standard error what is being waited for,
+    where it takes long."""
     message = f"note: compiling {what} once; the next run starts at once"
     if sys.stderr.isatty():
-        message = textwrap.fill(message, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent="  ")
+        message = textwrap.fill(
+            message, max(40, shutil.get_terminal_size().columns - 1), subsequent_indent="  "
+        )
     timer = threading.Timer(PATIENCE, print, [message], {"file": sys.stderr, "flush": True})
     timer.daemon = True
     timer.start()
@@ -56,34 +61,59 @@ def _installed() -> bool:
 
 @functools.cache
 def linked(template: Callable[..., object], how: str, **bound: Callable[..., object]) -> Any:
-    """A copy of `template` with the names in `bound`, which it reads as globals, standing for other functions.
+    """A copy of `template` with the names in `bound`, which it reads as globals, standing for other
+    functions.
 
     Args:
-        how: "arrays": as they are. "lists": with every function that has a form for lists in that form. "compiled": with every rlbook
-            function that it calls, as machine code for arrays. A function that calls itself is not supported.
+        how: "arrays": as they are. "lists": with every function that has a form for lists in that
+            form. "compiled": with every rlbook function that it calls, as machine code for arrays.
+            A function that calls itself is not supported.
     """
-    name = "_".join([template.__name__, *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values())])
+    name = "_".join(
+        [
+            template.__name__,
+            *(f"{item.__module__.split('.')[-1]}_{item.__name__}" for item in bound.values()),
+        ]
+    )
     return _link(template, bound, name, {}, how, outermost=True)
 
 
 def _link(
-    function: types.FunctionType, bound: dict[str, Callable[..., object]], name: str, done: dict[types.FunctionType, Any], how: str, *,
+    function: types.FunctionType,
+    bound: dict[str, Callable[..., object]],
+    name: str,
+    done: dict[types.FunctionType, Any],
+    how: str,
+    *,
     outermost: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     if how == "lists" and function in LIST_FORMS:
         return LIST_FORMS[function]
     if function not in done:
-        inner = {key: value for key, value in (function.__globals__ | bound).items() if key in function.__code__.co_names}
-        inner |= {key: _link(value, {}, value.__name__, done, how) for key, value in inner.items() if _ours(value)}
-        copy = types.FunctionType(function.__code__, function.__globals__ | bound | inner, name, function.__defaults__)
+        inner = {
+            key: value
+            for key, value in (function.__globals__ | bound).items()
+            if key in function.__code__.co_names
+        }
+        inner |= {
+            key: _link(value, {}, value.__name__, done, how)
+            for key, value in inner.items()
+            if _ours(value)
+        }
+        copy = types.FunctionType(
+            function.__code__, function.__globals__ | bound | inner, name, function.__defaults__
+        )
         copy.__qualname__, copy.__module__ = name, function.__module__
         done[function] = _compiled(copy, outermost) if how == "compiled" else copy
     return done[function]
 
 
 def _compiled(function: types.FunctionType, outermost: bool) -> Any:
-    """Nothing here allocates, so nothing needs counting references, which would take most of the time."""
-    return _numba().njit(cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always")(function)
+    """Nothing here allocates, so nothing needs counting references, which would take most of the
+    time."""
+    return _numba().njit(
+        cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always"
+    )(function)
 
 
 def _ours(value: object) -> TypeGuard[types.FunctionType]:
@@ -102,10 +132,15 @@ def _numba() -> Any:
 
 
 def _cache_folder() -> Path:
-    """A function is compiled together with those it calls, in other files too, so the folder's name depends on all of them."""
+    """A function is compiled together with those it calls, in other files too, so the folder's name
+    depends on all of them."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(" ".join(version(name) for name in ("numba", "numpy")).encode())
-    for file in sorted(path for room in ("algorithms", "envs", "fast", "functional") for path in package.glob(f"{room}/**/*.py")):
+    for file in sorted(
+        path
+        for room in ("algorithms", "envs", "fast", "functional")
+        for path in package.glob(f"{room}/**/*.py")
+    ):
         digest.update(file.read_bytes())
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "rlbook" / "compiled" / digest.hexdigest()[:16]

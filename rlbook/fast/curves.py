@@ -16,17 +16,26 @@ run: Callable[..., Chunk] = simulate
 
 
 def record(
-    model: Outcomes, memory: Memory, settings: Settings, rng: Uniform, world_rng: Uniform,
-    state: int, episode_return: float, length: int, clock: Clock,
-    row: NDArray[np.float64], table: NDArray[np.float64], curve: NDArray[np.float64],
-) -> tuple[int, float, int, int, int]:  # fmt: skip
+    model: Outcomes,
+    memory: Memory,
+    settings: Settings,
+    rng: Uniform,
+    world_rng: Uniform,
+    state: int,
+    episode_return: float,
+    length: int,
+    clock: Clock,
+    row: NDArray[np.float64],
+    table: NDArray[np.float64],
+    curve: NDArray[np.float64],
+) -> tuple[int, float, int, int, int]:
     """Learns until `clock` says stop, and writes down the table after each episode.
 
     Args:
-        model, memory, settings, rng, world_rng, state, episode_return, length, clock: as for `simulate`.
-        row: [1, 3], scratch.
-        table: [K], what is recorded; learning changes it in place.
-        curve: [E, K], E ≥ the episodes until `clock.last_episode`; row 0 takes the table after the next episode.
+        model, memory, settings, rng, world_rng, state, episode_return, length, clock: as for
+        `simulate`. row: [1, 3], scratch. table: [K], what is recorded; learning changes it in
+        place. curve: [E, K], E ≥ the episodes until `clock.last_episode`; row 0 takes the table
+        after the next episode.
 
     Returns:
         state, return and length of the episode in progress; steps and episodes in all.

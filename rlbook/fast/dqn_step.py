@@ -21,11 +21,17 @@ from rlbook.networks.values import ActionValue
 
 @torch.no_grad()
 def step(
-    optimizer: Optimizer, batch: Minibatch, max_grad_norm: float | None, q: ActionValue, *,
-    config: DQNConfig, noise: Generator | None = None,
-) -> dict[str, Tensor] | None:  # fmt: skip
-    """A step down `dqn_loss`, for an ordinary MLP on the CPU whose rows count alike; None, and nothing done, where the network or the rows
-    ask for more than this, or the gradient is not finite.
+    optimizer: Optimizer,
+    batch: Minibatch,
+    max_grad_norm: float | None,
+    q: ActionValue,
+    *,
+    config: DQNConfig,
+    noise: Generator | None = None,
+) -> dict[str, Tensor] | None:
+    """A step down `dqn_loss`, for an ordinary MLP on the CPU whose rows count alike; None, and
+    nothing done, where the network or the rows ask for more than this, or the gradient is not
+    finite.
 
     ∂L/∂Q(s, a) = e / B, with the error e = Q(s, a) - y, which the Huber loss cuts to ±1.
     """
@@ -46,7 +52,7 @@ def step(
     cut, loss = error, square
     if config.huber:
         cut = np.minimum(np.maximum(error, -1.0), 1.0)
-        loss = np.vdot(cut, 2.0 * error - cut)               # e² where |e| ≤ 1, else 2|e| - 1
+        loss = np.vdot(cut, 2.0 * error - cut)  # e² where |e| ≤ 1, else 2|e| - 1
     slope = torch.zeros_like(values).scatter_(1, chosen, torch.from_numpy(cut / count)[:, None])
     optimizer.clear_gradient()
     backward_pass(slope, seen, weights, q.activation, optimizer.views)
@@ -54,7 +60,9 @@ def step(
     return metrics | {"grad_norm": optimizer.descend(max_grad_norm)}
 
 
-def _weights(optimizer: Optimizer, batch: Minibatch, q: ActionValue, config: DQNConfig) -> Weights | None:
+def _weights(
+    optimizer: Optimizer, batch: Minibatch, q: ActionValue, config: DQNConfig
+) -> Weights | None:
     """The network's weights, or None where it, its parameters or the rows ask for more."""
     rows = batch.rows
     if type(optimizer) is not FlatAdam or config.prioritized:

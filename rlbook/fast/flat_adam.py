@@ -1,4 +1,5 @@
-"""A network's parameters in one flat tensor: one clip and one step of Adam or RMSprop, however many layers there are.
+"""A network's parameters in one flat tensor: one clip and one step of Adam or RMSprop, however many
+layers there are.
 
 The fast forms of `rlbook.networks.optimizer.adam` and `rmsprop`, equal to them up to rounding.
 """
@@ -20,20 +21,27 @@ from rlbook.networks import optimizer
 from rlbook.networks.optimizer import REPLACED, Group, Optimizer, trainable
 
 FUSED_ADAMW = getattr(torch.ops.aten, "_fused_adamw_", None)
-"""torch's kernel of a whole AdamW step, a private function. Going through `torch.optim.AdamW` would cost a second of imports, and 45 µs
-more a step; without the kernel the plain optimiser runs."""
+"""torch's kernel of a whole AdamW step, a private function. Going through `torch.optim.AdamW` would
+cost a second of imports, and 45 µs more a step; without the kernel the plain optimiser runs."""
 
 
 def adam(
-    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
+    groups: Sequence[Group],
+    learning_rate: float,
+    *,
+    eps: float = 1e-8,
+    betas: tuple[float, float] = (0.9, 0.999),
 ) -> Optimizer:
-    """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain optimiser elsewhere."""
+    """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain
+    optimiser elsewhere."""
     if FUSED_ADAMW is None or not _one_kind(groups):
         return optimizer.adam.plain(groups, learning_rate, eps=eps, betas=betas)  # type: ignore[attr-defined]
     return FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
 
 
-def rmsprop(groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99) -> Optimizer:
+def rmsprop(
+    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
+) -> Optimizer:
     """`FlatRMSprop` where `adam` gives `FlatAdam`."""
     if not _one_kind(groups):
         return optimizer.rmsprop.plain(groups, learning_rate, eps=eps, decay=decay)  # type: ignore[attr-defined]
@@ -43,11 +51,14 @@ def rmsprop(groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5,
 def _one_kind(groups: Sequence[Group]) -> bool:
     """Whether all parameters are of one floating-point type on the CPU."""
     kinds = {(type(p), p.dtype, p.device.type) for p in trainable(groups)}
-    return len(kinds) == 1 and kinds <= {(nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)}
+    return len(kinds) == 1 and kinds <= {
+        (nn.Parameter, dtype, "cpu") for dtype in (torch.float32, torch.float64)
+    }
 
 
 class FlatAdam:
-    """Adam over all trainable parameters of some modules, which become views into one tensor; see `rlbook.networks.optimizer`.
+    """Adam over all trainable parameters of some modules, which become views into one tensor; see
+    `rlbook.networks.optimizer`.
 
     Args:
         modules: the networks to train; a parameter shared between them counts once.
@@ -59,25 +70,43 @@ class FlatAdam:
     """What a checkpoint holds of it."""
 
     def __init__(
-        self, modules: Iterable[nn.Module], learning_rate: float, *, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
+        self,
+        modules: Iterable[nn.Module],
+        learning_rate: float,
+        *,
+        eps: float = 1e-8,
+        betas: tuple[float, float] = (0.9, 0.999),
         weight_decay: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._flatten([Group(list(modules), weight_decay=weight_decay)], learning_rate, eps, betas)
 
     @classmethod
-    def of_groups(cls, groups: Sequence[Group], learning_rate: float, *, eps: float, betas: tuple[float, float]) -> Self:
+    def of_groups(
+        cls,
+        groups: Sequence[Group],
+        learning_rate: float,
+        *,
+        eps: float,
+        betas: tuple[float, float],
+    ) -> Self:
         """One optimiser whose groups of parameters have rates and decays of their own."""
         made = cls.__new__(cls)
         made._flatten(groups, learning_rate, eps, betas)
         return made
 
-    def _flatten(self, groups: Sequence[Group], learning_rate: float, eps: float, betas: tuple[float, float]) -> None:
+    def _flatten(
+        self, groups: Sequence[Group], learning_rate: float, eps: float, betas: tuple[float, float]
+    ) -> None:
         self.learning_rate, self.eps, self.betas = learning_rate, eps, betas
         owners = trainable(groups)
         self.parameters = list(owners)
         self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.grad = torch.zeros_like(self.flat)
-        self.mean, self.square, self.steps = torch.zeros_like(self.flat), torch.zeros_like(self.flat), torch.zeros(())
+        self.mean, self.square, self.steps = (
+            torch.zeros_like(self.flat),
+            torch.zeros_like(self.flat),
+            torch.zeros(()),
+        )
         self.views: list[Tensor] = []
         start, ends = 0, []
         for parameter in self.parameters:
@@ -88,22 +117,29 @@ class FlatAdam:
             start = span.stop
             ends.append((start, owners[parameter]))
         self.spans = _spans(ends)
-        self._lent: list[weakref.ref[Tensor]] = []                                     # moments that a saved state shares
+        self._lent: list[weakref.ref[Tensor]] = []  # moments that a saved state shares
         self._cut()
-        self._watched = _Watched([module for group in groups for module in group.modules], self.parameters)
+        self._watched = _Watched(
+            [module for group in groups for module in group.modules], self.parameters
+        )
 
     def _cut(self) -> None:
         """The tensors group by group."""
-        self.pieces = [(group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square))) for span, group in self.spans]
+        self.pieces = [
+            (group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square)))
+            for span, group in self.spans
+        ]
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
-        """Minimises the sum of `losses` by one Adam step. Several losses are micro-batches: each is backpropagated in turn.
+        """Minimises the sum of `losses` by one Adam step. Several losses are micro-batches: each is
+        backpropagated in turn.
 
         Returns:
             The gradient's L2 norm before clipping, a scalar tensor.
 
         Raises:
-            TrainingError: the parameters of the networks are no longer those that this optimiser holds.
+            TrainingError: the parameters of the networks are no longer those that this optimiser
+                holds.
         """
         self.clear_gradient()
         for loss in [losses] if isinstance(losses, Tensor) else losses:
@@ -114,7 +150,7 @@ class FlatAdam:
         """Sets the gradient to 0, ready to be written into `views`. Raises what `step` raises."""
         self._watched.check()
         for parameter, view in zip(self.parameters, self.views, strict=True):
-            if parameter.grad is not view:                   # after zero_grad(), which sets it to None
+            if parameter.grad is not view:  # after zero_grad(), which sets it to None
                 parameter.grad = view
         self.grad.zero_()
 
@@ -133,17 +169,29 @@ class FlatAdam:
         self.steps += 1
         for group, theta, gradient, mean, square in self.pieces:
             FUSED_ADAMW.default(
-                [theta], [gradient], [mean], [square], [], [self.steps], amsgrad=False, maximize=False,
-                lr=self.learning_rate * group.rate, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+                [theta],
+                [gradient],
+                [mean],
+                [square],
+                [],
+                [self.steps],
+                amsgrad=False,
+                maximize=False,
+                lr=self.learning_rate * group.rate,
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                eps=self.eps,
                 weight_decay=group.weight_decay,
-            )  # fmt: skip
-        torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
+            )
+        # whoever remembers weights can see it
+        torch.autograd.graph.increment_version(self.parameters)
 
     def state_dict(self) -> State:
-        """The moments, and which library multiplied the matrices. The parameters belong to their modules.
+        """The moments, and which library multiplied the matrices. The parameters belong to their
+        modules.
 
-        The moments are copied where somebody still has these when they are about to change, and not before: writing a checkpoint of a
-        large model takes no second copy of them.
+        The moments are copied where somebody still has these when they are about to change, and not
+        before: writing a checkpoint of a large model takes no second copy of them.
         """
         shared = {name: getattr(self, name).detach() for name in self.NAMES}
         self._lent += map(weakref.ref, shared.values())
@@ -177,11 +225,13 @@ class FlatRMSprop(FlatAdam):
             if group.weight_decay:
                 theta.mul_(1 - rate * group.weight_decay)
             theta.addcdiv_(gradient, square.sqrt().add_(self.eps), value=-rate)
-        torch.autograd.graph.increment_version(self.parameters)                        # whoever remembers weights can see it
+        # whoever remembers weights can see it
+        torch.autograd.graph.increment_version(self.parameters)
 
 
 def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
-    """Where each group's parameters lie: neighbours of one group are one span. `ends`: where each parameter ends, and its group."""
+    """Where each group's parameters lie: neighbours of one group are one span. `ends`: where each
+    parameter ends, and its group."""
     spans: list[tuple[slice, Group]] = []
     start = 0
     for end, group in ends:
@@ -194,13 +244,23 @@ def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
 
 
 class _Watched:
-    """The modules, and the parameters of which an optimiser holds the memory: are they still the same?"""
+    """The modules, and the parameters of which an optimiser holds the memory: are they still the
+    same?"""
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Sequence[nn.Parameter]) -> None:
         everything = dict.fromkeys(module for root in modules for module in inside(root))
-        self.held = [held for module in everything for held in (module._modules, module._parameters) if held]
-        self.empty = [held for module in everything for held in (module._modules, module._parameters) if not held]
-        self.all = [p for module in everything for p in module._parameters.values() if p is not None]
+        self.held = [
+            held for module in everything for held in (module._modules, module._parameters) if held
+        ]
+        self.empty = [
+            held
+            for module in everything
+            for held in (module._modules, module._parameters)
+            if not held
+        ]
+        self.all = [
+            p for module in everything for p in module._parameters.values() if p is not None
+        ]
         self.parameters = parameters
         self.before = self._now()
 

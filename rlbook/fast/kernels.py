@@ -1,8 +1,11 @@
-"""Sweeps over all states as plain loops: machine code where numba is installed (`pip install rlbook[fast]`), Python where not.
+"""Sweeps over all states as plain loops: machine code where numba is installed
+(`pip install rlbook[fast]`), Python where not.
 
-A model is flat arrays: row `s * A + a` holds P(s'|s, a) in `data` and s' in `indices`, from `starts[row]` to `stops[row] - 1`; `rewards`
-is [S·A], values are [S]. A kernel runs over the states `first` … `last - 1` and returns the smallest and the largest change of a value.
-Sums run in the order of the matrix, so the numbers depend neither on who runs it nor on how many threads share the states.
+A model is flat arrays: row `s * A + a` holds P(s'|s, a) in `data` and s' in `indices`, from
+`starts[row]` to `stops[row] - 1`; `rewards` is [S·A], values are [S]. A kernel runs over the states
+`first` … `last - 1` and returns the smallest and the largest change of a value. Sums run in the
+order of the matrix, so the numbers depend neither on who runs it nor on how many threads share the
+states.
 """
 
 from __future__ import annotations
@@ -22,10 +25,19 @@ StopNumbers = tuple[float, float, float, int, int, float, float]
 
 
 def in_place_sweep(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
-    first: int, last: int,
-) -> tuple[float, float]:  # fmt: skip
-    """V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], state after state: later ones see the new values of earlier ones."""
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    values: Floats,
+    first: int,
+    last: int,
+) -> tuple[float, float]:
+    """V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], state after state: later ones see the new
+    values of earlier ones."""
     low, high = math.inf, -math.inf
     for s in range(first, last):
         best = -math.inf
@@ -42,15 +54,30 @@ def in_place_sweep(
 
 
 def improve_in_place(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
-    first: int, last: int, mirror: int, policy: Integers, backwards: bool, margin: float,
-) -> tuple[float, float, float]:  # fmt: skip
-    """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for V(s); π(s) ← the best action.
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    values: Floats,
+    first: int,
+    last: int,
+    mirror: int,
+    policy: Integers,
+    backwards: bool,
+    margin: float,
+) -> tuple[float, float, float]:
+    """In place, forwards or backwards (`mirror` is first + last - 1), each equation solved for
+    V(s); π(s) ← the best action.
 
-    V(s) ← max_a [ r(s, a) + γ Σ_{s' ≠ s} P(s'|s, a) V(s') ] / [ 1 - γ P(s|s, a) ]. Has the same fixed point, and γ < 1.
+    V(s) ← max_a [ r(s, a) + γ Σ_{s' ≠ s} P(s'|s, a) V(s') ] / [ 1 - γ P(s|s, a) ]. Has the same
+    fixed point, and γ < 1.
 
-    The third number that it returns is the probability of going to later states minus that of going to earlier ones, added up over the
-    states whose best action is ahead of the others by more than `margin`.
+    The third number that it returns is the probability of going to later states minus that of going
+    to earlier ones, added up over the states whose best action is ahead of the others by more than
+    `margin`.
     """
     low, high, onwards = math.inf, -math.inf, 0.0
     for step in range(first, last):
@@ -61,7 +88,9 @@ def improve_in_place(
             for k in range(starts[row], stops[row]):
                 expected += data[k] * values[indices[k]]
                 staying += data[k] if indices[k] == s else 0.0
-            action_value = (rewards[row] + gamma * (expected - staying * before)) / (1.0 - gamma * staying)
+            action_value = (rewards[row] + gamma * (expected - staying * before)) / (
+                1.0 - gamma * staying
+            )
             second = max(second, min(best, action_value))
             chosen = row if action_value > best else chosen
             best = max(best, action_value)
@@ -76,10 +105,23 @@ def improve_in_place(
 
 
 def solved_chain(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, first: int, last:
-    int, policy: Integers, begins: Integers, successors: Integers, weights: Floats, constants: Floats,
-) -> None:  # fmt: skip
-    """The rows of a policy one behind the other, solved for V(s): V(s) = constant(s) + Σ_k weight(k) V(successor(k)), from begins[s] on."""
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    first: int,
+    last: int,
+    policy: Integers,
+    begins: Integers,
+    successors: Integers,
+    weights: Floats,
+    constants: Floats,
+) -> None:
+    """The rows of a policy one behind the other, solved for V(s): V(s) = constant(s) + Σ_k
+    weight(k) V(successor(k)), from begins[s] on."""
     place = 0
     for s in range(first, last):
         row = s * num_actions + policy[s]
@@ -96,10 +138,20 @@ def solved_chain(
 
 
 def evaluate_in_place(
-    begins: Integers, successors: Integers, weights: Floats, constants: Floats, values: Floats, first: int, last: int, mirror: int,
-    backwards: bool, times: int, enough: float,
-) -> None:  # fmt: skip
-    """V(s) ← constant(s) + Σ_k weight(k) V(successor(k)), state after state, up to `times` times."""
+    begins: Integers,
+    successors: Integers,
+    weights: Floats,
+    constants: Floats,
+    values: Floats,
+    first: int,
+    last: int,
+    mirror: int,
+    backwards: bool,
+    times: int,
+    enough: float,
+) -> None:
+    """V(s) ← constant(s) + Σ_k weight(k) V(successor(k)), state after state, up to `times`
+    times."""
     for _ in range(times):
         largest = 0.0
         for step in range(first, last):
@@ -114,15 +166,30 @@ def evaluate_in_place(
 
 
 def optimal_sweep(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
-    out: Floats, first: int, last: int, policy: Integers, lead: Floats, drift: float, margin: float,
-) -> tuple[float, float]:  # fmt: skip
-    """out(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], without looking at actions that cannot attain the maximum.
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    values: Floats,
+    out: Floats,
+    first: int,
+    last: int,
+    policy: Integers,
+    lead: Floats,
+    drift: float,
+    margin: float,
+) -> tuple[float, float]:
+    """out(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ], without looking at actions that cannot
+    attain the maximum.
 
-    If the best action of s was ahead of all others by some lead, it is best for as long as action values have not moved by more than
-    that lead against each other. One sweep moves them by γ (h - l) at most, where l and h are the extremes of the values' changes. So
-    `drift` adds these up over the sweeps, and `lead[s]` is the drift until which π(s) needs no rival. `margin` is more than rounding
-    can do. The result is the same to the bit as that of looking at all actions.
+    If the best action of s was ahead of all others by some lead, it is best for as long as action
+    values have not moved by more than that lead against each other. One sweep moves them by γ (h -
+    l) at most, where l and h are the extremes of the values' changes. So `drift` adds these up over
+    the sweeps, and `lead[s]` is the drift until which π(s) needs no rival. `margin` is more than
+    rounding can do. The result is the same to the bit as that of looking at all actions.
 
     Source: Hastings 1976, doi:10.1287/mnsc.23.1.87 (temporary elimination of actions).
     """
@@ -156,23 +223,55 @@ def optimal_sweep(
 
 
 def optimal_sweeps(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, history: Floats,
-    at: int, first: int, last: int, policy: Integers, lead: Floats, drift: float, size: float, can_end: bool, blank: bool, extremes: Floats,
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    history: Floats,
+    at: int,
+    first: int,
+    last: int,
+    policy: Integers,
+    lead: Floats,
+    drift: float,
+    size: float,
+    can_end: bool,
+    blank: bool,
+    extremes: Floats,
     stop: StopNumbers,
-) -> tuple[int, float, float]:  # fmt: skip
-    """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at most as often as `extremes` has rows.
+) -> tuple[int, float, float]:
+    """`optimal_sweep` again and again: from `history[at]` into the next row, and so on around; at
+    most as often as `extremes` has rows.
 
-    `blank` says that all values are 0, so that the first sweep need not read the transitions. `extremes` [N, 2] gets the smallest and the
-    largest change of each sweep; 0 is among them where episodes can end. Comes back early after a sweep that something may follow from
-    (`rlbook.fast.sweeps.Stop`). Returns how many sweeps there were, the drift, and a number that no value exceeds.
+    `blank` says that all values are 0, so that the first sweep need not read the transitions.
+    `extremes` [N, 2] gets the smallest and the largest change of each sweep; 0 is among them where
+    episodes can end. Comes back early after a sweep that something may follow from
+    (`rlbook.fast.sweeps.Stop`). Returns how many sweeps there were, the drift, and a number that no
+    value exceeds.
     """
     factor, tolerance, travelled, sweeps, period, width, shrinking = stop
     for i in range(len(extremes)):
         values, out = history[(at + i) % len(history)], history[(at + i + 1) % len(history)]
         low, high = optimal_sweep(
-            starts, starts if blank and i == 0 else stops, indices, data, rewards, num_actions, gamma, values, out, first, last, policy,
-            lead, drift, 1e-9 * size,
-        )  # fmt: skip
+            starts,
+            starts if blank and i == 0 else stops,
+            indices,
+            data,
+            rewards,
+            num_actions,
+            gamma,
+            values,
+            out,
+            first,
+            last,
+            policy,
+            lead,
+            drift,
+            1e-9 * size,
+        )
         if can_end:
             low, high = min(low, 0.0), max(high, 0.0)
         extremes[i, 0], extremes[i, 1] = low, high
@@ -182,7 +281,11 @@ def optimal_sweeps(
         travelled += change
         error = factor * change if can_end else factor * (high - low) / 2
         looked_at = (sweeps + i + 1) % period == 0
-        if error <= tolerance or change <= 1e-15 * travelled or (looked_at and high - low > width * shrinking):
+        if (
+            error <= tolerance
+            or change <= 1e-15 * travelled
+            or (looked_at and high - low > width * shrinking)
+        ):
             return i + 1, drift, size
         if looked_at:
             width = high - low
@@ -190,9 +293,19 @@ def optimal_sweeps(
 
 
 def policy_sweep(
-    starts: Integers, stops: Integers, indices: Integers, data: Floats, rewards: Floats, num_actions: int, gamma: float, values: Floats,
-    out: Floats, first: int, last: int, policy: Integers,
-) -> tuple[float, float]:  # fmt: skip
+    starts: Integers,
+    stops: Integers,
+    indices: Integers,
+    data: Floats,
+    rewards: Floats,
+    num_actions: int,
+    gamma: float,
+    values: Floats,
+    out: Floats,
+    first: int,
+    last: int,
+    policy: Integers,
+) -> tuple[float, float]:
     """out(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')."""
     low, high = math.inf, -math.inf
     for s in range(first, last):

@@ -9,7 +9,7 @@ CHOICE = "RLBOOK_MATMUL"
 
 
 def asked_library() -> str:
-    """"mkl", "onednn", or "" where the user leaves it to the CPU's maker.
+    """ "mkl", "onednn", or "" where the user leaves it to the CPU's maker.
 
     Raises:
         ValueError: `RLBOOK_MATMUL` names another one.

@@ -1,6 +1,8 @@
-"""Functions of tabular algorithms as they are fastest in Python on nested lists: the same results, from the same random numbers.
+"""Functions of tabular algorithms as they are fastest in Python on nested lists: the same results,
+from the same random numbers.
 
-A test holds each equal to the function that the book shows; `compiled.linked` puts them into a loop on lists.
+A test holds each equal to the function that the book shows; `compiled.linked` puts them into a loop
+on lists.
 """
 
 from __future__ import annotations
@@ -9,7 +11,15 @@ from collections.abc import Callable
 
 from numpy.random import Generator
 
-from rlbook.algorithms.tabular.exploration import FORBIDDEN, among_allowed, epsilon_greedy, exploration_rate, greedy, largest, step_size
+from rlbook.algorithms.tabular.exploration import (
+    FORBIDDEN,
+    among_allowed,
+    epsilon_greedy,
+    exploration_rate,
+    greedy,
+    largest,
+    step_size,
+)
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 
@@ -20,7 +30,9 @@ def greedy_on_lists(row: list[float], rng: Generator) -> int:
     return row.index(best) if row.count(best) == 1 else greedy(row, rng)
 
 
-def epsilon_greedy_on_lists(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
+def epsilon_greedy_on_lists(
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int
+) -> int:
     """`exploration.epsilon_greedy`."""
     row, epsilon = memory.q[state], settings.fixed_epsilon
     if epsilon < 0.0:
@@ -33,9 +45,16 @@ def epsilon_greedy_on_lists(memory: ControlMemory, settings: ControlSettings, rn
 
 
 def q_learning_step_on_lists(
-    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int, reward: float, next_state: int,
-    terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: ControlMemory,
+    settings: ControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """`q_learning.q_learning_step`, with the update in place of a call of it."""
     q, alpha = memory.q, settings.fixed_alpha
     if alpha < 0.0:

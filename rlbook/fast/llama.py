@@ -1,11 +1,14 @@
-"""The forward pass of transformers' Llama, Qwen2 and Qwen3 (SmolLM2 is a Llama) on its own weights, written for speed on a CPU.
+"""The forward pass of transformers' Llama, Qwen2 and Qwen3 (SmolLM2 is a Llama) on its own weights,
+written for speed on a CPU.
 
-Training: completions of one prompt share the prompt's part of the pass, prompts share the part of a beginning that they have in common,
-and only the completion's columns reach the output.
-Acting: `LlamaDecoder` keeps keys and values in one preallocated block and reads each distinct prompt, and a common beginning, once.
-Source: Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, SwiGLU); Su et al. 2021, arXiv:2104.09864 (RoPE); Ainslie et al. 2023,
-arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671 (Qwen2: biases of q, k, v); Yang et al. 2025, arXiv:2505.09388
-(Qwen3: norms of q and k). Equal to transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.models.transformer`.
+Training: completions of one prompt share the prompt's part of the pass, prompts share the part of a
+beginning that they have in common, and only the completion's columns reach the output.
+Acting: `LlamaDecoder` keeps keys and values in one preallocated block and reads each distinct
+prompt, and a common beginning, once.
+Source: Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, SwiGLU); Su et al. 2021, arXiv:2104.09864
+(RoPE); Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671
+(Qwen2: biases of q, k, v); Yang et al. 2025, arXiv:2505.09388 (Qwen3: norms of q and k). Equal to
+transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.models.transformer`.
 """
 
 from __future__ import annotations
@@ -20,23 +23,32 @@ from torch.nn import functional as F
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
 from rlbook.fast.modules import inside, ordinary, untouched
-from rlbook.llm.generation.prompt_rows import Rows, completion_mask, packing_mask, positions, prompt_mask
+from rlbook.llm.generation.prompt_rows import (
+    Rows,
+    completion_mask,
+    packing_mask,
+    positions,
+    prompt_mask,
+)
 from rlbook.llm.models import causal_lm, packing
 from rlbook.llm.models.lora import LoraLinear
 from rlbook.llm.models.packing import Packed
 
 FAMILY = {
-    f"transformers.models.{name.lower()}.modeling_{name.lower()}": name for name in ("Llama", "Qwen2", "Qwen3")
+    f"transformers.models.{name.lower()}.modeling_{name.lower()}": name
+    for name in ("Llama", "Qwen2", "Qwen3")
 }
 """Module of transformers → how its classes' names begin."""
 PLAIN = (nn.Linear, nn.Embedding, nn.ModuleList, nn.SiLU, LoraLinear)
 
 
 def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
-    """Whether the functions below compute this model of the family (or its trunk, part "Model") as it is now.
+    """Whether the functions below compute this model of the family (or its trunk, part "Model") as
+    it is now.
 
-    That is: its own layers, nothing put in their place, between them or over them, full attention, and float32 weights on the CPU. The
-    book's own adapters are computed with it, those with dropout excepted.
+    That is: its own layers, nothing put in their place, between them or over them, full attention,
+    and float32 weights on the CPU. The book's own adapters are computed with it, those with dropout
+    excepted.
     """
     home = type(model).__module__
     if home not in FAMILY or type(model).__name__ != FAMILY[home] + part:
@@ -44,24 +56,38 @@ def is_plain_llama(model: nn.Module, part: str = "ForCausalLM") -> bool:
     config: Any = model.config
     rope = getattr(config, "rope_parameters", None) or {}
     return (
-        config.hidden_act == "silu" and rope.get("rope_type", "default") in ("default", "llama3", "linear")
+        config.hidden_act == "silu"
+        and rope.get("rope_type", "default") in ("default", "llama3", "linear")
         and getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
-        and ordinary() and all(_plain_layer(module, home) for module in inside(model))
-    )  # fmt: skip
+        and ordinary()
+        and all(_plain_layer(module, home) for module in inside(model))
+    )
 
 
 def _plain_layer(module: nn.Module, home: str) -> bool:
-    """A layer of `home` or of torch, or one of these with an adapter, untouched, with float32 weights on the CPU."""
+    """A layer of `home` or of torch, or one of these with an adapter, untouched, with float32
+    weights on the CPU."""
     kind = type(module)
-    if not (kind.__module__ == home or kind in PLAIN or kind.__name__ == "SiLUActivation") or not untouched(module):
+    if not (
+        kind.__module__ == home or kind in PLAIN or kind.__name__ == "SiLUActivation"
+    ) or not untouched(module):
         return False
     if kind is nn.Embedding and module.max_norm is not None:
         return False
     for name, parameter in module._parameters.items():
         if parameter is None:
             continue
-        known = name == "weight" or (name == "bias" and kind is nn.Linear) or (name == "lora_magnitude_vector" and kind is LoraLinear)
-        if not known or type(parameter) is not nn.Parameter or parameter.dtype is not torch.float32 or not parameter.is_cpu:
+        known = (
+            name == "weight"
+            or (name == "bias" and kind is nn.Linear)
+            or (name == "lora_magnitude_vector" and kind is LoraLinear)
+        )
+        if (
+            not known
+            or type(parameter) is not nn.Parameter
+            or parameter.dtype is not torch.float32
+            or not parameter.is_cpu
+        ):
             return False
     if getattr(module, "sliding_window", None) is not None:
         return False
@@ -77,7 +103,11 @@ def logits(model: Any, rows: Rows) -> Tensor:
 
 def hidden_states(trunk: Any, rows: Rows) -> Tensor:
     """The fast form of `rlbook.llm.models.causal_lm.hidden_states`."""
-    return _hidden_states(trunk, rows) if is_plain_llama(trunk, "Model") else causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
+    return (
+        _hidden_states(trunk, rows)
+        if is_plain_llama(trunk, "Model")
+        else causal_lm.hidden_states.plain(trunk, rows)
+    )  # type: ignore[attr-defined]
 
 
 def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
@@ -88,16 +118,24 @@ def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
 class Sizes(NamedTuple):
     """The numbers of a model that its forward pass needs."""
 
-    heads: int                               # H, query heads
-    kv_heads: int                            # K, key and value heads; divides H
-    width: int                               # D, numbers in a head
-    eps: float                               # RMSNorm's ε
-    qk_norm: bool                            # whether queries and keys are normed, head by head
+    heads: int  # H, query heads
+    kv_heads: int  # K, key and value heads; divides H
+    width: int  # D, numbers in a head
+    eps: float  # RMSNorm's ε
+    qk_norm: bool  # whether queries and keys are normed, head by head
 
     @staticmethod
     def of(config: Any) -> Sizes:
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return Sizes(config.num_attention_heads, config.num_key_value_heads, width, config.rms_norm_eps, config.model_type == "qwen3")
+        width = (
+            getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        )
+        return Sizes(
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            width,
+            config.rms_norm_eps,
+            config.model_type == "qwen3",
+        )
 
 
 def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
@@ -110,13 +148,17 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     Returns:
         [B, T + 1, d]: column 0 stands behind the prompt, column t behind t completion tokens.
     """
-    (count, width), (batch, time), shared = rows.prompt.shape, rows.completion.shape, len(rows.prefix)
+    (count, width), (batch, time), shared = (
+        rows.prompt.shape,
+        rows.completion.shape,
+        len(rows.prefix),
+    )
     split = [shared, count * width, batch * time]
     tokens = torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)])
     position = torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))])
     x = _through_layers(trunk, tokens, position, _Attention(Sizes.of(trunk.config), rows))
     _, prompt, completion = x.split(split)
-    last = prompt.view(count, width, -1)[:, -1][rows.index]                                                         # [B, d]
+    last = prompt.view(count, width, -1)[:, -1][rows.index]  # [B, d]
     return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
 
 
@@ -124,10 +166,13 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
     """The fast form of `rlbook.llm.models.packing.packed_logits`."""
     if not is_plain_llama(model):
         return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]
-    grouped, mask = Sizes.of(model.config).heads != Sizes.of(model.config).kv_heads, packing_mask(rows.text)
+    grouped, mask = (
+        Sizes.of(model.config).heads != Sizes.of(model.config).kv_heads,
+        packing_mask(rows.text),
+    )
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k, v = (_by_row(x, len(mask)) for x in (q, k, v))                                                        # [R, H or K, W, D]
+        q, k, v = (_by_row(x, len(mask)) for x in (q, k, v))  # [R, H or K, W, D]
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
         return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
@@ -135,11 +180,14 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
     return model.lm_head(x[rows.row * rows.tokens.shape[1] + rows.column])
 
 
-def _through_layers(trunk: Any, tokens: Tensor, position: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-    """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them see each other. [M, d]"""
+def _through_layers(
+    trunk: Any, tokens: Tensor, position: Tensor, attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+) -> Tensor:
+    """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them
+    see each other. [M, d]"""
     sizes = Sizes.of(trunk.config)
-    x = trunk.embed_tokens(tokens)                                                                                  # [M, d]
-    cos, sin = _rotation(trunk, position)                                                                           # [M, 1, D]
+    x = trunk.embed_tokens(tokens)  # [M, d]
+    cos, sin = _rotation(trunk, position)  # [M, 1, D]
     for layer in trunk.layers:
         h = _rms_norm(x, layer.input_layernorm, sizes.eps)
         attention = layer.self_attn
@@ -147,15 +195,22 @@ def _through_layers(trunk: Any, tokens: Tensor, position: Tensor, attend: Callab
         k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
         v = _through(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
         if sizes.qk_norm:
-            q, k = _rms_norm(q, attention.q_norm, sizes.eps), _rms_norm(k, attention.k_norm, sizes.eps)
+            q, k = (
+                _rms_norm(q, attention.q_norm, sizes.eps),
+                _rms_norm(k, attention.k_norm, sizes.eps),
+            )
         x = x + _through(attention.o_proj, attend(_rotate(q, cos, sin), _rotate(k, cos, sin), v))
         h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
-        x = x + _through(layer.mlp.down_proj, F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h))
+        x = x + _through(
+            layer.mlp.down_proj,
+            F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h),
+        )
     return _rms_norm(x, trunk.norm, sizes.eps)
 
 
 class _Attention:
-    """Attention over prefix, prompts and completions laid behind each other: q [M, H, D], k and v [M, K, D] → [M, H·D]."""
+    """Attention over prefix, prompts and completions laid behind each other: q [M, H, D], k and v
+    [M, K, D] → [M, H·D]."""
 
     def __init__(self, sizes: Sizes, rows: Rows, scale: float | None = None) -> None:
         self.rows, self.scale = rows, scale
@@ -166,24 +221,38 @@ class _Attention:
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         rows, heard = self.rows, []
         first, prompt, completion = zip(*(x.split(self.split) for x in (q, k, v)), strict=True)
-        keys = values = None                                                                                        # of what lies before
+        keys = values = None  # of what lies before
         if self.split[0]:
-            q, keys, values = (_by_row(x, 1) for x in first)                                                        # [1, H or K, C, D]
+            q, keys, values = (_by_row(x, 1) for x in first)  # [1, H or K, C, D]
             heard.append(self._heard(q, keys, values, None))
             keys, values = (x.expand(len(rows.prompt), -1, -1, -1) for x in (keys, values))
-        q, k, v = (_by_row(x, len(rows.prompt)) for x in prompt)                                                    # [U, H or K, P, D]
+        q, k, v = (_by_row(x, len(rows.prompt)) for x in prompt)  # [U, H or K, P, D]
         if keys is not None and values is not None:
-            k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)                                       # [U, K, C + P, D]
+            k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)  # [U, K, C + P, D]
         heard.append(self._heard(q, k, v, self.prompt_mask))
         if self.split[2]:
-            q, own_k, own_v = (_by_row(x, len(rows.completion)) for x in completion)                                # [B, H or K, T, D]
-            k, v = torch.cat([k[rows.index], own_k], dim=2), torch.cat([v[rows.index], own_v], dim=2)               # [B, K, C + P + T, D]
+            # [B, H or K, T, D]
+            q, own_k, own_v = (_by_row(x, len(rows.completion)) for x in completion)
+            # [B, K, C + P + T, D]
+            k, v = (
+                torch.cat([k[rows.index], own_k], dim=2),
+                torch.cat([v[rows.index], own_v], dim=2),
+            )
             heard.append(self._heard(q, k, v, self.completion_mask))
         return heard[0] if len(heard) == 1 else torch.cat(heard)
 
     def _heard(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Where there is no mask, each token looks at those before it and at itself. [.., H·D], row behind row."""
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=self.scale, enable_gqa=self.grouped)
+        """Where there is no mask, each token looks at those before it and at itself. [.., H·D], row
+        behind row."""
+        out = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=self.scale,
+            enable_gqa=self.grouped,
+        )
         return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
 
@@ -206,13 +275,14 @@ def _rms_norm(x: Tensor, norm: Any, eps: float) -> Tensor:
 
 def _rotation(trunk: Any, position: Tensor) -> tuple[Tensor, Tensor]:
     """cos and sin of the rotary angles, each [M, 1, D]; the second half of D repeats the first."""
-    angle = position[:, None].float() * trunk.rotary_emb.inv_freq                                                   # [M, D/2]
+    angle = position[:, None].float() * trunk.rotary_emb.inv_freq  # [M, D/2]
     angle, scale = torch.cat([angle, angle], dim=-1)[:, None], trunk.rotary_emb.attention_scaling
     return angle.cos() * scale, angle.sin() * scale
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """RoPE in the layout of the checkpoints: component i turns with component i + D/2. x [M, H, D]."""
+    """RoPE in the layout of the checkpoints: component i turns with component i + D/2. x [M, H,
+    D]."""
     left, right = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-right, left], dim=-1) * sin
 
@@ -220,8 +290,8 @@ def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 class Affine(NamedTuple):
     """A linear layer's numbers."""
 
-    weight: Tensor                           # [out, in]
-    bias: Tensor | None                      # [out]
+    weight: Tensor  # [out, in]
+    bias: Tensor | None  # [out]
 
     def __call__(self, x: Tensor) -> Tensor:
         """[M, in] → [M, out]"""
@@ -236,27 +306,30 @@ def _affine(layer: Any) -> Affine:
 
 
 class LayerWeights(NamedTuple):
-    """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs side by side."""
+    """A layer's matrices as one decoding step wants them: merged, norms folded in, RoPE's pairs
+    side by side."""
 
-    qkv: Affine                              # [(H + 2K)·D, d]
-    qk_norm: Tensor | None                   # [H + K, D]
-    out: Affine                              # [d, H·D]
-    gate_up: Affine                          # [2f, d]
-    down: Affine                             # [d, f]
+    qkv: Affine  # [(H + 2K)·D, d]
+    qk_norm: Tensor | None  # [H + K, D]
+    out: Affine  # [d, H·D]
+    gate_up: Affine  # [2f, d]
+    down: Affine  # [d, f]
 
 
 def _joined(layers: list[Any], norm: Any) -> Affine:
     """Layers that read the same, as one, the weights of the norm before them folded in."""
     weights, biases = zip(*map(_affine, layers), strict=True)
-    folded = weights[0] * norm.weight if len(weights) == 1 else torch.cat(weights).mul_(norm.weight)       # each number written once
+    # each number written once
+    folded = weights[0] * norm.weight if len(weights) == 1 else torch.cat(weights).mul_(norm.weight)
     return Affine(folded, None if biases[0] is None else torch.cat(biases))
 
 
 class LlamaDecoder:
     """Next-token logits, one column at a time, for N rows.
 
-    Keys and values lie in `cache` [2, layers, N, K, S, D]. Components that RoPE turns together lie side by side in q and k (a permutation
-    of D, which leaves q·k as it is), so turning them is one complex product.
+    Keys and values lie in `cache` [2, layers, N, K, S, D]. Components that RoPE turns together lie
+    side by side in q and k (a permutation of D, which leaves q·k as it is), so turning them is one
+    complex product.
     """
 
     def __init__(self, model: Any) -> None:
@@ -267,42 +340,62 @@ class LlamaDecoder:
     def _merge(self) -> None:
         trunk = self.model.model
         self.layers = [self._merged(layer) for layer in trunk.layers]
-        self.head = _joined([self.model.lm_head], trunk.norm)                                                       # [V, d]
+        self.head = _joined([self.model.lm_head], trunk.norm)  # [V, d]
 
     def _merged(self, layer: Any) -> LayerWeights:
         attention, sizes = layer.self_attn, self.sizes
         qkv = _joined([attention.q_proj, attention.k_proj, attention.v_proj], layer.input_layernorm)
-        scale, turning, qk_norm = sizes.width**-0.5, (sizes.heads + sizes.kv_heads) * sizes.width, None
+        scale, turning, qk_norm = (
+            sizes.width**-0.5,
+            (sizes.heads + sizes.kv_heads) * sizes.width,
+            None,
+        )
         for numbers in qkv:
             if numbers is not None:
                 numbers[:turning] = _paired(numbers[:turning], sizes.width)
                 numbers[: sizes.heads * sizes.width] *= 1.0 if sizes.qk_norm else scale
         if sizes.qk_norm:
-            q, k = (_paired(norm.weight, sizes.width) for norm in (attention.q_norm, attention.k_norm))
+            q, k = (
+                _paired(norm.weight, sizes.width) for norm in (attention.q_norm, attention.k_norm)
+            )
             qk_norm = torch.cat([(q * scale).expand(sizes.heads, -1), k.expand(sizes.kv_heads, -1)])
         gate_up = _joined([layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm)
-        return LayerWeights(qkv, qk_norm, _affine(attention.o_proj), gate_up, _affine(layer.mlp.down_proj))
+        return LayerWeights(
+            qkv, qk_norm, _affine(attention.o_proj), gate_up, _affine(layer.mlp.down_proj)
+        )
 
     @torch.inference_mode()
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
-        """Reads the prompts (`rows.completion` is ignored) and makes room for `new_tokens` more columns. Returns logits [N, V]."""
+        """Reads the prompts (`rows.completion` is ignored) and makes room for `new_tokens` more
+        columns. Returns logits [N, V]."""
         sizes, (count, width), shared = self.sizes, rows.prompt.shape, len(rows.prefix)
-        self.padding, self.shared = rows.padding[rows.index], shared                                                # [N]
+        self.padding, self.shared = rows.padding[rows.index], shared  # [N]
         self.column, self.capacity = shared + width, shared + width + new_tokens
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if rows.ragged else None
-        self.cache = torch.zeros(2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width)
+        self.cache = torch.zeros(
+            2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width
+        )
         attend = _Attention(sizes, rows._replace(completion=rows.prompt[:, :0]), scale=1.0)
-        rotation = self.rotation[torch.cat([torch.arange(shared), positions(rows)[0].reshape(-1)])][:, None]        # [M, 1, D/2]
-        x = F.embedding(torch.cat([rows.prefix, rows.prompt.reshape(-1)]), self.model.model.embed_tokens.weight)    # [M, d]
+        # [M, 1, D/2]
+        rotation = self.rotation[torch.cat([torch.arange(shared), positions(rows)[0].reshape(-1)])][
+            :, None
+        ]
+        # [M, d]
+        x = F.embedding(
+            torch.cat([rows.prefix, rows.prompt.reshape(-1)]), self.model.model.embed_tokens.weight
+        )
         for index, weights in enumerate(self.layers):
             qkv = weights.qkv(self._normed(x)).view(len(x), -1, sizes.width)
             self._turn(qkv, weights.qk_norm, rotation)
-            new = qkv[:, sizes.heads :].unflatten(1, (2, sizes.kv_heads))                                           # [M, 2, K, D]
-            own = new[shared:].unflatten(0, (count, width)).permute(2, 0, 3, 1, 4)                                  # [2, U, K, P, D]
+            new = qkv[:, sizes.heads :].unflatten(1, (2, sizes.kv_heads))  # [M, 2, K, D]
+            # [2, U, K, P, D]
+            own = new[shared:].unflatten(0, (count, width)).permute(2, 0, 3, 1, 4)
             self.cache[:, index, :, :, :shared] = new[:shared].permute(1, 2, 0, 3)[:, None]
             self.cache[:, index, :, :, shared : self.column] = own[:, rows.index]
-            x = x + weights.out(attend(*qkv.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)))
+            x = x + weights.out(
+                attend(*qkv.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1))
+            )
             x = x + self._mlp(self._normed(x), weights)
         return self.head(self._normed(x[shared:].view(count, width, -1)[:, -1]))[rows.index]
 
@@ -310,15 +403,21 @@ class LlamaDecoder:
     def step(self, token: Tensor) -> Tensor:
         """Appends one token to each row: int64 [N] → logits [N, V]."""
         sizes, count, now = self.sizes, len(token), self.column
-        rotation = self.rotation[now - self.padding][:, None] if self.bias is not None else self.rotation[now]
-        x = F.embedding(token, self.model.model.embed_tokens.weight)                                                # [N, d]
+        rotation = (
+            self.rotation[now - self.padding][:, None]
+            if self.bias is not None
+            else self.rotation[now]
+        )
+        x = F.embedding(token, self.model.model.embed_tokens.weight)  # [N, d]
         for index, weights in enumerate(self.layers):
             qkv = weights.qkv(self._normed(x)).view(count, -1, sizes.width)
             self._turn(qkv, weights.qk_norm, rotation)
-            new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)                  # [2, N, K, D]
+            # [2, N, K, D]
+            new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)
             self.cache[:, index, :, :, now] = new
-            keys, values = self.cache[:, index].flatten(1, 2)                                                       # [N·K, S, D]
-            q = qkv[:, : sizes.heads].reshape(count * sizes.kv_heads, -1, sizes.width)                              # [N·K, H/K, D]
+            keys, values = self.cache[:, index].flatten(1, 2)  # [N·K, S, D]
+            # [N·K, H/K, D]
+            q = qkv[:, : sizes.heads].reshape(count * sizes.kv_heads, -1, sizes.width)
             scores = torch.bmm(q, keys[:, : now + 1].transpose(1, 2))
             if self.bias is not None:
                 scores += self.bias[:, :, : now + 1]
@@ -328,7 +427,8 @@ class LlamaDecoder:
         return self.head(self._normed(x))
 
     def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
-        """Norms q and k where the architecture does, and turns them by their positions, in place: the first H + K of [.., H + 2K, D]."""
+        """Norms q and k where the architecture does, and turns them by their positions, in place:
+        the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
         if norm is not None:
             turning.copy_(self._normed(turning).mul_(norm))
@@ -359,9 +459,13 @@ class LlamaDecoder:
     def state_dict(self) -> State:
         """The cache, bit for bit, as far as it is written."""
         return {
-            "cache": self.cache[..., : self.column, :].clone(), "capacity": self.capacity, "padding": self.padding.clone(),
-            "column": self.column, "shared": self.shared, "ragged": self.bias is not None,
-        }  # fmt: skip
+            "cache": self.cache[..., : self.column, :].clone(),
+            "capacity": self.capacity,
+            "padding": self.padding.clone(),
+            "column": self.column,
+            "shared": self.shared,
+            "ragged": self.bias is not None,
+        }
 
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:

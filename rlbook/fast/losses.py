@@ -1,4 +1,5 @@
-"""Losses as one node of autograd's graph: on small batches the nodes take longer than the arithmetic."""
+"""Losses as one node of autograd's graph: on small batches the nodes take longer than the
+arithmetic."""
 
 from __future__ import annotations
 
@@ -14,16 +15,44 @@ from rlbook.functional.policy_losses import MAX_LOG_RATIO
 
 
 def clipped_surrogate_loss(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *,
-    clip: float = 0.2, clip_high: float | None = None, dual_clip: float | None = None,
-    mask: Tensor | None = None, average: Average = per_token,
-) -> Tensor:  # fmt: skip
-    """The fast form of `rlbook.functional.policy_losses.clipped_surrogate_loss`: the plain mean of all elements, without dual clip."""
-    known = type(log_prob) is Tensor and torch.is_grad_enabled() and not (old_log_prob.requires_grad or advantage.requires_grad)
-    one_type = log_prob.dtype == old_log_prob.dtype == advantage.dtype and log_prob.is_floating_point() and log_prob.numel() > 0
-    if mask is not None or dual_clip is not None or average is not per_token or not known or not one_type:
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    *,
+    clip: float = 0.2,
+    clip_high: float | None = None,
+    dual_clip: float | None = None,
+    mask: Tensor | None = None,
+    average: Average = per_token,
+) -> Tensor:
+    """The fast form of `rlbook.functional.policy_losses.clipped_surrogate_loss`: the plain mean of
+    all elements, without dual clip."""
+    known = (
+        type(log_prob) is Tensor
+        and torch.is_grad_enabled()
+        and not (old_log_prob.requires_grad or advantage.requires_grad)
+    )
+    one_type = (
+        log_prob.dtype == old_log_prob.dtype == advantage.dtype
+        and log_prob.is_floating_point()
+        and log_prob.numel() > 0
+    )
+    if (
+        mask is not None
+        or dual_clip is not None
+        or average is not per_token
+        or not known
+        or not one_type
+    ):
         return policy_losses.clipped_surrogate_loss(
-            log_prob, old_log_prob, advantage, clip=clip, clip_high=clip_high, dual_clip=dual_clip, mask=mask, average=average
+            log_prob,
+            old_log_prob,
+            advantage,
+            clip=clip,
+            clip_high=clip_high,
+            dual_clip=dual_clip,
+            mask=mask,
+            average=average,
         )
     same_shape(log_prob=log_prob, old_log_prob=old_log_prob, advantage=advantage)
     high = 1.0 + (clip if clip_high is None else clip_high)
@@ -45,7 +74,12 @@ class _ClippedSurrogate(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: _Saved, log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, low: float, high: float
+        ctx: _Saved,
+        log_prob: Tensor,
+        old_log_prob: Tensor,
+        advantage: Tensor,
+        low: float,
+        high: float,
     ) -> Tensor:
         log_ratio = log_prob - old_log_prob
         ratio = log_ratio.clamp(max=MAX_LOG_RATIO).exp_()
@@ -58,10 +92,22 @@ class _ClippedSurrogate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: _Saved, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         log_prob, old_log_prob, advantage, plain, clipped, log_ratio, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():                                                  # create_graph: the gradient gets a graph of its own
+        if torch.is_grad_enabled():  # create_graph: the gradient gets a graph of its own
             loss = policy_losses.clipped_surrogate_loss(
                 log_prob, old_log_prob, advantage, clip=1.0 - ctx.low, clip_high=ctx.high - 1.0
             )
-            return *torch.autograd.grad(loss, log_prob, gradient, create_graph=True), None, None, None, None
+            return (
+                *torch.autograd.grad(loss, log_prob, gradient, create_graph=True),
+                None,
+                None,
+                None,
+                None,
+            )
         idle = (plain > clipped).logical_or_(log_ratio > MAX_LOG_RATIO)
-        return (advantage * (gradient / -plain.numel())).mul_(ratio).masked_fill_(idle, 0.0), None, None, None, None
+        return (
+            (advantage * (gradient / -plain.numel())).mul_(ratio).masked_fill_(idle, 0.0),
+            None,
+            None,
+            None,
+            None,
+        )

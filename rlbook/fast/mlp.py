@@ -1,8 +1,9 @@
 """Multi-layer perceptrons as one node of autograd's graph, with their gradient written out.
 
-At these sizes autograd spends longer on its nodes than on the arithmetic: one node makes an update of PPO about twice as fast.
-Each function here stands in for one of `rlbook.networks.mlp` and leaves the work to it where a layer is not an ordinary linear one
-(an adapter, a parametrisation, a hook), or where its numbers are not float32 or float64 on the CPU.
+At these sizes autograd spends longer on its nodes than on the arithmetic: one node makes an update
+of PPO about twice as fast. Each function here stands in for one of `rlbook.networks.mlp` and leaves
+the work to it where a layer is not an ordinary linear one (an adapter, a parametrisation, a hook),
+or where its numbers are not float32 or float64 on the CPU.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ Weights = list[Tensor]
 def forward(network: MLP, x: Tensor) -> Tensor:
     """The fast form of `MLP.forward`, to which hooks on the network itself are known."""
     weights = weights_of(network, x)
-    return MLP.forward.plain(network, x) if weights is None else evaluate(x, network.activation, [weights])[0]  # type: ignore[attr-defined]
+    return (
+        MLP.forward.plain(network, x)
+        if weights is None
+        else evaluate(x, network.activation, [weights])[0]
+    )  # type: ignore[attr-defined]
 
 
 def hidden(network: MLP, x: Tensor) -> Tensor:
@@ -42,15 +47,22 @@ def hidden(network: MLP, x: Tensor) -> Tensor:
 def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
     """The fast form of `rlbook.networks.mlp.side_by_side`."""
     first, all_weights = networks[0], [weights_of(network, x) for network in networks]
-    alike = all(untouched(network) and network.activation == first.activation for network in networks)
-    known = [weights for weights in all_weights if weights is not None and len(weights) == len(all_weights[0] or ())]
+    alike = all(
+        untouched(network) and network.activation == first.activation for network in networks
+    )
+    known = [
+        weights
+        for weights in all_weights
+        if weights is not None and len(weights) == len(all_weights[0] or ())
+    ]
     if not alike or len(known) < len(networks):
         return mlp.side_by_side.plain(networks, x)  # type: ignore[attr-defined]
     return evaluate(x, first.activation, known)
 
 
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The fast form of `rlbook.networks.mlp.with_second_head`: the hidden layers are computed once."""
+    """The fast form of `rlbook.networks.mlp.with_second_head`: the hidden layers are computed
+    once."""
     if not untouched(network) or weights_of(network, x) is None:
         return mlp.with_second_head.plain(network, head, x)  # type: ignore[attr-defined]
     seen = network.hidden(x)
@@ -59,16 +71,27 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 
 def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
     """The fast form of `rlbook.networks.noisy_linear.through`."""
-    known = type(x) is Tensor and x.is_cpu and x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    known = (
+        type(x) is Tensor
+        and x.is_cpu
+        and x.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled("cpu")
+    )
     if not known or any(weight.dtype is not x.dtype or not weight.is_cpu for weight in weights):
         return noisy.through.plain(weights, x)  # type: ignore[attr-defined]
     return evaluate(x, "relu", [list(weights)])[0]
 
 
 def weights_of(network: MLP, x: Tensor) -> Weights | None:
-    """The network's weights, or None where the functions below do not compute what its layers would."""
+    """The network's weights, or None where the functions below do not compute what its layers
+    would."""
     dtype = x.dtype
-    if type(network) is not MLP or type(x) is not Tensor or dtype not in (torch.float32, torch.float64) or not ordinary():
+    if (
+        type(network) is not MLP
+        or type(x) is not Tensor
+        or dtype not in (torch.float32, torch.float64)
+        or not ordinary()
+    ):
         return None
     weights: Weights = []
     for layer in network.layers._modules.values():
@@ -77,7 +100,11 @@ def weights_of(network: MLP, x: Tensor) -> Weights | None:
         weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
         if type(weight) is not nn.Parameter or type(bias) is not nn.Parameter:
             return None
-        if weight.dtype is not dtype or bias.dtype is not dtype or not (weight.is_cpu and bias.is_cpu):
+        if (
+            weight.dtype is not dtype
+            or bias.dtype is not dtype
+            or not (weight.is_cpu and bias.is_cpu)
+        ):
             return None
         weights.append(weight)
         weights.append(bias)
@@ -88,7 +115,11 @@ def evaluate(x: Tensor, activation: str, networks: Sequence[Weights]) -> list[Te
     """The outputs [..., out] of networks of equally many layers on the same x [..., in]."""
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled():
-        weights = networks[0] if len(networks) == 1 else [tensor for network in networks for tensor in network]
+        weights = (
+            networks[0]
+            if len(networks) == 1
+            else [tensor for network in networks for tensor in network]
+        )
         outputs = Backpropagation.apply(flat, activation, len(networks), *weights)
     else:
         outputs = [forward_pass(flat, activation, network)[-1] for network in networks]
@@ -104,7 +135,10 @@ def forward_pass(x: Tensor, activation: str, weights: Sequence[Tensor]) -> list[
 
 
 def backward_pass(
-    delta: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], activation: str,
+    delta: Tensor,
+    inputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    activation: str,
     into: Sequence[Tensor | None],
 ) -> tuple[list[Tensor], Tensor]:
     """The chain rule, from the last layer to the first; see `Backpropagation`.
@@ -128,8 +162,11 @@ def backward_pass(
     return gradients[::-1], delta
 
 
-def input_gradient(delta: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], activation: str) -> Tensor:
-    """∂loss/∂x of the network [B, in], without any of its weights' gradients; the arguments are those of `backward_pass`."""
+def input_gradient(
+    delta: Tensor, inputs: Sequence[Tensor], weights: Sequence[Tensor], activation: str
+) -> Tensor:
+    """∂loss/∂x of the network [B, in], without any of its weights' gradients; the arguments are
+    those of `backward_pass`."""
     for layer in range(len(inputs) - 1, 0, -1):
         delta = _activation_gradient(times(delta, weights[2 * layer]), inputs[layer], activation)
     return times(delta, weights[0])
@@ -160,12 +197,14 @@ class Backpropagation(torch.autograd.Function):
     h_0 = x,   z_l = h_{l-1} W_lᵀ + b_l,   h_l = φ(z_l),   output z_L
     δ_L = ∂loss/∂z_L,   ∂loss/∂W_l = δ_lᵀ h_{l-1},   ∂loss/∂b_l = Σ δ_l,   δ_{l-1} = (δ_l W_l) φ'(z_{l-1})
 
-    Source: Rumelhart, Hinton & Williams 1986, doi:10.1038/323533a0. Equal to autograd's gradient up to rounding; where the gradient is
-    to be differentiated in turn, autograd computes it.
+    Source: Rumelhart, Hinton & Williams 1986, doi:10.1038/323533a0. Equal to autograd's gradient up
+    to rounding; where the gradient is to be differentiated in turn, autograd computes it.
     """
 
     @staticmethod
-    def forward(ctx: _Saved, x: Tensor, activation: str, networks: int, *weights: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: _Saved, x: Tensor, activation: str, networks: int, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
         saved, outputs, share = [x, *weights], [], len(weights) // networks
         for start in range(0, len(weights), share):
             _, *between, out = forward_pass(x, activation, weights[start : start + share])
@@ -180,7 +219,7 @@ class Backpropagation(torch.autograd.Function):
         share, count = ctx.share, ctx.share * ctx.networks
         x, *rest = ctx.saved_tensors
         weights, between = rest[:count], rest[count:]
-        if torch.is_grad_enabled():                          # create_graph: the gradient gets a graph of its own
+        if torch.is_grad_enabled():  # create_graph: the gradient gets a graph of its own
             return _differentiable(ctx, x, weights, deltas)
         gradients: list[Tensor] = []
         for_x, hidden = None, share // 2 - 1
@@ -199,7 +238,8 @@ def _differentiable(
 ) -> tuple[Tensor | None, ...]:
     """The gradient by autograd's own nodes, so that it can be differentiated again."""
     phi, outputs = torch.tanh if ctx.activation == "tanh" else torch.relu, []
-    x, *weights = [tensor.view_as(tensor) for tensor in (x, *weights)]               # a weight that comes twice is told apart
+    # a weight that comes twice is told apart
+    x, *weights = [tensor.view_as(tensor) for tensor in (x, *weights)]
     for start in range(0, len(weights), ctx.share):
         h, own = x, weights[start : start + ctx.share]
         for weight, bias in zip(own[:-2:2], own[1:-2:2], strict=True):
@@ -213,7 +253,8 @@ def _differentiable(
 
 
 def _activation_gradient(delta: Tensor, h: Tensor, activation: str) -> Tensor:
-    """δ φ'(z), from h = φ(z), in place of δ: memory that is new costs more here than the arithmetic."""
+    """δ φ'(z), from h = φ(z), in place of δ: memory that is new costs more here than the
+    arithmetic."""
     if activation == "tanh":
         return torch.ops.aten.tanh_backward.grad_input(delta, h, grad_input=delta)
     return torch.ops.aten.threshold_backward.grad_input(delta, h, 0, grad_input=delta)

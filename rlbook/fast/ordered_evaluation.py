@@ -1,19 +1,24 @@
-"""What a policy is worth, by sweeps in place along the way that knowledge travels; for planning without numba.
+"""What a policy is worth, by sweeps in place along the way that knowledge travels; for planning
+without numba.
 
-On a large map a synchronous sweep carries a reward one step further. A sweep in place carries it across the whole map, if each state
-comes after those that it leads to. So the states are put in the order of their distance from where values are known already:
+On a large map a synchronous sweep carries a reward one step further. A sweep in place carries it
+across the whole map, if each state comes after those that it leads to. So the states are put in the
+order of their distance from where values are known already:
 
     d(s)  ← steps from s to a known state, at least                          breadth first, backwards
     π(s)  ← argmin_a E[ d(s') | s, a ]                                       a first policy: towards what is known
     in the order of d, again and again:
         V(s) ← [ r(s, π(s)) + γ Σ_{s' ≠ s} P(s'|s, π(s)) V(s') ] / [ 1 - γ P(s|s, π(s)) ]
 
-The last line is one call for all states: a product of a sparse matrix with the old values and the new ones, one behind the other,
-which writes each new value before the next row is read. Row i takes the new values of the states before i and the old ones of the rest.
+The last line is one call for all states: a product of a sparse matrix with the old values and the
+new ones, one behind the other, which writes each new value before the next row is read. Row i takes
+the new values of the states before i and the old ones of the rest.
 
-The order decides only how soon the values are found; that they are right is proved by the sweep over all actions that follows.
+The order decides only how soon the values are found; that they are right is proved by the sweep
+over all actions that follows.
 
-Source: Gauss-Seidel evaluation of a policy: Puterman 1994, section 6.3.3. The order and the first policy are ours.
+Source: Gauss-Seidel evaluation of a policy: Puterman 1994, section 6.3.3. The order and the first
+policy are ours.
 """
 
 from __future__ import annotations
@@ -35,7 +40,9 @@ PERIOD = 4
 """Sweeps from one look at the change to the next."""
 
 
-def distances(rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]) -> tuple[Ints, Floats]:
+def distances(
+    rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]
+) -> tuple[Ints, Floats]:
     """The states in the order of their distance from the known ones, and the distance of each.
 
     Args:
@@ -46,17 +53,27 @@ def distances(rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]
         [S] int, each state once, and [S] float64, in steps.
     """
     num_states, sources = len(known), np.flatnonzero(known)
-    links = np.ones(len(rows.indices), dtype=np.int8)                         # probabilities do not matter, and take memory
-    forwards = sparse.csr_array((links, rows.indices, rows.indptr[::num_actions]), shape=(num_states, num_states))
-    back = sparse.csc_array(forwards)                                         # from a state to those that lead to it
+    # probabilities do not matter, and take memory
+    links = np.ones(len(rows.indices), dtype=np.int8)
+    forwards = sparse.csr_array(
+        (links, rows.indices, rows.indptr[::num_actions]), shape=(num_states, num_states)
+    )
+    back = sparse.csc_array(forwards)  # from a state to those that lead to it
     starts = np.append(back.indptr, back.indptr[-1:] + back.indptr.dtype.type(len(sources)))
     leads = np.concatenate([back.indices, sources.astype(back.indices.dtype)])
     del links, forwards, back
-    graph = sparse.csr_array((np.ones(len(leads)), leads, starts), shape=(num_states + 1, num_states + 1))
-    order, via = breadth_first_order(graph, num_states)                       # from one more state, which leads to the known ones
+    graph = sparse.csr_array(
+        (np.ones(len(leads)), leads, starts), shape=(num_states + 1, num_states + 1)
+    )
+    # from one more state, which leads to the known ones
+    order, via = breadth_first_order(graph, num_states)
     place = np.empty(num_states + 1, dtype=np.int64)
     place[order] = np.arange(len(order))
-    from_place, first = place[via[order[1:]]].tolist(), [0, 1]                # where each begins that is one step further away
+    # where each begins that is one step further away
+    from_place, first = (
+        place[via[order[1:]]].tolist(),
+        [0, 1],
+    )
     while first[-1] < len(order):
         first.append(1 + bisect_left(from_place, first[-1]))
     distance = np.full(num_states + 1, float(len(first)))
@@ -67,9 +84,17 @@ def distances(rows: sparse.csr_array, num_actions: int, known: NDArray[np.bool_]
 
 
 def evaluate_in_order(
-    rows: sparse.csr_array, rewards: Floats, gamma: float, order: Ints, policy: Ints, values: Floats, times: int, enough: float
+    rows: sparse.csr_array,
+    rewards: Floats,
+    gamma: float,
+    order: Ints,
+    policy: Ints,
+    values: Floats,
+    times: int,
+    enough: float,
 ) -> None:
-    """Up to `times` sweeps over a policy in place, until one changes no value by more than `enough`.
+    """Up to `times` sweeps over a policy in place, until one changes no value by more than
+    `enough`.
 
     Args:
         rows: as for `distances`.

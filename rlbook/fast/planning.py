@@ -1,14 +1,16 @@
-"""One sweep of a planner, faster: on compiled loops where numba is installed, on the model's own arrays where not.
+"""One sweep of a planner, faster: on compiled loops where numba is installed, on the model's own
+arrays where not.
 
-Stands in for `_sweep` of `rlbook.algorithms.planning.value_iteration` and its sisters. A synchronous sweep and one in place give the
-same bits as the plain form. With `sweep = "automatic"` value iteration chooses the order of the work, and stops by the same bounds:
+Stands in for `_sweep` of `rlbook.algorithms.planning.value_iteration` and its sisters. A
+synchronous sweep and one in place give the same bits as the plain form. With `sweep = "automatic"`
+value iteration chooses the order of the work, and stops by the same bounds:
 
     every 4 sweeps:  if the interval around V* has shrunk no faster than γ alone makes it,
         V ← its lower end, and from there on, with numba
             V(s) ← max_a Q(s, a), π(s) ← argmax_a Q(s, a), in place                           one sweep over all actions
             up to 16 times: V(s) ← Q(s, π(s)), in place                                       sweeps over one action a state
-        states last to first where the best actions lead to later states, first to last where they lead to earlier ones
-        without numba
+        states last to first where the best actions lead to later states, first to last where they
+        lead to earlier ones without numba
             V(s) ← max_a Q(s, a), π(s) ← argmax_a Q(s, a)                                     one synchronous sweep, which proves a bound
             up to 200 times: V(s) ← Q(s, π(s)), in place                                      in the order of `ordered_evaluation.py`
 
@@ -34,17 +36,20 @@ from rlbook.fast.sweeps import CompiledSweeps, Extremes, SparseSweeps, Stop, Swe
 LOOK = 4
 """Sweeps from one look at the interval to the next."""
 AHEAD, SMALL = 8, 4_096
-"""Sweeps made in one go with numba where a model has no more states than this; each is then reported as if it came alone."""
+"""Sweeps made in one go with numba where a model has no more states than this; each is then
+reported as if it came alone."""
 AT_ONCE = 32
 """The same where they are not reported one by one."""
 SLOW = 0.995
 """The interval shrinks slowly where each sweep leaves more of it than this times γ."""
 EVALUATIONS, SETTLED = 16, 0.05
-"""Sweeps in place over the best actions alone, at most, and the part of the last change that none of them may exceed to be enough."""
+"""Sweeps in place over the best actions alone, at most, and the part of the last change that none
+of them may exceed to be enough."""
 ORDERED_EVALUATIONS, ORDERED_SETTLED = 200, 0.01
 """The same without numba, where the sweep over all actions costs more beside them."""
 WORTH_ORDERING = 10_000
-"""Transitions from which that pays; a smaller model is swept synchronously, as by the plain form."""
+"""Transitions from which that pays; a smaller model is swept synchronously, as by the plain
+form."""
 
 
 class Work:
@@ -52,11 +57,14 @@ class Work:
 
     def __init__(self, sweeps: Sweeps) -> None:
         self.sweeps = sweeps
-        self.spare = np.empty(len(sweeps.rewards))                 # [S] to sweep into
-        self.ahead: list[tuple[Extremes, np.ndarray]] = []         # sweeps made but not yet taken in, the next one last
+        self.spare = np.empty(len(sweeps.rewards))  # [S] to sweep into
+        # sweeps made but not yet taken in, the next one last
+        self.ahead: list[tuple[Extremes, np.ndarray]] = []
 
 
-def work_of(agent: TablePlanner, rows: sparse.csr_array, rewards: np.ndarray, can_end: bool) -> Work:
+def work_of(
+    agent: TablePlanner, rows: sparse.csr_array, rewards: np.ndarray, can_end: bool
+) -> Work:
     """The agent's own, made at its first sweep."""
     if agent._work is None:
         agent._work = Work(sweeps_of(rows, rewards, agent.config.gamma, can_end=can_end))
@@ -87,7 +95,12 @@ def value_iteration_sweep(agent: ValueIteration, model: TabularMDP) -> None:
 def _next(agent: ValueIteration, work: Work) -> Extremes:
     """V after one more synchronous sweep, which may have been made already."""
     sweeps = work.sweeps
-    if not work.ahead and isinstance(sweeps, CompiledSweeps) and not sweeps.is_shared and agent.config.gamma < 1:
+    if (
+        not work.ahead
+        and isinstance(sweeps, CompiledSweeps)
+        and not sweeps.is_shared
+        and agent.config.gamma < 1
+    ):
         count = AHEAD if agent._reported else AT_ONCE
         if agent._num_states <= SMALL or not agent._reported:
             _make_ahead(agent, work, sweeps, count)
@@ -103,16 +116,27 @@ def _make_ahead(agent: ValueIteration, work: Work, sweeps: CompiledSweeps, count
     """Makes the next sweeps, up to one that ends the iteration or changes the order of the work."""
     config, done, gamma = agent.config, agent._sweeps_done, agent.config.gamma
     shrinking = (SLOW * gamma) ** LOOK if config.sweep == "automatic" and gamma > 0 else math.inf
-    stop = Stop(gamma / (1 - gamma), agent.tolerance, agent._bound.travelled, done, LOOK, agent._width, shrinking)
+    stop = Stop(
+        gamma / (1 - gamma),
+        agent.tolerance,
+        agent._bound.travelled,
+        done,
+        LOOK,
+        agent._width,
+        shrinking,
+    )
     count = min(count, config.max_sweeps - done)
-    work.ahead = sweeps.optimal_many(agent._values, count, count if agent._reported else 1, stop)[::-1]
+    work.ahead = sweeps.optimal_many(agent._values, count, count if agent._reported else 1, stop)[
+        ::-1
+    ]
     if not agent._reported:
         _pass_over(agent, [extremes for extremes, _ in work.ahead[:0:-1]])
         del work.ahead[1:]
 
 
 def _pass_over(agent: ValueIteration, passed: list[Extremes]) -> None:
-    """Takes in sweeps that neither end the iteration nor change the order of the work, which nobody asks about."""
+    """Takes in sweeps that neither end the iteration nor change the order of the work, which nobody
+    asks about."""
     for low, high in passed:
         agent._bound.travelled += max(-low, high)
         agent._sweeps_done += 1
@@ -121,8 +145,8 @@ def _pass_over(agent: ValueIteration, passed: list[Extremes]) -> None:
 
 
 def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> bool:
-    """Whether the interval has shrunk no faster than γ makes it, since it was last looked at. Without numba also after the first sweep,
-    so that it is found out after 4."""
+    """Whether the interval has shrunk no faster than γ makes it, since it was last looked at.
+    Without numba also after the first sweep, so that it is found out after 4."""
     gamma, done = agent.config.gamma, agent._sweeps_done + 1
     if gamma in (0, 1) or (done % LOOK and not (done == 1 and _can_order(sweeps))):
         return False
@@ -132,18 +156,22 @@ def _is_slow(agent: ValueIteration, sweeps: Sweeps, low: float, high: float) -> 
 
 def _can_order(sweeps: Sweeps) -> bool:
     """Whether sweeps without numba may go on in place, in an order of their own."""
-    return isinstance(sweeps, SparseSweeps) and sweeps.rows.nnz >= WORTH_ORDERING and runs_in_place()
+    return (
+        isinstance(sweeps, SparseSweeps) and sweeps.rows.nnz >= WORTH_ORDERING and runs_in_place()
+    )
 
 
 def _start_in_place(agent: ValueIteration, work: Work, low: float, high: float) -> None:
-    """V ← the lower end of its interval. Without numba, also the order of the sweeps to come, and what a first policy makes of V."""
+    """V ← the lower end of its interval. Without numba, also the order of the sweeps to come, and
+    what a first policy makes of V."""
     gamma, sweeps = agent.config.gamma, work.sweeps
     if isinstance(sweeps, CompiledSweeps):
         agent._bound.in_place = True
         agent._values += gamma / (1 - gamma) * low
     elif _can_order(sweeps):
         before, num_actions = work.spare, sweeps.rewards.shape[1]
-        known = agent._values - before >= (low + high) / 2            # where the last sweep changed V as elsewhere it has not
+        # where the last sweep changed V as elsewhere it has not
+        known = agent._values - before >= (low + high) / 2
         known = known if 2 * np.count_nonzero(known) <= len(known) else ~known
         agent._order, distance = distances(sweeps.rows, num_actions, known)
         nearer = (sweeps.rows @ distance).reshape(-1, num_actions).argmin(axis=1)
@@ -163,9 +191,20 @@ def _improve_in_order(agent: ValueIteration, work: Work, order: np.ndarray) -> N
         _evaluate_in_order(work.sweeps, order, policy, agent._values, high - low)
 
 
-def _evaluate_in_order(sweeps: Sweeps, order: np.ndarray, policy: np.ndarray, values: np.ndarray, width: float) -> None:
+def _evaluate_in_order(
+    sweeps: Sweeps, order: np.ndarray, policy: np.ndarray, values: np.ndarray, width: float
+) -> None:
     enough = ORDERED_SETTLED * width
-    evaluate_in_order(sweeps.rows, sweeps.rewards, sweeps.gamma, order, policy, values, ORDERED_EVALUATIONS, enough)
+    evaluate_in_order(
+        sweeps.rows,
+        sweeps.rewards,
+        sweeps.gamma,
+        order,
+        policy,
+        values,
+        ORDERED_EVALUATIONS,
+        enough,
+    )
 
 
 def _improve_in_place(agent: ValueIteration, sweeps: CompiledSweeps) -> None:
@@ -175,7 +214,9 @@ def _improve_in_place(agent: ValueIteration, sweeps: CompiledSweeps) -> None:
     agent._take_in(low, high)
     agent._backwards = onwards > 0 if onwards else not backwards
     if not agent._finished:
-        sweeps.evaluate_in_place(agent._values, EVALUATIONS, SETTLED * max(-low, high), backwards=agent._backwards)
+        sweeps.evaluate_in_place(
+            agent._values, EVALUATIONS, SETTLED * max(-low, high), backwards=agent._backwards
+        )
 
 
 def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: TabularMDP) -> None:
@@ -183,7 +224,10 @@ def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: Tabul
     if type(agent) is not ModifiedPolicyIteration:
         ModifiedPolicyIteration._sweep.plain(agent, model)  # type: ignore[attr-defined]
         return
-    work, m = work_of(agent, model.continues_by_state, model.rewards, model.can_end), agent.config.evaluation_sweeps
+    work, m = (
+        work_of(agent, model.continues_by_state, model.rewards, model.can_end),
+        agent.config.evaluation_sweeps,
+    )
     before, sweeps = agent._values, work.sweeps
     extremes, policy = sweeps.improve(before, work.spare)
     agent._values, work.spare = work.spare, before
@@ -195,7 +239,8 @@ def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: Tabul
 
 
 def policy_evaluation_sweep(agent: PolicyEvaluation, model: TabularMDP) -> None:
-    """See `PolicyEvaluation._sweep`. A policy makes a chain of the model: one action a state, so that the best is the only one."""
+    """See `PolicyEvaluation._sweep`. A policy makes a chain of the model: one action a state, so
+    that the best is the only one."""
     if type(agent) is not PolicyEvaluation or agent.config.method == "linear":
         PolicyEvaluation._sweep.plain(agent, model)  # type: ignore[attr-defined]
         return

@@ -1,4 +1,5 @@
-"""A gradient step of PPO with the gradient of the whole loss written out; see `rlbook.fast.actor_critic`."""
+"""A gradient step of PPO with the gradient of the whole loss written out; see
+`rlbook.fast.actor_critic`."""
 
 from __future__ import annotations
 
@@ -8,7 +9,14 @@ from torch import Tensor
 
 from rlbook.algorithms.policy.ppo import PPOConfig, policy_change
 from rlbook.data.rollout import Batch
-from rlbook.fast.actor_critic import Numbers, Outputs, descend, logit_slopes, networks_of, outputs_of
+from rlbook.fast.actor_critic import (
+    Numbers,
+    Outputs,
+    descend,
+    logit_slopes,
+    networks_of,
+    outputs_of,
+)
 from rlbook.functional.policy_losses import MAX_LOG_RATIO, clipped_surrogate_loss
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.networks.distributions import Categorical
@@ -18,10 +26,16 @@ from rlbook.networks.policy import Policy
 
 @torch.no_grad()
 def step(
-    optimizer: Optimizer, batch: Batch, max_grad_norm: float, policy: Policy, *, config: PPOConfig, diagnose: bool = True
+    optimizer: Optimizer,
+    batch: Batch,
+    max_grad_norm: float,
+    policy: Policy,
+    *,
+    config: PPOConfig,
+    diagnose: bool = True,
 ) -> dict[str, Tensor] | None:
-    """A step down `ppo_loss`, for two separate MLPs, discrete actions and the plain clipped loss; None, and nothing done, where the
-    networks, the rows or the config ask for more than that."""
+    """A step down `ppo_loss`, for two separate MLPs, discrete actions and the plain clipped loss;
+    None, and nothing done, where the networks, the rows or the config ask for more than that."""
     if not _plain_loss(config, batch):
         return None
     known = networks_of(policy, optimizer, batch, batch.log_prob, batch.advantage, batch.target)
@@ -37,7 +51,8 @@ def step(
 
 
 def _plain_loss(config: PPOConfig, batch: Batch) -> bool:
-    """Whether the loss is the one that is written out below: clipped surrogate, ½ (V - y)², entropy."""
+    """Whether the loss is the one that is written out below: clipped surrogate, ½ (V - y)²,
+    entropy."""
     bounds = config.dual_clip is None and config.clip_value is None
     kl = batch.reference_log_prob is not None and config.kl_in == "loss"
     return bounds and batch.weight is None and not kl
@@ -59,7 +74,11 @@ def _slopes(config: PPOConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers,
     clipped = np.minimum(np.maximum(ratio, 1.0 - clip), 1.0 + high) * advantage
     slope = np.where((gain > clipped) | (log_ratio > MAX_LOG_RATIO), 0.0, gain * (-1.0 / rows))
     for_logits = logit_slopes(
-        slope, outputs.log_probs.numpy(), batch.action.numpy(), entropy=entropy_coef / rows, temperature=config.temperature
+        slope,
+        outputs.log_probs.numpy(),
+        batch.action.numpy(),
+        entropy=entropy_coef / rows,
+        temperature=config.temperature,
     )
     return for_logits, (outputs.value.numpy() - batch.target.numpy()) * (config.value_coef / rows)
 
@@ -69,7 +88,9 @@ def _metrics(config: PPOConfig, batch: Batch, outputs: Outputs) -> dict[str, Ten
     assert batch.advantage is not None and batch.target is not None
     clips = {"clip": config.clip, "clip_high": config.clip_high}
     return {
-        "policy_loss": clipped_surrogate_loss(outputs.log_prob, batch.log_prob, batch.advantage, **clips),
+        "policy_loss": clipped_surrogate_loss(
+            outputs.log_prob, batch.log_prob, batch.advantage, **clips
+        ),
         "value_loss": squared_value_loss(outputs.value, batch.target),
         "entropy": Categorical(outputs.log_probs).entropy().mean(),
         **policy_change(outputs.log_prob, batch, config),

@@ -1,7 +1,7 @@
 """A gradient step of SAC with the gradients of its losses written out: no graph is recorded.
 
-The policy's output is computed once for s and s' together. Only the critic that says less in a row has a part in the policy's gradient
-there, so each row is backpropagated through one of the two.
+The policy's output is computed once for s and s' together. Only the critic that says less in a row
+has a part in the policy's gradient there, so each row is backpropagated through one of the two.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rlbook.algorithms.policy.sac import (
     sac_actor_loss,
     sac_critic_loss,
     sac_update,
-)  # fmt: skip
+)
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, input_gradient, weights_of
 from rlbook.fast.modules import trains_plainly, untouched
@@ -44,15 +44,21 @@ class SACStep:
     actor_optimizer: FlatAdam
     batch: Minibatch
     config: SACConfig
-    actor: Weights               # layer by layer
+    actor: Weights  # layer by layer
     critics: list[Weights]
     target: list[Weights]
 
 
 def update(
-    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer, batch: Minibatch, config: SACConfig, *,
-    critic_loss: Callable[..., LossOutput] | None = None, actor_loss: Callable[..., LossOutput] | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+    networks: SACNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    config: SACConfig,
+    *,
+    critic_loss: Callable[..., LossOutput] | None = None,
+    actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:
     """The fast form of `sac_update`, for ordinary MLPs on the CPU and SAC's own losses."""
     step = None
     if critic_loss in (None, sac_critic_loss) and actor_loss in (None, sac_actor_loss):
@@ -65,13 +71,21 @@ def update(
 
 
 def _known(
-    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer, batch: Minibatch, config: SACConfig
+    networks: SACNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    config: SACConfig,
 ) -> SACStep | None:
     """The step, or None where the networks, their parameters or the rows ask for more."""
     rows, temperature = batch.rows, networks.temperature
     if (rows.action_mask is None) != (rows.next_action_mask is None):
         return None
-    if type(actor_optimizer) is not FlatAdam or type(critic_optimizer) is not FlatAdam or type(temperature) is not Temperature:
+    if (
+        type(actor_optimizer) is not FlatAdam
+        or type(critic_optimizer) is not FlatAdam
+        or type(temperature) is not Temperature
+    ):
         return None
     actor = weights_of(networks.actor, rows.obs) if untouched(networks.actor) else None
     critics, target = _several(networks.critics, rows.obs), _several(networks.target, rows.obs)
@@ -80,22 +94,39 @@ def _known(
     trained = [weight for weights in critics for weight in weights]
     if not trains_plainly(trained, critic_optimizer.parameters):
         return None
-    if not trains_plainly([*actor, temperature.log_alpha], actor_optimizer.parameters) or rows.obs.dtype != rows.reward.dtype:
+    if (
+        not trains_plainly([*actor, temperature.log_alpha], actor_optimizer.parameters)
+        or rows.obs.dtype != rows.reward.dtype
+    ):
         return None
-    return SACStep(networks, critic_optimizer, actor_optimizer, batch, config, actor, critics, target)
+    return SACStep(
+        networks, critic_optimizer, actor_optimizer, batch, config, actor, critics, target
+    )
 
 
 def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
     """The weights of both critics, or None."""
-    if type(critics) is not Critics or not untouched(critics) or len(critics.networks) != 2 or not untouched(critics.networks):
+    if (
+        type(critics) is not Critics
+        or not untouched(critics)
+        or len(critics.networks) != 2
+        or not untouched(critics.networks)
+    ):
         return None
-    found = [weights_of(each, x) for each in critics.networks if type(each) is MLP and untouched(each) and each.activation == "relu"]
+    found = [
+        weights_of(each, x)
+        for each in critics.networks
+        if type(each) is MLP and untouched(each) and each.activation == "relu"
+    ]
     known = [weights for weights in found if weights is not None]
     return known if len(known) == 2 else None
 
 
-def _critic_step(step: SACStep, x: Tensor, target: Tensor, action: Tensor | None) -> dict[str, Tensor]:
-    """One step of both critics on inputs x; ∂L/∂Q_k(s, a) = (Q_k - y) / B. `action`: which of the outputs, where there are several."""
+def _critic_step(
+    step: SACStep, x: Tensor, target: Tensor, action: Tensor | None
+) -> dict[str, Tensor]:
+    """One step of both critics on inputs x; ∂L/∂Q_k(s, a) = (Q_k - y) / B. `action`: which of the
+    outputs, where there are several."""
     optimizer = step.critic_optimizer
     optimizer.clear_gradient()
     loss, mean, share = 0.0, 0.0, len(optimizer.views) // 2
@@ -106,23 +137,35 @@ def _critic_step(step: SACStep, x: Tensor, target: Tensor, action: Tensor | None
         loss, mean = loss + 0.5 * torch.dot(error, error) / len(error), mean + 0.5 * chosen.mean()
         slope = (error / len(error))[:, None]
         delta = slope if action is None else torch.zeros_like(q).scatter_(1, action[:, None], slope)
-        backward_pass(delta, seen, weights, "relu", optimizer.views[number * share : (number + 1) * share])
+        backward_pass(
+            delta, seen, weights, "relu", optimizer.views[number * share : (number + 1) * share]
+        )
     optimizer.descend()
     return {"critic_loss": torch.as_tensor(loss), "q": torch.as_tensor(mean)}
 
 
-def _actor_step(step: SACStep, delta: Tensor, seen: list[Tensor], value: Tensor, entropy: Tensor) -> dict[str, Tensor]:
-    """One step of the policy, with ∂L/∂output `delta`, and of log α, whose gradient is mean H - H̄; then one of the target networks."""
-    networks, optimizer, loss, mean = step.networks, step.actor_optimizer, -value.mean(), entropy.mean()
+def _actor_step(
+    step: SACStep, delta: Tensor, seen: list[Tensor], value: Tensor, entropy: Tensor
+) -> dict[str, Tensor]:
+    """One step of the policy, with ∂L/∂output `delta`, and of log α, whose gradient is mean H - H̄;
+    then one of the target networks."""
+    networks, optimizer, loss, mean = (
+        step.networks,
+        step.actor_optimizer,
+        -value.mean(),
+        entropy.mean(),
+    )
     metrics = {"policy_loss": loss, "entropy": mean}
     if math.isfinite(loss):
         optimizer.clear_gradient()
         backward_pass(delta, seen, step.actor, "relu", optimizer.views)
         if step.config.temperature is None:
-            optimizer.views[-1].fill_(mean - networks.temperature.target_entropy(step.batch.rows.action_mask))
+            optimizer.views[-1].fill_(
+                mean - networks.temperature.target_entropy(step.batch.rows.action_mask)
+            )
         metrics["temperature"] = torch.as_tensor(networks.temperature.alpha).reshape(()).to(loss)
         optimizer.descend()
-    else:                                                    # which rows are to blame, the book's own step knows
+    else:  # which rows are to blame, the book's own step knows
         with torch.enable_grad():
             output = sac_actor_loss(networks, step.batch, config=step.config)
             optimizer.step(output.loss)
@@ -132,8 +175,14 @@ def _actor_step(step: SACStep, delta: Tensor, seen: list[Tensor], value: Tensor,
 
 
 def _step_box(step: SACStep) -> dict[str, Tensor]:
-    """With a = tanh u, u = μ + σ ε:   ∂L/∂u = (2 α a - (1 - a²) ∂Q/∂a) / B,   ∂L/∂μ = ∂L/∂u,   ∂L/∂log σ = σ ε ∂L/∂u - α / B."""
-    batch, rows, alpha, count = step.batch, step.batch.rows, step.networks.temperature.alpha, len(step.batch.rows.reward)
+    """With a = tanh u, u = μ + σ ε:   ∂L/∂u = (2 α a - (1 - a²) ∂Q/∂a) / B,   ∂L/∂μ = ∂L/∂u,   ∂L/∂log σ = σ ε ∂L/∂u - α /
+    B."""
+    batch, rows, alpha, count = (
+        step.batch,
+        step.batch.rows,
+        step.networks.temperature.alpha,
+        len(step.batch.rows.reward),
+    )
     *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
     mean, raw = output.chunk(2, -1)
     log_std = raw.clamp(*LOG_STD)
@@ -146,7 +195,12 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
     target = td_target(rows.reward, rows.terminated, next_value, step.config.gamma)
     metrics = _critic_step(step, torch.cat([rows.obs, rows.action], 1), target, None)
 
-    action, log_prob, log_std, noise = action[:count], log_prob[:count], log_std[:count], batch.noise
+    action, log_prob, log_std, noise = (
+        action[:count],
+        log_prob[:count],
+        log_std[:count],
+        batch.noise,
+    )
     value, slope = _lower(torch.cat([rows.obs, action], 1), step.critics, action.shape[1])
     value = soft_value(value, log_prob, alpha)
     for_u = (2.0 * alpha * action - (1.0 - action * action) * slope) / count
@@ -157,13 +211,16 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
 
 
 def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:
-    """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns, half from each where both agree."""
+    """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns,
+    half from each where both agree."""
     passes = [forward_pass(x, "relu", weights) for weights in critics]
     values = [each[-1][:, 0] for each in passes]
     gradient = torch.zeros(len(x), actions, dtype=x.dtype)
     for weights, (*seen, _), own, other in zip(critics, passes, values, values[::-1], strict=True):
         chosen = torch.nonzero(own <= other)[:, 0]
-        delta = torch.ones(len(chosen), 1, dtype=x.dtype).masked_fill_((own == other)[chosen][:, None], 0.5)
+        delta = torch.ones(len(chosen), 1, dtype=x.dtype).masked_fill_(
+            (own == other)[chosen][:, None], 0.5
+        )
         some = [each[chosen] for each in seen]
         gradient.index_add_(0, chosen, input_gradient(delta, some, weights, "relu")[:, -actions:])
     return torch.minimum(*values), gradient
@@ -171,9 +228,13 @@ def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Ten
 
 def _step_discrete(step: SACStep) -> dict[str, Tensor]:
     """∂L/∂logit_a = -π(a) (f(a) - V) / B, with f = min Q - α log π and V = Σ π f."""
-    rows, alpha, count = step.batch.rows, step.networks.temperature.alpha, len(step.batch.rows.reward)
+    rows, alpha, count = (
+        step.batch.rows,
+        step.networks.temperature.alpha,
+        len(step.batch.rows.reward),
+    )
     *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
-    if rows.action_mask is not None and rows.next_action_mask is not None:             # both, or neither
+    if rows.action_mask is not None and rows.next_action_mask is not None:  # both, or neither
         logits = masked_logits(logits, torch.cat([rows.action_mask, rows.next_action_mask]))
     log_probs = logits.log_softmax(-1)
     first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in step.target)
@@ -184,6 +245,10 @@ def _step_discrete(step: SACStep) -> dict[str, Tensor]:
     first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in step.critics)
     q, log_probs = torch.minimum(first, second), log_probs[:count]
     value = expected_soft_value(q, log_probs, alpha)
-    delta = log_probs.exp() * (value[:, None] - q + alpha * log_probs.masked_fill(log_probs == -math.inf, 0.0)) / count
+    delta = (
+        log_probs.exp()
+        * (value[:, None] - q + alpha * log_probs.masked_fill(log_probs == -math.inf, 0.0))
+        / count
+    )
     entropy = Categorical(logits[:count]).entropy()
     return metrics | _actor_step(step, delta, [each[:count] for each in seen], value, entropy)

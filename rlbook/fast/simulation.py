@@ -1,7 +1,9 @@
-"""The inner loops of tabular learning. One agent's `choose` and `update`, linked into a loop that is written once (see `compiled`).
+"""The inner loops of tabular learning. One agent's `choose` and `update`, linked into a loop that
+is written once (see `compiled`).
 
-`simulate` samples a `TabularMDP`: no environment is stepped, and the whole loop compiles. `interact` steps any gymnasium environment.
-Both do what the loop of `rlbook.training` does, and the same generators give the same table.
+`simulate` samples a `TabularMDP`: no environment is stepped, and the whole loop compiles.
+`interact` steps any gymnasium environment. Both do what the loop of `rlbook.training` does, and the
+same generators give the same table.
 """
 
 from __future__ import annotations
@@ -49,39 +51,70 @@ class Uniform(Protocol):
 class Clock(NamedTuple):
     """How far the run is, and when to come back."""
 
-    steps: int                               # environment steps taken
-    episodes: int                            # episodes finished
-    last_step: int                           # come back when so many steps are taken
-    last_episode: int                        # or so many episodes are finished
-    budget_steps: float                      # inf: no such budget
-    budget_episodes: float                   # inf: no such budget
-    time_limit: int                          # steps of an episode
-    noisy: bool                              # whether rewards have noise on top
-    sure: bool                               # whether nothing is left to chance: one outcome a row, one start, no noise
+    steps: int  # environment steps taken
+    episodes: int  # episodes finished
+    last_step: int  # come back when so many steps are taken
+    last_episode: int  # or so many episodes are finished
+    budget_steps: float  # inf: no such budget
+    budget_episodes: float  # inf: no such budget
+    time_limit: int  # steps of an episode
+    noisy: bool  # whether rewards have noise on top
+    sure: bool  # whether nothing is left to chance: one outcome a row, one start, no noise
 
 
 def simulate(
-    model: Outcomes, memory: Memory, settings: Settings, rng: Uniform, world_rng: Uniform, state: int, episode_return: float,
-    length: int, clock: Clock, finished: NDArray[np.float64] | list[list[float]],
-) -> Chunk:  # fmt: skip
+    model: Outcomes,
+    memory: Memory,
+    settings: Settings,
+    rng: Uniform,
+    world_rng: Uniform,
+    state: int,
+    episode_return: float,
+    length: int,
+    clock: Clock,
+    finished: NDArray[np.float64] | list[list[float]],
+) -> Chunk:
     """Acts, samples and learns until the chunk is full.
 
     Args:
-        model: an `Outcomes`, as arrays or as lists. Each step draws one number from `world_rng`, and so does each start; where nothing is
-            left to chance (`clock.sure`) the caller skips as many.
+        model: an `Outcomes`, as arrays or as lists. Each step draws one number from `world_rng`,
+            and so does each start; where nothing is left to chance (`clock.sure`) the caller skips
+            as many.
         memory, settings, rng: the agent's.
         world_rng: what the environment draws from.
-        state, episode_return, length: where the episode in progress stands, in reward units and steps.
+        state, episode_return, length: where the episode in progress stands, in reward units and
+            steps.
         clock: how far the run is, and when to stop.
         finished: [E][3], takes the step, return and length of each episode that ends.
 
     Returns:
-        state, episode_return, length; steps and episodes in all; Σ |δ| and the number of updates of this chunk; and whether the last
-        step ended an episode, so that the next one begins at `state`.
+        state, episode_return, length; steps and episodes in all; Σ |δ| and the number of updates of
+        this chunk; and whether the last step ended an episode, so that the next one begins at
+        `state`.
     """
-    steps, episodes, error, idle, count, over, chance = clock.steps, clock.episodes, 0.0, 0, 0, False, not clock.sure
-    first, cumulative, successor, rewards, ends = model.first, model.cumulative, model.successor, model.reward, model.ends
-    spread, num_actions, noisy, limit, moving = model.reward_std, model.num_actions, clock.noisy, clock.time_limit, settings.moving
+    steps, episodes, error, idle, count, over, chance = (
+        clock.steps,
+        clock.episodes,
+        0.0,
+        0,
+        0,
+        False,
+        not clock.sure,
+    )
+    first, cumulative, successor, rewards, ends = (
+        model.first,
+        model.cumulative,
+        model.successor,
+        model.reward,
+        model.ends,
+    )
+    spread, num_actions, noisy, limit, moving = (
+        model.reward_std,
+        model.num_actions,
+        clock.noisy,
+        clock.time_limit,
+        settings.moving,
+    )
     by_episodes = episodes / clock.budget_episodes
     for steps in range(clock.steps, clock.last_step):
         if moving:
@@ -98,8 +131,18 @@ def simulate(
         length += 1
         episode_return += reward
         over = terminated or length >= limit
-        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size is None:                     # nothing was learned yet
+        size = update(
+            memory,
+            settings,
+            rng,
+            state,
+            action,
+            reward,
+            next_state,
+            terminated,
+            over and not terminated,
+        )
+        if size is None:  # nothing was learned yet
             idle += 1
         else:
             error += size
@@ -111,37 +154,79 @@ def simulate(
             episodes += 1
             by_episodes = episodes / clock.budget_episodes
             episode_return, length = 0.0, 0
-            state = model.start_state[draw(model.start_cumulative, 0, world_rng)] if chance else model.start_state[0]
+            state = (
+                model.start_state[draw(model.start_cumulative, 0, world_rng)]
+                if chance
+                else model.start_state[0]
+            )
             if episodes == clock.last_episode:
                 break
-    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
+    return (
+        state,
+        episode_return,
+        length,
+        steps + 1,
+        episodes,
+        error,
+        steps + 1 - clock.steps - idle,
+        over,
+    )
 
 
 class World(NamedTuple):
     """An environment as `interact` uses it."""
 
-    step: Callable[[Any], Any]               # as gymnasium has it
-    reset: Callable[[], int]                 # → the next episode's first state
-    remember: Callable[[Any], None]          # called with the action before each step
-    note: Callable[[dict[str, Any]], None]   # called with a step's info where that holds named numbers
-    # called with the state after a step, its info where that holds an action mask, and the two flags
+    step: Callable[[Any], Any]  # as gymnasium has it
+    reset: Callable[[], int]  # → the next episode's first state
+    remember: Callable[[Any], None]  # called with the action before each step
+    # called with a step's info where that holds named numbers
+    note: Callable[[dict[str, Any]], None]
+    # called with the state after a step, its info where that holds an action mask, and the two
+    # flags
     allow: Callable[[int, dict[str, Any], bool, bool], None]
-    has_masks: bool                          # whether a mask was shown before
+    has_masks: bool  # whether a mask was shown before
     num_states: int
 
 
 def interact(
-    world: World, memory: Memory, settings: Settings, rng: Uniform, state: int, episode_return: float, length: int, clock: Clock,
+    world: World,
+    memory: Memory,
+    settings: Settings,
+    rng: Uniform,
+    state: int,
+    episode_return: float,
+    length: int,
+    clock: Clock,
     finished: list[Episode],
-) -> Chunk:  # fmt: skip
+) -> Chunk:
     """As `simulate`, in an environment, a `World`.
 
     Raises:
-        FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is not; and whatever `step` raises.
+        FloatingPointError, BadAnswer: a reward that is no finite number, or a state that there is
+            not; and whatever `step` raises.
     """
-    step, reset, remember, num_states, named, masked = world.step, world.reset, world.remember, world.num_states, METRICS, ACTION_MASK
-    steps, episodes, error, idle, over, has_masks = clock.steps, clock.episodes, 0.0, 0, False, world.has_masks
-    moving, infinity, limit, by_episodes = settings.moving, math.inf, clock.time_limit, episodes / clock.budget_episodes
+    step, reset, remember, num_states, named, masked = (
+        world.step,
+        world.reset,
+        world.remember,
+        world.num_states,
+        METRICS,
+        ACTION_MASK,
+    )
+    steps, episodes, error, idle, over, has_masks = (
+        clock.steps,
+        clock.episodes,
+        0.0,
+        0,
+        False,
+        world.has_masks,
+    )
+    moving, infinity, limit, by_episodes = (
+        settings.moving,
+        math.inf,
+        clock.time_limit,
+        episodes / clock.budget_episodes,
+    )
     for steps in range(clock.steps, clock.last_step):
         if moving:
             memory.clock[0] = max(steps / clock.budget_steps, by_episodes)
@@ -151,11 +236,14 @@ def interact(
         try:
             next_state, reward, terminated, truncated, info = answer
             usual = (
-                reward.__class__ in NUMBERS and -infinity < reward < infinity
-                and terminated.__class__ is bool and truncated.__class__ is bool
-                and next_state.__class__ in INTEGERS and 0 <= next_state < num_states
+                reward.__class__ in NUMBERS
+                and -infinity < reward < infinity
+                and terminated.__class__ is bool
+                and truncated.__class__ is bool
+                and next_state.__class__ in INTEGERS
+                and 0 <= next_state < num_states
                 and info.__class__ is dict
-            )  # fmt: skip
+            )
         except (TypeError, ValueError):
             usual = False
         if not usual:
@@ -168,8 +256,18 @@ def interact(
         length += 1
         episode_return += reward
         over = terminated or truncated or length >= limit
-        size = update(memory, settings, rng, state, action, reward, next_state, terminated, over and not terminated)
-        if size is None:                     # nothing was learned yet
+        size = update(
+            memory,
+            settings,
+            rng,
+            state,
+            action,
+            reward,
+            next_state,
+            terminated,
+            over and not terminated,
+        )
+        if size is None:  # nothing was learned yet
             idle += 1
         else:
             error += size
@@ -182,7 +280,16 @@ def interact(
             state = reset()
             if episodes == clock.last_episode:
                 break
-    return state, episode_return, length, steps + 1, episodes, error, steps + 1 - clock.steps - idle, over
+    return (
+        state,
+        episode_return,
+        length,
+        steps + 1,
+        episodes,
+        error,
+        steps + 1 - clock.steps - idle,
+        over,
+    )
 
 
 def checked_step(answer: object, num_states: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
@@ -201,7 +308,8 @@ def skip(rng: np.random.Generator, count: int) -> None:
 
 
 class Uniforms:
-    """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`, several times faster from Python."""
+    """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`,
+    several times faster from Python."""
 
     def __init__(self, rng: np.random.Generator, block: int = 512) -> None:
         self._rng, self._block, self._before = rng, block, rng.bit_generator.state

@@ -1,9 +1,11 @@
-"""The Bellman operator applied to all states again and again: compiled where numba is installed, on sparse matrices where not.
+"""The Bellman operator applied to all states again and again: compiled where numba is installed, on
+sparse matrices where not.
 
     sweeps = sweeps_of(model.continues_by_state, model.rewards, gamma)
     low, high = sweeps.optimal(values, out)              # out ← max_a [ r + γ P values ], and the extremes of out - values
 
-Both forms add up in the same order and give the same bits. A large model is shared by two threads, each with its own states.
+Both forms add up in the same order and give the same bits. A large model is shared by two threads,
+each with its own states.
 """
 
 from __future__ import annotations
@@ -38,10 +40,12 @@ WORTH_COMPILING = 10_000
 WORTH_SHARING = 500_000
 """Transitions from which a second thread pays."""
 WORTH_LEAVING, AHEAD, FEW, SAMPLE = 20_000, 4.0, 0.35, 1_000
-"""Without numba, actions are left out of models with so many pairs of state and action: those that are further behind than `AHEAD` times
-what the last sweep can move them by, once no more than the part `FEW` is left of the actions of `SAMPLE` states."""
+"""Without numba, actions are left out of models with so many pairs of state and action: those that
+are further behind than `AHEAD` times what the last sweep can move them by, once no more than the
+part `FEW` is left of the actions of `SAMPLE` states."""
 BLOCK = 32_768
-"""States whose action values are computed at once without numba: few enough to stay in the processor's cache."""
+"""States whose action values are computed at once without numba: few enough to stay in the
+processor's cache."""
 
 Extremes = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -49,19 +53,22 @@ Ints = NDArray[np.integer]
 
 
 class Stop(NamedTuple):
-    """When sweeps that are made in one go have to come back: the error is within the tolerance, a change is next to nothing beside what
-    the changes add up to, or the interval has shrunk too little since the last time that it was looked at."""
+    """When sweeps that are made in one go have to come back: the error is within the tolerance, a
+    change is next to nothing beside what the changes add up to, or the interval has shrunk too
+    little since the last time that it was looked at."""
 
-    factor: float                            # γ / (1 - γ)
-    tolerance: float                         # in reward units
-    travelled: float                         # the changes so far, added up
-    sweeps: int                              # so far
-    period: int                              # sweeps from one look to the next
-    width: float                             # of the interval, at the last look
-    shrinking: float                         # the interval is to have shrunk by this factor; ∞: no matter how
+    factor: float  # γ / (1 - γ)
+    tolerance: float  # in reward units
+    travelled: float  # the changes so far, added up
+    sweeps: int  # so far
+    period: int  # sweeps from one look to the next
+    width: float  # of the interval, at the last look
+    shrinking: float  # the interval is to have shrunk by this factor; ∞: no matter how
 
 
-def sweeps_of(rows: sparse.csr_array, rewards: Floats, gamma: float, *, can_end: bool = True) -> Sweeps:
+def sweeps_of(
+    rows: sparse.csr_array, rewards: Floats, gamma: float, *, can_end: bool = True
+) -> Sweeps:
     """Sweeps over a model.
 
     Args:
@@ -70,35 +77,51 @@ def sweeps_of(rows: sparse.csr_array, rewards: Floats, gamma: float, *, can_end:
         gamma: γ, in [0, 1].
         can_end: whether rows may add up to less than 1.
     """
-    kind = CompiledSweeps if max(rows.nnz, rewards.size) >= WORTH_COMPILING and available() else SparseSweeps
+    kind = (
+        CompiledSweeps
+        if max(rows.nnz, rewards.size) >= WORTH_COMPILING and available()
+        else SparseSweeps
+    )
     return kind(rows, rewards, gamma, can_end)
 
 
 class Sweeps(ABC):
-    """See the module docstring. `values` and `out` are [S] float64, contiguous, and not the same array."""
+    """See the module docstring. `values` and `out` are [S] float64, contiguous, and not the same
+    array."""
 
-    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
+    def __init__(
+        self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool
+    ) -> None:
         self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
-        self.largest_reward = largest(np.where(np.isneginf(rewards), 0.0, rewards))      # of actions that can be taken
+        # of actions that can be taken
+        self.largest_reward = largest(np.where(np.isneginf(rewards), 0.0, rewards))
         shared = rows.nnz >= WORTH_SHARING and len(os.sched_getaffinity(0)) > 1
         num_states = len(rewards)
-        self._shares = [(0, num_states // 2), (num_states // 2, num_states)] if shared else [(0, num_states)]
+        self._shares = (
+            [(0, num_states // 2), (num_states // 2, num_states)] if shared else [(0, num_states)]
+        )
 
     def optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
-        """out ← max_a [ r + γ P values ]. Returns the smallest and the largest of out - values; where episodes can end, 0 is among them."""
+        """out ← max_a [ r + γ P values ]. Returns the smallest and the largest of out - values;
+        where episodes can end, 0 is among them."""
         return self._extremes(self._optimal(values, out))
 
     @abstractmethod
     def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
-        """As `optimal`, and [S] int: for each state an action that is best by `values`; it is overwritten by the next call."""
+        """As `optimal`, and [S] int: for each state an action that is best by `values`; it is
+        overwritten by the next call."""
 
     @abstractmethod
-    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
-        """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other array)."""
+    def follow(
+        self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`times` sweeps of V ← r_π + γ P_π V for a deterministic policy [S]. Returns (V, the other
+        array)."""
 
     @abstractmethod
     def in_place(self, values: np.ndarray) -> Extremes:
-        """V(s) ← max_a [ r + γ P V ](s) for s = 0, 1, …: later states see the new values of earlier ones (Gauss-Seidel)."""
+        """V(s) ← max_a [ r + γ P V ](s) for s = 0, 1, …: later states see the new values of earlier
+        ones (Gauss-Seidel)."""
 
     @abstractmethod
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes: ...
@@ -120,45 +143,78 @@ class Sweeps(ABC):
 
 
 class CompiledSweeps(Sweeps):
-    """Machine code on the model's own arrays. Unsigned numbers, because signed ones might count from the end."""
+    """Machine code on the model's own arrays. Unsigned numbers, because signed ones might count
+    from the end."""
 
-    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
+    def __init__(
+        self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool
+    ) -> None:
         super().__init__(rows, rewards, gamma, can_end)
         indptr, indices = _unsigned(rows.indptr), _unsigned(rows.indices)
-        self._model = (indptr[:-1], indptr[1:], indices, rows.data, rewards.reshape(-1), np.uint64(rewards.shape[1]), float(gamma))
+        self._model = (
+            indptr[:-1],
+            indptr[1:],
+            indices,
+            rows.data,
+            rewards.reshape(-1),
+            np.uint64(rewards.shape[1]),
+            float(gamma),
+        )
         self._policy = np.zeros(len(rewards), dtype=np.uint32)
         self._lead = np.full(len(rewards), -1.0)
         self._drift, self._size = 0.0, -1.0
         self._history: list[np.ndarray] | None = None
-        self._chain: tuple[np.ndarray, ...] | None = None      # the actions of a policy alone, one row a state
+        self._chain: tuple[np.ndarray, ...] | None = (
+            None  # the actions of a policy alone, one row a state
+        )
         self._at = 0
-        self._last: np.ndarray | None = None   # what follows from the sweeps so far; the leads hold for it alone
+        self._last: np.ndarray | None = (
+            None  # what follows from the sweeps so far; the leads hold for it alone
+        )
 
     def in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
-        return self._extremes(compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values))))
+        return self._extremes(
+            compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values)))
+        )
 
     def improve_in_place(self, values: np.ndarray, *, backwards: bool) -> tuple[Extremes, float]:
         """In place, forwards or backwards, each state's equation solved for its own value. γ < 1.
 
-        Returns the extreme changes, and how far the best actions lead to later states rather than to earlier ones, added up.
+        Returns the extreme changes, and how far the best actions lead to later states rather than
+        to earlier ones, added up.
         """
         self._last = None
         margin = 1e-9 * (largest(values) + self.largest_reward)
         low, high, onwards = compiled(improve_in_place)(
-            *self._model, values, *_numbers(0, len(values)), np.uint64(len(values) - 1), self._policy, backwards, margin
+            *self._model,
+            values,
+            *_numbers(0, len(values)),
+            np.uint64(len(values) - 1),
+            self._policy,
+            backwards,
+            margin,
         )
         return self._extremes((low, high)), onwards
 
-    def evaluate_in_place(self, values: np.ndarray, times: int, enough: float, *, backwards: bool) -> None:
-        """Up to `times` sweeps in place over the actions that the last improvement chose, until no value changes by more than `enough`."""
+    def evaluate_in_place(
+        self, values: np.ndarray, times: int, enough: float, *, backwards: bool
+    ) -> None:
+        """Up to `times` sweeps in place over the actions that the last improvement chose, until no
+        value changes by more than `enough`."""
         if self._chain is None:
             widest = np.diff(self.rows.indptr).reshape(self.rewards.shape).max(axis=1).sum()
-            self._chain = (np.empty(len(values) + 1, np.uint32 if widest < 2**32 else np.uint64), np.empty(widest, np.uint32),
-                           np.empty(widest), np.empty(len(values)))  # fmt: skip
+            self._chain = (
+                np.empty(len(values) + 1, np.uint32 if widest < 2**32 else np.uint64),
+                np.empty(widest, np.uint32),
+                np.empty(widest),
+                np.empty(len(values)),
+            )
         first, last = _numbers(0, len(values))
         compiled(solved_chain)(*self._model, first, last, self._policy, *self._chain)
-        compiled(evaluate_in_place)(*self._chain, values, first, last, np.uint64(len(values) - 1), backwards, times, enough)
+        compiled(evaluate_in_place)(
+            *self._chain, values, first, last, np.uint64(len(values) - 1), backwards, times, enough
+        )
 
     def improve(self, values: np.ndarray, out: np.ndarray) -> tuple[Extremes, np.ndarray]:
         return self.optimal(values, out), self._policy
@@ -168,8 +224,11 @@ class CompiledSweeps(Sweeps):
         """Whether two threads run over the states."""
         return len(self._shares) > 1
 
-    def optimal_many(self, values: np.ndarray, count: int, kept: int, stop: Stop) -> list[tuple[Extremes, np.ndarray]]:
-        """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S], of which the last `kept` stand."""
+    def optimal_many(
+        self, values: np.ndarray, count: int, kept: int, stop: Stop
+    ) -> list[tuple[Extremes, np.ndarray]]:
+        """Up to `count` sweeps in one go, one thread: for each what `optimal` returns, and V [S],
+        of which the last `kept` stand."""
         blank = self._drift == 0.0 and not values.any()
         if values is not self._last or self._history is None:
             self._follow_from(values)
@@ -178,12 +237,25 @@ class CompiledSweeps(Sweeps):
         history, at, extremes = self._history, self._at, np.empty((count, 2))
         kernel = linked(optimal_sweeps, "compiled")
         done, self._drift, self._size = kernel(
-            *self._model, history[0].base, at, *_numbers(0, len(values)), self._policy, self._lead, self._drift, self._size, self.can_end,
-            blank, extremes, tuple(stop),
-        )  # fmt: skip
+            *self._model,
+            history[0].base,
+            at,
+            *_numbers(0, len(values)),
+            self._policy,
+            self._lead,
+            self._drift,
+            self._size,
+            self.can_end,
+            blank,
+            extremes,
+            tuple(stop),
+        )
         self._at = (at + done) % len(history)
         self._last = history[self._at]
-        return [((low, high), history[(at + i + 1) % len(history)]) for i, (low, high) in enumerate(extremes[:done].tolist())]
+        return [
+            ((low, high), history[(at + i + 1) % len(history)])
+            for i, (low, high) in enumerate(extremes[:done].tolist())
+        ]
 
     def _follow_from(self, values: np.ndarray) -> None:
         """Forgets the leads, unless `values` follow from the sweeps so far."""
@@ -195,14 +267,25 @@ class CompiledSweeps(Sweeps):
         self._follow_from(values)
         kernel, margin, model = compiled(optimal_sweep), 1e-9 * self._size, self._model
         if self._drift == 0.0 and not values.any():
-            model = (model[0], model[0], *model[2:])                 # no transition is worth reading
+            model = (model[0], model[0], *model[2:])  # no transition is worth reading
         extremes = self._share(
-            lambda first, last: kernel(*model, values, out, *_numbers(first, last), self._policy, self._lead, self._drift, margin)
+            lambda first, last: kernel(
+                *model,
+                values,
+                out,
+                *_numbers(first, last),
+                self._policy,
+                self._lead,
+                self._drift,
+                margin,
+            )
         )
         self._moved(extremes, out)
         return extremes
 
-    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
+    def follow(
+        self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         kernel = compiled(policy_sweep)
 
         def run(first: int, last: int) -> Extremes:
@@ -223,20 +306,36 @@ class CompiledSweeps(Sweeps):
 class SparseSweeps(Sweeps):
     """Sparse matrices: the model's own arrays, block by block, and nothing copied."""
 
-    def __init__(self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool) -> None:
+    def __init__(
+        self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool
+    ) -> None:
         super().__init__(rows, rewards, gamma, can_end)
-        self._buffers = {first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1]) for first, _ in self._shares}     # for Q
+        # for Q
+        self._buffers = {
+            first: np.empty(min(BLOCK, len(rewards)) * rewards.shape[1])
+            for first, _ in self._shares
+        }
         self._lists: list[list[Any]] | None = None
         self._policy: np.ndarray | None = None
-        self._holds_all = rewards.size >= WORTH_LEAVING and len(rewards) <= BLOCK and len(self._shares) == 1
-        self._blank = False                    # whether all values are 0, so that no transition need be read
+        self._holds_all = (
+            rewards.size >= WORTH_LEAVING and len(rewards) <= BLOCK and len(self._shares) == 1
+        )
+        self._blank = False  # whether all values are 0, so that no transition need be read
         self._rivals: Rivals | None = None
-        self._widest = 0.0                     # changes from which it is not worth looking for rivals
-        self._last: np.ndarray | None = None   # what follows from the sweeps so far; the rivals hold for it alone
+        self._widest = 0.0  # changes from which it is not worth looking for rivals
+        self._last: np.ndarray | None = (
+            None  # what follows from the sweeps so far; the rivals hold for it alone
+        )
 
     def in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:
-            columns = (self.rows.indptr[:-1], self.rows.indptr[1:], self.rows.indices, self.rows.data, self.rewards.reshape(-1))
+            columns = (
+                self.rows.indptr[:-1],
+                self.rows.indptr[1:],
+                self.rows.indices,
+                self.rows.data,
+                self.rewards.reshape(-1),
+            )
             self._lists = [column.tolist() for column in columns]
         kernel: Any = in_place_sweep
         new = values.tolist()
@@ -267,7 +366,8 @@ class SparseSweeps(Sweeps):
         return low, high
 
     def _look_for_rivals(self, best: np.ndarray, extremes: Extremes) -> None:
-        """After a sweep: leaves out actions that cannot be best in those to come, once few are left. The buffer must hold all states."""
+        """After a sweep: leaves out actions that cannot be best in those to come, once few are
+        left. The buffer must hold all states."""
         width = self.gamma * (extremes[1] - extremes[0])
         if self._rivals is not None:
             self._rivals.until -= width
@@ -277,9 +377,18 @@ class SparseSweeps(Sweeps):
             action_values = self._buffers[0].reshape(self.rewards.shape)
             near = action_values[:SAMPLE] >= least[:SAMPLE, None]
             if np.count_nonzero(near) <= FEW * near.size:
-                self._rivals = Rivals(self, np.flatnonzero(action_values >= least[:, None]), reach - width)
+                self._rivals = Rivals(
+                    self, np.flatnonzero(action_values >= least[:, None]), reach - width
+                )
 
-    def _best(self, values: np.ndarray, out: np.ndarray, first: int, last: int, policy: np.ndarray | None = None) -> Extremes:
+    def _best(
+        self,
+        values: np.ndarray,
+        out: np.ndarray,
+        first: int,
+        last: int,
+        policy: np.ndarray | None = None,
+    ) -> Extremes:
         low, high, buffer = np.inf, -np.inf, self._buffers[first]
         for start in range(first, last, BLOCK):
             stop = min(start + BLOCK, last)
@@ -291,7 +400,9 @@ class SparseSweeps(Sweeps):
             low, high = min(low, float(change.min())), max(high, float(change.max()))
         return low, high
 
-    def _action_values(self, values: np.ndarray, first: int, last: int, buffer: np.ndarray) -> np.ndarray:
+    def _action_values(
+        self, values: np.ndarray, first: int, last: int, buffer: np.ndarray
+    ) -> np.ndarray:
         """Q of the states `first` … `last - 1`, [B, A], in the buffer."""
         rows, num_actions = self.rows, self.rewards.shape[1]
         action_values = buffer[: (last - first) * num_actions]
@@ -306,7 +417,9 @@ class SparseSweeps(Sweeps):
         action_values += self.rewards[first:last]
         return action_values
 
-    def follow(self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int) -> tuple[np.ndarray, np.ndarray]:
+    def follow(
+        self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         size = len(values)
         chosen = np.arange(size) * self.rewards.shape[1] + policy
         chain = self.rows[chosen]
@@ -323,13 +436,16 @@ class SparseSweeps(Sweeps):
 class Rivals:
     """The actions that may still be best, of which most states have one.
 
-    A sweep moves action values by γ (h - l) at most against each other, where l and h are the extremes of the values' changes. So an
-    action stays behind the best one for as long as these, added up, are less than what it was behind by.
+    A sweep moves action values by γ (h - l) at most against each other, where l and h are the
+    extremes of the values' changes. So an action stays behind the best one for as long as these,
+    added up, are less than what it was behind by.
 
     Args:
         sweeps: over all actions.
-        rows: [R] int, rising, those of the actions that are at most `until` behind; each state has one.
-        until: the sum of γ (h - l) that has to be seen before the others may come back, in reward units.
+        rows: [R] int, rising, those of the actions that are at most `until` behind; each state has
+            one.
+        until: the sum of γ (h - l) that has to be seen before the others may come back, in reward
+            units.
 
     Source: as for `rlbook.fast.kernels.optimal_sweep`.
     """
@@ -338,7 +454,11 @@ class Rivals:
         state = rows // sweeps.rewards.shape[1]
         first = np.diff(state, prepend=-1) > 0
         rows = np.concatenate([rows[first], rows[~first]])
-        self._chain, self._rewards, self._gamma = sweeps.rows[rows], sweeps.rewards.reshape(-1)[rows], sweeps.gamma
+        self._chain, self._rewards, self._gamma = (
+            sweeps.rows[rows],
+            sweeps.rewards.reshape(-1)[rows],
+            sweeps.gamma,
+        )
         self._others, self._action_values = state[~first], np.empty(len(rows))
         self.until = until
 
@@ -354,7 +474,8 @@ class Rivals:
 
 
 def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by one, which numpy does far sooner."""
+    """out ← the largest number of each row of `table` [B, A]. A few columns are compared one by
+    one, which numpy does far sooner."""
     if table.shape[1] > 16:
         return np.maximum.reduce(table, axis=1, out=out)
     out[:] = table[:, 0]
@@ -364,7 +485,8 @@ def largest_of_each(table: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def first_best_of_each(table: np.ndarray, best: np.ndarray, out: np.ndarray) -> None:
-    """out ← the first column of each row of `table` [B, A] that holds the row's largest number, `best` [B]."""
+    """out ← the first column of each row of `table` [B, A] that holds the row's largest number,
+    `best` [B]."""
     if table.shape[1] > 16:
         np.argmax(table, axis=1, out=out)
         return

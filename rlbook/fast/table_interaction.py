@@ -1,6 +1,8 @@
-"""Interactions of agents with a table, many steps at a time: with the tables of a model, or with any environment.
+"""Interactions of agents with a table, many steps at a time: with the tables of a model, or with
+any environment.
 
-They do what `SingleInteraction` and the loop do together, and leave the same table: see `rlbook.fast.simulation`.
+They do what `SingleInteraction` and the loop do together, and leave the same table: see
+`rlbook.fast.simulation`.
 """
 
 from __future__ import annotations
@@ -46,24 +48,31 @@ PLAIN_WRAPPERS = (AdaptedEnv, ResumableEnv, TimeLimit, OrderEnforcing, PassiveEn
 
 
 class ChunkedInteraction(SingleInteraction, ABC):
-    """Advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes beyond one."""
+    """Advanced by many steps at once; `marks` is how many parts the budget has, and no chunk goes
+    beyond one."""
 
     marks = 100
     limit = ENDLESS
 
     def takes_over(self, agent: Agent) -> bool:
-        """Not where the plain code is asked for, nor for an agent with ways of its own, which are asked at every step."""
+        """Not where the plain code is asked for, nor for an agent with ways of its own, which are
+        asked at every step."""
         return not plain_only() and isinstance(agent, TableAgent) and _is_the_books(agent)
 
     def advance(self, agent: TableAgent, budget: Budget) -> Totals:
-        """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was logged: name → (total, count)."""
+        """Acts and learns up to the next mark of the budget, or for `CHUNK` steps. Returns what was
+        logged: name → (total, count)."""
         before, clock = self.steps, self._clock(budget, agent.progress)
         agent.make_room(clock.last_step - before)
         error, updates = self._run(agent, clock)
         agent.progress = budget.progress(self.steps, self.episodes)
         taken = self.steps - before
         rates: Totals = {name: (value * taken, taken) for name, value in agent.rates().items()}
-        return rates | ({"td_error": (error, updates)} if updates else {}) | self._environments_numbers()
+        return (
+            rates
+            | ({"td_error": (error, updates)} if updates else {})
+            | self._environments_numbers()
+        )
 
     def _environments_numbers(self) -> Totals:
         """Sums and counts of what the environment named in this chunk."""
@@ -74,7 +83,16 @@ class ChunkedInteraction(SingleInteraction, ABC):
         last_step = min(self.steps + CHUNK, _reaching(mark, self.marks, budget.steps))
         last_episode = min(self.episodes + EPISODES, _reaching(mark, self.marks, budget.episodes))
         budgets = float(budget.steps or math.inf), float(budget.episodes or math.inf)
-        return Clock(self.steps, self.episodes, last_step, last_episode, *budgets, self.limit, self.noisy, self.sure)
+        return Clock(
+            self.steps,
+            self.episodes,
+            last_step,
+            last_episode,
+            *budgets,
+            self.limit,
+            self.noisy,
+            self.sure,
+        )
 
     noisy, sure = False, False
 
@@ -91,27 +109,50 @@ class TableInteraction(ChunkedInteraction):
         rng: draws the seed.
         time_limit: of an episode, in steps; None for none.
         compiled: None where numba is installed.
-        masks: [S, A] bool, which actions are allowed in each state; None: all. The agent's tables say so from the beginning.
+        masks: [S, A] bool, which actions are allowed in each state; None: all. The agent's tables
+            say so from the beginning.
     """
 
     def __init__(
-        self, model: TabularMDP, rng: np.random.Generator, time_limit: int | None = None, *, compiled: bool | None = None,
+        self,
+        model: TabularMDP,
+        rng: np.random.Generator,
+        time_limit: int | None = None,
+        *,
+        compiled: bool | None = None,
         masks: Mask | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         env = gymnasium.Env()
-        env.observation_space, env.action_space = spaces.Discrete(model.num_states), spaces.Discrete(model.num_actions)
+        env.observation_space, env.action_space = (
+            spaces.Discrete(model.num_states),
+            spaces.Discrete(model.num_actions),
+        )
         super().__init__(env, rng)
         self.masks = masks
-        self.model, self.limit, self.compiled = model, time_limit or ENDLESS, available() if compiled is None else compiled
+        self.model, self.limit, self.compiled = (
+            model,
+            time_limit or ENDLESS,
+            available() if compiled is None else compiled,
+        )
         how = "by compiled code" if self.compiled else "in plain Python; rlbook[fast] compiles it"
         how = "one at a time, as RLBOOK_PLAIN asks" if plain_only() else how
-        self.note = f"training steps are sampled from the model's tables of probabilities, {how}; the results are the same, sooner"
+        self.note = (
+            f"training steps are sampled from the model's tables of probabilities, {how}; the"
+            " results are the same, sooner"
+        )
         self.world_rng = np.random.default_rng(0)
         outcomes = self._outcomes = model.outcomes
         self.noisy = bool((outcomes.reward_std > 0).any())
-        self.sure = len(outcomes.successor) == len(outcomes.first) - 1 and len(outcomes.start_state) == 1 and not self.noisy
+        self.sure = (
+            len(outcomes.successor) == len(outcomes.first) - 1
+            and len(outcomes.start_state) == 1
+            and not self.noisy
+        )
         self._tables: Any = outcomes if self.compiled else _as_lists(outcomes)
-        self._rows: Any = np.empty((EPISODES, 3)) if self.compiled else [[0.0, 0.0, 0] for _ in range(EPISODES)]   # of episodes that end
+        # of episodes that end
+        self._rows: Any = (
+            np.empty((EPISODES, 3)) if self.compiled else [[0.0, 0.0, 0] for _ in range(EPISODES)]
+        )
 
     def start(self) -> None:
         assert self.rng is not None
@@ -142,20 +183,43 @@ class TableInteraction(ChunkedInteraction):
         self._over = terminated or self._length >= self.limit
         self._look()
         truncated = self._over and not terminated
-        return Step(state, action, reward, self.obs, terminated, truncated, action_mask=mask, next_action_mask=self.action_mask)
+        return Step(
+            state,
+            action,
+            reward,
+            self.obs,
+            terminated,
+            truncated,
+            action_mask=mask,
+            next_action_mask=self.action_mask,
+        )
 
     def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
         choose, update = agent.functions()
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
             loop = linked(simulate, "compiled", choose=choose, update=update)
-            with nullcontext() if loop.signatures else announce_compilation(f"the loop of {type(agent).__name__}"):
-                out = loop(self._tables, agent.memory, agent.settings, agent.rng, self.world_rng, *here, self._rows)
+            with (
+                nullcontext()
+                if loop.signatures
+                else announce_compilation(f"the loop of {type(agent).__name__}")
+            ):
+                out = loop(
+                    self._tables,
+                    agent.memory,
+                    agent.settings,
+                    agent.rng,
+                    self.world_rng,
+                    *here,
+                    self._rows,
+                )
         else:
             how, memory = _lists(agent.memory)
             loop = linked(simulate, how, choose=choose, update=update)
             rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
-            out = loop(self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows)
+            out = loop(
+                self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows
+            )
             _write_back(memory, agent.memory)
             rng.put_back()
             world_rng.put_back()
@@ -171,12 +235,19 @@ class TableInteraction(ChunkedInteraction):
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
-            "obs": self.obs, "return": self._return, "length": self._length, "steps": self.steps, "episodes": self.episodes,
-            "rng": rng_state(self.rng), "world_rng": rng_state(self.world_rng), "finished": episode_table(self.finished),
-        }  # fmt: skip
+            "obs": self.obs,
+            "return": self._return,
+            "length": self._length,
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "rng": rng_state(self.rng),
+            "world_rng": rng_state(self.world_rng),
+            "finished": episode_table(self.finished),
+        }
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where the state does not fit this model."""
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this
+        model."""
         assert self.rng is not None
         self._load_counts(state)
         self._look()
@@ -187,13 +258,14 @@ class TableInteraction(ChunkedInteraction):
 class EnvInteraction(ChunkedInteraction):
     """Any environment, its steps taken in one plain loop.
 
-    Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers are told afterwards.
+    Where no wrapper changes what happens, the loop steps the environment itself, and the wrappers
+    are told afterwards.
     """
 
     def __init__(self, env: AdaptedEnv, rng: np.random.Generator, longest: int = ENDLESS) -> None:
         super().__init__(env, rng, longest=longest)
         chain = list(_wrappers(env))
-        self._named: Totals = {}             # sums and counts of the environment's named numbers in this chunk
+        self._named: Totals = {}  # sums and counts of the environment's named numbers in this chunk
         plain = all(type(item) in PLAIN_WRAPPERS and not _replaced(item) for item in chain)
         self._bare = plain and env.adaptation.act is None and env.adaptation.observe is None
         self._limits = [item for item in chain if isinstance(item, TimeLimit)]
@@ -210,7 +282,13 @@ class EnvInteraction(ChunkedInteraction):
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
-            out = loop(self._world(finished, agent, memory, clock), memory, _Fields(agent.settings), rng, *here)
+            out = loop(
+                self._world(finished, agent, memory, clock),
+                memory,
+                _Fields(agent.settings),
+                rng,
+                *here,
+            )
         except TrainingError:
             raise
         except Exception as error:
@@ -219,7 +297,16 @@ class EnvInteraction(ChunkedInteraction):
         finally:
             _write_back(memory, agent.memory)
             rng.put_back()
-        self.obs, self._return, self._length, self.steps, self.episodes, size, updates, self._over = out
+        (
+            self.obs,
+            self._return,
+            self._length,
+            self.steps,
+            self.episodes,
+            size,
+            updates,
+            self._over,
+        ) = out
         self.finished += finished
         if self._bare:
             self._recorder.obs = self.obs
@@ -227,21 +314,28 @@ class EnvInteraction(ChunkedInteraction):
                 item._elapsed_steps = self._length
         return size, updates
 
-    def _world(self, finished: list[Episode], agent: TableAgent, memory: Any, clock: Clock) -> World:
-        """What the loop needs of the environment; a reset follows the last episode that `finished` has. What is allowed goes into the
-        tables of `memory`, for a first state when its action is to be chosen.
+    def _world(
+        self, finished: list[Episode], agent: TableAgent, memory: Any, clock: Clock
+    ) -> World:
+        """What the loop needs of the environment; a reset follows the last episode that `finished`
+        has. What is allowed goes into the tables of `memory`, for a first state when its action is
+        to be chosen.
         """
 
         def next_episode() -> int:
             self.steps = finished[-1][0]
             self._reset()
-            acts = self.steps < clock.last_step and clock.episodes + len(finished) < clock.last_episode
+            acts = (
+                self.steps < clock.last_step and clock.episodes + len(finished) < clock.last_episode
+            )
             if acts and self.action_mask is not None:
                 agent.forbid(self.obs, self.action_mask, memory)
             return self.obs
 
         def allow(state: int, info: dict[str, Any], terminated: bool, truncated: bool) -> None:
-            self.action_mask = self._masks.read(info, self.action_mask, over=terminated or truncated)
+            self.action_mask = self._masks.read(
+                info, self.action_mask, over=terminated or truncated
+            )
             mask = self.action_mask
             if mask is not None and is_mask_of_state(mask, terminated, truncated):
                 agent.forbid(state, mask, memory)
@@ -249,8 +343,17 @@ class EnvInteraction(ChunkedInteraction):
         noted = allow, self.action_mask is not None
         num_states = int(self.env.observation_space.n)  # type: ignore[attr-defined]
         if self._bare:
-            return World(self.env.unwrapped.step, next_episode, self._recorder.actions.append, self._note, *noted, num_states)
-        return World(self.env.step, next_episode, deque(maxlen=0).append, self._note, *noted, num_states)
+            return World(
+                self.env.unwrapped.step,
+                next_episode,
+                self._recorder.actions.append,
+                self._note,
+                *noted,
+                num_states,
+            )
+        return World(
+            self.env.step, next_episode, deque(maxlen=0).append, self._note, *noted, num_states
+        )
 
     def _environments_numbers(self) -> Totals:
         named, self._named = self._named, {}
@@ -264,7 +367,8 @@ class EnvInteraction(ChunkedInteraction):
 
 
 def _reaching(mark: int, marks: int, budget: int | None) -> int:
-    """The first count at which the progress, as `Budget` computes it, has reached `mark` of `marks` parts."""
+    """The first count at which the progress, as `Budget` computes it, has reached `mark` of `marks`
+    parts."""
     if budget is None:
         return ENDLESS
     count = max(0, mark * budget // marks - 1)
@@ -276,11 +380,14 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
 def interaction_for(
     agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator, longest: int = ENDLESS
 ) -> SingleInteraction:
-    """The fastest interaction for this agent: with the environment's model, in chunks, or step by step.
+    """The fastest interaction for this agent: with the environment's model, in chunks, or step by
+    step.
 
     An episode is cut after `longest` steps, or by the time limit before.
     """
-    numbered = agent.observations in ("index", "numbers") and isinstance(env.observation_space, spaces.Discrete)
+    numbered = agent.observations in ("index", "numbers") and isinstance(
+        env.observation_space, spaces.Discrete
+    )
     model = _sampled(env) if numbered else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
@@ -291,23 +398,32 @@ def interaction_for(
             for state in np.flatnonzero(~masks.all(axis=1)):
                 agent.forbid(int(state), masks[state])
         if masks is None and model is not None and shows_action_mask(env.unwrapped):
-            model = None                                   # which knows nothing of them
-        unseen = env.unwrapped.render_mode is None         # steps that are to be shown are taken
+            model = None  # which knows nothing of them
+        unseen = env.unwrapped.render_mode is None  # steps that are to be shown are taken
         sampled = agent.sampled_model(model if agent.config.simulate and unseen else None)
         limit = min(longest, _time_limit(env) or recipe.time_limit or ENDLESS)
-        found = EnvInteraction(env, rng, longest) if sampled is None else TableInteraction(sampled, rng, limit, masks=masks)
+        found = (
+            EnvInteraction(env, rng, longest)
+            if sampled is None
+            else TableInteraction(sampled, rng, limit, masks=masks)
+        )
     found.model = model
     return found
 
 
 def _masks(env: AdaptedEnv, num_states: int) -> Mask | None:
-    """What is allowed in each of the model's states, [S, A], as the environment's own method says; None where there is none."""
+    """What is allowed in each of the model's states, [S, A], as the environment's own method says;
+    None where there is none."""
     inner: Any = env.unwrapped
     if isinstance(inner.observation_space, spaces.Discrete):
         first = int(inner.observation_space.start)
         return mask_table(inner, range(first, first + num_states))
     views, observe = getattr(inner, "views", None), env.adaptation.observe
-    if views is None or observe is None or not np.array_equal(observe(views), np.arange(num_states)):
+    if (
+        views is None
+        or observe is None
+        or not np.array_equal(observe(views), np.arange(num_states))
+    ):
         return None
     return mask_table(inner, views)
 
@@ -317,9 +433,12 @@ WAYS = ("act", "learn", "begin", "functions", "make_room", "choose", "update", "
 
 
 def _is_the_books(agent: TableAgent) -> bool:
-    """Whether the agent acts and learns by functions of this package alone, so that the loops know them."""
+    """Whether the agent acts and learns by functions of this package alone, so that the loops know
+    them."""
     kind: Any = type(agent)
-    if (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn) or any(name in vars(agent) for name in WAYS):
+    if (kind.act, kind.learn) != (TableAgent.act, TableAgent.learn) or any(
+        name in vars(agent) for name in WAYS
+    ):
         return False
     ways = [*(getattr(kind, name) for name in WAYS if hasattr(kind, name)), *agent.functions()]
     return all(getattr(way, "__module__", "").split(".")[0] == "rlbook" for way in ways)
@@ -327,7 +446,10 @@ def _is_the_books(agent: TableAgent) -> bool:
 
 def _time_limit(env: gymnasium.Env) -> int | None:
     """The steps that the wrappers allow an episode; None for any number."""
-    return min((item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)), default=None)
+    return min(
+        (item._max_episode_steps for item in _wrappers(env) if isinstance(item, TimeLimit)),
+        default=None,
+    )
 
 
 def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
@@ -338,11 +460,16 @@ def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
 
 
 def _sampled(env: AdaptedEnv) -> TabularMDP | None:
-    """A model that stands for the environment step by step; None where there is none, or a wrapper may change what happens."""
+    """A model that stands for the environment step by step; None where there is none, or a wrapper
+    may change what happens."""
     inner: Any = env.unwrapped
-    if any(type(item) not in PLAIN_WRAPPERS or _replaced(item) for item in _wrappers(env)) or _replaced(inner):
+    if any(
+        type(item) not in PLAIN_WRAPPERS or _replaced(item) for item in _wrappers(env)
+    ) or _replaced(inner):
         return None
-    if not _model_is_of_its_step(type(inner)) or not (callable(getattr(inner, "model", None)) or hasattr(inner, "P")):
+    if not _model_is_of_its_step(type(inner)) or not (
+        callable(getattr(inner, "model", None)) or hasattr(inner, "P")
+    ):
         return None
     from rlbook.envs.tabular.mdp import TabularMDP
 
@@ -359,7 +486,8 @@ def _replaced(env: gymnasium.Env) -> bool:
 
 
 def _model_is_of_its_step(kind: type) -> bool:
-    """Whether no subclass has changed `step` or `reset` without a word about the model, a method or the table `P` of toy text."""
+    """Whether no subclass has changed `step` or `reset` without a word about the model, a method or
+    the table `P` of toy text."""
     step, reset, model = (_place(kind, name) for name in ("step", "reset", "model"))
     changed = min(step, reset)
     if model < len(kind.__mro__):
@@ -369,11 +497,15 @@ def _model_is_of_its_step(kind: type) -> bool:
 
 def _place(kind: type, name: str) -> int:
     """How many bases of a class come before the one that has this attribute."""
-    return next((place for place, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__))
+    return next(
+        (place for place, base in enumerate(kind.__mro__) if name in vars(base)), len(kind.__mro__)
+    )
 
 
 def _as_lists(tables: Outcomes) -> Outcomes:
-    return Outcomes._make(item.tolist() if isinstance(item, np.ndarray) else item for item in tables)
+    return Outcomes._make(
+        item.tolist() if isinstance(item, np.ndarray) else item for item in tables
+    )
 
 
 class _Fields:
@@ -385,7 +517,8 @@ class _Fields:
 
 
 def _lists(memory: Memory) -> tuple[str, Memory | _Fields]:
-    """Lists are several times faster than arrays where single entries are read and written from Python. Also says how to link."""
+    """Lists are several times faster than arrays where single entries are read and written from
+    Python. Also says how to link."""
     if any(table.size > LARGEST_LISTS for table in memory):
         return "arrays", memory
     return "lists", _Fields(type(memory)(*(table.tolist() for table in memory)))

@@ -1,4 +1,5 @@
-"""Growing a search tree in a model that is a table: the loop of `mcts.py` without a call a step, and compiled where that pays.
+"""Growing a search tree in a model that is a table: the loop of `mcts.py` without a call a step,
+and compiled where that pays.
 
 All forms draw the same random numbers and grow the same tree, to the last bit.
 """
@@ -31,15 +32,25 @@ from rlbook.fast.compiled import available, linked
 from rlbook.fast.simulation import Uniform
 
 WORTH_COMPILING = 200_000
-"""Simulations after which a search goes on in compiled code: about a second of plain ones, which is what loading numba takes."""
+"""Simulations after which a search goes on in compiled code: about a second of plain ones, which is
+what loading numba takes."""
 BLOCK = 512
 
 
 def grow(
-    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
-    open_loop: bool, rng: Uniform,
-) -> None:  # fmt: skip
-    """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`. Draws from `rng.random()` alone."""
+    tree: Tree,
+    table: Table,
+    root: int,
+    num_actions: int,
+    simulations: int,
+    gamma: float,
+    exploration: float,
+    depth: int,
+    open_loop: bool,
+    rng: Uniform,
+) -> None:
+    """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`.
+    Draws from `rng.random()` alone."""
     keys, sibling, visits, child, count, mean, used, bounds, path, rewards = tree
     first, cumulative, successor, reward, ends, _, allowed = table
     for _ in range(simulations):
@@ -48,7 +59,17 @@ def grow(
             if len(allowed) == 0:
                 edge = select(node, num_actions, visits, count, mean, bounds, exploration, rng)
             else:
-                edge = select_allowed(node, num_actions, count, mean, bounds, exploration, rng, allowed, state * num_actions)
+                edge = select_allowed(
+                    node,
+                    num_actions,
+                    count,
+                    mean,
+                    bounds,
+                    exploration,
+                    rng,
+                    allowed,
+                    state * num_actions,
+                )
             k = first[(state - node) * num_actions + edge]
             if cumulative[k] < 1.0:
                 uniform = rng.random()
@@ -67,13 +88,23 @@ def grow(
         back_up(value, length, path, rewards, num_actions, visits, count, mean, used, bounds, gamma)
 
 
-def rollout(table: Table, state: int, num_actions: int, depth: int, gamma: float, rng: Uniform) -> float:
-    """The discounted return of `depth` random actions, all allowed ones alike, and what the state counts in which they end."""
+def rollout(
+    table: Table, state: int, num_actions: int, depth: int, gamma: float, rng: Uniform
+) -> float:
+    """The discounted return of `depth` random actions, all allowed ones alike, and what the state
+    counts in which they end."""
     first, cumulative, successor, reward, ends, value, allowed = table
     total, discount = 0.0, 1.0
     for _ in range(depth):
         row = state * num_actions
-        k = first[row + (int(rng.random() * num_actions) if len(allowed) == 0 else draw_allowed(allowed, row, num_actions, rng))]
+        k = first[
+            row
+            + (
+                int(rng.random() * num_actions)
+                if len(allowed) == 0
+                else draw_allowed(allowed, row, num_actions, rng)
+            )
+        ]
         if cumulative[k] < 1.0:
             uniform = rng.random()
             while cumulative[k] <= uniform:
@@ -87,7 +118,8 @@ def rollout(table: Table, state: int, num_actions: int, depth: int, gamma: float
 
 
 class Uniforms:
-    """`rng.random()`, drawn in blocks, since a call for each number takes ten times as long. `close` gives back what was not used."""
+    """`rng.random()`, drawn in blocks, since a call for each number takes ten times as long.
+    `close` gives back what was not used."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -105,8 +137,16 @@ class Uniforms:
         bits.advance(-operator.length_hint(self._block))
 
 
-def grow_tree(found: SearchTree, world: World, observation: int, simulations: int, config: MCTSConfig, rng: np.random.Generator) -> None:
-    """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come faster."""
+def grow_tree(
+    found: SearchTree,
+    world: World,
+    observation: int,
+    simulations: int,
+    config: MCTSConfig,
+    rng: np.random.Generator,
+) -> None:
+    """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come
+    faster."""
     if type(world) is not TableModel:
         uniforms: Any = Uniforms(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
@@ -116,9 +156,17 @@ def grow_tree(found: SearchTree, world: World, observation: int, simulations: in
     plain = world.searched <= WORTH_COMPILING or not available()
     run, table = (grow_plain, world.table) if plain else (grow_compiled, arrays_of(world))
     found.tree = run(
-        found.tree, table, int(observation) - world.start, world.num_actions, simulations, config.gamma, config.c, config.depth,
-        found.mode == "open-loop", rng,
-    )  # fmt: skip
+        found.tree,
+        table,
+        int(observation) - world.start,
+        world.num_actions,
+        simulations,
+        config.gamma,
+        config.c,
+        config.depth,
+        found.mode == "open-loop",
+        rng,
+    )
 
 
 def arrays_of(world: TableModel) -> Table:
@@ -126,28 +174,50 @@ def arrays_of(world: TableModel) -> Table:
     made: tuple[Table, Table] | None = vars(world).get("_arrays")
     if made is None or made[0] is not world.table:
         kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64, np.int64)
-        columns: list[Any] = [np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)]
+        columns: list[Any] = [
+            np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)
+        ]
         made = world.table, Table(*columns)
         world._arrays = made  # type: ignore[attr-defined]
     return made[1]
 
 
 def grow_plain(
-    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
-    open_loop: bool, rng: np.random.Generator,
-) -> Tree:  # fmt: skip
+    tree: Tree,
+    table: Table,
+    root: int,
+    num_actions: int,
+    simulations: int,
+    gamma: float,
+    exploration: float,
+    depth: int,
+    open_loop: bool,
+    rng: np.random.Generator,
+) -> Tree:
     """`grow` on lists. Returns the tree, as lists."""
     uniforms, tree = Uniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
-    grow(tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms)
+    grow(
+        tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms
+    )
     uniforms.close()
     return tree
 
 
 def grow_compiled(
-    tree: Tree, table: Table, root: int, num_actions: int, simulations: int, gamma: float, exploration: float, depth: int,
-    open_loop: bool, rng: np.random.Generator,
-) -> Tree:  # fmt: skip
+    tree: Tree,
+    table: Table,
+    root: int,
+    num_actions: int,
+    simulations: int,
+    gamma: float,
+    exploration: float,
+    depth: int,
+    open_loop: bool,
+    rng: np.random.Generator,
+) -> Tree:
     """The same, compiled. Returns the tree, as arrays."""
     tree = tree if isinstance(tree.key, np.ndarray) else as_arrays(tree)
-    linked(grow, "compiled")(tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, rng)
+    linked(grow, "compiled")(
+        tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, rng
+    )
     return tree

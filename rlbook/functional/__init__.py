@@ -12,11 +12,25 @@ import importlib
 from typing import Any
 
 _MODULES = (
-    "action_masks", "advantages", "averages", "divergences", "kto_losses", "linear_td",
-    "maximum_entropy", "moments", "natural_gradient", "policy_gradients", "policy_losses",
-    "preference_losses", "rainbow", "returns", "schedules", "shaping", "success_rates",
+    "action_masks",
+    "advantages",
+    "averages",
+    "divergences",
+    "kto_losses",
+    "linear_td",
+    "maximum_entropy",
+    "moments",
+    "natural_gradient",
+    "policy_gradients",
+    "policy_losses",
+    "preference_losses",
+    "rainbow",
+    "returns",
+    "schedules",
+    "shaping",
+    "success_rates",
     "value_losses",
-)  # fmt: skip
+)
 
 
 def __getattr__(name: str) -> Any:

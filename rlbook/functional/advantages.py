@@ -16,8 +16,15 @@ Baseline = Literal["mean", "leave-one-out", "batch", "none"]
 
 @torch.no_grad()
 def gae(
-    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, truncated: Tensor, *,
-    gamma: float, gae_lambda: float, valid: Tensor | None = None,
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    valid: Tensor | None = None,
 ) -> Tensor:
     """Generalised advantage estimation.
 
@@ -50,9 +57,13 @@ def gae(
     `compute_gae_advantage_return`.
     """
     same_shape(
-        reward=reward, value=value, next_value=next_value, terminated=terminated,
-        truncated=truncated, valid=valid,
-    )  # fmt: skip
+        reward=reward,
+        value=value,
+        next_value=next_value,
+        terminated=terminated,
+        truncated=truncated,
+        valid=valid,
+    )
     ended = terminated | truncated
     if valid is not None:
         next_value = _value_behind_gaps(value, next_value, terminated, ended, valid)
@@ -100,8 +111,13 @@ def explained_variance(advantage: Tensor, target: Tensor, mask: Tensor) -> float
 
 
 def group_advantage(
-    reward: Tensor, group_size: int, *,
-    scale: Scale = "std", baseline: Baseline = "mean", ddof: int = 1, eps: float = 1e-4,
+    reward: Tensor,
+    group_size: int,
+    *,
+    scale: Scale = "std",
+    baseline: Baseline = "mean",
+    ddof: int = 1,
+    eps: float = 1e-4,
 ) -> Tensor:
     """GRPO's advantage: how much better an episode was than those with the same starting point.
 

@@ -57,7 +57,7 @@ def gradient_penalty(
     same_shape(expert=expert, policy=policy)
     same_shape(share=share, rows=expert[:, 0])
     u = share[:, None]
-    between = (u * expert + (1.0 - u) * policy).detach().requires_grad_()              # [B, X]
+    between = (u * expert + (1.0 - u) * policy).detach().requires_grad_()  # [B, X]
     (slope,) = torch.autograd.grad(logit(between).sum(), between, create_graph=True)
     return (slope.norm(dim=-1) - 1.0).square().mean()
 

@@ -25,7 +25,7 @@ def random_argmax(scores: Array, rng: Generator) -> NDArray[np.int64]:
     Source: Sutton & Barto 2018, eq. 2.2, "with ties broken arbitrarily"; evenly here.
     """
     best = scores == scores.max(axis=-1, keepdims=True)
-    place = np.floor(rng.random(scores.shape[:-1]) * best.sum(axis=-1))          # of those that tie
+    place = np.floor(rng.random(scores.shape[:-1]) * best.sum(axis=-1))  # of those that tie
     return ((best.cumsum(axis=-1) > place[..., None]) & best).argmax(axis=-1)
 
 
@@ -60,9 +60,11 @@ def softmax(preferences: Array) -> Array:
 
 
 def preference_gradient(
-    preferences: Array, action: NDArray[np.int64] | int, reward: Array | float,
+    preferences: Array,
+    action: NDArray[np.int64] | int,
+    reward: Array | float,
     baseline: Array | float,
-) -> Array:  # fmt: skip
+) -> Array:
     """One sample of the gradient of the expected reward with respect to the preferences.
 
     (R - b) ∂ ln π(a) / ∂ H(·) = (R - b) (1[· = a] - π(·))

@@ -71,7 +71,7 @@ def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: flo
     if mixture in (0.0, 1.0):
         return (reverse_kl if mixture else forward_kl)(student_logits, teacher_logits)
     student, teacher = student_logits.log_softmax(-1), teacher_logits.log_softmax(-1)
-    neither = (teacher == -torch.inf) & (student == -torch.inf)    # logaddexp has no gradient there
+    neither = (teacher == -torch.inf) & (student == -torch.inf)  # logaddexp has no gradient there
     mean = torch.logaddexp(
         teacher.masked_fill(neither, 0.0) + math.log(mixture),
         student.masked_fill(neither, 0.0) + math.log1p(-mixture),
@@ -93,10 +93,15 @@ def divergence(
 
 
 def soft_label_loss(
-    student_logits: Tensor, teacher_logits: Tensor, *, temperature: float = 1.0,
-    kind: str = "forward", mixture: float = 0.5, mask: Tensor | None = None,
+    student_logits: Tensor,
+    teacher_logits: Tensor,
+    *,
+    temperature: float = 1.0,
+    kind: str = "forward",
+    mixture: float = 0.5,
+    mask: Tensor | None = None,
     average: Average = per_token,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """T² times the divergence of both distributions at temperature T; 0 where they are equal.
 
     L = T² mean D( softmax(z_p / T), softmax(z_q / T) )

@@ -150,9 +150,7 @@ def banded_kl_coef(
     return min(max(kl_coef, low), high)
 
 
-def temperature_of_kl(
-    kl: float, *, band: tuple[float, float], range: tuple[float, float]
-) -> float:
+def temperature_of_kl(kl: float, *, band: tuple[float, float], range: tuple[float, float]) -> float:
     """τ of a KL: the first of `range` at the band's lower end and below it, the second at its upper
     end and above, and in between by the same factor for the same factor of the KL.
 

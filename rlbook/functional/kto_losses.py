@@ -10,9 +10,15 @@ from rlbook.functional.preference_losses import log_ratios
 
 
 def kto_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor,
-    kl: Tensor, *,
-    beta: float = 0.1, good_weight: float = 1.0, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    kl: Tensor,
+    *,
+    beta: float = 0.1,
+    good_weight: float = 1.0,
+    average: Average = per_token,
 ) -> Tensor:
     """Kahneman-Tversky optimisation: gains and losses against a point of reference, z.
 
@@ -38,8 +44,14 @@ def kto_loss(
 
 
 def labelled_kto_loss(
-    log_prob: Tensor, reference_log_prob: Tensor, good: Tensor, kl: Tensor, *,
-    beta: float = 0.1, good_weight: float = 1.0, average: Average = per_token,
+    log_prob: Tensor,
+    reference_log_prob: Tensor,
+    good: Tensor,
+    kl: Tensor,
+    *,
+    beta: float = 0.1,
+    good_weight: float = 1.0,
+    average: Average = per_token,
 ) -> Tensor:
     """KTO without pairs: each episode has a label of its own, good or bad.
 

@@ -33,9 +33,15 @@ def td_error(weights: Array, x: Array, reward: float, next_x: Array, gamma: floa
 
 
 def semi_gradient_update(
-    weights: Array, x: Array, reward: float, next_x: Array, *,
-    gamma: float, alpha: float, ratio: float = 1.0,
-) -> Array:  # fmt: skip
+    weights: Array,
+    x: Array,
+    reward: float,
+    next_x: Array,
+    *,
+    gamma: float,
+    alpha: float,
+    ratio: float = 1.0,
+) -> Array:
     """w ← w + α ρ δ x. Off-policy it may diverge.
 
     Args:
@@ -52,9 +58,17 @@ def semi_gradient_update(
 
 
 def tdc_update(
-    weights: Array, helper: Array, x: Array, reward: float, next_x: Array, *,
-    gamma: float, alpha: float, beta: float, ratio: float = 1.0,
-) -> tuple[Array, Array]:  # fmt: skip
+    weights: Array,
+    helper: Array,
+    x: Array,
+    reward: float,
+    next_x: Array,
+    *,
+    gamma: float,
+    alpha: float,
+    beta: float,
+    ratio: float = 1.0,
+) -> tuple[Array, Array]:
     """TD with gradient correction (TDC): a stochastic gradient of the projected Bellman error.
 
     w ← w + α ρ (δ x - γ x' (x·h)),   h ← h + β ρ (δ - h·x) x
@@ -78,9 +92,17 @@ def tdc_update(
 
 
 def gtd2_update(
-    weights: Array, helper: Array, x: Array, reward: float, next_x: Array, *,
-    gamma: float, alpha: float, beta: float, ratio: float = 1.0,
-) -> tuple[Array, Array]:  # fmt: skip
+    weights: Array,
+    helper: Array,
+    x: Array,
+    reward: float,
+    next_x: Array,
+    *,
+    gamma: float,
+    alpha: float,
+    beta: float,
+    ratio: float = 1.0,
+) -> tuple[Array, Array]:
     """GTD2: another stochastic gradient of the same error, without a TD step in it.
 
     w ← w + α ρ (x - γ x') (x·h),   h ← h + β ρ (δ - h·x) x
@@ -97,9 +119,9 @@ def gtd2_update(
 class TDSystem(NamedTuple):
     """Mean updates as matrices: E[ρ δ x] = b - A w, and C = E[x xᵀ]."""
 
-    a: Array                                 # [d, d]
-    b: Array                                 # [d], in reward units
-    c: Array                                 # [d, d]
+    a: Array  # [d, d]
+    b: Array  # [d], in reward units
+    c: Array  # [d, d]
 
 
 def td_system(x: Array, visits: Array, chain: Array, rewards: Array, gamma: float) -> TDSystem:

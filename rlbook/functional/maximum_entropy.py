@@ -57,9 +57,7 @@ def expected_soft_value(q: Tensor, log_probs: Tensor, alpha: float | Tensor) -> 
     return (log_probs.exp() * (q - alpha * finite)).sum(-1)
 
 
-def temperature_loss(
-    log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor
-) -> Tensor:
+def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor) -> Tensor:
     """Raises α where the policy's entropy is below its target, lowers it where it is above.
 
     L = log α · mean( H - H̄ )

@@ -74,9 +74,13 @@ def score_function_gradient(policy: Array, state: Indices, action: Indices, weig
 
 
 def score_weights(
-    returns: Array, target: Array, state: Indices, action: Indices, action_values: Array,
+    returns: Array,
+    target: Array,
+    state: Indices,
+    action: Indices,
+    action_values: Array,
     value: Array,
-) -> dict[str, Array]:  # fmt: skip
+) -> dict[str, Array]:
     """Five Ψ that the score may be multiplied with. All give the same gradient in the mean.
 
     G_t,   G_t - V(s_t),   Q(s_t, a_t),   Q(s_t, a_t) - V(s_t),   r_t + γ V(s_{t+1}) - V(s_t)

@@ -16,9 +16,15 @@ An overflow of ρ to inf would turn the gradient of even a clipped element into 
 
 
 def clipped_surrogate_loss(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *,
-    clip: float = 0.2, clip_high: float | None = None, dual_clip: float | None = None,
-    mask: Tensor | None = None, average: Average = per_token,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    *,
+    clip: float = 0.2,
+    clip_high: float | None = None,
+    dual_clip: float | None = None,
+    mask: Tensor | None = None,
+    average: Average = per_token,
 ) -> Tensor:
     """PPO's clipped policy loss; lower is better.
 
@@ -52,9 +58,14 @@ def clipped_surrogate_loss(
 
 
 def clip_fraction(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor | None, *,
-    clip: float = 0.2, clip_high: float | None = None,
-    mask: Tensor | None = None, average: Average = per_token,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor | None,
+    *,
+    clip: float = 0.2,
+    clip_high: float | None = None,
+    mask: Tensor | None = None,
+    average: Average = per_token,
 ) -> Tensor:
     """The share of elements at which the clip is what counts, and takes the gradient away.
 
@@ -119,9 +130,14 @@ def episode_log_ratio(
 
 
 def clipped_weight_loss(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *,
-    clip: float = 1.0, clip_high: float | None = None,
-    mask: Tensor | None = None, average: Average = per_token,
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    *,
+    clip: float = 1.0,
+    clip_high: float | None = None,
+    mask: Tensor | None = None,
+    average: Average = per_token,
 ) -> Tensor:
     """CISPO: the policy gradient with a clipped importance weight; lower is better.
 
@@ -151,7 +167,11 @@ def clipped_weight_loss(
 
 @torch.no_grad()
 def truncated_importance_weight(
-    log_prob: Tensor, behaviour_log_prob: Tensor, mask: Tensor, *, cap: float = 2.0,
+    log_prob: Tensor,
+    behaviour_log_prob: Tensor,
+    mask: Tensor,
+    *,
+    cap: float = 2.0,
     episode: bool = False,
 ) -> Tensor:
     """What an element weighs that another program sampled, such as a quicker inference engine.
@@ -186,8 +206,12 @@ def truncated_importance_weight(
 
 
 def regularised_loss(
-    loss: Tensor, entropy: Tensor | None, kl: Tensor | None, *,
-    entropy_coef: float = 0.0, kl_coef: float = 0.0,
+    loss: Tensor,
+    entropy: Tensor | None,
+    kl: Tensor | None,
+    *,
+    entropy_coef: float = 0.0,
+    kl_coef: float = 0.0,
 ) -> Tensor:
     """A loss with an entropy bonus and a penalty for leaving the reference policy.
 

@@ -35,8 +35,14 @@ def mean_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
 
 
 def dpo_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, label_smoothing: float = 0.0, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 0.0,
+    average: Average = per_token,
 ) -> Tensor:
     """Direct preference optimisation; log 2 where policy and reference agree.
 
@@ -63,8 +69,13 @@ def dpo_loss(
 
 
 def ipo_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    average: Average = per_token,
 ) -> Tensor:
     """Identity preference optimisation: pulls Δ to 1 / (2β), where DPO would increase it for ever.
 
@@ -86,8 +97,13 @@ def ipo_loss(
 
 
 def hinge_preference_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    average: Average = per_token,
 ) -> Tensor:
     """The hinge loss: zero for a pair whose margin β Δ is at least 1.
 
@@ -107,8 +123,14 @@ def hinge_preference_loss(
 
 
 def robust_dpo_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, label_smoothing: float = 0.1, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 0.1,
+    average: Average = per_token,
 ) -> Tensor:
     """DPO without the bias of wrong labels: on average over them it is DPO's loss on right ones.
 
@@ -132,8 +154,14 @@ def robust_dpo_loss(
 
 
 def exo_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, label_smoothing: float = 1e-3, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    label_smoothing: float = 1e-3,
+    average: Average = per_token,
 ) -> Tensor:
     """Efficient exact optimisation: the reverse KL between the policy's and the labels' choice.
 
@@ -158,8 +186,13 @@ def exo_loss(
 
 
 def apo_zero_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    average: Average = per_token,
 ) -> Tensor:
     """Anchored preference optimisation, for chosen episodes that are better than the policy's own.
 
@@ -182,8 +215,13 @@ def apo_zero_loss(
 
 
 def apo_down_loss(
-    chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor, *,
-    beta: float = 0.1, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    reference_chosen: Tensor,
+    reference_rejected: Tensor,
+    *,
+    beta: float = 0.1,
+    average: Average = per_token,
 ) -> Tensor:
     """Anchored preference optimisation, for chosen episodes that are worse than the policy's own.
 
@@ -205,8 +243,12 @@ def apo_down_loss(
 
 
 def simpo_loss(
-    chosen: Tensor, rejected: Tensor, *,
-    beta: float = 2.0, margin: float = 0.5, average: Average = per_token,
+    chosen: Tensor,
+    rejected: Tensor,
+    *,
+    beta: float = 2.0,
+    margin: float = 0.5,
+    average: Average = per_token,
 ) -> Tensor:
     """Simple preference optimisation: DPO without a reference, on log-probabilities per action.
 
@@ -254,7 +296,7 @@ def orpo_loss(
 def _log1mexp(x: Tensor) -> Tensor:
     """log(1 - eˣ) of x < 0, accurate at both ends; x is kept below 0, where it is infinite."""
     x = x.clamp(max=-1e-6)
-    near = x > -math.log(2.0)                # each branch only sees what it is accurate for
+    near = x > -math.log(2.0)  # each branch only sees what it is accurate for
     small, large = x.masked_fill(~near, -0.1), x.masked_fill(near, -1.0)
     return torch.where(near, torch.log(-torch.expm1(small)), torch.log1p(-torch.exp(large)))
 
@@ -335,11 +377,11 @@ def plackett_luce_loss(
     score, size = where_masked(score, mask), score.shape[1]
     square = torch.ones(size, size, dtype=torch.bool, device=score.device)
     itself = square.triu() & square.tril()
-    left = square.triu() & mask[:, None, :]                                  # [B, G, G]
+    left = square.triu() & mask[:, None, :]  # [B, G, G]
     if level is not None:
         left = left & (level[:, :, None] != level[:, None, :])
     left = left | itself
-    total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)   # [B, G]
+    total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)  # [B, G]
     return averaged(where_masked(total - score, mask).sum(-1), None, average)
 
 
@@ -382,9 +424,11 @@ def log_ratios(
 ) -> tuple[Tensor, Tensor]:
     """x_w and x_l of pairs, [B] each, in nats."""
     same_shape(
-        chosen=chosen, rejected=rejected, reference_chosen=reference_chosen,
+        chosen=chosen,
+        rejected=rejected,
+        reference_chosen=reference_chosen,
         reference_rejected=reference_rejected,
-    )  # fmt: skip
+    )
     if chosen.dim() != 1:
         shape = list(chosen.shape)
         raise ValueError(f"chosen must have shape [B], one sum an episode, got {shape}")

@@ -106,9 +106,9 @@ def categorical_projection(
     same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
     same_shape(support=support, prob=prob[0])
     step, last = support[1] - support[0], len(support) - 1
-    moved = _moved(reward, terminated, gamma, support)                                 # [B, K]
+    moved = _moved(reward, terminated, gamma, support)  # [B, K]
     place = ((moved - support[0]) / step).clamp(0, last)
-    lower = place.floor().clamp(max=last - 1).long()     # of place K - 1 the upper gets all
+    lower = place.floor().clamp(max=last - 1).long()  # of place K - 1 the upper gets all
     upper_share = prob * (place - lower)
     start = torch.arange(len(prob), device=prob.device)[:, None] * len(support)
     flat, place = torch.zeros_like(prob).flatten(), (start + lower).flatten()
@@ -138,11 +138,9 @@ def clipped_mass(
     return (prob * outside).sum() / len(prob)
 
 
-def _moved(
-    reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
-) -> Tensor:
+def _moved(reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor) -> Tensor:
     """r + γ z of every atom z: [B, K], in reward units."""
-    discount = ((~terminated).to(reward.dtype) * gamma)[:, None]                       # [B, 1]
+    discount = ((~terminated).to(reward.dtype) * gamma)[:, None]  # [B, 1]
     return reward[:, None] + discount * support
 
 

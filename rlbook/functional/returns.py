@@ -40,8 +40,13 @@ def td_target(
 
 @torch.no_grad()
 def discounted_returns(
-    reward: Tensor, terminated: Tensor, truncated: Tensor, gamma: float, *,
-    next_value: Tensor | None = None, valid: Tensor | None = None,
+    reward: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    *,
+    next_value: Tensor | None = None,
+    valid: Tensor | None = None,
 ) -> Tensor:
     """The discounted sum of the rewards from each step to the end of its episode.
 
@@ -62,9 +67,12 @@ def discounted_returns(
     Source: Sutton and Barto 2018, eq. 3.9.
     """
     same_shape(
-        reward=reward, terminated=terminated, truncated=truncated, next_value=next_value,
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        next_value=next_value,
         valid=valid,
-    )  # fmt: skip
+    )
     ended = terminated | truncated
     if next_value is not None:
         last = ended.clone()

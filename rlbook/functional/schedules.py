@@ -19,9 +19,9 @@ CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
 class Numbers(NamedTuple):
     """A schedule as numbers alone, which compiled code can read."""
 
-    kind: int                                # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
+    kind: int  # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
     start: float
-    end: float                               # of an inverse schedule: the power
+    end: float  # of an inverse schedule: the power
     fraction: float
     warmup: float = 0.0
 
@@ -65,7 +65,7 @@ def _check(name: str, value: float, *, above: float = -math.inf, most: float = m
 class Constant:
     """The same value throughout."""
 
-    value: float                             # in the unit of what is scheduled
+    value: float  # in the unit of what is scheduled
 
     def __post_init__(self) -> None:
         _check("value", self.value)
@@ -91,9 +91,9 @@ class Constant:
 class Linear:
     """A straight line from start to end, constant afterwards."""
 
-    start: float                             # value at progress 0
-    end: float                               # value from progress = fraction on
-    fraction: float = 1.0                    # share of the budget that the way takes, in (0, 1]
+    start: float  # value at progress 0
+    end: float  # value from progress = fraction on
+    fraction: float = 1.0  # share of the budget that the way takes, in (0, 1]
 
     def __post_init__(self) -> None:
         _check("start", self.start)
@@ -121,9 +121,9 @@ class Linear:
 class Exponential:
     """From start to end by the same factor in equal times, constant afterwards; both above 0."""
 
-    start: float                             # value at progress 0, > 0
-    end: float                               # value from progress = fraction on, > 0
-    fraction: float = 1.0                    # share of the budget that the way takes, in (0, 1]
+    start: float  # value at progress 0, > 0
+    end: float  # value from progress = fraction on, > 0
+    fraction: float = 1.0  # share of the budget that the way takes, in (0, 1]
 
     def __post_init__(self) -> None:
         _check("start", self.start, above=0.0)
@@ -154,8 +154,8 @@ class Cosine:
     With a warm-up, a straight line from 0 to start comes first.
     """
 
-    start: float                             # value after the warm-up
-    end: float = 0.0                         # value from progress = fraction on
+    start: float  # value after the warm-up
+    end: float = 0.0  # value from progress = fraction on
     # share of the budget until it reaches the end, in (0, 1]
     fraction: float = 1.0
     # share of the budget in which it rises from 0 to start, in [0, fraction)
@@ -199,8 +199,8 @@ class Inverse:
     convergence needs (Robbins & Monro 1951, doi:10.1214/aoms/1177729586).
     """
 
-    start: float                             # value at N = 1, > 0
-    power: float = 1.0                       # how fast it falls, in (0, 1]
+    start: float  # value at N = 1, > 0
+    power: float = 1.0  # how fast it falls, in (0, 1]
 
     def __post_init__(self) -> None:
         _check("start", self.start, above=0.0)
@@ -227,9 +227,12 @@ Schedule = Constant | Linear | Exponential | Cosine | Inverse
 """progress in [0, 1] → value; `Inverse` follows a count instead."""
 
 NAMES: dict[str, Any] = {
-    "constant": Constant, "linear": Linear, "exponential": Exponential, "cosine": Cosine,
+    "constant": Constant,
+    "linear": Linear,
+    "exponential": Exponential,
+    "cosine": Cosine,
     "inverse": Inverse,
-}  # fmt: skip
+}
 _MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Cosine: 4, Inverse: 2}
 
 

@@ -36,7 +36,7 @@ def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tens
     score, size = where_masked(score, mask), mask.sum(1, keepdim=True).clamp(min=1)
     centred = where_masked(score - score.sum(1, keepdim=True) / size, mask)
     deviation = (centred.square().sum(1, keepdim=True) / size).sqrt()
-    flat = deviation <= 1e-6 * score.abs().amax(1, keepdim=True)         # rounding, and no more
+    flat = deviation <= 1e-6 * score.abs().amax(1, keepdim=True)  # rounding, and no more
     standardised = (centred / deviation).masked_fill(flat, 0.0)
     logits = (standardised / temperature).masked_fill(~mask, -torch.inf)
     return where_masked(logits.softmax(1), mask)

@@ -40,8 +40,13 @@ def squared_value_loss(
 
 
 def clipped_value_loss(
-    value: Tensor, old_value: Tensor, target: Tensor, *,
-    clip: float = 0.2, mask: Tensor | None = None, average: Average = per_token,
+    value: Tensor,
+    old_value: Tensor,
+    target: Tensor,
+    *,
+    clip: float = 0.2,
+    mask: Tensor | None = None,
+    average: Average = per_token,
 ) -> Tensor:
     """Half the mean squared error, which V cannot lower by moving further than ε from its old
     value.
@@ -69,8 +74,12 @@ def clipped_value_loss(
 
 
 def huber_loss(
-    value: Tensor, target: Tensor, *,
-    delta: float = 1.0, mask: Tensor | None = None, average: Average = per_token,
+    value: Tensor,
+    target: Tensor,
+    *,
+    delta: float = 1.0,
+    mask: Tensor | None = None,
+    average: Average = per_token,
 ) -> Tensor:
     """Squared for small errors, linear for large ones, so that an outlier's gradient is bounded.
 
@@ -96,7 +105,10 @@ def huber_loss(
 
 
 def q_target(
-    reward: Tensor, terminated: Tensor, next_q: Tensor, gamma: float | Tensor,
+    reward: Tensor,
+    terminated: Tensor,
+    next_q: Tensor,
+    gamma: float | Tensor,
     next_action_mask: Tensor | None = None,
 ) -> Tensor:
     """Q-learning's target with a target network.
@@ -119,8 +131,12 @@ def q_target(
 
 
 def double_q_target(
-    reward: Tensor, terminated: Tensor, next_q: Tensor, next_q_online: Tensor,
-    gamma: float | Tensor, next_action_mask: Tensor | None = None,
+    reward: Tensor,
+    terminated: Tensor,
+    next_q: Tensor,
+    next_q_online: Tensor,
+    gamma: float | Tensor,
+    next_action_mask: Tensor | None = None,
 ) -> Tensor:
     """Double DQN's target: one network chooses the action, the other gives its value.
 

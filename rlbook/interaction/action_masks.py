@@ -5,7 +5,8 @@ every `step`: [A], 1 for an allowed action and 0 for a forbidden one, bool or nu
 environment [N, A], where `info["_action_mask"]` [N] says which rows have one. It is gymnasium's
 convention. What came is checked here, once, and is bool from then on:
 
-    interaction.action_mask → agent.act(obs, action_mask=…) → Step.action_mask, Step.next_action_mask
+    interaction.action_mask → agent.act(obs, action_mask=…) → Step.action_mask,
+    Step.next_action_mask
 
 Each is [A], or [N, A] for a batched agent, and None as long as the environment has shown no mask.
 From the first mask on, a row without one allows everything. So does the last state of an episode
@@ -30,14 +31,16 @@ from rlbook.interaction.guards import BadAnswer
 ACTION_MASK, HAS_MASK = "action_mask", "_action_mask"
 """Where in gymnasium's info a mask is, and in that of a vector environment, which rows have one."""
 Mask = NDArray[np.bool_]
-UNUSED = "this agent does not use the action masks of the environment and may take forbidden actions"
+UNUSED = (
+    "this agent does not use the action masks of the environment and may take forbidden actions"
+)
 
 
 def takes_action_mask(act: Callable[..., Any]) -> bool:
     """Whether a way to act has an argument `action_mask`."""
     try:
         taken = inspect.signature(act).parameters.values()
-    except (TypeError, ValueError):          # a builtin
+    except (TypeError, ValueError):  # a builtin
         return False
     return any(item.name == ACTION_MASK or item.kind is item.VAR_KEYWORD for item in taken)
 
@@ -65,7 +68,8 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
 
 
 def mask_method(env: gymnasium.Env) -> Callable[[Any], Any] | None:
-    """The environment's own `action_mask(observation)`, where it has one, as gymnasium's Taxi does."""
+    """The environment's own `action_mask(observation)`, where it has one, as gymnasium's Taxi
+    does."""
     method: Any = getattr(env.unwrapped, ACTION_MASK, None)
     if not callable(method) or not isinstance(env.unwrapped.action_space, spaces.Discrete):
         return None
@@ -97,7 +101,7 @@ def shows_action_mask(env: gymnasium.Env) -> bool:
         return False
     try:
         return ACTION_MASK in copy.deepcopy(env).reset(seed=0)[1]
-    except Exception:                        # whatever the user's class holds
+    except Exception:  # whatever the user's class holds
         return False
 
 
@@ -126,7 +130,9 @@ class MaskReader:
         """Of masks that are shown and not read."""
         self._space = chosen
 
-    def read(self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False) -> Mask | None:
+    def read(
+        self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False
+    ) -> Mask | None:
         """The mask of one environment now, [A].
 
         Args:
@@ -179,7 +185,7 @@ class MaskReader:
                 )
             known = np.asarray(info.get(HAS_MASK, changed), dtype=bool) & changed
             rows = np.asarray(found)[known]
-            if rows.dtype == object and len(rows):           # an array of arrays
+            if rows.dtype == object and len(rows):  # an array of arrays
                 rows = np.stack([checked_mask(row, self.num_actions) for row in rows])
             masks[known] = checked_mask(rows, self.num_actions, 2) if len(rows) else True
             empty = ~masks.any(axis=1)
@@ -196,6 +202,9 @@ class MaskReader:
         return masks
 
     def _unread(self) -> None:
-        told = f"the action masks are not read: they are of {self._space}, and only those of Discrete are"
+        told = (
+            f"the action masks are not read: they are of {self._space}, and only those of"
+            " Discrete are"
+        )
         if told not in self.notes:
             self.notes.append(told)

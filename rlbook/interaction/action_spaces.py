@@ -1,4 +1,5 @@
-"""Adapts an environment's actions to an agent: joined, cut into values, clipped or scaled. Where no sensible way exists, says why.
+"""Adapts an environment's actions to an agent: joined, cut into values, clipped or scaled. Where no
+sensible way exists, says why.
 
 What an agent wants stands in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
 """
@@ -17,20 +18,25 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.interaction.features import interval
 
-MAX_ACTIONS = 4_096           # discrete actions after binning or joining
+MAX_ACTIONS = 4_096  # discrete actions after binning or joining
 
-Code = Callable[[Any], Any]   # batched or single: a leading [N] axis passes through
+Code = Callable[[Any], Any]  # batched or single: a leading [N] axis passes through
 
 
-def adapt_actions(space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code | None]:
-    """The actions that the agent chooses from, and what turns one into the environment's (None: nothing need be done); what was done is
-    noted.
+def adapt_actions(
+    space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]
+) -> tuple[spaces.Space, Code | None]:
+    """The actions that the agent chooses from, and what turns one into the environment's (None:
+    nothing need be done); what was done is noted.
 
     Raises:
         RequestError: this agent cannot choose such actions.
     """
     if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
-        raise RequestError(f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions are not")
+        raise RequestError(
+            f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions"
+            " are not"
+        )
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
@@ -61,13 +67,19 @@ def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
     """The box as [-1, 1] in every dimension."""
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise RequestError("this algorithm's actions lie between bounds, and an unbounded box has none")
+        raise RequestError(
+            "this algorithm's actions lie between bounds, and an unbounded box has none"
+        )
     notes.append(f"action: the network's numbers from -1 to 1 are scaled to {interval(low, high)}")
     middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
-    return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(middle + half * np.asarray(a))
+    return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(
+        middle + half * np.asarray(a)
+    )
 
 
-def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -> tuple[spaces.Space, Code]:
+def _joint(
+    space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]
+) -> tuple[spaces.Space, Code]:
     start, radix = _parts(space)
     size = math.prod(int(n) for n in radix)
     if size > MAX_ACTIONS:
@@ -78,8 +90,11 @@ def _joint(space: spaces.MultiDiscrete | spaces.MultiBinary, notes: list[str]) -
     return spaces.Discrete(size), lambda a: table[a]
 
 
-def joint_number(action: NDArray[Any], space: spaces.MultiDiscrete | spaces.MultiBinary) -> NDArray[np.int64]:
-    """The environment's actions [T, ...] as numbers [T] of combinations: the inverse of what `adapt_actions` does."""
+def joint_number(
+    action: NDArray[Any], space: spaces.MultiDiscrete | spaces.MultiBinary
+) -> NDArray[np.int64]:
+    """The environment's actions [T, ...] as numbers [T] of combinations: the inverse of what
+    `adapt_actions` does."""
     start, radix = _parts(space)
     parts = action.reshape(len(action), -1).astype(np.int64) - start
     return np.asarray(np.ravel_multi_index(tuple(parts.T), tuple(radix.tolist())), dtype=np.int64)
@@ -95,15 +110,26 @@ def _parts(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[NDArray[An
 def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise RequestError("actions are discrete for this algorithm, and an unbounded box cannot be cut into bins")
-    size = action_bins ** low.size
+        raise RequestError(
+            "actions are discrete for this algorithm, and an unbounded box cannot be cut into bins"
+        )
+    size = action_bins**low.size
     if size > MAX_ACTIONS:
-        made = f"{action_bins} values for each of {low.size} action dimensions make {power(size)} actions"
+        made = (
+            f"{action_bins} values for each of {low.size} action dimensions make {power(size)}"
+            " actions"
+        )
         raise RequestError(f"{made} (at most {MAX_ACTIONS:,}); lower action_bins")
-    axes = [np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2]) for a, b in zip(low, high, strict=True)]
+    axes = [
+        np.linspace(a, b, action_bins) if action_bins > 1 else np.array([(a + b) / 2])
+        for a, b in zip(low, high, strict=True)
+    ]
     table = np.stack([axis.reshape(-1) for axis in np.meshgrid(*axes, indexing="ij")], axis=-1)
     table = table.reshape(size, *space.shape).astype(space.dtype)
-    notes.append(f"action: {action_bins} values for each of {low.size} dimensions, over {interval(low, high)}")
+    notes.append(
+        f"action: {action_bins} values for each of {low.size} dimensions, over"
+        f" {interval(low, high)}"
+    )
     return spaces.Discrete(size), lambda a: table[a]
 
 

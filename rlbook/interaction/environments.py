@@ -1,4 +1,5 @@
-"""From a name to an environment: rlbook's short ids, gymnasium's ids, and clear answers to ids that do not exist."""
+"""From a name to an environment: rlbook's short ids, gymnasium's ids, and clear answers to ids that
+do not exist."""
 
 from __future__ import annotations
 
@@ -26,12 +27,19 @@ if TYPE_CHECKING:
 
 register()
 
-PERMISSION = "allow_import"   # the argument of an environment whose other arguments may name modules to import
-UNLIMITED = -1                # gymnasium's max_episode_steps for no time limit
-MODEL, MODEL_LIMIT = "TabularMDP", 1_000    # what an environment made of a model is called, and its time limit in environment steps
+PERMISSION = (  # the argument of an environment whose other arguments may name modules to import
+    "allow_import"
+)
+UNLIMITED = -1  # gymnasium's max_episode_steps for no time limit
+# what an environment made of a model is called, and its time limit in environment steps
+MODEL, MODEL_LIMIT = (
+    "TabularMDP",
+    1_000,
+)
 ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-", "ALE/")
-"""Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end by themselves."""
-LARGEST = 10**8                # numbers in an observation or an action
+"""Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end
+by themselves."""
+LARGEST = 10**8  # numbers in an observation or an action
 EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
 """An environment as a user names it: an id, an environment, or a model to draw episodes from."""
 Made = TypeVar("Made")
@@ -46,35 +54,56 @@ def _wrappers(env: gymnasium.Env | None) -> Iterator[gymnasium.Wrapper]:
 
 
 def environments() -> dict[str, EnvSpec]:
-    """Name → spec of every environment that runs with nothing else installed: rlbook's own (by short id), gymnasium's, and yours."""
-    ours = {id.removeprefix("rlbook/"): spec for id, spec in gymnasium.registry.items() if id.startswith("rlbook/")}
+    """Name → spec of every environment that runs with nothing else installed: rlbook's own (by
+    short id), gymnasium's, and yours."""
+    ours = {
+        id.removeprefix("rlbook/"): spec
+        for id, spec in gymnasium.registry.items()
+        if id.startswith("rlbook/")
+    }
     ours = {id: spec for id, spec in ours.items() if not needs_an_extra(spec)}
-    theirs = {id: spec for id, spec in gymnasium.registry.items() if str(spec.entry_point).startswith(FAMILIES) and _is_newest(spec)}
-    yours = {id: spec for id, spec in gymnasium.registry.items() if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")}
+    theirs = {
+        id: spec
+        for id, spec in gymnasium.registry.items()
+        if str(spec.entry_point).startswith(FAMILIES) and _is_newest(spec)
+    }
+    yours = {
+        id: spec
+        for id, spec in gymnasium.registry.items()
+        if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")
+    }
     return dict(sorted(ours.items())) | dict(sorted(theirs.items())) | dict(sorted(yours.items()))
 
 
 def _ships_with_gymnasium(spec: EnvSpec) -> bool:
     entry_point = spec.entry_point
     module = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
-    return module.startswith(("gymnasium.", "shimmy.")) or spec.id.startswith(("phys2d/", "tabular/", "GymV"))
+    return module.startswith(("gymnasium.", "shimmy.")) or spec.id.startswith(
+        ("phys2d/", "tabular/", "GymV")
+    )
 
 
 def _is_newest(spec: EnvSpec) -> bool:
-    return not any(other.name == spec.name and (other.version or 0) > (spec.version or 0) for other in gymnasium.registry.values())
+    return not any(
+        other.name == spec.name and (other.version or 0) > (spec.version or 0)
+        for other in gymnasium.registry.values()
+    )
 
 
 def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     """The spec of an id, short or long.
 
     Raises:
-        RequestError: no such environment (the nearest name is given), or `module:Name` without `allow_import`.
+        RequestError: no such environment (the nearest name is given), or `module:Name` without
+            `allow_import`.
     """
     if ":" in env_id:
         if not allow_import:
             module = env_id.split(":")[0]
             trust = "give --allow-import (allow_import=True) if you trust it"
-            raise RequestError(f"environment {env_id!r} would import the module {module!r}; {trust}")
+            raise RequestError(
+                f"environment {env_id!r} would import the module {module!r}; {trust}"
+            )
         module, env_id = env_id.split(":", 1)
         import importlib
 
@@ -82,9 +111,11 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
             importlib.import_module(module)
         except Exception as error:  # whatever the user's module does
             reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise RequestError(f"environment module {module!r} cannot be imported ({reason})") from error
+            raise RequestError(
+                f"environment module {module!r} cannot be imported ({reason})"
+            ) from error
     provide(env_id)
-    for name in (env_id, f"rlbook/{env_id}"):                # who registered a name of their own means that one
+    for name in (env_id, f"rlbook/{env_id}"):  # who registered a name of their own means that one
         if name in gymnasium.registry:
             return gymnasium.registry[name]
     raise RequestError(_unknown(env_id))
@@ -95,9 +126,16 @@ def _unknown(env_id: str) -> str:
     base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
     other_versions = [name for name, spec in known.items() if spec.name == base]
     if other_versions:
-        where = "" if known[other_versions[-1]].id.startswith("rlbook/") else f" in gymnasium {gymnasium.__version__}"
+        where = (
+            ""
+            if known[other_versions[-1]].id.startswith("rlbook/")
+            else f" in gymnasium {gymnasium.__version__}"
+        )
         return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
-    return f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows all)"
+    return (
+        f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows"
+        " all)"
+    )
 
 
 def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:
@@ -111,7 +149,9 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     Raises:
         RequestError: unknown id, or an argument that the environment refuses.
     """
-    return Recipe(find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import).make()
+    return Recipe(
+        find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import
+    ).make()
 
 
 @dataclass(frozen=True)
@@ -121,79 +161,136 @@ class Recipe:
     id: str | None
     kwargs: dict[str, Any] = field(default_factory=dict)
     instance: gymnasium.Env | None = field(default=None, compare=False)
-    module: str | None = None                # what is imported first, where the id was given as `module:Name`
-    allow_import: bool = field(default=False, compare=False)     # whether its arguments may name modules to import, too
+    module: str | None = None  # what is imported first, where the id was given as `module:Name`
+    # whether its arguments may name modules to import, too
+    allow_import: bool = field(default=False, compare=False)
 
     @classmethod
-    def of(cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None) -> Recipe:
-        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a `TabularMDP` to draw episodes from."""
+    def of(
+        cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None
+    ) -> Recipe:
+        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a
+        `TabularMDP` to draw episodes from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
             if PERMISSION in (kwargs or {}):
-                raise RequestError(f"{PERMISSION} is no argument of an environment; give --allow-import (allow_import=True)")
-            return cls(find(env, allow_import=allow_import).id, dict(kwargs or {}), module=module, allow_import=allow_import)
+                raise RequestError(
+                    f"{PERMISSION} is no argument of an environment; give --allow-import"
+                    " (allow_import=True)"
+                )
+            return cls(
+                find(env, allow_import=allow_import).id,
+                dict(kwargs or {}),
+                module=module,
+                allow_import=allow_import,
+            )
         if not isinstance(env, gymnasium.Env):
             env = _of_model(env)
         if kwargs:
             names = ", ".join(map(str, kwargs))
-            raise RequestError(f"env_kwargs are for an environment that is named by its id; {names} cannot change one that is made")
+            raise RequestError(
+                f"env_kwargs are for an environment that is named by its id; {names} cannot change"
+                " one that is made"
+            )
         spec = env.spec
-        if spec is None or spec.id not in gymnasium.registry or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        if (
+            spec is None
+            or spec.id not in gymnasium.registry
+            or any(wrapper.kwargs is None for wrapper in spec.additional_wrappers)
+        ):
             return cls(None, {}, env)
         provide(spec.id)
         settings = dict(spec.kwargs)
         if spec.max_episode_steps != gymnasium.registry[spec.id].max_episode_steps:
             settings["max_episode_steps"] = spec.max_episode_steps or UNLIMITED
-        return cls(spec.id, settings, env, allow_import=bool(settings.pop(PERMISSION, allow_import)))
+        return cls(
+            spec.id, settings, env, allow_import=bool(settings.pop(PERMISSION, allow_import))
+        )
 
     @property
     def name(self) -> str:
         """For people."""
-        if self.id is None and self.instance is not None and self.instance.spec is not None and self.instance.spec.id == MODEL:
+        if (
+            self.id is None
+            and self.instance is not None
+            and self.instance.spec is not None
+            and self.instance.spec.id == MODEL
+        ):
             return MODEL
-        return (self.id or type(getattr(self.instance, "unwrapped", None)).__name__).removeprefix("rlbook/")
+        return (self.id or type(getattr(self.instance, "unwrapped", None)).__name__).removeprefix(
+            "rlbook/"
+        )
 
     @property
     def written_id(self) -> str | None:
-        """The id that is enough to make this environment again, with `kwargs`; None for an instance without one, or in wrappers."""
+        """The id that is enough to make this environment again, with `kwargs`; None for an instance
+        without one, or in wrappers."""
         if self._source() != self.id:
             return None
         return self.id if self.module is None else f"{self.module}:{self.id}"
 
     @property
     def time_limit(self) -> int | None:
-        """The limit on an episode that gymnasium keeps, in environment steps; None where there is none."""
+        """The limit on an episode that gymnasium keeps, in environment steps; None where there is
+        none."""
         if self.id is None:
-            return None if self.instance is None or self.instance.spec is None else self.instance.spec.max_episode_steps
+            return (
+                None
+                if self.instance is None or self.instance.spec is None
+                else self.instance.spec.max_episode_steps
+            )
         limit = self.kwargs.get("max_episode_steps", gymnasium.registry[self.id].max_episode_steps)
         return None if limit == UNLIMITED else limit
 
     @property
     def may_never_end(self) -> bool:
-        """Whether nothing is known to end an episode: there is no time limit, and it is none of the worlds that always come to an end."""
+        """Whether nothing is known to end an episode: there is no time limit, and it is none of the
+        worlds that always come to an end."""
         if self.time_limit is not None:
             return False
-        if self.id is not None and gymnasium.registry[self.id].max_episode_steps is None and self.id.startswith(ALWAYS_END):
+        if (
+            self.id is not None
+            and gymnasium.registry[self.id].max_episode_steps is None
+            and self.id.startswith(ALWAYS_END)
+        ):
             return False
-        return not any(isinstance(item, gymnasium.wrappers.TimeLimit) for item in _wrappers(self.instance))
+        return not any(
+            isinstance(item, gymnasium.wrappers.TimeLimit) for item in _wrappers(self.instance)
+        )
 
     def for_evaluation(self) -> Recipe:
-        """The same environment as evaluation wants it: it may name arguments to replace (`evaluation_kwargs`: held-out prompts)."""
+        """The same environment as evaluation wants it: it may name arguments to replace
+        (`evaluation_kwargs`: held-out prompts)."""
         if self.id is None:
             return Recipe(None, {}, self._copy())
-        return replace(self, kwargs=self.kwargs | self._evaluation_kwargs) if self._evaluation_kwargs else self
+        return (
+            replace(self, kwargs=self.kwargs | self._evaluation_kwargs)
+            if self._evaluation_kwargs
+            else self
+        )
 
     def on_held_out(self) -> Recipe:
         """As `for_evaluation`, with the reward of training."""
-        held_out = {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"} if self.id is not None else {}
-        return replace(self, kwargs=self.kwargs | held_out) if held_out else self.for_evaluation() if self.id is None else self
+        held_out = (
+            {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"}
+            if self.id is not None
+            else {}
+        )
+        return (
+            replace(self, kwargs=self.kwargs | held_out)
+            if held_out
+            else self.for_evaluation()
+            if self.id is None
+            else self
+        )
 
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:
         return getattr(self.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:
-        """One environment. An instance given by the user is used as it is when no recipe can make another.
+        """One environment. An instance given by the user is used as it is when no recipe can make
+        another.
 
         Raises:
             RequestError: it cannot be made, or its spaces are none that anybody could learn in.
@@ -202,13 +299,16 @@ class Recipe:
             assert self.instance is not None
             env = self.instance
         else:
-            env = self._guarded(lambda: make_one(self._source(), **self.kwargs, **self._permission()))
+            env = self._guarded(
+                lambda: make_one(self._source(), **self.kwargs, **self._permission())
+            )
         for name in ("observation_space", "action_space"):
             _check_space(self.name, name, getattr(env, name, None))
         return env
 
     def make_many(self, count: int) -> list[gymnasium.Env]:
-        """`count` environments; of an instance that no recipe can make again, the instance and copies of it."""
+        """`count` environments; of an instance that no recipe can make again, the instance and
+        copies of it."""
         if self.id is None:
             return [self.make(), *(self._copy() for _ in range(count - 1))]
         return [self.make() for _ in range(count)]
@@ -218,7 +318,10 @@ class Recipe:
             return copy.deepcopy(self.make())
         except Exception as error:  # whatever the user's class holds
             name, reason = self.name, " ".join(str(error).split())
-            raise RequestError(f"environment {name!r} has no id and cannot be copied ({reason}); register it and give its id") from error
+            raise RequestError(
+                f"environment {name!r} has no id and cannot be copied ({reason}); register it and"
+                " give its id"
+            ) from error
 
     def _source(self) -> str | EnvSpec:
         """What `gymnasium.make` makes it from: the id, or the spec of an instance in wrappers."""
@@ -226,7 +329,8 @@ class Recipe:
         return spec if spec is not None and spec.additional_wrappers else str(self.id)
 
     def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
-        """The environment's own vector form, where it has one whose resets can be left to the loop; else None."""
+        """The environment's own vector form, where it has one whose resets can be left to the loop;
+        else None."""
         if self.name == MODEL and self.instance is not None:
             return _many_of_model(self.instance, num_envs, self.time_limit)
         if self.id is None or not isinstance(self._source(), str):
@@ -234,14 +338,25 @@ class Recipe:
         spec = gymnasium.registry[self.id]
         if spec.vector_entry_point is None:
             return None
-        creator = spec.vector_entry_point if callable(spec.vector_entry_point) else load_env_creator(spec.vector_entry_point)
+        creator = (
+            spec.vector_entry_point
+            if callable(spec.vector_entry_point)
+            else load_env_creator(spec.vector_entry_point)
+        )
         if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
             return None
-        kwargs = self.kwargs | ({"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {})
-        return self._guarded(lambda: gymnasium.make_vec(str(self.id), num_envs=num_envs, **kwargs, **self._permission()))
+        kwargs = self.kwargs | (
+            {"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {}
+        )
+        return self._guarded(
+            lambda: gymnasium.make_vec(
+                str(self.id), num_envs=num_envs, **kwargs, **self._permission()
+            )
+        )
 
     def _permission(self) -> dict[str, Any]:
-        """What an environment is told whose arguments may name modules; it stands in no run's config."""
+        """What an environment is told whose arguments may name modules; it stands in no run's
+        config."""
         entry_point = gymnasium.registry[str(self.id)].entry_point if self.allow_import else None
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
@@ -254,29 +369,53 @@ class Recipe:
             raise
         except TypeError as error:
             raise RequestError(self._bad_argument(error)) from error
-        except (ValueError, AssertionError, KeyError, OSError, ImportError, gymnasium.error.Error) as error:
-            raise RequestError(f"environment {self.name!r}: {' '.join(str(error).split())}") from error
+        except (
+            ValueError,
+            AssertionError,
+            KeyError,
+            OSError,
+            ImportError,
+            gymnasium.error.Error,
+        ) as error:
+            raise RequestError(
+                f"environment {self.name!r}: {' '.join(str(error).split())}"
+            ) from error
 
     def _bad_argument(self, error: TypeError) -> str:
         entry_point = gymnasium.registry[str(self.id)].entry_point
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         assert creator is not None
         parameters = inspect.signature(creator).parameters.values()
-        allowed = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"]
+        allowed = [
+            p.name
+            for p in parameters
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"
+        ]
         open_ended = any(p.kind == p.VAR_KEYWORD for p in parameters)
-        unknown = [] if open_ended else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
+        unknown = (
+            []
+            if open_ended
+            else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
+        )
         if not unknown:
             return f"environment {self.name!r}: {error}"
         hint = did_you_mean(unknown[0], allowed)
-        return f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed: {', '.join(allowed) or 'none'})"
+        return (
+            f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
+            f" {', '.join(allowed) or 'none'})"
+        )
 
 
 def _of_model(model: object) -> gymnasium.Env:
-    """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut after `MODEL_LIMIT` steps."""
+    """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut
+    after `MODEL_LIMIT` steps."""
     from rlbook.envs.tabular.mdp import TabularMDP
 
     if not isinstance(model, TabularMDP):
-        raise RequestError(f"env must be an environment id, a gymnasium.Env or a TabularMDP, got {type(model).__name__}")
+        raise RequestError(
+            "env must be an environment id, a gymnasium.Env or a TabularMDP, got"
+            f" {type(model).__name__}"
+        )
     from rlbook.envs.tabular.tabular_env import TabularEnv
 
     env = TabularEnv(model)
@@ -284,7 +423,9 @@ def _of_model(model: object) -> gymnasium.Env:
     return gymnasium.wrappers.TimeLimit(env, MODEL_LIMIT)
 
 
-def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymnasium.vector.VectorEnv:
+def _many_of_model(
+    env: gymnasium.Env, num_envs: int, limit: int | None
+) -> gymnasium.vector.VectorEnv:
     from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
     inner: Any = env.unwrapped
@@ -292,18 +433,30 @@ def _many_of_model(env: gymnasium.Env, num_envs: int, limit: int | None) -> gymn
 
 
 def _check_space(env: str, name: str, space: object) -> None:
-    """Raises RequestError where there is no such space, or one with nothing in it, or with more than any memory takes."""
+    """Raises RequestError where there is no such space, or one with nothing in it, or with more
+    than any memory takes."""
     if not isinstance(space, spaces.Space):
-        raise RequestError(f"environment {env!r} must have an {name} of gymnasium's, got {'none' if space is None else repr(space)[:60]}")
+        raise RequestError(
+            f"environment {env!r} must have an {name} of gymnasium's, got"
+            f" {'none' if space is None else repr(space)[:60]}"
+        )
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = list(space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)
         for part in parts:
             _check_space(env, name, part)
         if not parts:
-            raise RequestError(f"environment {env!r} has an {name} without parts, in which there is nothing to see or to choose")
+            raise RequestError(
+                f"environment {env!r} has an {name} without parts, in which there is nothing to see"
+                " or to choose"
+            )
         return
     size = 1 if space.shape is None else math.prod(space.shape)
     if size == 0:
-        raise RequestError(f"environment {env!r} has an {name} of shape {space.shape}, in which there is nothing to see or to choose")
+        raise RequestError(
+            f"environment {env!r} has an {name} of shape {space.shape}, in which there is nothing"
+            " to see or to choose"
+        )
     if size > LARGEST:
-        raise RequestError(f"environment {env!r} has an {name} of {size:,} numbers, and {LARGEST:,} are the most")
+        raise RequestError(
+            f"environment {env!r} has an {name} of {size:,} numbers, and {LARGEST:,} are the most"
+        )

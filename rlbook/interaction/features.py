@@ -7,14 +7,18 @@
     fourier      cos(π Σ_i c_i x_i) for all frequencies c_i from 0 to `order`
     rows         of each numbered state the vector given for it
 
-Table, aggregate and tiles are binary: K of the d features are 1, and only these are named, as `[K]` integers. The others are
-dense: `[d]` numbers. Polynomial and Fourier features see s scaled to [0, 1] between `low` and `high`.
+Table, aggregate and tiles are binary: K of the d features are 1, and only these are named, as `[K]`
+integers. The others are
+dense: `[d]` numbers. Polynomial and Fourier features see s scaled to [0, 1] between `low` and
+`high`.
 
-A tile is (high - low) / bins wide. Tiling t of T is displaced by t · (1, 3, 5, ...) / T mod 1 tiles along the dimensions, so
-that the tilings do not lie along one diagonal; it has a tile more per dimension, since a displaced grid would else not cover the
-box. With d dimensions that makes T · (bins + 1)^d features. A whole number k out of n counts as the interval [k, k + 1) of [0, n].
+A tile is (high - low) / bins wide. Tiling t of T is displaced by t · (1, 3, 5, ...) / T mod 1 tiles
+along the dimensions, so that the tilings do not lie along one diagonal; it has a tile more per
+dimension, since a displaced grid would else not cover the box. With d dimensions that makes T ·
+(bins + 1)^d features. A whole number k out of n counts as the interval [k, k + 1) of [0, n].
 
-Source: Sutton & Barto 2018, sections 9.3 (aggregation) and 9.5.1 to 9.5.4, eq. 9.17 and 9.18; the displacements: Miller & Glanz
+Source: Sutton & Barto 2018, sections 9.3 (aggregation) and 9.5.1 to 9.5.4, eq. 9.17 and 9.18; the
+displacements: Miller & Glanz
 1996. Difference: no hashing; what is outside the box is seen at its edge.
 """
 
@@ -33,8 +37,15 @@ from rlbook.checks import at_least, did_you_mean, finite, positive_int
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters
 
-AUTO, TABLE, AGGREGATE, TILES, POLYNOMIAL, FOURIER = NAMES = ("auto", "table", "aggregate", "tiles", "polynomial", "fourier")
-MAX_FEATURES = 10_000_000     # features times actions
+AUTO, TABLE, AGGREGATE, TILES, POLYNOMIAL, FOURIER = NAMES = (
+    "auto",
+    "table",
+    "aggregate",
+    "tiles",
+    "polynomial",
+    "fourier",
+)
+MAX_FEATURES = 10_000_000  # features times actions
 FeatureChoice = str | tuple[tuple[float, ...], ...]
 """What the hyper-parameter may be."""
 
@@ -43,7 +54,8 @@ FeatureChoice = str | tuple[tuple[float, ...], ...]
 class FeatureConfig(Hyperparameters):
     """Hyper-parameters of the features."""
 
-    # table, aggregate, tiles, polynomial, fourier, a vector for each numbered state, or auto: table where states are numbered, else tiles
+    # table, aggregate, tiles, polynomial, fourier, a vector for each numbered state, or auto: table
+    # where states are numbered, else tiles
     features: FeatureChoice = AUTO
     # of tiles: grids, each displaced against the first, at least 1
     tilings: Annotated[int, positive_int] = 8
@@ -51,36 +63,52 @@ class FeatureConfig(Hyperparameters):
     bins: Annotated[int, positive_int] = 8
     # of polynomial and fourier: largest exponent or frequency, at least 0
     order: Annotated[int, at_least(0)] = 3
-    low: tuple[float, ...] = ()              # least value of each dimension; empty: what the observation space says
-    high: tuple[float, ...] = ()             # largest value of each dimension; empty: what the observation space says
+    # least value of each dimension; empty: what the observation space says
+    low: tuple[float, ...] = ()
+    # largest value of each dimension; empty: what the observation space says
+    high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "features", _plain(self.features))
         for name in ("low", "high"):
             values = getattr(self, name)
-            if not isinstance(values, tuple | list) or not all(finite.allows(value) for value in values):
-                raise ValueError(f"{name} must be a tuple of finite numbers, one for each dimension, got {values!r}")
+            if not isinstance(values, tuple | list) or not all(
+                finite.allows(value) for value in values
+            ):
+                raise ValueError(
+                    f"{name} must be a tuple of finite numbers, one for each dimension, got"
+                    f" {values!r}"
+                )
             object.__setattr__(self, name, tuple(float(value) for value in values))
 
 
 def _plain(features: object) -> FeatureChoice:
-    wanted = f"features must be one of {', '.join(map(repr, NAMES))} or a vector for each state, got"
+    wanted = (
+        f"features must be one of {', '.join(map(repr, NAMES))} or a vector for each state, got"
+    )
     if isinstance(features, np.ndarray):
         features = features.tolist()
     if isinstance(features, str):
         if features not in NAMES:
             raise ValueError(f"{wanted} {features!r}{did_you_mean(features, NAMES, ' ({})')}")
         return features
-    if isinstance(features, tuple | list) and features and all(isinstance(row, tuple | list) for row in features):
+    if (
+        isinstance(features, tuple | list)
+        and features
+        and all(isinstance(row, tuple | list) for row in features)
+    ):
         rows = tuple(tuple(row) for row in features)
-        if rows[0] and all(len(row) == len(rows[0]) and all(finite.allows(x) for x in row) for row in rows):
+        if rows[0] and all(
+            len(row) == len(rows[0]) and all(finite.allows(x) for x in row) for row in rows
+        ):
             return tuple(tuple(float(x) for x in row) for row in rows)
     raise ValueError(f"{wanted} {str(features)[:60]}")
 
 
 class Features(ABC):
-    """x(s). Observations are numbered states, one or [N], or vectors of D numbers, [D] or [N, D]."""
+    """x(s). Observations are numbered states, one or [N], or vectors of D numbers, [D] or [N,
+    D]."""
 
     num_features: int
     """d."""
@@ -93,12 +121,15 @@ class Features(ABC):
 
     @abstractmethod
     def __call__(self, observations: ArrayLike) -> NDArray:
-        """Binary features: [K] or [N, K] int64, those that are 1, all different. Dense ones: [d] or [N, d] float64."""
+        """Binary features: [K] or [N, K] int64, those that are 1, all different. Dense ones: [d] or
+        [N, d] float64."""
 
     def active(self, observations: ArrayLike) -> NDArray[np.int64]:
         """[K] or [N, K]: the features that are 1. Raises TypeError where features are dense."""
         if not self.binary:
-            raise TypeError(f"{type(self).__name__} features are dense, and none of them is active alone")
+            raise TypeError(
+                f"{type(self).__name__} features are dense, and none of them is active alone"
+            )
         return self(observations)
 
     def vector(self, observations: ArrayLike) -> NDArray[np.float64]:
@@ -115,8 +146,8 @@ class Table(Features):
     """One feature a state.
 
     Args:
-        sizes: how many values each component of an observation has. Several are numbered in mixed radix, the last one fastest,
-            as for agents with a table.
+        sizes: how many values each component of an observation has. Several are numbered in mixed
+            radix, the last one fastest, as for agents with a table.
         numbered: observations are single numbers, and no vectors.
     """
 
@@ -147,7 +178,11 @@ class Listed(Features):
     """Other features, worked out once for each of S numbered states and then looked up."""
 
     def __init__(self, features: Features, num_states: int) -> None:
-        self.num_features, self.num_active, self.binary = features.num_features, features.num_active, features.binary
+        self.num_features, self.num_active, self.binary = (
+            features.num_features,
+            features.num_active,
+            features.binary,
+        )
         self.note, self.rows = features.note, features(np.arange(num_states))
 
     def __call__(self, observations: ArrayLike) -> NDArray:
@@ -162,7 +197,9 @@ class InABox(Features):
         numbered: observations are single numbers, and no vectors of D.
     """
 
-    def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], *, numbered: bool) -> None:
+    def __init__(
+        self, low: NDArray[np.float64], high: NDArray[np.float64], *, numbered: bool
+    ) -> None:
         self._low, self._width, self._numbered = low, high - low, numbered
         self.over = f"{len(low)} dimensions, over {interval(low, high)}"
 
@@ -177,21 +214,30 @@ class InABox(Features):
 
 
 class Tiles(InABox):
-    """`tilings` displaced grids of `bins` tiles per dimension between the bounds; with one tiling, state aggregation."""
+    """`tilings` displaced grids of `bins` tiles per dimension between the bounds; with one tiling,
+    state aggregation."""
 
-    def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], bins: int, tilings: int, *, numbered: bool) -> None:
+    def __init__(
+        self,
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+        bins: int,
+        tilings: int,
+        *,
+        numbered: bool,
+    ) -> None:
         super().__init__(low, high, numbered=numbered)
         cells = bins if tilings == 1 else bins + 1
         each, odd = cells ** len(low), 2 * np.arange(len(low)) + 1
         self.num_features, self.num_active = tilings * each, tilings
         self._bins, self._last = float(bins), math.nextafter(bins, 0)
-        self._shifts = np.arange(tilings)[:, None] * odd % tilings / tilings               # [T, D], in tiles
+        self._shifts = np.arange(tilings)[:, None] * odd % tilings / tilings  # [T, D], in tiles
         self._weights, self._first = _radix(np.full(len(low), cells)), np.arange(tilings) * each
         what = f"{bins} cells" if tilings == 1 else f"{tilings} tilings of {bins} tiles"
         self.note = f"features: {self.num_features:,}, {what} for each of {self.over}"
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.int64]:
-        tile = self.from_low(observations) * self._bins / self._width        # [..., D], in tiles
+        tile = self.from_low(observations) * self._bins / self._width  # [..., D], in tiles
         tile = np.minimum(np.maximum(tile, 0.0), self._last)
         return (tile[..., None, :] + self._shifts).astype(np.int64) @ self._weights + self._first
 
@@ -201,11 +247,16 @@ class Polynomial(InABox):
 
     binary = False
 
-    def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], order: int, *, numbered: bool) -> None:
+    def __init__(
+        self, low: NDArray[np.float64], high: NDArray[np.float64], order: int, *, numbered: bool
+    ) -> None:
         super().__init__(low, high, numbered=numbered)
         self.exponents = _grid(order, len(low))
         self.num_features = len(self.exponents)
-        self.note = f"features: {self.num_features:,}, products of powers up to {order} of each of {self.over}"
+        self.note = (
+            f"features: {self.num_features:,}, products of powers up to {order} of each of"
+            f" {self.over}"
+        )
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
         return (self.scaled(observations)[..., None, :] ** self.exponents).prod(axis=-1)
@@ -216,11 +267,16 @@ class Fourier(InABox):
 
     binary = False
 
-    def __init__(self, low: NDArray[np.float64], high: NDArray[np.float64], order: int, *, numbered: bool) -> None:
+    def __init__(
+        self, low: NDArray[np.float64], high: NDArray[np.float64], order: int, *, numbered: bool
+    ) -> None:
         super().__init__(low, high, numbered=numbered)
         self.frequencies = _grid(order, len(low))
         self.num_features = len(self.frequencies)
-        self.note = f"features: {self.num_features:,}, cosines of frequencies up to {order} of each of {self.over}"
+        self.note = (
+            f"features: {self.num_features:,}, cosines of frequencies up to {order} of each of"
+            f" {self.over}"
+        )
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
         return np.cos(math.pi * (self.scaled(observations) @ self.frequencies.T))
@@ -253,12 +309,14 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
     """The features of observations of this space.
 
     Args:
-        space: Discrete or MultiDiscrete from 0, or a Box [D]: what `adapt` makes of any space for observations = "numbers".
+        space: Discrete or MultiDiscrete from 0, or a Box [D]: what `adapt` makes of any space for
+            observations = "numbers".
         config: which features.
         num_actions: A, where there is a weight for each action.
 
     Raises:
-        RequestError: one sentence: the space has no bounds, or is not finite, or there would be too many features.
+        RequestError: one sentence: the space has no bounds, or is not finite, or there would be too
+            many features.
     """
     choice, numbered = config.features, isinstance(space, spaces.Discrete)
     if choice == AUTO:
@@ -267,42 +325,64 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
         return _given_rows(space, choice)
     if choice == TABLE:
         if isinstance(space, spaces.Box):
-            raise RequestError("features 'table' need states that can be counted, and these are numbers; take tiles or aggregate")
+            raise RequestError(
+                "features 'table' need states that can be counted, and these are numbers; take"
+                " tiles or aggregate"
+            )
         sizes = _sizes(space)
         _check_number(choice, math.prod(int(size) for size in sizes), num_actions)
         return Table(sizes, numbered=numbered)
     found = _in_a_box(space, config, choice, num_actions)
-    if isinstance(space, spaces.Discrete) and int(space.n) * (found.num_active if found.binary else found.num_features) <= MAX_FEATURES:
+    if (
+        isinstance(space, spaces.Discrete)
+        and int(space.n) * (found.num_active if found.binary else found.num_features)
+        <= MAX_FEATURES
+    ):
         return Listed(found, int(space.n))
     return found
 
 
-def _in_a_box(space: spaces.Space, config: FeatureConfig, choice: str, num_actions: int) -> Features:
+def _in_a_box(
+    space: spaces.Space, config: FeatureConfig, choice: str, num_actions: int
+) -> Features:
     low, high = _bounds(space, config, choice)
     numbered = isinstance(space, spaces.Discrete)
     if choice in (TILES, AGGREGATE):
         tilings = config.tilings if choice == TILES else 1
-        _check_number(choice, tilings * (config.bins + (tilings > 1)) ** len(low), num_actions, "; lower bins")
+        _check_number(
+            choice, tilings * (config.bins + (tilings > 1)) ** len(low), num_actions, "; lower bins"
+        )
         return Tiles(low, high, config.bins, tilings, numbered=numbered)
     _check_number(choice, (config.order + 1) ** len(low), num_actions, "; lower order")
-    return (Polynomial if choice == POLYNOMIAL else Fourier)(low, high, config.order, numbered=numbered)
+    return (Polynomial if choice == POLYNOMIAL else Fourier)(
+        low, high, config.order, numbered=numbered
+    )
 
 
 def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -> None:
     if found * num_actions > MAX_FEATURES:
         size = f"{found:,}" if found < 10**12 else f"about 10^{math.floor(math.log10(found))}"
-        raise RequestError(f"features {choice!r} would be {size} here (at most {MAX_FEATURES // num_actions:,}){remedy}")
+        raise RequestError(
+            f"features {choice!r} would be {size} here (at most"
+            f" {MAX_FEATURES // num_actions:,}){remedy}"
+        )
 
 
 def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Rows:
     if not isinstance(space, spaces.Discrete):
-        raise RequestError("features given as vectors need numbered states, which these observations are not")
+        raise RequestError(
+            "features given as vectors need numbered states, which these observations are not"
+        )
     if len(rows) != space.n:
-        raise RequestError(f"features must be one vector for each of the {space.n} states, got {len(rows)}")
+        raise RequestError(
+            f"features must be one vector for each of the {space.n} states, got {len(rows)}"
+        )
     return Rows(np.array(rows))
 
 
-def _bounds(space: spaces.Space, config: FeatureConfig, choice: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _bounds(
+    space: spaces.Space, config: FeatureConfig, choice: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[D] each: `low` and `high` of the config, else the space's own."""
     if isinstance(space, spaces.Box):
         own = (space.low, space.high)
@@ -313,16 +393,25 @@ def _bounds(space: spaces.Space, config: FeatureConfig, choice: str) -> tuple[ND
     for name, bound in zip(("low", "high"), own, strict=True):
         given = getattr(config, name)
         if given and len(given) != len(bound):
-            raise RequestError(f"{name} must have one number for each of the {len(bound)} dimensions of an observation, got {len(given)}")
+            raise RequestError(
+                f"{name} must have one number for each of the {len(bound)} dimensions of an"
+                f" observation, got {len(given)}"
+            )
         if not given and not np.isfinite(bound).all():
             where = np.flatnonzero(~np.isfinite(bound))[0]
             wanted = f"low and high, one number for each of {len(bound)} dimensions"
-            raise RequestError(f"features {choice!r} need bounds, and dimension {where} of the observations has none: give {wanted}")
+            raise RequestError(
+                f"features {choice!r} need bounds, and dimension {where} of the observations has"
+                f" none: give {wanted}"
+            )
         found.append(np.array(given or bound, dtype=float))
     low, high = found
     if not (low < high).all():
         where = np.flatnonzero(~(low < high))[0]
-        raise RequestError(f"low must be below high in each dimension, got {low[where]:g} and {high[where]:g} in dimension {where}")
+        raise RequestError(
+            f"low must be below high in each dimension, got {low[where]:g} and {high[where]:g} in"
+            f" dimension {where}"
+        )
     return low, high
 
 
@@ -341,9 +430,14 @@ def interval(low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
 
 def _radix(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """What each digit of a number in mixed radix counts: [D], the last one 1."""
-    return np.array([math.prod(int(size) for size in sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
+    return np.array(
+        [math.prod(int(size) for size in sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64
+    )
 
 
 def _grid(order: int, dimensions: int) -> NDArray[np.float64]:
-    """[(order + 1)^D, D]: all ways to choose D whole numbers from 0 to `order`, the last one fastest."""
-    return np.stack(np.unravel_index(np.arange((order + 1) ** dimensions), (order + 1,) * dimensions), axis=-1).astype(float)
+    """[(order + 1)^D, D]: all ways to choose D whole numbers from 0 to `order`, the last one
+    fastest."""
+    return np.stack(
+        np.unravel_index(np.arange((order + 1) ** dimensions), (order + 1,) * dimensions), axis=-1
+    ).astype(float)

@@ -1,7 +1,7 @@
 """What an environment answers, looked at before anything learns from it.
 
-Whatever goes wrong in an environment becomes a `TrainingError` of one sentence that names the step and the cause, so that a run ends with
-its last checkpoint intact.
+Whatever goes wrong in an environment becomes a `TrainingError` of one sentence that names the step
+and the cause, so that a run ends with its last checkpoint intact.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ class BadAnswer(ValueError):
     """An environment answered with something that is no observation of its space, or no reward."""
 
 
-def guarded_step(env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """`env.step(action)`. Raises TrainingError where the environment raises; `step` is counted from 1."""
+def guarded_step(
+    env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int
+) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    """`env.step(action)`. Raises TrainingError where the environment raises; `step` is counted from
+    1."""
     try:
         obs, reward, terminated, truncated, info = env.step(action)
         return obs, reward, terminated, truncated, info
@@ -43,9 +46,14 @@ def guarded_step(env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int) -
 
 
 def guarded_reset(
-    env: gymnasium.Env | VectorEnv, step: int, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    env: gymnasium.Env | VectorEnv,
+    step: int,
+    *,
+    seed: int | Sequence[int] | None = None,
+    options: dict[str, Any] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """What `env.reset` returns, after `step` steps. Raises TrainingError where the environment raises."""
+    """What `env.reset` returns, after `step` steps. Raises TrainingError where the environment
+    raises."""
     try:
         obs, info = env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         return obs, info
@@ -69,7 +77,7 @@ def failure(error: Exception, step: int) -> TrainingError:
 def cause_of(error: Exception) -> str:
     """What went wrong, on one line; the type's name stands before it unless it is `BadAnswer`."""
     told = " ".join(str(error).split())
-    if told == "not enough values to unpack (expected 5, got 4)":        # a wrapper took them apart
+    if told == "not enough values to unpack (expected 5, got 4)":  # a wrapper took them apart
         return OLD_STEP
     return told if isinstance(error, BadAnswer) else f"{type(error).__name__}: {told}"
 
@@ -112,8 +120,14 @@ def unpack_vector_step(answer: object, num_envs: int) -> tuple[Any, Any, Any, An
     five, shape = _five(answer), (num_envs,)
     for name, value in zip(("reward", "terminated", "truncated"), five[1:4], strict=True):
         kinds, wanted = ("fiub", "numbers") if name == "reward" else ("b", "bools")
-        if not isinstance(value, np.ndarray) or value.shape != shape or value.dtype.kind not in kinds:
-            raise BadAnswer(f"{name} must be an array [{num_envs}] of {wanted}, got {_short(value)}")
+        if (
+            not isinstance(value, np.ndarray)
+            or value.shape != shape
+            or value.dtype.kind not in kinds
+        ):
+            raise BadAnswer(
+                f"{name} must be an array [{num_envs}] of {wanted}, got {_short(value)}"
+            )
     return five
 
 
@@ -149,7 +163,7 @@ def _scalar(value: object) -> np.ndarray | None:
     """Numpy's or torch's only number; None of what is none."""
     try:
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):    # a ragged list, a tensor with a gradient
+    except (TypeError, ValueError, RuntimeError):  # a ragged list, a tensor with a gradient
         return None
     return array if array.ndim == 0 else None
 
@@ -171,10 +185,12 @@ def number(reward: object) -> float:
         try:
             return float(reward)
         except OverflowError:
-            raise BadAnswer(f"the reward must be a number that a float holds, got {_short(reward)}") from None
+            raise BadAnswer(
+                f"the reward must be a number that a float holds, got {_short(reward)}"
+            ) from None
     array = _scalar(reward)
     try:
-        if array is not None and array.dtype.kind in "fiubO":            # O: a Fraction, a Decimal
+        if array is not None and array.dtype.kind in "fiubO":  # O: a Fraction, a Decimal
             return float(array)
     except (TypeError, ValueError):
         pass
@@ -187,7 +203,8 @@ def number(reward: object) -> float:
 
 
 def finite_number(reward: object) -> float:
-    """The reward as a float. Raises BadAnswer where it is no number, and FloatingPointError where it is not finite."""
+    """The reward as a float. Raises BadAnswer where it is no number, and FloatingPointError where
+    it is not finite."""
     found = number(reward)
     if not math.isfinite(found):
         raise FloatingPointError("reward", found)
@@ -195,11 +212,20 @@ def finite_number(reward: object) -> float:
 
 
 def check_rewards(reward: np.ndarray, step: int) -> None:
-    """Raises TrainingError unless rewards [N] are finite numbers. A finite sum of squares has finite terms only."""
+    """Raises TrainingError unless rewards [N] are finite numbers. A finite sum of squares has
+    finite terms only."""
     if reward.dtype.kind not in "fiub":
-        wrong = next((item for item in reward.tolist() if not isinstance(item, int | float)), reward.dtype)
-        raise TrainingError(f"the environment failed at step {step}: the reward must be a number, got {wrong!r}")
-    if reward.dtype.kind == "f" and not math.isfinite(np.vdot(reward, reward)) and not np.isfinite(reward).all():
+        wrong = next(
+            (item for item in reward.tolist() if not isinstance(item, int | float)), reward.dtype
+        )
+        raise TrainingError(
+            f"the environment failed at step {step}: the reward must be a number, got {wrong!r}"
+        )
+    if (
+        reward.dtype.kind == "f"
+        and not math.isfinite(np.vdot(reward, reward))
+        and not np.isfinite(reward).all()
+    ):
         raise not_finite("reward", reward[~np.isfinite(reward)].flat[0], step)
 
 
@@ -207,7 +233,8 @@ def check_rewards(reward: np.ndarray, step: int) -> None:
 
 
 def check_for(env: gymnasium.Env | VectorEnv) -> Check:
-    """The test of what `env` shows. An adapted environment has its own, since its spaces are the agent's."""
+    """The test of what `env` shows. An adapted environment has its own, since its spaces are the
+    agent's."""
     adapted = getattr(env, "check", None)
     if adapted is not None:
         return adapted
@@ -220,19 +247,25 @@ def unchecked(obs: object) -> None:
     """The test of what was checked before."""
 
 
-def observation_check(space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = unchecked) -> Check:
-    """A quick test of whether what is shown lies in the space, for observations one by one or, `batched`, in rows [N, ...].
+def observation_check(
+    space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = unchecked
+) -> Check:
+    """A quick test of whether what is shown lies in the space, for observations one by one or,
+    `batched`, in rows [N, ...].
 
-    Bounds of a Box are compared with a margin for rounding. What lies outside of them but is finite is learned from all the same, since
-    many environments state bounds that they do not keep; `note` is given a sentence about the first such number. Spaces of texts,
-    sequences and graphs are left to the environment.
+    Bounds of a Box are compared with a margin for rounding. What lies outside of them but is finite
+    is learned from all the same, since many environments state bounds that they do not keep; `note`
+    is given a sentence about the first such number. Spaces of texts, sequences and graphs are left
+    to the environment.
     """
     if isinstance(space, spaces.Discrete):
         return _whole_numbers(space, np.array(space.start), np.array(space.n), batched)
     if isinstance(space, spaces.MultiDiscrete):
         return _whole_numbers(space, space.start, space.nvec, batched)
     if isinstance(space, spaces.MultiBinary):
-        return _whole_numbers(space, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2), batched)
+        return _whole_numbers(
+            space, np.zeros(space.shape, dtype=np.int64), np.full(space.shape, 2), batched
+        )
     if isinstance(space, spaces.Box):
         return _numbers(space, batched, note)
     if isinstance(space, spaces.Dict | spaces.Tuple):
@@ -240,7 +273,9 @@ def observation_check(space: spaces.Space, *, batched: bool = False, note: Calla
     return unchecked
 
 
-def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, batched: bool) -> Check:
+def _whole_numbers(
+    space: spaces.Space, start: np.ndarray, count: np.ndarray, batched: bool
+) -> Check:
     first, beyond = (0, 0) if start.ndim or batched else (int(start), int(start + count))
     shape, axes, none = start.shape, int(batched), not start.any()
 
@@ -253,7 +288,7 @@ def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, ba
         above = array.astype(np.int64, copy=False)
         if not none:
             above = above - start
-        if np.count_nonzero(above.view(np.uint64) >= count):        # a negative number becomes a huge one
+        if np.count_nonzero(above.view(np.uint64) >= count):  # a negative number becomes a huge one
             raise outside(array[(above < 0) | (above >= count)].flat[0], space)
 
     count = count.astype(np.uint64)
@@ -261,46 +296,69 @@ def _whole_numbers(space: spaces.Space, start: np.ndarray, count: np.ndarray, ba
 
 
 def _numbers(space: spaces.Box, batched: bool, note: Callable[[str], object]) -> Check:
-    """What lies between the bounds is finite too, where a bound at infinity is taken to be the largest number."""
+    """What lies between the bounds is finite too, where a bound at infinity is taken to be the
+    largest number."""
     shape, axes, most = space.shape, int(batched), 0.0
     if space.dtype is not None and space.dtype.kind == "f":
         most = float(np.finfo(str(space.dtype)).max)
         margin = 8 * np.finfo(np.float32).eps
-        low, high = (np.clip(bound.astype(np.float64), -most, most) for bound in (space.low, space.high))
-        low, high = low - margin * np.minimum(np.abs(low), 1e30), high + margin * np.minimum(np.abs(high), 1e30)
+        low, high = (
+            np.clip(bound.astype(np.float64), -most, most) for bound in (space.low, space.high)
+        )
+        low, high = (
+            low - margin * np.minimum(np.abs(low), 1e30),
+            high + margin * np.minimum(np.abs(high), 1e30),
+        )
         low, high = (np.clip(bound, -most, most).astype(space.dtype) for bound in (low, high))
     else:
         low, high = space.low, space.high
-        limits = np.iinfo(str(space.dtype)) if space.dtype is not None and space.dtype.kind in "iu" else None
+        limits = (
+            np.iinfo(str(space.dtype))
+            if space.dtype is not None and space.dtype.kind in "iu"
+            else None
+        )
         if limits is not None and (low == limits.min).all() and (high == limits.max).all():
-            low = high = None                                        # an image: its type is its bounds
+            low = high = None  # an image: its type is its bounds
 
     def check(obs: object) -> None:
         nonlocal low, high
         array = obs if isinstance(obs, np.ndarray) else np.asarray(obs)
         if array.shape[axes:] != shape or array.dtype.kind not in "fiub":
-            raise BadAnswer(f"the observation has shape {array.shape} and type {array.dtype}, outside {_named(space)}")
+            raise BadAnswer(
+                f"the observation has shape {array.shape} and type {array.dtype}, outside"
+                f" {_named(space)}"
+            )
         if low is None and array.dtype == space.dtype:
             return
-        if low is None or np.count_nonzero(array >= low) + np.count_nonzero(array <= high) != 2 * array.size:
+        if (
+            low is None
+            or np.count_nonzero(array >= low) + np.count_nonzero(array <= high) != 2 * array.size
+        ):
             excursion = _excursion(array, space, low, high)
-            if excursion:                    # from here on the bounds are those of the type: numbers are to be finite
+            if excursion:  # from here on the bounds are those of the type: numbers are to be finite
                 note(excursion)
-                low, high = (np.full(shape, -most, space.dtype), np.full(shape, most, space.dtype)) if most else (None, None)
+                low, high = (
+                    (np.full(shape, -most, space.dtype), np.full(shape, most, space.dtype))
+                    if most
+                    else (None, None)
+                )
 
     return check
 
 
-def _excursion(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None) -> str:
+def _excursion(
+    array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None
+) -> str:
     """A sentence about a finite number outside the bounds; "" where there is none.
 
     Raises:
         FloatingPointError: a number is not finite.
-        BadAnswer: one of another type is outside, which would become another number in the space's own.
+        BadAnswer: one of another type is outside, which would become another number in the space's
+            own.
     """
     real = space.dtype is not None and space.dtype.kind == "f"
     with np.errstate(over="ignore"):
-        shown = array.astype(space.dtype) if real else array                     # 1e300 is not finite in float32
+        shown = array.astype(space.dtype) if real else array  # 1e300 is not finite in float32
     if shown.dtype.kind == "f" and not np.isfinite(shown).all():
         raise FloatingPointError("observation", array[~np.isfinite(shown)].flat[0])
     low, high = (space.low, space.high) if low is None or high is None else (low, high)
@@ -312,12 +370,19 @@ def _excursion(array: np.ndarray, space: spaces.Box, low: np.ndarray | None, hig
     place = tuple(np.argwhere(wrong)[0].tolist())
     inner = place[len(place) - len(space.shape) :]
     bounds = f"{float(space.low[inner]):g} and {float(space.high[inner]):g}"
-    return f"observation {list(inner)} is {float(array[place]):g}, outside its bounds {bounds}; it is learned from as it is"
+    return (
+        f"observation {list(inner)} is {float(array[place]):g}, outside its bounds {bounds}; it is"
+        " learned from as it is"
+    )
 
 
-def _parts(space: spaces.Dict | spaces.Tuple, batched: bool, note: Callable[[str], object]) -> Check:
+def _parts(
+    space: spaces.Dict | spaces.Tuple, batched: bool, note: Callable[[str], object]
+) -> Check:
     keys: Any = list(space.spaces) if isinstance(space, spaces.Dict) else range(len(space.spaces))
-    checks = [(key, observation_check(space.spaces[key], batched=batched, note=note)) for key in keys]
+    checks = [
+        (key, observation_check(space.spaces[key], batched=batched, note=note)) for key in keys
+    ]
     named = isinstance(space, spaces.Dict)
 
     def check(obs: object) -> None:
@@ -334,7 +399,10 @@ def _parts(space: spaces.Dict | spaces.Tuple, batched: bool, note: Callable[[str
 def outside(obs: object, space: spaces.Space) -> BadAnswer:
     """An observation that its space does not have."""
     shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
-    return BadAnswer(f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside {_named(space)}")
+    return BadAnswer(
+        f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside"
+        f" {_named(space)}"
+    )
 
 
 def _named(space: spaces.Space) -> str:
@@ -346,20 +414,27 @@ def _named(space: spaces.Space) -> str:
 
 
 def named_numbers(info: dict[str, Any]) -> dict[str, Any] | None:
-    """What the environment wants in the log: `info["metrics"]`, name → number, or [N] numbers of a vector environment.
+    """What the environment wants in the log: `info["metrics"]`, name → number, or [N] numbers of a
+    vector environment.
 
-    The parts of a reward, for example. NaN stands for no number at this step. gymnasium's vector environments mark missing numbers in
-    an array called `_NAME` instead.
+    The parts of a reward, for example. NaN stands for no number at this step. gymnasium's vector
+    environments mark missing numbers in an array called `_NAME` instead.
     """
     found = info.get(METRICS)
     if not found:
         return None
     masked = {name: found.get(f"_{name}") for name in found if not name.startswith("_")}
-    return {name: found[name] if mask is None else np.where(mask, found[name], np.nan) for name, mask in masked.items()}
+    return {
+        name: found[name] if mask is None else np.where(mask, found[name], np.nan)
+        for name, mask in masked.items()
+    }
 
 
-def totals(numbers: Mapping[str, ArrayLike], valid: bool | NDArray[np.bool_]) -> dict[str, tuple[float, int]]:
-    """Name → sum and count of the numbers that there are. `valid` marks the rows that count: True, or [N] bool."""
+def totals(
+    numbers: Mapping[str, ArrayLike], valid: bool | NDArray[np.bool_]
+) -> dict[str, tuple[float, int]]:
+    """Name → sum and count of the numbers that there are. `valid` marks the rows that count: True,
+    or [N] bool."""
     found = {}
     for name, values in numbers.items():
         row = np.asarray(values, dtype=np.float64)

@@ -1,11 +1,12 @@
-"""A reward model pays in the environment's place, or beside it. Everything else about the environment is as it was.
+"""A reward model pays in the environment's place, or beside it. Everything else about the
+environment is as it was.
 
-What the environment itself would have paid is in the log: `true_return`, of each training episode when it ends. Beside the paid `return`
-it shows whether the model still rewards what it was meant to reward. Where the model is an ensemble, `disagreement` is the standard
-deviation of its members.
+What the environment itself would have paid is in the log: `true_return`, of each training episode
+when it ends. Beside the paid `return` it shows whether the model still rewards what it was meant to
+reward. Where the model is an ensemble, `disagreement` is the standard deviation of its members.
 
-Beside it: where the environment has a `model_weight` w, a step earns what the environment says and w times what the model says, which is
-logged as `reward/model` where an episode ends.
+Beside it: where the environment has a `model_weight` w, a step earns what the environment says and
+w times what the model says, which is logged as `reward/model` where an episode ends.
 """
 
 from __future__ import annotations
@@ -37,9 +38,14 @@ class LearnedReward(Protocol):
         ...
 
     def score_steps(
-        self, obs: NDArray[Any], action: NDArray[Any], next_obs: NDArray[Any], over: NDArray[np.bool_]
+        self,
+        obs: NDArray[Any],
+        action: NDArray[Any],
+        next_obs: NDArray[Any],
+        over: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """The rewards [N] of N steps, and how far the members of an ensemble disagree [N]; `over` marks steps that ended their episode."""
+        """The rewards [N] of N steps, and how far the members of an ensemble disagree [N]; `over`
+        marks steps that ended their episode."""
         ...
 
 
@@ -49,13 +55,14 @@ class PaidEnv(gymnasium.Wrapper):
     Args:
         env: the environment, which keeps its last observation.
         model: pays.
-        caution: λ ≥ 0; what is paid is the mean of an ensemble minus λ times its standard deviation.
+        caution: λ ≥ 0; what is paid is the mean of an ensemble minus λ times its standard
+            deviation.
     """
 
     def __init__(self, env: ResumableEnv, model: LearnedReward, caution: float = 0.0) -> None:
         super().__init__(env)
         self.model, self.caution = model, caution
-        self._true_return = 0.0              # of the episode in progress, in the environment's own reward
+        self._true_return = 0.0  # of the episode in progress, in the environment's own reward
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._true_return = 0.0
@@ -66,8 +73,10 @@ class PaidEnv(gymnasium.Wrapper):
         after, own, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
         chosen = np.asarray(action)[None]
-        reward, spread = _paid(self.model, before, chosen, self._row(after), over, self.env.action_space, self.caution)
-        self._true_return += float(own)      # type: ignore[arg-type]
+        reward, spread = _paid(
+            self.model, before, chosen, self._row(after), over, self.env.action_space, self.caution
+        )
+        self._true_return += float(own)  # type: ignore[arg-type]
         named = {name: float(value[0]) for name, value in spread.items()}
         if over[0]:
             named["true_return"] = self._true_return
@@ -75,7 +84,7 @@ class PaidEnv(gymnasium.Wrapper):
         if weight is None:
             return after, paid, terminated, truncated, _with_numbers(info, named)
         named |= {LOGGED: paid} if over[0] else {}
-        return after, float(own) + weight * paid, terminated, truncated, _with_numbers(info, named)   # type: ignore[arg-type]
+        return after, float(own) + weight * paid, terminated, truncated, _with_numbers(info, named)  # type: ignore[arg-type]
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""
@@ -93,16 +102,23 @@ class PaidEnv(gymnasium.Wrapper):
 
 
 class PaidVectorEnv(VectorWrapper):
-    """N environments whose rewards are a model's; one that has ended earlier is paid nothing. Arguments are those of `PaidEnv`."""
+    """N environments whose rewards are a model's; one that has ended earlier is paid nothing.
+    Arguments are those of `PaidEnv`."""
 
     def __init__(self, env: VectorEnv, model: LearnedReward, caution: float = 0.0) -> None:
         super().__init__(env)
         self.model, self.caution = model, caution
-        self._true_return = np.zeros(env.num_envs)   # of the episodes in progress, in the environment's own reward
-        self._obs: Any = None                # [N, ...], before the next step
+        # of the episodes in progress, in the environment's own reward
+        self._true_return = np.zeros(env.num_envs)
+        self._obs: Any = None  # [N, ...], before the next step
         self._over = np.zeros(env.num_envs, dtype=bool)
 
-    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Any:
         self._obs, info = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         mask = (options or {}).get("reset_mask")
         begun = np.ones_like(self._over) if mask is None else np.asarray(mask)
@@ -125,7 +141,12 @@ class PaidVectorEnv(VectorWrapper):
 
     def snapshot(self) -> State:
         """Everything that continuing needs."""
-        return {"env": outermost_keeper(self.env).snapshot(), "obs": self._obs, "over": self._over, "true_return": self._true_return}
+        return {
+            "env": outermost_keeper(self.env).snapshot(),
+            "obs": self._obs,
+            "over": self._over,
+            "true_return": self._true_return,
+        }
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
@@ -136,15 +157,22 @@ class PaidVectorEnv(VectorWrapper):
 
 
 def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:
-    """The weight of a reward model beside the environment's own reward; None where the model replaces that."""
+    """The weight of a reward model beside the environment's own reward; None where the model
+    replaces that."""
     return getattr(env.unwrapped, "model_weight", None)
 
 
 def _paid(
-    model: LearnedReward, obs: Observations, actions: ArrayLike, next_obs: Observations, over: NDArray[np.bool_], space: spaces.Space,
+    model: LearnedReward,
+    obs: Observations,
+    actions: ArrayLike,
+    next_obs: Observations,
+    over: NDArray[np.bool_],
+    space: spaces.Space,
     caution: float,
-) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:  # fmt: skip
-    """The model's rewards [N] for steps as the environment saw them, and what of it goes into the log; NaN for no number."""
+) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    """The model's rewards [N] for steps as the environment saw them, and what of it goes into the
+    log; NaN for no number."""
     chosen = as_chosen(np.asarray(actions), space)
     reward, spread = model.score_steps(model.adapted(obs), chosen, model.adapted(next_obs), over)
     if spread is None:

@@ -1,4 +1,5 @@
-"""The loop: an agent acts, an environment answers, the agent learns. Written once, for training, evaluating, watching and recording."""
+"""The loop: an agent acts, an environment answers, the agent learns. Written once, for training,
+evaluating, watching and recording."""
 
 from __future__ import annotations
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
     from rlbook.interaction.vector import VectorInteraction
 
 T = TypeVar("T")
-SAMPLED = 17                                 # one step of so many is timed; prime, so that it falls on every step of a rollout in turn
+SAMPLED = (
+    17  # one step of so many is timed; prime, so that it falls on every step of a rollout in turn
+)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to train: steps, finished episodes, passes over recorded data, or whichever is used up first."""
+    """How long to train: steps, finished episodes, passes over recorded data, or whichever is used
+    up first."""
 
     steps: int | None
     episodes: int | None
@@ -52,7 +56,8 @@ class Chunked(Protocol):
 
 
 class Clock:
-    """How long the agent acts and the environment steps, in seconds: what is measured at one step of `SAMPLED`, times that.
+    """How long the agent acts and the environment steps, in seconds: what is measured at one step
+    of `SAMPLED`, times that.
 
     Reading a clock at every step would take a share of a short one.
     """
@@ -60,7 +65,9 @@ class Clock:
     def __init__(self) -> None:
         self.acting = self.stepping = 0.0
 
-    def step(self, interaction: SingleInteraction | VectorInteraction, choose: Callable[[], Any]) -> Step:
+    def step(
+        self, interaction: SingleInteraction | VectorInteraction, choose: Callable[[], Any]
+    ) -> Step:
         """One step, timed."""
         start = time.perf_counter()
         action = choose()
@@ -76,14 +83,18 @@ def nothing(step: Step | None = None) -> None:
 
 
 def act_step_reset(
-    interaction: SingleInteraction | VectorInteraction, act: Callable[..., Any], learn: Callable[[Step], T],
-    begin: Callable[[], None] = nothing, clock: Clock | None = None,
-) -> Iterator[T]:  # fmt: skip
+    interaction: SingleInteraction | VectorInteraction,
+    act: Callable[..., Any],
+    learn: Callable[[Step], T],
+    begin: Callable[[], None] = nothing,
+    clock: Clock | None = None,
+) -> Iterator[T]:
     """Acts, steps, learns and resets, for as long as there is a next observation.
 
     Args:
         interaction: one environment or many; it starts here where it has not.
-        act: observation → action. Where the environment shows action masks, it is given the present one as `action_mask`, if it takes that.
+        act: observation → action. Where the environment shows action masks, it is given the present
+            one as `action_mask`, if it takes that.
         learn: what is done with each step, before the environment is reset.
         begin: called when every environment starts a new episode.
         clock: is told how long acting and stepping take.
@@ -120,12 +131,19 @@ def act_step_reset(
 
 
 def loop(
-    agent: Agent, interaction: SingleInteraction | VectorInteraction, budget: Budget, *, in_chunks: bool = True, clock: Clock | None = None
+    agent: Agent,
+    interaction: SingleInteraction | VectorInteraction,
+    budget: Budget,
+    *,
+    in_chunks: bool = True,
+    clock: Clock | None = None,
 ) -> Iterator[Metrics | Totals]:
-    """Acts and learns until the budget is used up; one item a (vector) step. Between two items everything may be saved.
+    """Acts and learns until the budget is used up; one item a (vector) step. Between two items
+    everything may be saved.
 
-    The same loop serves every algorithm: planners have planned before it, TD learns at each step, PPO when its rollout is full.
-    For an agent with a table the interaction may take many steps at once (`rlbook.fast.table_interaction`), unless `in_chunks` is false.
+    The same loop serves every algorithm: planners have planned before it, TD learns at each step,
+    PPO when its rollout is full. For an agent with a table the interaction may take many steps at
+    once (`rlbook.fast.table_interaction`), unless `in_chunks` is false.
     """
     agent.progress = budget.progress(interaction.steps, interaction.episodes)
     if agent.progress >= 1.0:

@@ -22,18 +22,19 @@ from rlbook.interaction.vector import VectorInteraction
 from rlbook.interaction.workers import Workers, WorkerVector
 from rlbook.seeding import rng_for
 
-MAX_ENVS = 512             # episodes played side by side
-LONGEST = 10_000              # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
-SHORTEST = 1_000              # steps; an evaluation that is shortened cuts no episode before
+MAX_ENVS = 512  # episodes played side by side
+LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
+SHORTEST = 1_000  # steps; an evaluation that is shortened cuts no episode before
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Undiscounted returns and lengths of whole episodes, in the order of their seeds."""
 
-    returns: np.ndarray    # [E], in reward units
-    lengths: np.ndarray    # [E], in environment steps
-    limit: int = field(default=ENDLESS, kw_only=True)          # steps after which an episode was cut, where the environment has no limit
+    returns: np.ndarray  # [E], in reward units
+    lengths: np.ndarray  # [E], in environment steps
+    # steps after which an episode was cut, where the environment has no limit
+    limit: int = field(default=ENDLESS, kw_only=True)
 
     @property
     def unfinished(self) -> int:
@@ -46,12 +47,14 @@ class Evaluation:
 
     @property
     def confidence_interval(self) -> tuple[float, float]:
-        """95 % interval of the mean (Student's t over episodes); a point where all returns are equal or there is one episode."""
+        """95 % interval of the mean (Student's t over episodes); a point where all returns are
+        equal or there is one episode."""
         return t_interval(self.returns)
 
 
 def t_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval (Student's t) of the mean of what `values` [n] are independent samples of; a point where n is 1."""
+    """95 % interval (Student's t) of the mean of what `values` [n] are independent samples of; a
+    point where n is 1."""
     from scipy.stats import t
 
     n, mean = len(values), float(values.mean())
@@ -60,13 +63,21 @@ def t_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def play(
-    agent: Agent, recipe: Recipe, episodes: int, seed: int, *, explore: bool = False, workers: Workers | None = None,
+    agent: Agent,
+    recipe: Recipe,
+    episodes: int,
+    seed: int,
+    *,
+    explore: bool = False,
+    workers: Workers | None = None,
     effort: int | None = None,
 ) -> Evaluation:
-    """Episodes in a fresh environment; see `evaluate`. An agent that takes many has `workers` step them, where there are some.
+    """Episodes in a fresh environment; see `evaluate`. An agent that takes many has `workers` step
+    them, where there are some.
 
-    Where an episode may never end it is cut after 10 000 steps. With an `effort` it is cut after as many steps as that, but no sooner than
-    after 1 000, and an agent that takes one environment begins no further episode after so many in all.
+    Where an episode may never end it is cut after 10 000 steps. With an `effort` it is cut after as
+    many steps as that, but no sooner than after 1 000, and an agent that takes one environment
+    begins no further episode after so many in all.
 
     Raises:
         RequestError: the agent does not act, or not in such an environment.
@@ -84,7 +95,10 @@ def play(
         else:
             result = _play_one(agent, recipe, episodes, base, explore, effort)
     if not np.isfinite(result.returns).all():
-        raise TrainingError(f"the return of an evaluation episode is not finite: {result.returns[~np.isfinite(result.returns)][0]}")
+        raise TrainingError(
+            "the return of an evaluation episode is not finite:"
+            f" {result.returns[~np.isfinite(result.returns)][0]}"
+        )
     return result
 
 
@@ -100,12 +114,17 @@ def _longest(recipe: Recipe, effort: int | None) -> int:
     return min(max(effort, SHORTEST), LONGEST)
 
 
-def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, effort: int | None) -> Evaluation:
+def _play_one(
+    agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, effort: int | None
+) -> Evaluation:
     raw = recipe.make()
     env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
     check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
-    longest, most = _longest(recipe, effort), ENDLESS if effort is None or not recipe.may_never_end else max(effort, SHORTEST)
+    longest, most = (
+        _longest(recipe, effort),
+        ENDLESS if effort is None or not recipe.may_never_end else max(effort, SHORTEST),
+    )
     interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
     played = 0
     for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
@@ -117,17 +136,28 @@ def _play_one(agent: Agent, recipe: Recipe, episodes: int, base: int, explore: b
 
 
 def _told(recipe: Recipe, longest: int) -> int:
-    """The limit that an evaluation tells of: none where the environment has its own, or ends by itself."""
+    """The limit that an evaluation tells of: none where the environment has its own, or ends by
+    itself."""
     return longest if recipe.may_never_end else ENDLESS
 
 
 def _play_many(
-    agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, workers: Workers | None, effort: int | None
+    agent: Agent,
+    recipe: Recipe,
+    episodes: int,
+    base: int,
+    explore: bool,
+    workers: Workers | None,
+    effort: int | None,
 ) -> Evaluation:
     env = adapted_vector(type(agent), recipe, min(episodes, MAX_ENVS), agent.config, workers)
     check_spaces(agent, recipe, env.adaptation)
     agent = agent.bind_env(env)
-    returns, lengths, longest = np.zeros(episodes), np.zeros(episodes, dtype=np.int64), _longest(recipe, effort)
+    returns, lengths, longest = (
+        np.zeros(episodes),
+        np.zeros(episodes, dtype=np.int64),
+        _longest(recipe, effort),
+    )
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
         seeds = range(base + first, base + first + env.num_envs)
@@ -135,7 +165,10 @@ def _play_many(
         for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
             if not interaction.valid[:count].any():
                 break
-        returns[first : first + count], lengths[first : first + count] = interaction.returns[:count], interaction.lengths[:count]
+        returns[first : first + count], lengths[first : first + count] = (
+            interaction.returns[:count],
+            interaction.lengths[:count],
+        )
     if workers is not None:
         env.close()
     return Evaluation(returns, lengths, limit=_told(recipe, longest))
@@ -147,18 +180,30 @@ def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
     if made is None:
         return
     shown, taken = found.observation_space, made.observation_space
-    if shown != taken and not isinstance(taken, spaces.Dict):          # a policy of the environment's own may read texts of any length
+    # a policy of the environment's own may read texts of any length
+    if shown != taken and not isinstance(taken, spaces.Dict):
         raise RequestError(f"{recipe.name} shows {shown}, but the agent takes {taken}")
     if found.action_space != made.action_space:
-        raise RequestError(f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among {made.action_space}")
+        raise RequestError(
+            f"{recipe.name} takes {found.action_space} as actions, but the agent chooses among"
+            f" {made.action_space}"
+        )
 
 
 def adapted_vector(
-    agent: type[Agent], recipe: Recipe, num_envs: int, config: object, workers: Workers | None = None
+    agent: type[Agent],
+    recipe: Recipe,
+    num_envs: int,
+    config: object,
+    workers: Workers | None = None,
 ) -> AdaptedVectorEnv:
-    """`num_envs` copies of an environment, as an agent class wants them: the native vector form where there is one; else stepped in turn,
-    or by `workers`, where there are some."""
+    """`num_envs` copies of an environment, as an agent class wants them: the native vector form
+    where there is one; else stepped in turn, or by `workers`, where there are some."""
     env = recipe.make_native_vector(num_envs)
     if env is None:
-        env = SyncVector(recipe.make_many(num_envs)) if workers is None else WorkerVector(workers, recipe, num_envs)
+        env = (
+            SyncVector(recipe.make_many(num_envs))
+            if workers is None
+            else WorkerVector(workers, recipe, num_envs)
+        )
     return AdaptedVectorEnv(env, adapt_to(agent, env, config))

@@ -12,19 +12,30 @@ from typing import IO
 
 
 def start_module(
-    module: str, arguments: Sequence[str], *, out: IO[str] | None = None, err: IO[str] | None = None, files: Sequence[int] = (),
+    module: str,
+    arguments: Sequence[str],
+    *,
+    out: IO[str] | None = None,
+    err: IO[str] | None = None,
+    files: Sequence[int] = (),
     apart: bool = False,
-) -> subprocess.Popen[bytes]:  # fmt: skip
+) -> subprocess.Popen[bytes]:
     """Starts `python -m module ARGUMENTS`, which finds its modules where this process does.
 
-    Its standard input stays open for as long as this process lives: see `end_with_parent`. `files` are the open files that it inherits.
-    With `apart` the terminal's Ctrl-C does not reach it.
+    Its standard input stays open for as long as this process lives: see `end_with_parent`. `files`
+    are the open files that it inherits. With `apart` the terminal's Ctrl-C does not reach it.
     """
     environment = {**os.environ, "PYTHONPATH": python_path()}
     command = [sys.executable, "-P", "-m", module, *arguments]
     return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=environment, pass_fds=files, start_new_session=apart
-    )  # fmt: skip
+        command,
+        stdin=subprocess.PIPE,
+        stdout=out,
+        stderr=err,
+        env=environment,
+        pass_fds=files,
+        start_new_session=apart,
+    )
 
 
 def python_path() -> str:

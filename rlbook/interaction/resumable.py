@@ -19,20 +19,24 @@ from rlbook.seeding import set_rng_state
 class ResumableEnv(gymnasium.Wrapper):
     """Remembers how the episode in progress came about.
 
-    Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is replayed: from the generator's state (or
-    the seed) at the reset, with the actions since. What an environment carries from one episode to the next beside its generator is lost.
+    Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is
+    replayed: from the generator's state (or the seed) at the reset, with the actions since. What an
+    environment carries from one episode to the next beside its generator is lost.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
-        self.obs: Any = None                 # the current observation
-        self.actions: list[Any] = []         # since the reset
+        self.obs: Any = None  # the current observation
+        self.actions: list[Any] = []  # since the reset
         self._start: State = {}
         self._limits = _limits_beside_a_snapshot(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         if self._limits is None:
-            self._start = {"seed": seed, "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state}
+            self._start = {
+                "seed": seed,
+                "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state,
+            }
         self.actions.clear()
         self.obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
         return self.obs, info
@@ -48,13 +52,18 @@ class ResumableEnv(gymnasium.Wrapper):
         if self._limits is None:
             return {"obs": self.obs, **self._start, "actions": np.array(self.actions)}
         env: Any = self.unwrapped
-        return {"obs": self.obs, "env": env.snapshot(), "elapsed": [limit._elapsed_steps for limit in self._limits]}
+        return {
+            "obs": self.obs,
+            "env": env.snapshot(),
+            "elapsed": [limit._elapsed_steps for limit in self._limits],
+        }
 
     def restore(self, state: State) -> None:
         """Puts the environment where `snapshot` found it.
 
         Raises:
-            TrainingError: the replayed episode led elsewhere, so the environment is not what its generator and the actions make it.
+            TrainingError: the replayed episode led elsewhere, so the environment is not what its
+                generator and the actions make it.
         """
         self.obs, self.actions = state["obs"], []
         if self._limits is None:
@@ -74,11 +83,15 @@ class ResumableEnv(gymnasium.Wrapper):
         for action in self.actions:
             obs = self.env.step(action)[0]
         if not _same(obs, self.obs):
-            raise TrainingError("the episode in progress cannot be taken up again: replaying its actions led to another observation")
+            raise TrainingError(
+                "the episode in progress cannot be taken up again: replaying its actions led to"
+                " another observation"
+            )
 
 
 def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
-    """The time limits to save beside a snapshot; None where replaying is the way (no snapshot, or wrappers that may hold state)."""
+    """The time limits to save beside a snapshot; None where replaying is the way (no snapshot, or
+    wrappers that may hold state)."""
     if not hasattr(env.unwrapped, "snapshot") or not hasattr(env.unwrapped, "restore"):
         return None
     limits = []

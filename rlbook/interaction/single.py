@@ -1,6 +1,7 @@
 """One environment, scalars: stepped, and reset where an episode has ended.
 
-The loop owns the resets, so `next_obs` is always the true successor and every action reaches the environment.
+The loop owns the resets, so `next_obs` is always the true successor and every action reaches the
+environment.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ from rlbook.seeding import rng_state, set_rng_state
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
 
+
 class SingleInteraction:
     """One environment. What a tabular agent learns from.
 
     Args:
-        env: has `snapshot` and `restore` where the run is to be resumed; see `rlbook.interaction.resumable.ResumableEnv`.
+        env: has `snapshot` and `restore` where the run is to be resumed; see
+            `rlbook.interaction.resumable.ResumableEnv`.
         rng: draws the seed of the first reset; later episodes go on from there.
-        seeds: the reset seeds, one an episode; after the last episode `obs` is None. None: as `rng` says, without end.
+        seeds: the reset seeds, one an episode; after the last episode `obs` is None. None: as `rng`
+            says, without end.
         longest: steps after which an episode is cut.
     """
 
@@ -48,18 +52,25 @@ class SingleInteraction:
     """What happens in the environment, exactly, where that is known."""
 
     def __init__(
-        self, env: gymnasium.Env, rng: np.random.Generator | None = None, *, seeds: Iterable[int] | None = None, longest: int = ENDLESS
+        self,
+        env: gymnasium.Env,
+        rng: np.random.Generator | None = None,
+        *,
+        seeds: Iterable[int] | None = None,
+        longest: int = ENDLESS,
     ) -> None:
         self.env, self.rng, self._longest = env, rng, longest
         self._seeds: Iterator[int | None] = self._one_seed() if seeds is None else iter(seeds)
         self._check = check_for(env)
         self._masks = MaskReader(env)
-        self.action_mask: Any = None         # [A] bool, what the environment allows now; None where it shows no mask
-        self.notes = self._masks.notes       # what turned out on the way that is worth saying
-        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
+        self.action_mask: Any = (
+            None  # [A] bool, what the environment allows now; None where it shows no mask
+        )
+        self.notes = self._masks.notes  # what turned out on the way that is worth saying
+        self.finished: list[Episode] = []  # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
         self._return, self._length, self._over = 0.0, 0, False
-        self.obs: Any = None                 # None before the first reset, and after the last episode
+        self.obs: Any = None  # None before the first reset, and after the last episode
 
     def _one_seed(self) -> Iterator[int | None]:
         assert self.rng is not None
@@ -71,7 +82,8 @@ class SingleInteraction:
         self._reset()
 
     def step(self, action: ArrayLike) -> Step:
-        """One step. Raises TrainingError where the reward is no finite number or the observation outside its space."""
+        """One step. Raises TrainingError where the reward is no finite number or the observation
+        outside its space."""
         obs, mask = self.obs, self.action_mask
         self.steps += 1
         self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
@@ -88,8 +100,17 @@ class SingleInteraction:
         self._over = terminated or cut
         named = named_numbers(info) if info else None
         return Step(
-            obs, action, reward, self.obs, terminated, cut and not terminated, True, named, mask, self.action_mask,
-        )  # fmt: skip
+            obs,
+            action,
+            reward,
+            self.obs,
+            terminated,
+            cut and not terminated,
+            True,
+            named,
+            mask,
+            self.action_mask,
+        )
 
     def reset_finished(self) -> bool:
         """Resets the environment where the episode has ended. True where it did."""
@@ -115,16 +136,23 @@ class SingleInteraction:
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
-            "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(), "obs": self.obs, "return": self._return,
-            "length": self._length, "steps": self.steps, "episodes": self.episodes, "finished": episode_table(self.finished),
-            "rng": rng_state(self.rng), **self._saved_mask(),
-        }  # fmt: skip
+            "env": None if self.obs is None else self.env.get_wrapper_attr("snapshot")(),
+            "obs": self.obs,
+            "return": self._return,
+            "length": self._length,
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "finished": episode_table(self.finished),
+            "rng": rng_state(self.rng),
+            **self._saved_mask(),
+        }
 
     def _saved_mask(self) -> State:
         return {} if self.action_mask is None else {ACTION_MASK: self.action_mask}
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where the state does not fit this environment."""
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this
+        environment."""
         assert self.rng is not None
         self._load_counts(state)
         if state["env"] is not None:
@@ -134,10 +162,18 @@ class SingleInteraction:
     def _load_counts(self, state: State) -> None:
         if state["obs"] is not None:
             observation_check(self.env.observation_space)(state["obs"])
-            self._seeds = chain(repeat(None))                          # the first reset has been
+            self._seeds = chain(repeat(None))  # the first reset has been
         if ACTION_MASK in state:
-            self.action_mask = saved_array(ACTION_MASK, state[ACTION_MASK], np.bool_, (self._masks.num_actions,))
+            self.action_mask = saved_array(
+                ACTION_MASK, state[ACTION_MASK], np.bool_, (self._masks.num_actions,)
+            )
         self.obs = state["obs"]
-        self._return, self._length = saved_number("return", state["return"]), saved_count("length", state["length"])
-        self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])
+        self._return, self._length = (
+            saved_number("return", state["return"]),
+            saved_count("length", state["length"]),
+        )
+        self.steps, self.episodes = (
+            saved_count("steps", state["steps"]),
+            saved_count("episodes", state["episodes"]),
+        )
         self.finished = episodes_of(state["finished"])

@@ -1,10 +1,12 @@
-"""Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way exists, says why.
+"""Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way
+exists, says why.
 
-What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network", "policy") and in `Agent.actions` ("discrete",
-"any", "scaled", "scaled box").
+What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network",
+"policy") and in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
 
     index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
-    numbers  Discrete as it is; everything else a vector, int64 where all its components are whole, else float64 with their bounds
+    numbers  Discrete as it is; everything else a vector, int64 where all its components are whole,
+    else float64 with their bounds
     vector   float32 [O]: Discrete and MultiDiscrete one-hot; Box flattened; Dict and Tuple concatenated
     network  an image as it is, uint8 [H, W, C] or [C, H, W]; all else as "vector"
     policy   as "network", unless the environment brings a policy of its own (a language model), which sees the observation itself
@@ -36,10 +38,10 @@ from rlbook.interaction.guards import (
     unpack_vector_step,
 )
 
-MAX_TABLE = 10_000_000        # entries of a Q table
-MAX_VECTOR = 1_000_000        # numbers in one observation of an MLP
-UNBOUNDED = 3.0               # unbounded dimensions are cut into bins over [-3, 3]
-VAST = 1e6                    # bounds beyond this are as good as none
+MAX_TABLE = 10_000_000  # entries of a Q table
+MAX_VECTOR = 1_000_000  # numbers in one observation of an MLP
+UNBOUNDED = 3.0  # unbounded dimensions are cut into bins over [-3, 3]
+VAST = 1e6  # bounds beyond this are as good as none
 
 Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations", ...]
 """One observation or many, as their space has them."""
@@ -56,7 +58,8 @@ class Adaptation:
     notes: tuple[str, ...]
 
     def seen(self, obs: Observations, check: Callable[[Any], object]) -> Any:
-        """As the agent sees it. What is translated is checked before; what is not, by whoever steps the environment."""
+        """As the agent sees it. What is translated is checked before; what is not, by whoever steps
+        the environment."""
         if self.observe is None:
             return obs
         check(obs)
@@ -68,9 +71,14 @@ class Adaptation:
 
 
 def adapt(
-    observation_space: spaces.Space, action_space: spaces.Space, agent: type[Agent], *, own_policy: bool = False,
-    bins: int = 10, action_bins: int = 5,
-) -> Adaptation:  # fmt: skip
+    observation_space: spaces.Space,
+    action_space: spaces.Space,
+    agent: type[Agent],
+    *,
+    own_policy: bool = False,
+    bins: int = 10,
+    action_bins: int = 5,
+) -> Adaptation:
     """The translation between an environment and an agent class.
 
     Args:
@@ -78,7 +86,8 @@ def adapt(
         agent: the agent class.
         own_policy: whether the environment names a policy that reads its observations as they are.
         bins: cells per dimension of a Box observation, for tabular agents.
-        action_bins: values per dimension of a Box action, for agents that choose among discrete actions.
+        action_bins: values per dimension of a Box action, for agents that choose among discrete
+            actions.
 
     Raises:
         RequestError: there is no sensible way, with the reason.
@@ -86,44 +95,78 @@ def adapt(
     notes: list[str] = []
     adapted_actions, act = adapt_actions(action_space, agent, action_bins, notes)
     if agent.observations == "any" or (agent.observations == "policy" and own_policy):
-        return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
+        return Adaptation(
+            observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes))
+        )
     if agent.observations == "index":
         num_actions = int(adapted_actions.n) if isinstance(adapted_actions, spaces.Discrete) else 1
         size, observe = _index(observation_space, bins, notes)
         if size * num_actions > MAX_TABLE:
             most = f"{MAX_TABLE // num_actions:,}"
-            raise RequestError(f"a table needs one row a state, and this observation space has {power(size)} of them (at most {most})")
+            raise RequestError(
+                f"a table needs one row a state, and this observation space has {power(size)} of"
+                f" them (at most {most})"
+            )
         same = isinstance(observation_space, spaces.Discrete) and observation_space.start == 0
-        return Adaptation(spaces.Discrete(size), adapted_actions, None if same else observe, act, tuple(dict.fromkeys(notes)))
+        return Adaptation(
+            spaces.Discrete(size),
+            adapted_actions,
+            None if same else observe,
+            act,
+            tuple(dict.fromkeys(notes)),
+        )
     if agent.observations == "numbers":
         adapted, observe = _numbers(observation_space, notes)
         return Adaptation(adapted, adapted_actions, observe, act, tuple(dict.fromkeys(notes)))
     if agent.observations in ("network", "policy") and is_image(observation_space):
         height, width, channels = image_size(observation_space)
         notes.append(f"observation: an image of {height} x {width} pixels and {channels} channels")
-        return Adaptation(observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes)))
+        return Adaptation(
+            observation_space, adapted_actions, None, act, tuple(dict.fromkeys(notes))
+        )
     size, observe = as_vector(observation_space, notes)
-    is_vector = isinstance(observation_space, spaces.Box) and len(observation_space.shape) == 1 and observation_space.dtype == np.float32
+    is_vector = (
+        isinstance(observation_space, spaces.Box)
+        and len(observation_space.shape) == 1
+        and observation_space.dtype == np.float32
+    )
     vector = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-    return Adaptation(vector, adapted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes)))
+    return Adaptation(
+        vector, adapted_actions, None if is_vector else observe, act, tuple(dict.fromkeys(notes))
+    )
 
 
 def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object) -> Adaptation:
     """The translation between `env` (an Env or a VectorEnv) and an agent class; see `adapt`."""
     observation_space = getattr(env, "single_observation_space", None) or env.observation_space
     action_space = getattr(env, "single_action_space", None) or env.action_space
-    bins = {name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)}
-    made = adapt(observation_space, action_space, agent, own_policy=hasattr(env.unwrapped, "policy_kind"), **bins)
+    bins = {
+        name: getattr(config, name) for name in ("bins", "action_bins") if hasattr(config, name)
+    }
+    made = adapt(
+        observation_space,
+        action_space,
+        agent,
+        own_policy=hasattr(env.unwrapped, "policy_kind"),
+        **bins,
+    )
     if isinstance(config, FeatureConfig):
-        num_actions = int(made.action_space.n) if isinstance(made.action_space, spaces.Discrete) else 1
+        num_actions = (
+            int(made.action_space.n) if isinstance(made.action_space, spaces.Discrete) else 1
+        )
         note = make_features(made.observation_space, config, num_actions).note
         made = replace(made, notes=(*made.notes, note))
     return made
 
 
 def is_image(space: spaces.Space) -> bool:
-    """Whether observations are images: bytes or truth values along three axes, one of them the channels."""
-    return isinstance(space, spaces.Box) and space.dtype in (np.uint8, np.bool_) and len(space.shape) == 3
+    """Whether observations are images: bytes or truth values along three axes, one of them the
+    channels."""
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype in (np.uint8, np.bool_)
+        and len(space.shape) == 3
+    )
 
 
 def image_size(space: spaces.Space) -> tuple[int, int, int]:
@@ -133,8 +176,8 @@ def image_size(space: spaces.Space) -> tuple[int, int, int]:
 
 
 def channels_first(space: spaces.Space) -> bool:
-    """Whether an image is [C, H, W] rather than [H, W, C]: two equal axes are the sides; of three different ones, the shortest of the outer
-    two is the channels."""
+    """Whether an image is [C, H, W] rather than [H, W, C]: two equal axes are the sides; of three
+    different ones, the shortest of the outer two is the channels."""
     first, middle, last = _three_axes(space)
     return first < last if (first == middle) == (middle == last) else middle == last
 
@@ -146,15 +189,19 @@ def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
 
 # ---- observations as a vector
 
+
 def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
-    """O, and what turns observations of a space into float32 vectors [..., O], for agents that see both; says in `notes` what it does.
+    """O, and what turns observations of a space into float32 vectors [..., O], for agents that see
+    both; says in `notes` what it does.
 
     Raises:
         RequestError: they have no fixed length, or are too long.
     """
     size, observe = _vector(space, notes)
     if size > MAX_VECTOR:
-        raise RequestError(f"the observation flattens to {power(size)} numbers (at most {MAX_VECTOR:,})")
+        raise RequestError(
+            f"the observation flattens to {power(size)} numbers (at most {MAX_VECTOR:,})"
+        )
     return size, observe
 
 
@@ -163,7 +210,14 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         n, start = int(space.n), int(space.start)
         eye = np.eye(n, dtype=np.float32) if n <= 4096 else None
         notes.append("observation: one-hot (for each state a vector with one 1 and zeros else)")
-        return n, lambda x: eye[np.asarray(x) - start] if eye is not None else _one_hot((np.asarray(x) - start)[..., None], np.array([n]))
+        return (
+            n,
+            lambda x: (
+                eye[np.asarray(x) - start]
+                if eye is not None
+                else _one_hot((np.asarray(x) - start)[..., None], np.array([n]))
+            ),
+        )
     if isinstance(space, spaces.MultiDiscrete):
         radix, start, dims = space.nvec.reshape(-1), space.start.reshape(-1), space.nvec.ndim
         notes.append("observation: each component one-hot (a vector with one 1 and zeros else)")
@@ -173,12 +227,23 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         if dims != 1:
             notes.append(f"observation: an array of shape {space.shape}, read as one vector")
         narrows = space.dtype is not None and space.dtype.kind == "f" and space.dtype.itemsize > 4
-        return math.prod(space.shape), lambda x: _narrowed(_flat(x, dims)) if narrows else _flat(x, dims).astype(np.float32, copy=False)
+        return (
+            math.prod(space.shape),
+            lambda x: (
+                _narrowed(_flat(x, dims))
+                if narrows
+                else _flat(x, dims).astype(np.float32, copy=False)
+            ),
+        )
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_vector(part, notes)) for key, part in _parts(space)]
         notes.append("observation: its parts joined into one vector")
-        return sum(size for _, size, _ in parts), lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
-    raise RequestError(f"{type(space).__name__} observations have no fixed length that an MLP could take")
+        return sum(size for _, size, _ in parts), lambda x: np.concatenate(
+            [code(x[key]) for key, _, code in parts], axis=-1
+        )
+    raise RequestError(
+        f"{type(space).__name__} observations have no fixed length that an MLP could take"
+    )
 
 
 def _parts(space: spaces.Dict | spaces.Tuple) -> list[tuple[Any, spaces.Space]]:
@@ -208,6 +273,7 @@ def _one_hot(index: np.ndarray, radix: np.ndarray) -> np.ndarray:
 
 # ---- observations as an index
 
+
 def _index(space: spaces.Space, bins: int, notes: list[str]) -> tuple[int, Code]:
     sizes, code = _digits(space, bins, notes)
     size = math.prod(sizes)
@@ -228,21 +294,31 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
         return [int(space.n)], lambda x: np.asarray(x, dtype=np.int64)[..., None] - int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         dims, start = space.nvec.ndim, space.start.reshape(-1)
-        return [int(n) for n in space.nvec.reshape(-1)], lambda x: _flat(x, dims).astype(np.int64) - start
+        return [
+            int(n) for n in space.nvec.reshape(-1)
+        ], lambda x: _flat(x, dims).astype(np.int64) - start
     if isinstance(space, spaces.MultiBinary):
         dims = len(space.shape)
         return [2] * math.prod(space.shape), lambda x: _flat(x, dims).astype(np.int64)
     if isinstance(space, spaces.Box):
         low, high = _range(space)
-        notes.append(f"observation: {bins} bins for each of {low.size} dimensions, over {interval(low, high)}; each combination is a state")
+        notes.append(
+            f"observation: {bins} bins for each of {low.size} dimensions, over"
+            f" {interval(low, high)}; each combination is a state"
+        )
         return [bins] * low.size, _binner(low, high, bins, len(space.shape))
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_digits(part, bins, notes)) for key, part in _parts(space)]
-        return [n for _, sizes, _ in parts for n in sizes], lambda x: np.concatenate([code(x[key]) for key, _, code in parts], axis=-1)
-    raise RequestError(f"{type(space).__name__} observations cannot be numbered, and a table needs one row a state")
+        return [n for _, sizes, _ in parts for n in sizes], lambda x: np.concatenate(
+            [code(x[key]) for key, _, code in parts], axis=-1
+        )
+    raise RequestError(
+        f"{type(space).__name__} observations cannot be numbered, and a table needs one row a state"
+    )
 
 
 # ---- observations as numbers
+
 
 def _numbers(space: spaces.Space, notes: list[str]) -> tuple[spaces.Space, Code | None]:
     """The space of vectors [D] and the way there; a Discrete space stays one."""
@@ -263,14 +339,30 @@ def _whole(space: spaces.Space) -> bool:
 
 
 def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.ndarray, Code]:
-    """Least and largest value of each component, infinite where there is none, and observations as float64 [..., D]."""
+    """Least and largest value of each component, infinite where there is none, and observations as
+    float64 [..., D]."""
     if isinstance(space, spaces.Box):
-        low, high, dims = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float), len(space.shape)
-        return np.where(np.abs(low) < VAST, low, -np.inf), np.where(np.abs(high) < VAST, high, np.inf), lambda x: _finite(_flat(x, dims))
+        low, high, dims = (
+            space.low.reshape(-1).astype(float),
+            space.high.reshape(-1).astype(float),
+            len(space.shape),
+        )
+        return (
+            np.where(np.abs(low) < VAST, low, -np.inf),
+            np.where(np.abs(high) < VAST, high, np.inf),
+            lambda x: _finite(_flat(x, dims)),
+        )
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         parts = [(key, *_components(part, notes)) for key, part in _parts(space)]
-        low, high = np.concatenate([low for _, low, _, _ in parts]), np.concatenate([high for _, _, high, _ in parts])
-        return low, high, lambda x: np.concatenate([code(x[key]) for key, _, _, code in parts], axis=-1)
+        low, high = (
+            np.concatenate([low for _, low, _, _ in parts]),
+            np.concatenate([high for _, _, high, _ in parts]),
+        )
+        return (
+            low,
+            high,
+            lambda x: np.concatenate([code(x[key]) for key, _, _, code in parts], axis=-1),
+        )
     sizes, code = _digits(space, 1, notes)
     return np.zeros(len(sizes)), np.array(sizes, dtype=float), lambda x: code(x).astype(float)
 
@@ -284,7 +376,8 @@ def _finite(x: np.ndarray) -> np.ndarray:
 
 
 def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
-    """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and infinities have none: FloatingPointError."""
+    """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and
+    infinities have none: FloatingPointError."""
     scale = bins / np.where(high > low, high - low, 1.0)
 
     def digits(x: ArrayLike) -> np.ndarray:
@@ -307,15 +400,18 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 # ---- environments as an agent wants them
 
+
 def outermost_keeper(env: VectorEnv) -> Any:
-    """The outermost environment of a chain of wrappers that has a `snapshot`; the innermost one where none has."""
+    """The outermost environment of a chain of wrappers that has a `snapshot`; the innermost one
+    where none has."""
     while isinstance(env, VectorWrapper) and not hasattr(env, "snapshot"):
         env = env.env
     return env
 
 
 def as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
-    """The environment's actions [T, ...] of `space` as a policy chooses them: numbers from 0, or vectors [T, A].
+    """The environment's actions [T, ...] of `space` as a policy chooses them: numbers from 0, or
+    vectors [T, A].
 
     Raises:
         ValueError: actions of this space cannot be learned from.
@@ -335,10 +431,14 @@ class AdaptedEnv(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env, translation: Adaptation) -> None:
         super().__init__(env)
         self.adaptation = translation
-        self.observation_space, self.action_space = translation.observation_space, translation.action_space
-        self.excursions: list[str] = []                        # out of the bounds of the space, for the run's notes
+        self.observation_space, self.action_space = (
+            translation.observation_space,
+            translation.action_space,
+        )
+        self.excursions: list[str] = []  # out of the bounds of the space, for the run's notes
         self._check = observation_check(env.observation_space, note=self.excursions.append)
-        self.check = self._check if translation.observe is None else unchecked          # for whoever steps it
+        # for whoever steps it
+        self.check = self._check if translation.observe is None else unchecked
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
@@ -356,14 +456,24 @@ class AdaptedVectorEnv(VectorWrapper):
     def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
         super().__init__(env)
         self.adaptation = translation
-        self.excursions: list[str] = []                        # out of the bounds of the space, for the run's notes
-        self._check = observation_check(env.single_observation_space, batched=True, note=self.excursions.append)
+        self.excursions: list[str] = []  # out of the bounds of the space, for the run's notes
+        self._check = observation_check(
+            env.single_observation_space, batched=True, note=self.excursions.append
+        )
         self.check = self._check if translation.observe is None else unchecked
-        self.single_observation_space, self.single_action_space = translation.observation_space, translation.action_space
+        self.single_observation_space, self.single_action_space = (
+            translation.observation_space,
+            translation.action_space,
+        )
         self.observation_space = batch_space(translation.observation_space, env.num_envs)
         self.action_space = batch_space(translation.action_space, env.num_envs)
 
-    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Any:
         answer = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         obs, info = unpack_reset(answer)
         return self.adaptation.seen(obs, self._check), info

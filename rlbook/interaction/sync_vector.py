@@ -27,18 +27,20 @@ class Advanced(NamedTuple):
 
     rows: list[Any]
     """The N observations, as the environments gave them."""
-    rewards: NDArray[np.float64]             # [N]
-    terminated: NDArray[np.bool_]            # [N]
-    truncated: NDArray[np.bool_]             # [N]
+    rewards: NDArray[np.float64]  # [N]
+    terminated: NDArray[np.bool_]  # [N]
+    truncated: NDArray[np.bool_]  # [N]
     named: dict[int, dict[str, float]]
     """The named numbers of single environments, where they have any: row → name → number."""
     masks: Masks
 
 
 class SyncVector(VectorEnv):
-    """N environments stepped in turn. One whose episode has ended waits, its action ignored, until it is reset.
+    """N environments stepped in turn. One whose episode has ended waits, its action ignored, until
+    it is reset.
 
-    Unlike gymnasium's `SyncVectorEnv` it lets finished environments wait and has `snapshot` and `restore`; observations are fresh arrays.
+    Unlike gymnasium's `SyncVectorEnv` it lets finished environments wait and has `snapshot` and
+    `restore`; observations are fresh arrays.
 
     Args:
         envs: N environments of the same kind, at least one.
@@ -48,19 +50,32 @@ class SyncVector(VectorEnv):
         self.envs = [ResumableEnv(env) for env in envs]
         describe(self, envs[0], len(envs))
         self._discrete = isinstance(self.single_action_space, spaces.Discrete)
-        self._terminated, self._truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
+        self._terminated, self._truncated = (
+            np.zeros(self.num_envs, dtype=bool),
+            np.zeros(self.num_envs, dtype=bool),
+        )
 
-    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns all observations, and their
-        action masks, where they show any (see `action_masks`)."""
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Any:
+        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns
+        all observations, and their action masks, where they show any (see `action_masks`)."""
         rows, masks = self.restart(*what_to_reset(self.num_envs, seed, options))
         return stacked(self.single_observation_space, rows), mask_columns(masks, self.num_envs)
 
     def restart(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> tuple[list[Any], Masks]:
-        """Resets the environments of `mask` [N], each from its seed; returns all observations one by one, and their action masks."""
-        self._terminated, self._truncated = self._terminated & ~mask, self._truncated & ~mask   # a step that was returned keeps its flags
+        """Resets the environments of `mask` [N], each from its seed; returns all observations one
+        by one, and their action masks."""
+        # a step that was returned keeps its flags
+        self._terminated, self._truncated = (
+            self._terminated & ~mask,
+            self._truncated & ~mask,
+        )
         masks: Masks = {}
         for i in np.flatnonzero(mask).tolist():
             _, info = self.envs[i].reset(seed=seeds[i], options=options)
@@ -69,16 +84,22 @@ class SyncVector(VectorEnv):
         return [recorder.obs for recorder in self.envs], masks
 
     def step(self, actions: NDArray[Any]) -> Any:
-        """One step of every environment whose episode goes on: observations [N, ...], rewards [N], terminated [N], truncated [N], and a
-        dict with the environments' named numbers and action masks, where they have any (see `guards.named_numbers`, `action_masks`)."""
+        """One step of every environment whose episode goes on: observations [N, ...], rewards [N],
+        terminated [N], truncated [N], and a dict with the environments' named numbers and action
+        masks, where they have any (see `guards.named_numbers`, `action_masks`)."""
         rows, rewards, terminated, truncated, named, masks = self.advance(actions)
         info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
         return stacked(self.single_observation_space, rows), rewards, terminated, truncated, info
 
     def advance(self, actions: NDArray[Any]) -> Advanced:
         """As `step`, with the observations, the named numbers and the action masks one by one."""
-        actions = actions.tolist() if self._discrete else actions                # spaces check Python's integers faster than numpy's
-        rewards, terminated, truncated = np.zeros(self.num_envs), self._terminated.copy(), self._truncated.copy()
+        # spaces check Python's integers faster than numpy's
+        actions = actions.tolist() if self._discrete else actions
+        rewards, terminated, truncated = (
+            np.zeros(self.num_envs),
+            self._terminated.copy(),
+            self._truncated.copy(),
+        )
         waiting, named, masks = (terminated | truncated).tolist(), {}, {}
         for i, recorder in enumerate(self.envs):
             if not waiting[i]:
@@ -91,7 +112,9 @@ class SyncVector(VectorEnv):
                 if ACTION_MASK in info:
                     masks[i] = info[ACTION_MASK]
         self._terminated, self._truncated = terminated, truncated
-        return Advanced([recorder.obs for recorder in self.envs], rewards, terminated, truncated, named, masks)
+        return Advanced(
+            [recorder.obs for recorder in self.envs], rewards, terminated, truncated, named, masks
+        )
 
     @property
     def over(self) -> NDArray[np.bool_]:
@@ -100,7 +123,11 @@ class SyncVector(VectorEnv):
 
     def snapshot(self) -> State:
         """Everything that continuing needs, in the middle of episodes too."""
-        return {"envs": [env.snapshot() for env in self.envs], "terminated": self._terminated, "truncated": self._truncated}
+        return {
+            "envs": [env.snapshot() for env in self.envs],
+            "terminated": self._terminated,
+            "truncated": self._truncated,
+        }
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
@@ -121,7 +148,10 @@ def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
     vector.num_envs = num_envs
     vector.metadata = dict(env.metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
     vector.render_mode = env.render_mode
-    vector.single_observation_space, vector.single_action_space = env.observation_space, env.action_space
+    vector.single_observation_space, vector.single_action_space = (
+        env.observation_space,
+        env.action_space,
+    )
     vector.observation_space = batch_space(env.observation_space, num_envs)
     vector.action_space = batch_space(env.action_space, num_envs)
 
@@ -129,11 +159,18 @@ def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
 def what_to_reset(
     num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
 ) -> tuple[NDArray[np.bool_], Sequence[int | None], dict[str, Any] | None]:
-    """Which environments a `reset` is for [N], their N seeds, and the options that are the environments'."""
+    """Which environments a `reset` is for [N], their N seeds, and the options that are the
+    environments'."""
     mask = (options or {}).get("reset_mask")
     rest = {key: value for key, value in (options or {}).items() if key != "reset_mask"}
-    seeds = [seed + i for i in range(num_envs)] if isinstance(seed, int) else seed or [None] * num_envs
-    return np.ones(num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool), seeds, rest or None
+    seeds = (
+        [seed + i for i in range(num_envs)] if isinstance(seed, int) else seed or [None] * num_envs
+    )
+    return (
+        np.ones(num_envs, dtype=bool) if mask is None else np.asarray(mask, dtype=bool),
+        seeds,
+        rest or None,
+    )
 
 
 def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
@@ -151,7 +188,8 @@ def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
 
 
 def _put(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
-    """`whole[i] = row`, which alone would repeat a row along missing axes, and make 300 a byte's 44.
+    """`whole[i] = row`, which alone would repeat a row along missing axes, and make 300 a byte's
+    44.
 
     Raises:
         BadAnswer: the row is not of the space's shape, or holds what its type does not.
@@ -170,7 +208,8 @@ def _put(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
 
 
 def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]:
-    """Named numbers of single environments as an info: name → [N], NaN where there is none; {} where nobody has any."""
+    """Named numbers of single environments as an info: name → [N], NaN where there is none; {}
+    where nobody has any."""
     found: dict[str, np.ndarray] = {}
     for row, numbers in named.items():
         for name, value in numbers.items():
@@ -179,7 +218,8 @@ def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]
 
 
 def mask_columns(masks: Masks, num_envs: int) -> dict[str, Any]:
-    """The action masks of single environments as gymnasium's vector environments put them into an info; {} where there are none."""
+    """The action masks of single environments as gymnasium's vector environments put them into an
+    info; {} where there are none."""
     if not masks:
         return {}
     rows, known = np.empty(num_envs, dtype=object), np.zeros(num_envs, dtype=bool)

@@ -1,6 +1,7 @@
 """How torch is to compute: the same numbers from run to run.
 
-One thread for small networks: two make them two to three times slower, and sums may then round differently from run to run.
+One thread for small networks: two make them two to three times slower, and sums may then round
+differently from run to run.
 """
 
 from __future__ import annotations
@@ -27,13 +28,17 @@ def single_threaded() -> Iterator[None]:
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Inside, a GPU uses kernels alone that add in the same order each time; nothing for "cpu", where one thread is enough."""
+    """Inside, a GPU uses kernels alone that add in the same order each time; nothing for "cpu",
+    where one thread is enough."""
     if device == "cpu":
         yield
         return
     import torch
 
-    before, warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before, warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.use_deterministic_algorithms(True)
     try:
         yield

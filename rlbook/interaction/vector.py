@@ -1,6 +1,8 @@
-"""Many environments side by side: arrays [N, ...], stepped together and reset where an episode has ended.
+"""Many environments side by side: arrays [N, ...], stepped together and reset where an episode has
+ended.
 
-The loop owns the resets, so `next_obs` is always the true successor and every action reaches an environment.
+The loop owns the resets, so `next_obs` is always the true successor and every action reaches an
+environment.
 """
 
 from __future__ import annotations
@@ -33,16 +35,18 @@ from rlbook.seeding import rng_state, set_rng_state
 class VectorInteraction:
     """N environments. What an agent with a network learns from.
 
-    With `rollout = "episodes"` all environments start together and a finished one waits, its rows invalid, until the last one ends;
-    then neighbouring groups of `group_size` start from one seed each. Equal seeds make equal starts and equal dynamics noise:
-    common random numbers, which leave a group-relative gradient unbiased and make it less noisy.
+    With `rollout = "episodes"` all environments start together and a finished one waits, its rows
+    invalid, until the last one ends; then neighbouring groups of `group_size` start from one seed
+    each. Equal seeds make equal starts and equal dynamics noise: common random numbers, which leave
+    a group-relative gradient unbiased and make it less noisy.
 
     Args:
         env: autoreset disabled; has `snapshot` and `restore` where the run is to be resumed.
         rng: draws the seeds.
         rollout: "steps" or "episodes".
         group_size: neighbouring environments that start from the same seed; divides N.
-        seeds: the N seeds of one round of whole episodes, after which `obs` is None; None: seeds are drawn without end.
+        seeds: the N seeds of one round of whole episodes, after which `obs` is None; None: seeds
+            are drawn without end.
         longest: steps after which an episode is cut.
 
     Raises:
@@ -53,25 +57,36 @@ class VectorInteraction:
     model: ClassVar[None] = None
 
     def __init__(
-        self, env: VectorEnv, rng: np.random.Generator | None = None, *, rollout: str = "steps", group_size: int = 1,
-        seeds: Sequence[int] | None = None, longest: int = ENDLESS,
-    ) -> None:  # fmt: skip
+        self,
+        env: VectorEnv,
+        rng: np.random.Generator | None = None,
+        *,
+        rollout: str = "steps",
+        group_size: int = 1,
+        seeds: Sequence[int] | None = None,
+        longest: int = ENDLESS,
+    ) -> None:
         _check_resets(env, rollout)
         self.rng, self.rollout, self.group_size = rng, rollout, group_size
         self._seeds, self._longest = seeds, longest
         self.env: Any = env
         self._check = check_for(env)
         self._masks = MaskReader(env)
-        self.action_mask: Any = None         # [N, A] bool, what is allowed now; None where the environment shows no masks
-        self.notes = self._masks.notes       # what turned out on the way that is worth saying
-        self.finished: list[Episode] = []    # episodes that ended; whoever reads them clears them
+        self.action_mask: Any = (
+            None  # [N, A] bool, what is allowed now; None where the environment shows no masks
+        )
+        self.notes = self._masks.notes  # what turned out on the way that is worth saying
+        self.finished: list[Episode] = []  # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
         self._all = np.ones(env.num_envs, dtype=bool)
         self.valid = self._all
         self.returns, self.lengths = np.zeros(env.num_envs), np.zeros(env.num_envs, dtype=np.int64)
-        """[N]: of the episodes in progress, in reward units and in steps; of one that waits, in all."""
+        """[N]: of the episodes in progress, in reward units and in steps; of one that waits, in
+        all."""
         self._over = ~self._all
-        self.obs: Any = None                 # None before the first reset, and after the last given seed's episodes
+        self.obs: Any = (
+            None  # None before the first reset, and after the last given seed's episodes
+        )
 
     def start(self) -> None:
         """Resets all environments with fresh seeds, one a group."""
@@ -91,7 +106,8 @@ class VectorInteraction:
         self._look(self.steps, info, self._all if over is None else over, ~self._all)
 
     def _look(self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray) -> None:
-        """Checks what is shown after `changed` [N] were reset or stepped, of which `over` [N] have ended their episode."""
+        """Checks what is shown after `changed` [N] were reset or stepped, of which `over` [N] have
+        ended their episode."""
         try:
             self._check(self.obs)
             if self.action_mask is not None or ACTION_MASK in info:
@@ -103,16 +119,23 @@ class VectorInteraction:
         """One step of every valid environment.
 
         Raises:
-            TrainingError: the environment failed, a reward is no finite number, or an observation is outside its space.
+            TrainingError: the environment failed, a reward is no finite number, or an observation
+                is outside its space.
         """
         obs, valid, mask = self.obs, self.valid, self.action_mask
-        self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps + 1)
+        self.obs, reward, terminated, truncated, info = guarded_step(
+            self.env, action, self.steps + 1
+        )
         waiting = valid is not self._all
         self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
         check_rewards(reward, self.steps)
         self._look(self.steps, info, valid, terminated | truncated)
         if waiting:
-            reward, terminated, truncated = np.where(valid, reward, 0.0), terminated & valid, truncated & valid
+            reward, terminated, truncated = (
+                np.where(valid, reward, 0.0),
+                terminated & valid,
+                truncated & valid,
+            )
         self.returns += reward
         self.lengths += valid
         if self._longest < ENDLESS:
@@ -120,11 +143,21 @@ class VectorInteraction:
         self._over = terminated | truncated
         named = named_numbers(info) if info else None
         return Step(
-            obs, action, reward.astype(np.float32), self.obs, terminated, truncated > terminated, valid, named, mask, self.action_mask,
-        )  # fmt: skip
+            obs,
+            action,
+            reward.astype(np.float32),
+            self.obs,
+            terminated,
+            truncated > terminated,
+            valid,
+            named,
+            mask,
+            self.action_mask,
+        )
 
     def reset_finished(self) -> bool:
-        """Resets what has ended, or lets it wait for the others. True where all environments start afresh."""
+        """Resets what has ended, or lets it wait for the others. True where all environments start
+        afresh."""
         over = self._over
         if not over.any():
             return False
@@ -151,28 +184,42 @@ class VectorInteraction:
     def state_dict(self) -> State:
         assert self.rng is not None
         return {
-            "env": None if self.obs is None else outermost_keeper(self.env).snapshot(), "obs": self.obs, "valid": self.valid,
-            "return": self.returns, "length": self.lengths, "steps": self.steps, "episodes": self.episodes,
-            "finished": episode_table(self.finished), "rng": rng_state(self.rng),
+            "env": None if self.obs is None else outermost_keeper(self.env).snapshot(),
+            "obs": self.obs,
+            "valid": self.valid,
+            "return": self.returns,
+            "length": self.lengths,
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "finished": episode_table(self.finished),
+            "rng": rng_state(self.rng),
             **({} if self.action_mask is None else {ACTION_MASK: self.action_mask}),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where the state does not fit this environment."""
+        """The inverse of `state_dict`. Raises ValueError where the state does not fit this
+        environment."""
         assert self.rng is not None
         shape = (self.env.num_envs,)
         valid = saved_array("valid", state["valid"], np.bool_, shape)
-        if state["obs"] is not None and not (valid.any() if self.rollout == "episodes" else valid.all()):
+        if state["obs"] is not None and not (
+            valid.any() if self.rollout == "episodes" else valid.all()
+        ):
             raise ValueError("the saved valid must be true where an episode goes on")
         returns = saved_array("return", state["return"], np.float64, shape)
         lengths = saved_array("length", state["length"], np.int64, shape, low=0)
-        self.steps, self.episodes = saved_count("steps", state["steps"]), saved_count("episodes", state["episodes"])
+        self.steps, self.episodes = (
+            saved_count("steps", state["steps"]),
+            saved_count("episodes", state["episodes"]),
+        )
         if state["obs"] is not None:
             observation_check(self.env.single_observation_space, batched=True)(state["obs"])
         if state["env"] is not None:
             outermost_keeper(self.env).restore(state["env"])
         if ACTION_MASK in state:
-            self.action_mask = saved_array(ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions))
+            self.action_mask = saved_array(
+                ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions)
+            )
         self.obs, self.valid = state["obs"], self._all if valid.all() else valid
         self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])
@@ -180,7 +227,12 @@ class VectorInteraction:
 
 def _check_resets(env: VectorEnv, rollout: str) -> None:
     if env.metadata.get("autoreset_mode") is not AutoresetMode.DISABLED:
-        raise ValueError("a vector environment must leave its resets to the loop: make it with autoreset_mode=AutoresetMode.DISABLED")
+        raise ValueError(
+            "a vector environment must leave its resets to the loop: make it with"
+            " autoreset_mode=AutoresetMode.DISABLED"
+        )
     if rollout == "episodes" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
         name, ours = type(env.unwrapped).__name__, "rlbook.interaction.sync_vector.SyncVector"
-        raise ValueError(f"{name} cannot let a finished environment wait for the others; use {ours}")
+        raise ValueError(
+            f"{name} cannot let a finished environment wait for the others; use {ours}"
+        )

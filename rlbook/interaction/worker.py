@@ -1,6 +1,7 @@
-"""The process of a worker: environments that another process asks for, steps and resets; see `rlbook.interaction.workers`.
+"""The process of a worker: environments that another process asks for, steps and resets; see
+`rlbook.interaction.workers`.
 
-    python -m rlbook.interaction.worker NUMBER        of the open file that is one end of a pipe
+python -m rlbook.interaction.worker NUMBER        of the open file that is one end of a pipe
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from rlbook.interaction.threads import single_threaded
 
 
 def serve(connection: Connection) -> None:
-    """Does what it is asked, until nobody can ask any more: (key, method, arguments) → (whether it failed, answer or exception)."""
+    """Does what it is asked, until nobody can ask any more: (key, method, arguments) → (whether it
+    failed, answer or exception)."""
     vectors: dict[int, SyncVector] = {}
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
@@ -39,7 +41,9 @@ def serve(connection: Connection) -> None:
         vector.close()
 
 
-def _done(vectors: dict[int, SyncVector], key: int, method: str, arguments: tuple[Any, ...]) -> object:
+def _done(
+    vectors: dict[int, SyncVector], key: int, method: str, arguments: tuple[Any, ...]
+) -> object:
     if method == "make":
         vectors[key] = _made(*arguments)
     elif method == "drop":
@@ -57,7 +61,8 @@ def _made(recipe: Recipe, spec: EnvSpec | None, count: int) -> SyncVector:
 
 
 def _sendable(error: Exception) -> Exception | tuple[str, str, str]:
-    """The exception with its traceback as a note, or its name, its text and the traceback where it would not survive the way."""
+    """The exception with its traceback as a note, or its name, its text and the traceback where it
+    would not survive the way."""
     note = f"In the worker process:\n{traceback.format_exc()}"
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))  # type: ignore[attr-defined]
@@ -72,7 +77,7 @@ def main() -> None:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)
-    os.dup2(2, 1)                            # what an environment prints is no result
+    os.dup2(2, 1)  # what an environment prints is no result
     serve(Connection(int(sys.argv[1])))
 
 

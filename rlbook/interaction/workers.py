@@ -1,10 +1,11 @@
 """Environments in processes of their own, for those whose step takes long.
 
-Each of W workers steps its share of the N environments in turn, as one process would step them all, and the workers do so at the same
-time. Whatever the environments draw comes from their own generators, so the number of workers changes nothing but the time.
-What the processes tell each other is pickled, as multiprocessing does, and goes through a pipe that only a process and its own
-workers hold: nothing of it is read from a file. gymnasium's `AsyncVectorEnv` has a process for each environment, lets no finished one
-wait, and cannot be saved within an episode.
+Each of W workers steps its share of the N environments in turn, as one process would step them all,
+and the workers do so at the same time. Whatever the environments draw comes from their own
+generators, so the number of workers changes nothing but the time. What the processes tell each
+other is pickled, as multiprocessing does, and goes through a pipe that only a process and its own
+workers hold: nothing of it is read from a file. gymnasium's `AsyncVectorEnv` has a process for each
+environment, lets no finished one wait, and cannot be saved within an episode.
 """
 
 from __future__ import annotations
@@ -32,11 +33,20 @@ from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.processes import start_module
-from rlbook.interaction.sync_vector import Advanced, Masks, columns, describe, mask_columns, stacked, what_to_reset
+from rlbook.interaction.sync_vector import (
+    Advanced,
+    Masks,
+    columns,
+    describe,
+    mask_columns,
+    stacked,
+    what_to_reset,
+)
 
-PATIENCE = 5.0             # seconds that a worker has to close its environments
+PATIENCE = 5.0  # seconds that a worker has to close its environments
 Asked = tuple[str, tuple[Any, ...]]
-"""A method of `SyncVector` and its arguments, or "make" or "drop"; see `rlbook.interaction.worker`."""
+"""A method of `SyncVector` and its arguments, or "make" or "drop"; see
+`rlbook.interaction.worker`."""
 
 
 class Worker:
@@ -46,7 +56,9 @@ class Worker:
         self.connection, theirs = multiprocessing.Pipe()
         with theirs:
             arguments, files = [str(theirs.fileno())], [theirs.fileno()]
-            self.process = start_module("rlbook.interaction.worker", arguments, files=files, apart=True)
+            self.process = start_module(
+                "rlbook.interaction.worker", arguments, files=files, apart=True
+            )
 
     def fate(self) -> str:
         """How it came to its end, of a process that does not answer."""
@@ -55,11 +67,16 @@ class Worker:
         code = self.process.returncode
         if code is None:
             return "does not answer"
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return (
+            f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended with exit code {code}"
+        )
 
 
 class Workers:
-    """Processes that step environments. They start when they are first asked, and end with this one, whatever ends it.
+    """Processes that step environments. They start when they are first asked, and end with this
+    one, whatever ends it.
 
     Args:
         count: how many.
@@ -87,7 +104,12 @@ class Workers:
     def __enter__(self) -> Workers:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def new_key(self) -> int:
@@ -96,7 +118,8 @@ class Workers:
         return self._made
 
     def ask(self, key: int, asked: Mapping[int, Asked]) -> dict[int, Any]:
-        """Asks several workers at once, each what stands at its number in `asked`; returns their answers.
+        """Asks several workers at once, each what stands at its number in `asked`; returns their
+        answers.
 
         Raises:
             TrainingError: a worker has died.
@@ -105,12 +128,16 @@ class Workers:
         answers: dict[int, Any] = {}
         try:
             for index, (method, arguments) in asked.items():
-                pickler = cloudpickle if method == "make" else ForkingPickler       # it takes a user's own classes, and its time
+                # it takes a user's own classes, and its time
+                pickler = cloudpickle if method == "make" else ForkingPickler
                 self.running[index].connection.send_bytes(pickler.dumps((key, method, arguments)))
             for index in asked:
                 answers[index] = self.running[index].connection.recv()
         except (EOFError, ConnectionError):
-            raise TrainingError(f"worker {index + 1} of {self.count} {self.running[index].fate()}, and its environments are lost") from None
+            raise TrainingError(
+                f"worker {index + 1} of {self.count} {self.running[index].fate()}, and its"
+                " environments are lost"
+            ) from None
         for failed, answer in answers.values():
             if failed:
                 raise _raised(answer)
@@ -131,7 +158,8 @@ def _end(running: Sequence[Worker]) -> None:
 
 
 def _raised(answer: Exception | tuple[str, str, str]) -> Exception:
-    """What an environment raised; of an exception that cannot be sent, one with its name and text."""
+    """What an environment raised; of an exception that cannot be sent, one with its name and
+    text."""
     if isinstance(answer, Exception):
         return answer
     name, said, note = answer
@@ -141,7 +169,8 @@ def _raised(answer: Exception | tuple[str, str, str]) -> Exception:
 
 
 class WorkerVector(VectorEnv):
-    """N environments as `SyncVector` has them, shared out over workers: the same answers, and the same snapshots.
+    """N environments as `SyncVector` has them, shared out over workers: the same answers, and the
+    same snapshots.
 
     Args:
         workers: that step them.
@@ -153,7 +182,7 @@ class WorkerVector(VectorEnv):
     """
 
     def __init__(self, workers: Workers, recipe: Recipe, num_envs: int) -> None:
-        env = recipe.make()                  # is asked what it is like, and never stepped
+        env = recipe.make()  # is asked what it is like, and never stepped
         describe(self, env, num_envs)
         if recipe.id is not None:
             env.close()
@@ -173,53 +202,94 @@ class WorkerVector(VectorEnv):
             return
         self.workers.start()
         try:
-            self._ask({i: ("make", (*self._recipe, part.stop - part.start)) for i, part in enumerate(self._parts)})
+            self._ask(
+                {
+                    i: ("make", (*self._recipe, part.stop - part.start))
+                    for i, part in enumerate(self._parts)
+                }
+            )
         except TrainingError:
             raise
         except Exception as error:
-            why = str(error) if isinstance(error, RequestError) else f"{type(error).__name__}: {error}"
-            raise RequestError(f"a worker process cannot make {self.name}: {' '.join(why.split())}") from error
+            why = (
+                str(error)
+                if isinstance(error, RequestError)
+                else f"{type(error).__name__}: {error}"
+            )
+            raise RequestError(
+                f"a worker process cannot make {self.name}: {' '.join(why.split())}"
+            ) from error
         self._home = self.workers.running
 
-    def reset(self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None) -> Any:
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> Any:
         """As `SyncVector.reset`."""
         self.start()
         mask, seeds, rest = what_to_reset(self.num_envs, seed, options)
-        asked = {i: ("restart", (mask[part], seeds[part], rest)) for i, part in enumerate(self._parts) if mask[part].any()}
+        asked = {
+            i: ("restart", (mask[part], seeds[part], rest))
+            for i, part in enumerate(self._parts)
+            if mask[part].any()
+        }
         masks: Masks = {}
         for index, (rows, shown) in self._ask(asked).items():
             self._rows[self._parts[index]] = rows
             masks |= {self._parts[index].start + row: mask for row, mask in shown.items()}
-        return stacked(self.single_observation_space, self._rows), mask_columns(masks, self.num_envs)
+        return stacked(self.single_observation_space, self._rows), mask_columns(
+            masks, self.num_envs
+        )
 
     def step(self, actions: NDArray[Any]) -> Any:
         """As `SyncVector.step`."""
         self.start()
-        answers: dict[int, Advanced] = self._ask({i: ("advance", (actions[part],)) for i, part in enumerate(self._parts)})
+        answers: dict[int, Advanced] = self._ask(
+            {i: ("advance", (actions[part],)) for i, part in enumerate(self._parts)}
+        )
         parts = list(answers.values())
         self._rows = [row for part in parts for row in part.rows]
         first = [part.start for part in self._parts]
         named, masks = (
-            {low + row: item for low, part in zip(first, parts, strict=True) for row, item in getattr(part, name).items()}
+            {
+                low + row: item
+                for low, part in zip(first, parts, strict=True)
+                for row, item in getattr(part, name).items()
+            }
             for name in ("named", "masks")
         )
         rewards, terminated, truncated = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("rewards", "terminated", "truncated")
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("rewards", "terminated", "truncated")
         )
         info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
-        return stacked(self.single_observation_space, self._rows), rewards, terminated, truncated, info
+        return (
+            stacked(self.single_observation_space, self._rows),
+            rewards,
+            terminated,
+            truncated,
+            info,
+        )
 
     def snapshot(self) -> State:
         """That of a `SyncVector` of all N, whatever the number of workers."""
         self.start()
         parts = list(self._ask(self._all("snapshot")).values())
-        flags = {name: np.concatenate([part[name] for part in parts]) for name in ("terminated", "truncated")}
+        flags = {
+            name: np.concatenate([part[name] for part in parts])
+            for name in ("terminated", "truncated")
+        }
         return {"envs": [env for part in parts for env in part["envs"]], **flags}
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         self.start()
-        saved = [{name: state[name][part] for name in ("envs", "terminated", "truncated")} for part in self._parts]
+        saved = [
+            {name: state[name][part] for name in ("envs", "terminated", "truncated")}
+            for part in self._parts
+        ]
         self._rows = [env["obs"] for env in state["envs"]]
         self._ask({i: ("restore", (part,)) for i, part in enumerate(saved)})
 
@@ -243,5 +313,8 @@ def _sendable(recipe: Recipe) -> tuple[Recipe, EnvSpec | None]:
         cloudpickle.dumps((recipe, spec))
     except Exception as error:  # whatever the user's class holds
         reason = " ".join(str(error).split())
-        raise RequestError(f"environment {recipe.name!r} cannot be sent to a worker process ({reason}); leave workers at 1") from error
+        raise RequestError(
+            f"environment {recipe.name!r} cannot be sent to a worker process ({reason}); leave"
+            " workers at 1"
+        ) from error
     return recipe, spec

@@ -43,18 +43,20 @@ REWARD_BUILDERS = {"language_model": "rlbook.llm.models.build:completion_reward"
 class PolicySettings:
     """What an agent asks of its policy, beside what the environment's spaces say."""
 
-    critic: bool = False                     # whether there is a V
-    temperature: float = 1.0                 # divides the logits of a discrete policy
-    hidden_sizes: tuple[int, ...] = (64, 64) # of an MLP
-    shared: bool = False                     # V as a second head on an MLP's hidden layers
-    orthogonal: bool = True                  # initial weights of an MLP
-    normalize_observation: bool = False      # standardise the observations of an MLP
+    critic: bool = False  # whether there is a V
+    temperature: float = 1.0  # divides the logits of a discrete policy
+    hidden_sizes: tuple[int, ...] = (64, 64)  # of an MLP
+    shared: bool = False  # V as a second head on an MLP's hidden layers
+    orthogonal: bool = True  # initial weights of an MLP
+    normalize_observation: bool = False  # standardise the observations of an MLP
 
 
 def build_policy(
-    env: VectorEnv, rng: np.random.Generator, settings: PolicySettings,
+    env: VectorEnv,
+    rng: np.random.Generator,
+    settings: PolicySettings,
     model: object = None,
-) -> Policy:  # fmt: skip
+) -> Policy:
     """The policy for `env`, a VectorEnv adapted to the agent.
 
     An environment whose observations are neither vectors nor images names the policy that reads
@@ -87,9 +89,11 @@ def build_policy(
 
 
 def build_reward_network(
-    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
+    env: VectorEnv,
+    rng: np.random.Generator,
+    hidden_sizes: tuple[int, ...],
     model: object = None,
-) -> RewardNetwork:  # fmt: skip
+) -> RewardNetwork:
     """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
     spec = ModelSpec.of(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
@@ -108,9 +112,12 @@ def build_reward_network(
 
 
 def build_action_value(
-    env: VectorEnv, rng: np.random.Generator, hidden_sizes: tuple[int, ...],
-    model: object = None, settings: QSettings | None = None,
-) -> MLP | ConvolutionalNetwork | QNetwork:  # fmt: skip
+    env: VectorEnv,
+    rng: np.random.Generator,
+    hidden_sizes: tuple[int, ...],
+    model: object = None,
+    settings: QSettings | None = None,
+) -> MLP | ConvolutionalNetwork | QNetwork:
     """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`.
 
     `settings`: the parts of a `QNetwork`, where there are to be any.

@@ -40,9 +40,15 @@ class ConvolutionalNetwork(nn.Module):
     """
 
     def __init__(
-        self, space: spaces.Space, sizes: tuple[int, ...], generator: torch.Generator, *,
-        activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        space: spaces.Space,
+        sizes: tuple[int, ...],
+        generator: torch.Generator,
+        *,
+        activation: str = "tanh",
+        orthogonal: bool = True,
+        out_gain: float = 1.0,
+    ) -> None:
         super().__init__()
         height, width, channels = image_size(space)
         kinds = LARGE_FILTERS if min(height, width) >= SMALLEST else SMALL_FILTERS
@@ -57,9 +63,12 @@ class ConvolutionalNetwork(nn.Module):
             height, width = ((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
         self.features_size = inputs[-1] * height * width
         self.head = MLP(
-            (self.features_size, *sizes), generator,
-            activation=activation, orthogonal=orthogonal, out_gain=out_gain,
-        )  # fmt: skip
+            (self.features_size, *sizes),
+            generator,
+            activation=activation,
+            orthogonal=orthogonal,
+            out_gain=out_gain,
+        )
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -76,20 +85,33 @@ class ConvolutionalNetwork(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """What the filters see, in one row: [..., H, W, C] → [..., F]."""
         x = images.to(next(self.parameters())) / self.largest
-        x = x.reshape(-1, *images.shape[-3:])                                  # [N, H, W, C]
-        x = x if self.channels_first else x.movedim(-1, 1)                      # [N, C, H, W]
+        x = x.reshape(-1, *images.shape[-3:])  # [N, H, W, C]
+        x = x if self.channels_first else x.movedim(-1, 1)  # [N, C, H, W]
         for layer in self.filters:
             x = torch.relu(layer(x))
         return x.reshape(*images.shape[:-3], self.features_size)
 
 
 def _filter(
-    inputs: int, outputs: int, kernel: int, stride: int, padding: int,
-    generator: torch.Generator, orthogonal: bool,
-) -> nn.Conv2d:  # fmt: skip
-    layer = cast(nn.Conv2d, nn.utils.skip_init(
-        nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding,
-    ))  # fmt: skip
+    inputs: int,
+    outputs: int,
+    kernel: int,
+    stride: int,
+    padding: int,
+    generator: torch.Generator,
+    orthogonal: bool,
+) -> nn.Conv2d:
+    layer = cast(
+        nn.Conv2d,
+        nn.utils.skip_init(
+            nn.Conv2d,
+            inputs,
+            outputs,
+            kernel,
+            stride=stride,
+            padding=padding,
+        ),
+    )
     initialise(layer, generator, gain=2**0.5 if orthogonal else None)
     return layer
 
@@ -103,10 +125,17 @@ class ImagePolicy(MLPPolicy):
     idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
 
     def __init__(
-        self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator, *,
-        critic: bool, hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False,
-        orthogonal: bool = True, temperature: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        space: spaces.Space,
+        action_space: spaces.Space,
+        generator: torch.Generator,
+        *,
+        critic: bool,
+        hidden_sizes: tuple[int, ...] = (64, 64),
+        shared: bool = False,
+        orthogonal: bool = True,
+        temperature: float = 1.0,
+    ) -> None:
         Policy.__init__(self)
         self.discrete = isinstance(action_space, spaces.Discrete)
         actions = action_size(action_space)
@@ -129,7 +158,7 @@ class ImagePolicy(MLPPolicy):
         if self.value_head is None:
             value = None if self.critic is None else self.critic(obs).squeeze(-1)
             return self._distribution(self.actor(obs), action_mask), value
-        seen = self.actor.features(obs)                                        # once, for both
+        seen = self.actor.features(obs)  # once, for both
         output, value = with_second_head(self.actor.head, self.value_head, seen)
         return self._distribution(output, action_mask), value.squeeze(-1)
 
@@ -138,9 +167,12 @@ class ImageReward(StepReward):
     """r(s, a): filters over the image, and an MLP over what they see and the action."""
 
     def __init__(
-        self, space: spaces.Space, action_space: spaces.Space, generator: torch.Generator,
+        self,
+        space: spaces.Space,
+        action_space: spaces.Space,
+        generator: torch.Generator,
         hidden_sizes: tuple[int, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         filters = ConvolutionalNetwork(space, (), generator)
         super().__init__(filters.features_size, action_space, generator, hidden_sizes)
         self.filters = filters

@@ -24,9 +24,14 @@ class Critics(nn.Module):
     """
 
     def __init__(
-        self, observation_space: spaces.Space, action_space: spaces.Space,
-        generator: torch.Generator, *, count: int, hidden_sizes: tuple[int, ...],
-    ) -> None:  # fmt: skip
+        self,
+        observation_space: spaces.Space,
+        action_space: spaces.Space,
+        generator: torch.Generator,
+        *,
+        count: int,
+        hidden_sizes: tuple[int, ...],
+    ) -> None:
         super().__init__()
         size, actions = math.prod(observation_space.shape or ()), action_size(action_space)
         self.discrete = isinstance(action_space, spaces.Discrete)
@@ -47,7 +52,7 @@ class Critics(nn.Module):
         """Q(s, a) of given actions, int64 [B] or [B, A] of a box: [B, O] → [K, B]."""
         if not self.discrete:
             return self(obs, action)
-        q = self(obs)                                                                  # [K, B, A]
+        q = self(obs)  # [K, B, A]
         return q.gather(-1, action.expand(len(q), -1)[..., None]).squeeze(-1)
 
 

@@ -20,7 +20,7 @@ LARGE = 4096
 """Actions above which log-probabilities are computed for a few rows at a time, and once more for
 their gradient."""
 
-CHUNK = 2**24                                # logits of such rows
+CHUNK = 2**24  # logits of such rows
 
 
 class Distribution(Protocol):

@@ -33,8 +33,8 @@ MODEL_METRICS = {
 class Prediction(NamedTuple):
     """What each member expects of the next step."""
 
-    next_obs: Tensor    # [K, B, O]
-    reward: Tensor      # [K, B], in reward units
+    next_obs: Tensor  # [K, B, O]
+    reward: Tensor  # [K, B], in reward units
     terminated: Tensor  # [K, B], log-odds of the episode's termination
 
 
@@ -84,9 +84,13 @@ class WorldModel(nn.Module):
     output_std: Tensor
 
     def __init__(
-        self, observation_size: int, action_size: int, members: int,
-        hidden_sizes: tuple[int, ...], generator: torch.Generator,
-    ) -> None:  # fmt: skip
+        self,
+        observation_size: int,
+        action_size: int,
+        members: int,
+        hidden_sizes: tuple[int, ...],
+        generator: torch.Generator,
+    ) -> None:
         super().__init__()
         self.members, self.observation_size = members, observation_size
         self.action_size = action_size
@@ -146,7 +150,7 @@ def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
         batch: K · B transitions: the first B for the first member, and so on.
     """
     rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
-    out = model.outputs(rows.obs.float(), model.encoded(rows.action))              # [K, B, O + 2]
+    out = model.outputs(rows.obs.float(), model.encoded(rows.action))  # [K, B, O + 2]
     error = out[..., :-1] - model.targets(rows)
     ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
     loss = 0.5 * error.square().sum(-1).mean() + ending
@@ -154,9 +158,15 @@ def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
 
 
 def fit_model(
-    model: WorldModel, optimizer: Optimizer, replay: ReplayBuffer, rng: np.random.Generator, *,
-    batch_size: int, gradient_steps: int, max_grad_norm: float | None = None,
-) -> dict[str, float]:  # fmt: skip
+    model: WorldModel,
+    optimizer: Optimizer,
+    replay: ReplayBuffer,
+    rng: np.random.Generator,
+    *,
+    batch_size: int,
+    gradient_steps: int,
+    max_grad_norm: float | None = None,
+) -> dict[str, float]:
     """`gradient_steps` minibatches of `batch_size` for each member, drawn from all stored steps.
 
     Returns:
@@ -166,11 +176,13 @@ def fit_model(
     model.standardise(rows, model.encoded(rows.action))
     metrics = [
         gradient_step(
-            optimizer, lambda batch: model_loss(model, batch),
-            replay.sample(model.members * batch_size, rng), max_grad_norm=max_grad_norm,
+            optimizer,
+            lambda batch: model_loss(model, batch),
+            replay.sample(model.members * batch_size, rng),
+            max_grad_norm=max_grad_norm,
         )
         for _ in range(gradient_steps)
-    ]  # fmt: skip
+    ]
     return mean_metrics(metrics)
 
 
@@ -224,13 +236,14 @@ def rollout_errors(
         "rollout_error", the RMS error of the state after H steps in standard deviations of s; {}
         where no H steps in a row lie within one episode.
     """
+    # [T, N, ·]
     obs, next_obs, acted = (
         x.float().unflatten(0, (-1, num_envs)) for x in (rows.obs, rows.next_obs, actions)
-    )                                                                                  # [T, N, ·]
+    )
     starts = len(obs) - horizon + 1
     if starts < 1:
         return {}
-    goes_on = (next_obs[:-1] == obs[1:]).all(-1)                                       # [T-1, N]
+    goes_on = (next_obs[:-1] == obs[1:]).all(-1)  # [T-1, N]
     inside = goes_on.new_ones(starts, num_envs)
     for step in range(horizon - 1):
         inside = inside & goes_on[step : step + starts]

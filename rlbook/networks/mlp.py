@@ -32,12 +32,17 @@ class MLP(nn.Module):
     """[..., in] → [..., out] through hidden layers of `activation`, "tanh" or "relu"."""
 
     def __init__(
-        self, sizes: tuple[int, ...], generator: torch.Generator, *,
-        activation: str = "tanh", orthogonal: bool = True, out_gain: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        sizes: tuple[int, ...],
+        generator: torch.Generator,
+        *,
+        activation: str = "tanh",
+        orthogonal: bool = True,
+        out_gain: float = 1.0,
+    ) -> None:
         super().__init__()
         weights = sum((i + 1) * o for i, o in pairwise(sizes))
-        check_memory("hidden_sizes: the number of weights", weights, 16)     # Adam keeps three more
+        check_memory("hidden_sizes: the number of weights", weights, 16)  # Adam keeps three more
         layers = [cast(nn.Linear, nn.utils.skip_init(nn.Linear, i, o)) for i, o in pairwise(sizes)]
         self.activation = activation
         for layer in layers:
@@ -58,7 +63,7 @@ class MLP(nn.Module):
     def hidden(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
-        x = x.to(next(self.parameters()))                      # to the weights' type and device
+        x = x.to(next(self.parameters()))  # to the weights' type and device
         for layer in list(self.layers)[:-1]:
             x = phi(layer(x))
         return x
@@ -112,10 +117,18 @@ class MLPPolicy(Policy):
     """
 
     def __init__(
-        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator, *,
-        critic: bool, hidden_sizes: tuple[int, ...] = (64, 64), shared: bool = False,
-        orthogonal: bool = True, temperature: float = 1.0, normalize_observation: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        observation_size: int,
+        action_space: spaces.Space,
+        generator: torch.Generator,
+        *,
+        critic: bool,
+        hidden_sizes: tuple[int, ...] = (64, 64),
+        shared: bool = False,
+        orthogonal: bool = True,
+        temperature: float = 1.0,
+        normalize_observation: bool = False,
+    ) -> None:
         super().__init__()
         self.discrete = isinstance(action_space, spaces.Discrete)
         actions = action_size(action_space)
@@ -132,9 +145,12 @@ class MLPPolicy(Policy):
             self.normalizer = Normalizer(observation_size)
 
     def act(
-        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None,
+        self,
+        obs: NDArray[np.float32],
+        rng: np.random.Generator | None,
+        state: object = None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:  # fmt: skip
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
         with torch.inference_mode():
             output = as_array(self.actor(self._input(torch.from_numpy(obs))))
         if self.discrete:
@@ -163,11 +179,13 @@ class MLPPolicy(Policy):
         return self.distribution(batch.obs, batch.action_mask)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        mask = rollout.tensor("valid")                                                 # [T, N]
+        mask = rollout.tensor("valid")  # [T, N]
         fields = {
-            "obs": rollout.tensor("obs"), "action": rollout.tensor("action"),
-            "log_prob": rollout.log_prob(), "mask": mask,
-        }  # fmt: skip
+            "obs": rollout.tensor("obs"),
+            "action": rollout.tensor("action"),
+            "log_prob": rollout.log_prob(),
+            "mask": mask,
+        }
         action_mask = rollout.action_mask()
         if action_mask is not None:
             fields["action_mask"] = action_mask
@@ -188,11 +206,11 @@ class MLPPolicy(Policy):
         return self._value(self._input(obs))
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        value = self.value(rollout.tensor("obs"))                                      # [T, N]
-        last = self.value(torch.from_numpy(rollout.steps[-1].next_obs))                # [N]
+        value = self.value(rollout.tensor("obs"))  # [T, N]
+        last = self.value(torch.from_numpy(rollout.steps[-1].next_obs))  # [N]
         next_value = torch.cat([value[1:], last[None]])
         truncated = rollout.tensor("truncated")
-        if truncated[:-1].any():                           # the next row there is another episode's
+        if truncated[:-1].any():  # the next row there is another episode's
             final = np.concatenate([step.next_obs[step.truncated] for step in rollout.steps])
             next_value[truncated] = self.value(torch.from_numpy(final))
         return value.clone(), next_value.clone()

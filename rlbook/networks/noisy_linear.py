@@ -31,9 +31,7 @@ class NoisyLinear(nn.Linear):
         scale: σ_0; each of W_σ and b_σ begins at σ_0/√in.
     """
 
-    def __init__(
-        self, inputs: int, outputs: int, generator: torch.Generator, scale: float
-    ) -> None:
+    def __init__(self, inputs: int, outputs: int, generator: torch.Generator, scale: float) -> None:
         super().__init__(inputs, outputs)
         initialise(self, generator, gain=None)
         self.weight_noise = nn.Parameter(torch.full((outputs, inputs), scale * inputs**-0.5))
@@ -52,9 +50,7 @@ class NoisyLinear(nn.Linear):
 class NoisyMLP(nn.Module):
     """[..., in] → [..., out] through hidden layers with ReLU, all of them noisy."""
 
-    def __init__(
-        self, sizes: tuple[int, ...], generator: torch.Generator, scale: float
-    ) -> None:
+    def __init__(self, sizes: tuple[int, ...], generator: torch.Generator, scale: float) -> None:
         super().__init__()
         weights = 2 * sum((i + 1) * o for i, o in pairwise(sizes))
         check_memory("hidden_sizes: the number of weights", weights, 16)

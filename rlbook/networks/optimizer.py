@@ -28,7 +28,7 @@ from rlbook.fast_forms import has_fast_form, written_gradient
 class LossOutput(NamedTuple):
     """What an agent's `loss` says of some rows."""
 
-    loss: Tensor                # a scalar, minimised
+    loss: Tensor  # a scalar, minimised
     metrics: dict[str, Tensor]  # scalars without gradient, by name; those of micro-batches add up
 
 
@@ -36,8 +36,8 @@ class Group(NamedTuple):
     """Parameters that are trained alike."""
 
     modules: Sequence[nn.Module]
-    rate: float = 1.0           # multiplies the learning rate
-    weight_decay: float = 0.0   # w, share of the weights taken off per unit of learning rate
+    rate: float = 1.0  # multiplies the learning rate
+    weight_decay: float = 0.0  # w, share of the weights taken off per unit of learning rate
 
 
 class Optimizer(Protocol):
@@ -64,9 +64,13 @@ R = TypeVar("R", bound=Rows)
 
 
 def gradient_step(
-    optimizer: Optimizer, loss: Callable[[R], LossOutput], batch: R, *,
-    micro_batch_size: int | None = None, max_grad_norm: float | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+    optimizer: Optimizer,
+    loss: Callable[[R], LossOutput],
+    batch: R,
+    *,
+    micro_batch_size: int | None = None,
+    max_grad_norm: float | None = None,
+) -> dict[str, Tensor]:
     """One step down the loss of a batch.
 
     Args:
@@ -115,9 +119,12 @@ def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:
 
 @has_fast_form
 def adam(
-    groups: Sequence[Group], learning_rate: float, *,
-    eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999),
-) -> Optimizer:  # fmt: skip
+    groups: Sequence[Group],
+    learning_rate: float,
+    *,
+    eps: float = 1e-8,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> Optimizer:
     """An optimiser of all trainable parameters in `groups`.
 
     A parameter that groups share counts once, in the first group that has it.
@@ -153,9 +160,13 @@ class Adam:
     """What is kept for each parameter, in the order of `moments`."""
 
     def __init__(
-        self, groups: Sequence[Group], learning_rate: float, *,
-        eps: float, betas: tuple[float, float],
-    ) -> None:  # fmt: skip
+        self,
+        groups: Sequence[Group],
+        learning_rate: float,
+        *,
+        eps: float,
+        betas: tuple[float, float],
+    ) -> None:
         self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
         self.parameters = trainable(groups)
         self.steps = 0
@@ -163,9 +174,7 @@ class Adam:
         self.moments = [tuple(torch.zeros_like(m) for _ in self.NAMES) for m in self.masters]
         self._kinds = _kinds(self.parameters)
 
-    def step(
-        self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
-    ) -> Tensor:
+    def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Minimises the sum of `losses` by one step.
 
         Several losses are micro-batches, each backpropagated in turn.
@@ -188,7 +197,7 @@ class Adam:
                 if master is parameter:
                     self._descend(parameter, gradient, moments, group)
                     continue
-                kept = master.to(parameter.dtype) == parameter         # False where somebody set it
+                kept = master.to(parameter.dtype) == parameter  # False where somebody set it
                 master.copy_(torch.where(kept, master, parameter.to(master.dtype)))
                 self._descend(master, gradient, moments, group)
                 parameter.copy_(master)

@@ -149,9 +149,12 @@ class Policy(nn.Module):
 
     @abstractmethod
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None,
+        self,
+        obs: Any,
+        rng: np.random.Generator | None,
+        state: Any = None,
         action_mask: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[np.ndarray, np.ndarray]:
         """One action an environment, sampled with `rng`, or the mode where `rng` is None.
 
         Without gradients. `action_mask` [N, A] bool: which discrete actions are allowed; None: all.
@@ -228,9 +231,10 @@ class Policy(nn.Module):
         own = {name for name, value in self.named_parameters() if id(value) in critic}
         given, mine = other.state_dict(), self.state_dict()
         fits = {
-            name: value for name, value in given.items()
+            name: value
+            for name, value in given.items()
             if name in mine and mine[name].shape == value.shape
-        }  # fmt: skip
+        }
         if not mine.keys() - own <= fits.keys():
             lacking = min(mine.keys() - own - fits.keys())
             raise ValueError(

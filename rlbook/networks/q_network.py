@@ -26,8 +26,8 @@ from rlbook.networks.values import ActionValue
 class QSettings:
     """What makes a Q-network more than an MLP with one output an action."""
 
-    dueling: bool = False                    # a stream for V(s) and one for the advantages
-    noise_scale: float | None = None         # σ_0 of noisy layers; None: no noise
+    dueling: bool = False  # a stream for V(s) and one for the advantages
+    noise_scale: float | None = None  # σ_0 of noisy layers; None: no noise
     support: tuple[float, float, int] | None = None  # least and largest atom, atoms; None: no atoms
 
 
@@ -48,9 +48,13 @@ class QNetwork(nn.Module):
     support: Tensor
 
     def __init__(
-        self, space: spaces.Space, num_actions: int, hidden_sizes: tuple[int, ...],
-        generator: torch.Generator, settings: QSettings,
-    ) -> None:  # fmt: skip
+        self,
+        space: spaces.Space,
+        num_actions: int,
+        hidden_sizes: tuple[int, ...],
+        generator: torch.Generator,
+        settings: QSettings,
+    ) -> None:
         super().__init__()
         self.settings, self.num_actions = settings, num_actions
         low, high, self.num_atoms = settings.support or (0.0, 0.0, 1)

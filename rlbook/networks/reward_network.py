@@ -73,9 +73,12 @@ class StepReward(RewardNetwork):
     """r(s, a): an MLP over the observation [O] and the action, one-hot where it is discrete."""
 
     def __init__(
-        self, observation_size: int, action_space: spaces.Space, generator: torch.Generator,
+        self,
+        observation_size: int,
+        action_space: spaces.Space,
+        generator: torch.Generator,
         hidden_sizes: tuple[int, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         discrete = isinstance(action_space, spaces.Discrete)
         self.num_actions = int(action_space.n) if discrete else None  # type: ignore[attr-defined]

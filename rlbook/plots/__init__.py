@@ -33,11 +33,21 @@ if TYPE_CHECKING:
     from rlbook.plots.watching import watch as watch
 
 _HOME = {
-    "ValueMap": "value_map", "animate": "filming", "animate_learning": "filming", "animate_planning": "filming",
-    "plot_curves": "curves", "plot_value_map": "map_drawing", "save_curve": "curves", "save_gif": "animation",
-    "inspect": "inspector", "play": "play_pages",
-    "draw_search": "search_tree", "search_frames": "search_tree", "search_tree_svg": "search_tree", "watch": "watching",
-}  # fmt: skip
+    "ValueMap": "value_map",
+    "animate": "filming",
+    "animate_learning": "filming",
+    "animate_planning": "filming",
+    "plot_curves": "curves",
+    "plot_value_map": "map_drawing",
+    "save_curve": "curves",
+    "save_gif": "animation",
+    "inspect": "inspector",
+    "play": "play_pages",
+    "draw_search": "search_tree",
+    "search_frames": "search_tree",
+    "search_tree_svg": "search_tree",
+    "watch": "watching",
+}
 
 __all__ = [
     "ValueMap",
@@ -54,7 +64,7 @@ __all__ = [
     "search_frames",
     "search_tree_svg",
     "watch",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

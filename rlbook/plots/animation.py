@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
     from rlbook.agent import Agent
 
-LONGEST = 2_000                              # frames
-WIDEST = 600                                 # pixels; larger pictures are shrunk
-SMALLEST = 320                               # pixels; smaller ones are enlarged by a whole number, as far as they stay below
+LONGEST = 2_000  # frames
+WIDEST = 600  # pixels; larger pictures are shrunk
+SMALLEST = 320  # pixels; smaller ones are enlarged by a whole number, as far as they stay below
 
 
-def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0) -> Path:
+def save_gif(
+    agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0
+) -> Path:
     """Writes greedy episodes as a GIF: an episode of n steps has n + 1 frames.
 
-    Environments with a board (toy text) are shown on it, with the agent's values and arrows; others by the pixels that they draw, or by
-    their text.
+    Environments with a board (toy text) are shown on it, with the agent's values and arrows; others
+    by the pixels that they draw, or by their text.
 
     Args:
         agent: who acts.
@@ -41,7 +43,8 @@ def save_gif(agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 
         seed: decides how they start.
 
     Raises:
-        RequestError: the environment can draw nothing here, more than 2 000 frames, or a file that cannot be written.
+        RequestError: the environment can draw nothing here, more than 2 000 frames, or a file that
+            cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() != ".gif":
@@ -73,17 +76,26 @@ def _on_board(frame: Frame, moment: Moment) -> Frame:
 def caption_of(frame: Frame) -> str:
     """The step, the return so far, and what the picture does not show."""
     counts = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
-    return "   ".join([counts, *([frame.note] if frame.note else []), *(["did not finish"] if frame.cut else [])])
+    return "   ".join(
+        [counts, *([frame.note] if frame.note else []), *(["did not finish"] if frame.cut else [])]
+    )
 
 
 def picture(frame: Frame, width: int = 200) -> Image.Image:
-    """What the environment drew, at least `width` pixels wide, and a line below it. So no two frames of an episode are alike."""
+    """What the environment drew, at least `width` pixels wide, and a line below it. So no two
+    frames of an episode are alike."""
     from PIL import Image, ImageDraw
 
-    drawn = _text_picture(frame.picture) if isinstance(frame.picture, str) else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
+    drawn = (
+        _text_picture(frame.picture)
+        if isinstance(frame.picture, str)
+        else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
+    )
     larger = SMALLEST // max(drawn.size)
     if larger > 1:
-        drawn = drawn.resize((larger * drawn.width, larger * drawn.height), Image.Resampling.NEAREST)
+        drawn = drawn.resize(
+            (larger * drawn.width, larger * drawn.height), Image.Resampling.NEAREST
+        )
     drawn.thumbnail((WIDEST, WIDEST))
     whole = Image.new("RGB", (max(width, drawn.width), drawn.height + 26), PAPER)
     whole.paste(drawn, ((whole.width - drawn.width) // 2, 0))
@@ -94,17 +106,28 @@ def picture(frame: Frame, width: int = 200) -> Image.Image:
 def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
     for count, frame in enumerate(frames):
         if count >= LONGEST:
-            raise RequestError(f"these episodes have more than {LONGEST:,} frames; ask for fewer episodes")
+            raise RequestError(
+                f"these episodes have more than {LONGEST:,} frames; ask for fewer episodes"
+            )
         yield frame
 
 
 def _same_size(frames: list[Frame]) -> list[Frame]:
-    """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves in them stays in its place."""
+    """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves
+    in them stays in its place."""
     if not isinstance(frames[0].picture, str):
         return frames
     texts = [frame.picture.strip("\n").split("\n") for frame in frames]
-    lines, columns = max(len(text) for text in texts), max(_width(line) for text in texts for line in text)
-    padded = ["\n".join(line + " " * (columns - _width(line)) for line in [*[""] * (lines - len(text)), *text]) for text in texts]
+    lines, columns = (
+        max(len(text) for text in texts),
+        max(_width(line) for text in texts for line in text),
+    )
+    padded = [
+        "\n".join(
+            line + " " * (columns - _width(line)) for line in [*[""] * (lines - len(text)), *text]
+        )
+        for text in texts
+    ]
     return [replace(frame, picture=text) for frame, text in zip(frames, padded, strict=True)]
 
 
@@ -115,12 +138,17 @@ def _width(line: str) -> int:
 
 
 def _text_picture(text: str) -> Image.Image:
-    """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a coloured ground."""
+    """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a
+    coloured ground."""
     from PIL import Image, ImageDraw
 
     lines, letters = text.split("\n"), font(20, mono=True)
     advance, height, margin = round(letters.getlength("M")), 26, 14
-    image = Image.new("RGB", (2 * margin + advance * max(map(_width, lines)), 2 * margin + height * len(lines)), PAPER)
+    image = Image.new(
+        "RGB",
+        (2 * margin + advance * max(map(_width, lines)), 2 * margin + height * len(lines)),
+        PAPER,
+    )
     draw = ImageDraw.Draw(image)
     for row, line in enumerate(lines):
         _draw_line(draw, line, margin, margin + row * height, advance, height, letters)
@@ -128,7 +156,13 @@ def _text_picture(text: str) -> Image.Image:
 
 
 def _draw_line(
-    draw: ImageDraw.ImageDraw, line: str, left: int, top: int, advance: int, height: int, letters: ImageFont.FreeTypeFont
+    draw: ImageDraw.ImageDraw,
+    line: str,
+    left: int,
+    top: int,
+    advance: int,
+    height: int,
+    letters: ImageFont.FreeTypeFont,
 ) -> None:
     from rlbook.plots.terminal import ESCAPE
 

@@ -1,4 +1,5 @@
-"""Environments as boards: where each state stands in a picture, which way each action points, and what the agent sees there."""
+"""Environments as boards: where each state stands in a picture, which way each action points, and
+what the agent sees there."""
 
 from __future__ import annotations
 
@@ -27,49 +28,90 @@ if TYPE_CHECKING:
     from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 DIRECTIONS = {
-    "up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1), "stay": (0, 0), "pick up": (0, 0), "drop off": (0, 0),
-    "up left": (-1, -1), "up right": (-1, 1), "down left": (1, -1), "down right": (1, 1),
-}  # fmt: skip
+    "up": (-1, 0),
+    "down": (1, 0),
+    "left": (0, -1),
+    "right": (0, 1),
+    "stay": (0, 0),
+    "pick up": (0, 0),
+    "drop off": (0, 0),
+    "up left": (-1, -1),
+    "up right": (-1, 1),
+    "down left": (1, -1),
+    "down right": (1, 1),
+}
 """What an action is called, and where its arrow points: (rows down, columns right)."""
-TEXTS: dict[str, str] = {"a": "A", "x": "A′", "b": "B", "y": "B′", FREE[0]: "", FREE[1]: "", "F": "", WALL: ""}
+TEXTS: dict[str, str] = {
+    "a": "A",
+    "x": "A′",
+    "b": "B",
+    "y": "B′",
+    FREE[0]: "",
+    FREE[1]: "",
+    "F": "",
+    WALL: "",
+}
 """Marks of a map that are written otherwise, or not at all."""
 GOALS, HOLES = ("G", "T"), ("H", "C")
 """Texts of cells that end an episode well, and badly."""
 LAKE_NAMES, CLIFF_NAMES = ("left", "down", "right", "up"), ("up", "right", "down", "left")
-DRAWN = frozenset({
-    "Maze-v0", "GridWorld-v0", "WindyGridWorld-v0", "RandomWalk-v0", "DynaMaze-v0", "ShortCorridor-v0", "CarRental-v0", "Gambler-v0",
-    "TenArmedTestbed-v0", "CliffWalking-v1", "CliffWalkingSlippery-v1", "FrozenLake-v1", "FrozenLake8x8-v1",
-    "Blackjack-v1",
-})  # fmt: skip
+DRAWN = frozenset(
+    {
+        "Maze-v0",
+        "GridWorld-v0",
+        "WindyGridWorld-v0",
+        "RandomWalk-v0",
+        "DynaMaze-v0",
+        "ShortCorridor-v0",
+        "CarRental-v0",
+        "Gambler-v0",
+        "TenArmedTestbed-v0",
+        "CliffWalking-v1",
+        "CliffWalkingSlippery-v1",
+        "FrozenLake-v1",
+        "FrozenLake8x8-v1",
+        "Blackjack-v1",
+    }
+)
 """Environments whose boards are known here."""
-LONGEST_ROW = 40                             # states of a random walk; longer ones are drawn as a curve
-LOWEST_SUM, HIGHEST_SUM, LOWEST_CARD, HIGHEST_CARD = 12, 21, 1, 10      # Blackjack: below 12 one cannot go bust
+LONGEST_ROW = 40  # states of a random walk; longer ones are drawn as a curve
+# Blackjack: below 12 one cannot go bust
+LOWEST_SUM, HIGHEST_SUM, LOWEST_CARD, HIGHEST_CARD = (
+    12,
+    21,
+    1,
+    10,
+)
 
 
 @dataclass(frozen=True)
 class Board:
-    """The S states of an environment in rows and columns; a state's number is `row * columns + column`."""
+    """The S states of an environment in rows and columns; a state's number is
+    `row * columns + column`."""
 
-    walls: np.ndarray                        # [rows, columns] bool
-    decided: np.ndarray                      # [S] bool: the cells in which an agent acts
-    observations: Any                        # what the environment shows in each: [S, ...], or a tuple of [S]
-    actions: tuple[str, ...]                 # what the A actions are called
-    texts: tuple[str, ...]                   # S short texts: S, G and the like, mostly ""
-    model: TabularMDP | None = None          # over the same states, where there is one
-    amounts: np.ndarray | None = None        # [S, A] int: what an action comes to, where it is a number
-    amount: str = ""                         # what that number is
+    walls: np.ndarray  # [rows, columns] bool
+    decided: np.ndarray  # [S] bool: the cells in which an agent acts
+    observations: Any  # what the environment shows in each: [S, ...], or a tuple of [S]
+    actions: tuple[str, ...]  # what the A actions are called
+    texts: tuple[str, ...]  # S short texts: S, G and the like, mostly ""
+    model: TabularMDP | None = None  # over the same states, where there is one
+    amounts: np.ndarray | None = None  # [S, A] int: what an action comes to, where it is a number
+    amount: str = ""  # what that number is
     title: str = ""
-    across: str = ""                         # what the columns are
-    along: str = ""                          # what the rows are
+    across: str = ""  # what the columns are
+    along: str = ""  # what the rows are
     columns_named: tuple[str, ...] = ()
     rows_named: tuple[str, ...] = ()
-    upward: bool = False                     # the first row is the lowest
-    line: bool = False                       # one row, drawn as a curve
-    moves: np.ndarray | None = field(init=False)        # [A, 2]: where arrows point, (rows down, columns right); None: not directions
+    upward: bool = False  # the first row is the lowest
+    line: bool = False  # one row, drawn as a curve
+    # [A, 2]: where arrows point, (rows down, columns right); None: not directions
+    moves: np.ndarray | None = field(init=False)
 
     def __post_init__(self) -> None:
         known = bool(self.actions) and all(name in DIRECTIONS for name in self.actions)
-        object.__setattr__(self, "moves", np.array([DIRECTIONS[name] for name in self.actions]) if known else None)
+        object.__setattr__(
+            self, "moves", np.array([DIRECTIONS[name] for name in self.actions]) if known else None
+        )
 
     @property
     def rows(self) -> int:
@@ -85,7 +127,8 @@ class Board:
         return self.walls.size
 
     def written(self, state: int, action: int) -> str:
-        """An action that is no direction, as it is written into a cell: a number, or the first letter of its name."""
+        """An action that is no direction, as it is written into a cell: a number, or the first
+        letter of its name."""
         if self.amounts is not None:
             return str(int(self.amounts[state, action])).replace("-", "−")
         return self.actions[action][:1].upper() if self.actions else str(action)
@@ -96,7 +139,8 @@ def boards_of(recipe: Recipe, *, steps: int | None = None) -> list[Board]:
 
     Args:
         recipe: the environment.
-        steps: how long an agent has trained in it; a maze that changes is drawn as it was then. None: as it is at first.
+        steps: how long an agent has trained in it; a maze that changes is drawn as it was then.
+            None: as it is at first.
 
     Raises:
         RequestError: an environment whose states have no places in a picture.
@@ -111,8 +155,8 @@ def boards_of(recipe: Recipe, *, steps: int | None = None) -> list[Board]:
     if isinstance(env, TabularEnv) and env.grid is not None:
         return [_grid(env, env.grid, steps)]
     raise RequestError(
-        "a value map is drawn of a grid, a random walk, CarRental, Gambler, the ten machines or Blackjack, "
-        f"and {recipe.name} is none of them"
+        "a value map is drawn of a grid, a random walk, CarRental, Gambler, the ten machines or"
+        f" Blackjack, and {recipe.name} is none of them"
     )
 
 
@@ -122,10 +166,14 @@ def _kinds() -> list[tuple[type, Any]]:
     from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
     return [
-        (RandomWalk, _walk), (Gambler, _gambler), (CarRental, _rental), (TenArmedTestbed, _machines),
-        (FrozenLakeEnv, _lake), (CliffWalkingEnv, _cliff),
+        (RandomWalk, _walk),
+        (Gambler, _gambler),
+        (CarRental, _rental),
+        (TenArmedTestbed, _machines),
+        (FrozenLakeEnv, _lake),
+        (CliffWalkingEnv, _cliff),
         (BlackjackEnv, _blackjack),
-    ]  # fmt: skip
+    ]
 
 
 def played(model: TabularMDP) -> np.ndarray:
@@ -143,12 +191,15 @@ def played(model: TabularMDP) -> np.ndarray:
 
 # ---- ours
 
+
 def _maze(env: Maze, layout: Layout) -> Board:
     states = np.arange(layout.num_states)
     texts = [""] * layout.num_states
     texts[layout.start], texts[layout.goal] = START, GOAL
     decided = layout.reachable() & ~env.tables.terminal
-    return Board(layout.walls, decided, env.tables.observe(states), ACTION_NAMES, tuple(texts), env.model())
+    return Board(
+        layout.walls, decided, env.tables.observe(states), ACTION_NAMES, tuple(texts), env.model()
+    )
 
 
 def _grid(env: TabularEnv, grid: Grid, steps: int | None) -> Board:
@@ -162,7 +213,9 @@ def _grid(env: TabularEnv, grid: Grid, steps: int | None) -> Board:
     states = np.arange(grid.marks.size)
     shown = states if env.views is None else env.views[states]
     texts = _texts(grid.marks)
-    return Board(grid.walls, played(model), shown, tuple(env.action_names), texts, model, title=title)
+    return Board(
+        grid.walls, played(model), shown, tuple(env.action_names), texts, model, title=title
+    )
 
 
 def _texts(marks: np.ndarray) -> tuple[str, ...]:
@@ -176,7 +229,18 @@ def _walk(env: RandomWalk) -> list[Board]:
     texts = ("T", *[""] * (count - 2), "T")
     shown = states if env.views is None else env.views
     walls = np.zeros((1, count), dtype=bool)
-    return [Board(walls, played(model), shown, tuple(env.action_names), texts, model, across="state" if line else "", line=line)]
+    return [
+        Board(
+            walls,
+            played(model),
+            shown,
+            tuple(env.action_names),
+            texts,
+            model,
+            across="state" if line else "",
+            line=line,
+        )
+    ]
 
 
 def _machines(env: TenArmedTestbed) -> list[Board]:
@@ -184,27 +248,64 @@ def _machines(env: TenArmedTestbed) -> list[Board]:
     count = len(env.means)
     walls, names = np.zeros((1, count), dtype=bool), tuple(map(str, range(count)))
     common = {"across": "machine", "columns_named": names}
-    return [Board(walls, np.ones(count, dtype=bool), np.zeros(count, dtype=int), ("best",), ("",) * count, **common)]
+    return [
+        Board(
+            walls,
+            np.ones(count, dtype=bool),
+            np.zeros(count, dtype=int),
+            ("best",),
+            ("",) * count,
+            **common,
+        )
+    ]
 
 
 def _gambler(env: Gambler) -> list[Board]:
     model, states = env.model(), np.arange(TARGET + 1)
     texts, walls = tuple([""] * len(states)), np.zeros((1, len(states)), dtype=bool)
-    return [Board(walls, played(model), states, (), texts, model, env.stakes, "stake", across="capital", line=True)]
+    return [
+        Board(
+            walls,
+            played(model),
+            states,
+            (),
+            texts,
+            model,
+            env.stakes,
+            "stake",
+            across="capital",
+            line=True,
+        )
+    ]
 
 
 def _rental(env: CarRental) -> list[Board]:
-    states, names = np.arange(COUNTS * COUNTS), tuple(str(cars) if cars % 5 == 0 else "" for cars in range(COUNTS))
+    states, names = (
+        np.arange(COUNTS * COUNTS),
+        tuple(str(cars) if cars % 5 == 0 else "" for cars in range(COUNTS)),
+    )
     texts, walls = tuple([""] * len(states)), np.zeros((COUNTS, COUNTS), dtype=bool)
     return [
         Board(
-            walls, np.ones(len(states), dtype=bool), states, (), texts, env.model(), env.moved, "cars driven to the second lot",
-            across="cars on the second lot", along="cars on the first lot", columns_named=names, rows_named=names, upward=True,
+            walls,
+            np.ones(len(states), dtype=bool),
+            states,
+            (),
+            texts,
+            env.model(),
+            env.moved,
+            "cars driven to the second lot",
+            across="cars on the second lot",
+            along="cars on the first lot",
+            columns_named=names,
+            rows_named=names,
+            upward=True,
         )
-    ]  # fmt: skip
+    ]
 
 
 # ---- gymnasium's
+
 
 def _lake(env: FrozenLakeEnv) -> list[Board]:
     marks = env.desc.astype(str)
@@ -219,7 +320,9 @@ def _cliff(env: CliffWalkingEnv) -> list[Board]:
 
 def _toy(env: FrozenLakeEnv | CliffWalkingEnv, names: Sequence[str], marks: np.ndarray) -> Board:
     model, states = TabularMDP.from_env(env), np.arange(marks.size)
-    return Board(np.zeros(marks.shape, dtype=bool), played(model), states, tuple(names), _texts(marks), model)
+    return Board(
+        np.zeros(marks.shape, dtype=bool), played(model), states, tuple(names), _texts(marks), model
+    )
 
 
 def _blackjack(env: BlackjackEnv) -> list[Board]:
@@ -227,11 +330,26 @@ def _blackjack(env: BlackjackEnv) -> list[Board]:
     sums, cards = np.arange(LOWEST_SUM, HIGHEST_SUM + 1), np.arange(LOWEST_CARD, HIGHEST_CARD + 1)
     player, dealer = (part.ravel() for part in np.meshgrid(sums, cards, indexing="ij"))
     common = {
-        "across": "dealer's card", "along": "player's sum", "columns_named": ("A", *map(str, cards[1:])),
-        "rows_named": tuple(map(str, sums)), "upward": True,
-    }  # fmt: skip
-    walls, decided, texts = np.zeros((len(sums), len(cards)), dtype=bool), np.ones(player.size, dtype=bool), ("",) * player.size
+        "across": "dealer's card",
+        "along": "player's sum",
+        "columns_named": ("A", *map(str, cards[1:])),
+        "rows_named": tuple(map(str, sums)),
+        "upward": True,
+    }
+    walls, decided, texts = (
+        np.zeros((len(sums), len(cards)), dtype=bool),
+        np.ones(player.size, dtype=bool),
+        ("",) * player.size,
+    )
     return [
-        Board(walls, decided, (player, dealer, np.full(player.size, ace)), ("stick", "hit"), texts, title=title, **common)
+        Board(
+            walls,
+            decided,
+            (player, dealer, np.full(player.size, ace)),
+            ("stick", "hit"),
+            texts,
+            title=title,
+            **common,
+        )
         for ace, title in ((1, "usable ace"), (0, "no usable ace"))
     ]

@@ -1,4 +1,5 @@
-"""A judge's decisions as a picture: the confusion matrix, the ROC curve and the precision-recall curve."""
+"""A judge's decisions as a picture: the confusion matrix, the ROC curve and the precision-recall
+curve."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from rlbook.evaluation.classification import Classification, Curve
 
 
-def draw_classification(found: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")) -> Path:
+def draw_classification(
+    found: Classification, path: str | Path, kinds: tuple[str, str] = ("right", "wrong")
+) -> Path:
     """Three panels; the dot on each curve is the threshold of the matrix.
 
     Args:
@@ -32,13 +35,19 @@ def draw_classification(found: Classification, path: str | Path, kinds: tuple[st
     measures = found.measures
     (true_negative, false_positive), _ = found.confusion.tolist()
     fall_out = false_positive / (false_positive + true_negative)
-    _draw_curve(roc, found.roc, (fall_out, measures["recall"]), f"ROC, area {measures['ROC AUC']:.3f}")
+    _draw_curve(
+        roc, found.roc, (fall_out, measures["recall"]), f"ROC, area {measures['ROC AUC']:.3f}"
+    )
     roc.plot([0, 1], [0, 1], color=fraction_rgb(GREY), linewidth=1, linestyle=":")
     roc.set_xlabel("false positive rate", **words(size=9))
     roc.set_ylabel("true positive rate", **words(size=9))
     title = f"precision and recall, average {measures['average precision']:.3f}"
-    _draw_curve(precision_recall, found.precision_recall, (measures["recall"], measures["precision"]), title)
-    precision_recall.axhline(found.label.mean(), color=fraction_rgb(GREY), linewidth=1, linestyle=":")
+    _draw_curve(
+        precision_recall, found.precision_recall, (measures["recall"], measures["precision"]), title
+    )
+    precision_recall.axhline(
+        found.label.mean(), color=fraction_rgb(GREY), linewidth=1, linestyle=":"
+    )
     precision_recall.set_xlabel("recall", **words(size=9))
     precision_recall.set_ylabel("precision", **words(size=9))
     return save_figure(figure, path)
@@ -52,7 +61,14 @@ def _draw_confusion(axes: Axes, found: Classification, kinds: tuple[str, str]) -
             colour = ramp(float(shares[row, column]))
             axes.fill_between([column, column + 1], row, row + 1, color=fraction_rgb(colour))
             ink = fraction_rgb(readable_on(colour))
-            axes.text(column + 0.5, row + 0.5, f"{counts[row, column]}", ha="center", va="center", **words(size=12, color=ink))
+            axes.text(
+                column + 0.5,
+                row + 0.5,
+                f"{counts[row, column]}",
+                ha="center",
+                va="center",
+                **words(size=12, color=ink),
+            )
     axes.set(xlim=(0, 2), ylim=(2, 0), aspect="equal")
     axes.set_xticks([0.5, 1.5], [f"called\n{kind}" for kind in kinds], **words(size=9))
     axes.set_yticks([0.5, 1.5], kinds, **words(size=9))

@@ -11,12 +11,13 @@ from rlbook.runs.progress import evaluation_cost
 if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
-FEW = 10                                     # episodes from which little can be learned
-CLOSE = 0.02                                 # of the optimum, within which a mean return counts as optimal
+FEW = 10  # episodes from which little can be learned
+CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
 
 
 def happened(run: Run) -> list[str]:
-    """Sentences: how training went, what greedy play comes to, and whether evaluation took most of the time."""
+    """Sentences: how training went, what greedy play comes to, and whether evaluation took most of
+    the time."""
     found = [_training(run), _greedy(run), _cost(run)]
     return [sentence for sentence in found if sentence]
 
@@ -38,28 +39,43 @@ def _training(run: Run) -> str:
     early, late = statistics.fmean(returns[:part]), statistics.fmean(returns[-part:])
     if abs(late - early) <= CLOSE * max(1.0, abs(early)):
         return f"{finished}; their return stayed near {late:.2f}"
-    return f"{finished}; their return {'rose' if late > early else 'fell'} from {early:.2f} to {late:.2f} (first and last tenth)"
+    return (
+        f"{finished}; their return {'rose' if late > early else 'fell'} from {early:.2f} to"
+        f" {late:.2f} (first and last tenth)"
+    )
 
 
 def _one_sign(run: Run) -> bool:
-    """Whether rewards that are not 0 cannot cancel: the environment's model has them of one sign only."""
+    """Whether rewards that are not 0 cannot cancel: the environment's model has them of one sign
+    only."""
     model: Any = run.model
-    return model is not None and (bool((model.outcomes.reward >= 0).all()) or bool((model.outcomes.reward <= 0).all()))
+    return model is not None and (
+        bool((model.outcomes.reward >= 0).all()) or bool((model.outcomes.reward <= 0).all())
+    )
 
 
 def _greedy(run: Run) -> str:
     """The last evaluation beside the best return there is, where that is known."""
-    report = next((report for report in reversed(run.metrics) if report.get("eval_return") is not None), None)
+    report = next(
+        (report for report in reversed(run.metrics) if report.get("eval_return") is not None), None
+    )
     if report is None:
         return ""
     mean, cut = float(report["eval_return"]), float(report.get("eval_unfinished") or 0.0)
     if cut:
-        return f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment has no time limit"
+        return (
+            f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment"
+            " has no time limit"
+        )
     best = optimal_return(run.request.recipe.for_evaluation())
     if best is None:
         return ""
     if mean >= best - CLOSE * max(1.0, abs(best)):
-        above = " on average, and these episodes were lucky" if mean > best + CLOSE * max(1.0, abs(best)) else ""
+        above = (
+            " on average, and these episodes were lucky"
+            if mean > best + CLOSE * max(1.0, abs(best))
+            else ""
+        )
         return f"greedy play solves it: {mean:.2f} of {best:.2f}{above}"
     return f"greedy play does not solve it: {mean:.2f} of {best:.2f}"
 

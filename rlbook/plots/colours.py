@@ -1,4 +1,5 @@
-"""The book's colours, the same in figures and in the terminal: (red, green, blue), each from 0 to 255."""
+"""The book's colours, the same in figures and in the terminal: (red, green, blue), each from 0 to
+255."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ PALE: Colour = (235, 235, 232)
 PAPER: Colour = (255, 255, 255)
 GREEN: Colour = (88, 160, 98)
 RED: Colour = (204, 92, 60)
-CURVES: tuple[Colour, ...] = ((31, 98, 158), (217, 110, 30), (44, 138, 96), (168, 84, 150), (120, 96, 60), (90, 170, 200))
+CURVES: tuple[Colour, ...] = (
+    (31, 98, 158),
+    (217, 110, 30),
+    (44, 138, 96),
+    (168, 84, 150),
+    (120, 96, 60),
+    (90, 170, 200),
+)
 """One for each learning curve, in order: told apart by colour-blind eyes too."""
 RAMP: tuple[Colour, ...] = ((246, 240, 220), (150, 196, 201), (36, 90, 140))
 """From the lowest value to the highest."""
@@ -21,7 +29,9 @@ RAMP: tuple[Colour, ...] = ((246, 240, 220), (150, 196, 201), (36, 90, 140))
 def ramp(fraction: float) -> Colour:
     """The colour at `fraction` in [0, 1] of `RAMP`."""
     places = np.linspace(0.0, 1.0, len(RAMP))
-    red, green, blue = (round(float(np.interp(fraction, places, channel))) for channel in zip(*RAMP, strict=True))
+    red, green, blue = (
+        round(float(np.interp(fraction, places, channel))) for channel in zip(*RAMP, strict=True)
+    )
     return red, green, blue
 
 

@@ -1,4 +1,5 @@
-"""What a language model writes, token by token: how likely each token was, and how much better than expected it turned out."""
+"""What a language model writes, token by token: how likely each token was, and how much better than
+expected it turned out."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.data.rollout import Batch, Rollout
 
-SAMPLES = 4                                  # completions of a prompt, for agents that have no group size
+SAMPLES = 4  # completions of a prompt, for agents that have no group size
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Completion:
     """One completion of a prompt."""
 
     prompt: str
-    answer: str | None                       # the right one, where it is known
-    tokens: list[str]                        # [T], EOS included where it was written
-    probability: np.ndarray                  # [T] under the policy that wrote them, in [0, 1]
-    advantage: np.ndarray                    # [T], see `Written.meaning`
-    reward: float                            # of the whole, in reward units
+    answer: str | None  # the right one, where it is known
+    tokens: list[str]  # [T], EOS included where it was written
+    probability: np.ndarray  # [T] under the policy that wrote them, in [0, 1]
+    advantage: np.ndarray  # [T], see `Written.meaning`
+    reward: float  # of the whole, in reward units
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Written:
     """Completions, those of one prompt next to each other."""
 
     completions: list[Completion]
-    meaning: str                             # what the advantages are
+    meaning: str  # what the advantages are
 
     @property
     def mean_reward(self) -> float:
@@ -52,11 +53,19 @@ class Written:
 
 def writes(agent: Agent, recipe: Recipe) -> bool:
     """Whether the agent acts with a language model in a token environment."""
-    return getattr(getattr(agent, "policy", None), "unit", None) == "episode" and hasattr(recipe.make().unwrapped, "rules")
+    return getattr(getattr(agent, "policy", None), "unit", None) == "episode" and hasattr(
+        recipe.make().unwrapped, "rules"
+    )
 
 
 def write(
-    agent: Agent, recipe: Recipe, starts: Sequence[int], *, samples: int | None = None, seed: int = 0, greedy: bool = False
+    agent: Agent,
+    recipe: Recipe,
+    starts: Sequence[int],
+    *,
+    samples: int | None = None,
+    seed: int = 0,
+    greedy: bool = False,
 ) -> Written:
     """Has the agent's language model complete prompts. Nothing in the agent changes.
 
@@ -78,30 +87,41 @@ def write(
     rng = None if greedy else np.random.default_rng(seed)
     rollout, _ = played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
     batch = agent.policy.batch(rollout, "episode")
-    rewards = rollout.stacked("reward").sum(axis=0)                                  # [N]
+    rewards = rollout.stacked("reward").sum(axis=0)  # [N]
     advantage, meaning = _advantages(agent, rollout, batch, count)
-    rules, rows = env.unwrapped.rules, env.unwrapped.rows                            # type: ignore[attr-defined]
+    rules, rows = env.unwrapped.rules, env.unwrapped.rows  # type: ignore[attr-defined]
     completions = []
     for row, reward in enumerate(rewards.tolist()):
         ids, prompt = rows.completion(row).tolist(), rules.texts[rows.prompt[row]]
         texts = [rules.codec.decode([token]) for token in ids]
         probability = np.exp(as_array(batch.log_prob[row, : len(ids)]))
         answer = rules.answers[rows.prompt[row]]
-        completions.append(Completion(prompt, answer, texts, probability, as_array(advantage[row, : len(ids)]), reward))
+        completions.append(
+            Completion(
+                prompt, answer, texts, probability, as_array(advantage[row, : len(ids)]), reward
+            )
+        )
     return Written(completions, meaning)
 
 
 # Advantages: what each algorithm itself would teach
 
 
-def _advantages(agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: int) -> tuple[Tensor, str]:
-    """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or else from the group (GRPO)."""
+def _advantages(
+    agent: PolicyAgent, rollout: Rollout, batch: Batch, group_size: int
+) -> tuple[Tensor, str]:
+    """Advantages [N, T], and what they are: from the critic (PPO), from the reference (DPO), or
+    else from the group (GRPO)."""
     if agent.critic or hasattr(agent.config, "beta"):
         own, meaning = advantages(agent, rollout), advantage_meaning(agent)
         if own is not None and meaning is not None:
             return own, meaning
     advantage = _from_group(rollout, group_size, agent.config)[:, None]
-    unit = "reward units" if getattr(agent.config, "scale", "none") == "none" else "standard deviations"
+    unit = (
+        "reward units"
+        if getattr(agent.config, "scale", "none") == "none"
+        else "standard deviations"
+    )
     return advantage.expand(batch.mask.shape), f"relative to its group, in {unit}"
 
 
@@ -112,7 +132,7 @@ def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor
     returns = rollout.tensor("reward").sum(0)
     if group_size == 1:
         return returns * 0.0
-    if not hasattr(config, "scale"):         # of an agent that compares no groups, such as a clone
+    if not hasattr(config, "scale"):  # of an agent that compares no groups, such as a clone
         return group_advantage(returns, group_size, scale="none")
     return group_advantage(returns, group_size, scale=config.scale, baseline=config.baseline)
 
@@ -121,12 +141,27 @@ def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor
 
 
 def written_text(written: Written, terminal: Terminal) -> str:
-    """Prompts, and below each its completions: a token, its probability, its advantage; coloured by the advantage."""
-    largest = max((float(np.abs(c.advantage).max(initial=0.0)) for c in written.completions), default=0.0)
-    blocks = [f"{terminal.bold('token')} probability advantage {terminal.faint(f'({written.meaning})')}"]
+    """Prompts, and below each its completions: a token, its probability, its advantage; coloured by
+    the advantage."""
+    largest = max(
+        (float(np.abs(c.advantage).max(initial=0.0)) for c in written.completions), default=0.0
+    )
+    blocks = [
+        f"{terminal.bold('token')} probability advantage {terminal.faint(f'({written.meaning})')}"
+    ]
     for (prompt, answer), group in groupby(written.completions, key=lambda c: (c.prompt, c.answer)):
         rows = [_completion_text(completion, largest, terminal) for completion in group]
-        blocks.append("\n".join([f"{terminal.bold(prompt)}  {terminal.faint('' if answer is None else f'right: {answer}')}", *rows]))
+        blocks.append(
+            "\n".join(
+                [
+                    (
+                        f"{terminal.bold(prompt)} "
+                        f" {terminal.faint('' if answer is None else f'right: {answer}')}"
+                    ),
+                    *rows,
+                ]
+            )
+        )
     return "\n\n".join(blocks)
 
 
@@ -134,7 +169,9 @@ def _completion_text(completion: Completion, largest: float, terminal: Terminal)
     """One completion: its reward, then its tokens, on one line or more."""
     cells = [
         _token_text(token, float(probability), float(advantage), largest, terminal)
-        for token, probability, advantage in zip(completion.tokens, completion.probability, completion.advantage, strict=True)
+        for token, probability, advantage in zip(
+            completion.tokens, completion.probability, completion.advantage, strict=True
+        )
     ]
     reward = f"reward {completion.reward:<4.3g}"
     first, *rest = _wrapped(cells, terminal.size[0] - len(reward) - 5)
@@ -142,11 +179,18 @@ def _completion_text(completion: Completion, largest: float, terminal: Terminal)
     return "\n".join([f"  {shown}  {first}", *(" " * (len(reward) + 4) + line for line in rest)])
 
 
-def _token_text(token: str, probability: float, advantage: float, largest: float, terminal: Terminal) -> str:
+def _token_text(
+    token: str, probability: float, advantage: float, largest: float, terminal: Terminal
+) -> str:
     shown = token.replace("\n", "\\n") or " "
     paper = advantage_paper(advantage, largest)
-    coloured = terminal.paint(f" {shown} ", ink=None if paper is None else readable_on(paper), paper=paper, bold=True)
-    return f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0').rjust(4))} {advantage:+.2f}"
+    coloured = terminal.paint(
+        f" {shown} ", ink=None if paper is None else readable_on(paper), paper=paper, bold=True
+    )
+    return (
+        f"{coloured} {terminal.faint(f'{probability:.2f}'.removeprefix('0').rjust(4))}"
+        f" {advantage:+.2f}"
+    )
 
 
 def _wrapped(cells: list[str], width: int) -> list[str]:

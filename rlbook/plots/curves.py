@@ -1,10 +1,14 @@
-"""Learning curves: the return of the training episodes over environment steps, as the run logged it.
+"""Learning curves: the return of the training episodes over environment steps, as the run logged
+it.
 
-Where a table was compared with the exact answer, two panels below show how far its values are from it, and what its greedy policy loses.
+Where a table was compared with the exact answer, two panels below show how far its values are from
+it, and what its greedy policy loses.
 
-Of a token run there stand below it each reward by its name, KL, entropy, length, and the share of groups whose returns are all equal.
+Of a token run there stand below it each reward by its name, KL, entropy, length, and the share of
+groups whose returns are all equal.
 
-Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of such runs with 95 % confidence.
+Runs that differ only in their seed become one curve: their mean, with a band that holds the mean of
+such runs with 95 % confidence.
 """
 
 from __future__ import annotations
@@ -37,17 +41,22 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 RESAMPLES = 2_000
-POINTS = 200                                 # of a curve that is the mean of several
-ROUNDING = 1e-9                              # reward units; a smaller error is none
-TWO_COLUMNS = 36                             # letters of a label up to which two of them stand side by side
-FEWEST = 3                                   # points that a panel below the returns must have; two say nothing
-DOTTED = 40                                  # sweeps up to which each has a dot
-PAGE = "logged-numbers.html"                 # of the book's site; what an SVG or a PDF that lies beside it links to
+POINTS = 200  # of a curve that is the mean of several
+ROUNDING = 1e-9  # reward units; a smaller error is none
+TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
+FEWEST = 3  # points that a panel below the returns must have; two say nothing
+DOTTED = 40  # sweeps up to which each has a dot
+PAGE = (
+    "logged-numbers.html"  # of the book's site; what an SVG or a PDF that lies beside it links to
+)
 
 
 Points = tuple[np.ndarray, np.ndarray]
 """Steps [R] and values [R]."""
-EXACT_METRICS = {"value_error": "value error (reward units)", "policy_regret": "policy regret (reward units)"}
+EXACT_METRICS = {
+    "value_error": "value error (reward units)",
+    "policy_regret": "policy regret (reward units)",
+}
 
 
 @dataclass(frozen=True)
@@ -55,22 +64,32 @@ class Curve:
     """What one run logged."""
 
     algorithm: str
-    env: str                                 # id, short
+    env: str  # id, short
     env_kwargs: dict[str, Any]
-    settings: dict[str, Any]                 # num_envs and hyper-parameters: all that may set two curves of an algorithm apart
-    unit: str                                # what the steps are
-    steps: np.ndarray                        # [R], increasing
-    returns: np.ndarray                      # [R]: mean return of the training episodes since the report before, in reward units
-    eval_steps: np.ndarray                   # [E]
-    eval_returns: np.ndarray                 # [E]: mean return of greedy episodes, in reward units
-    unfinished: np.ndarray                   # [E]: the share of them that was cut, since it did not end
-    tokens: dict[str, Points]                # of a token run: rewards by name, KL, entropy, length, silent groups
-    errors: dict[str, Points]                # what was measured against the exact answer: `value_error`, `policy_regret`
+    # num_envs and hyper-parameters: all that may set two curves of an algorithm apart
+    settings: dict[str, Any]
+    unit: str  # what the steps are
+    steps: np.ndarray  # [R], increasing
+    # [R]: mean return of the training episodes since the report before, in reward units
+    returns: np.ndarray
+    eval_steps: np.ndarray  # [E]
+    eval_returns: np.ndarray  # [E]: mean return of greedy episodes, in reward units
+    unfinished: np.ndarray  # [E]: the share of them that was cut, since it did not end
+    tokens: dict[str, Points]  # of a token run: rewards by name, KL, entropy, length, silent groups
+    # what was measured against the exact answer: `value_error`, `policy_regret`
+    errors: dict[str, Points]
 
     @property
     def kind(self) -> str:
         """What runs have in common that differ only in their seed."""
-        return repr((self.algorithm, self.env, sorted(self.env_kwargs.items()), sorted(self.settings.items())))
+        return repr(
+            (
+                self.algorithm,
+                self.env,
+                sorted(self.env_kwargs.items()),
+                sorted(self.settings.items()),
+            )
+        )
 
     @property
     def world(self) -> str:
@@ -82,30 +101,39 @@ class Curve:
 class Mean:
     """The mean of several runs' curves; of one, that curve."""
 
-    steps: np.ndarray                        # [X]
-    mean: np.ndarray                         # [X], in reward units
-    low: np.ndarray                          # [X]
-    high: np.ndarray                         # [X]
+    steps: np.ndarray  # [X]
+    mean: np.ndarray  # [X], in reward units
+    low: np.ndarray  # [X]
+    high: np.ndarray  # [X]
 
 
 @drawing("the curves")
-def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None) -> Figure:
-    """Draws the learning curves of runs, one panel an environment; planners, whose steps are sweeps, have panels of their own.
+def plot_curves(
+    runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None
+) -> Figure:
+    """Draws the learning curves of runs, one panel an environment; planners, whose steps are
+    sweeps, have panels of their own.
 
     Args:
-        runs: one or several runs, or run folders; a folder of several seeds stands for the runs in it.
+        runs: one or several runs, or run folders; a folder of several seeds stands for the runs in
+            it.
         out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
 
     Returns:
         The figure.
 
     Raises:
-        RequestError: a folder that is no run's, a run in which no episode has ended, or a file that cannot be written.
+        RequestError: a folder that is no run's, a run in which no episode has ended, or a file that
+            cannot be written.
     """
     if out is not None:
         format_of(Path(out))
     chosen = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    curves = [read_curve(one) for run in chosen for one in (run_folders(Path(run)) if isinstance(run, str | Path) else [run])]
+    curves = [
+        read_curve(one)
+        for run in chosen
+        for one in (run_folders(Path(run)) if isinstance(run, str | Path) else [run])
+    ]
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
@@ -113,7 +141,9 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
         return _draw_token_run(curves, out)
     measured = [name for name in EXACT_METRICS if any(name in curve.errors for curve in curves)]
     figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(measured))
-    grid = figure.subplots(1 + len(measured), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(measured)])
+    grid = figure.subplots(
+        1 + len(measured), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(measured)]
+    )
     for column, panel in zip(grid.T, panels, strict=True):
         chosen = [curve for curve in curves if (curve.world, curve.unit) == panel]
         _draw_panel(plain_axes(column[0]), chosen)
@@ -121,7 +151,9 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
             _draw_errors(axes, name, chosen, column[0])
     shown = [*dict.fromkeys(_quantity_of(unit) for _, unit in panels), *measured]
     explained = ", ".join(f"rlbook explain {name}" for name in shown)
-    figure.supxlabel(f"What it means: {explained}", url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
+    figure.supxlabel(
+        f"What it means: {explained}", url=PAGE, **words(fontsize=8, x=0.99, ha="right")
+    )
     if out is not None:
         save_figure(figure, out)
     return figure
@@ -129,7 +161,9 @@ def plot_curves(runs: Run | str | Path | Sequence[Run | str | Path], out: str | 
 
 def _draw_token_run(curves: list[Curve], out: str | Path | None) -> Figure:
     """The curve of a token run's seeds, and below it in two columns what else its log says."""
-    panels = panels_of([name for name in curves[0].tokens if all(name in curve.tokens for curve in curves)])
+    panels = panels_of(
+        [name for name in curves[0].tokens if all(name in curve.tokens for curve in curves)]
+    )
     rows = -(-len(panels) // 2)
     figure = new_figure(7.6, 4.2 + 1.9 * rows)
     grid = figure.add_gridspec(1 + rows, 2, height_ratios=[2.0, *[1.0] * rows])
@@ -141,14 +175,19 @@ def _draw_token_run(curves: list[Curve], out: str | Path | None) -> Figure:
             mean = mean_curve([curve.tokens[name] for curve in curves])
             bands[name] = mean.steps, mean.mean, mean.low, mean.high
         draw_panel(figure.add_subplot(grid[1 + place // 2, place % 2], sharex=above), panel, bands)
-    figure.supxlabel("What it means: rlbook explain entropy, and so for each name", url=PAGE, **words(fontsize=8, x=0.99, ha="right"))
+    figure.supxlabel(
+        "What it means: rlbook explain entropy, and so for each name",
+        url=PAGE,
+        **words(fontsize=8, x=0.99, ha="right"),
+    )
     if out is not None:
         save_figure(figure, out)
     return figure
 
 
 def save_curve(run: Run) -> Path | None:
-    """Writes `curve.png` into the run's folder; None, and nothing written, where it has no folder or nothing to show yet."""
+    """Writes `curve.png` into the run's folder; None, and nothing written, where it has no folder
+    or nothing to show yet."""
     if run.folder is None or not _points(run.metrics, _quantity(run.metrics))[0].size:
         return None
     path = run.folder / "curve.png"
@@ -157,7 +196,8 @@ def save_curve(run: Run) -> Path | None:
 
 
 def has_map(curve: Curve) -> bool:
-    """Whether a value map can be drawn beside the curve: the environment has one, and the agent keeps values for all its states."""
+    """Whether a value map can be drawn beside the curve: the environment has one, and the agent
+    keeps values for all its states."""
     from rlbook.plots.boards import DRAWN
 
     return curve.env in DRAWN and curve.algorithm != "mcts"
@@ -167,7 +207,8 @@ def has_map(curve: Curve) -> bool:
 
 
 def read_curve(run: Run | str | Path) -> Curve:
-    """A run's curve, from the run itself or from its folder's config.yaml and metrics.jsonl; the environment is not made.
+    """A run's curve, from the run itself or from its folder's config.yaml and metrics.jsonl; the
+    environment is not made.
 
     Raises:
         RequestError: no run folder, or a run in which no episode has ended.
@@ -175,7 +216,11 @@ def read_curve(run: Run | str | Path) -> Curve:
     if isinstance(run, str | Path):
         folder, metrics, config = str(run), _read_log(Path(run)), config_of(Path(run))
     else:
-        folder, metrics, config = str(run.folder or "the run"), run.metrics, parse_yaml(run.request.as_yaml())
+        folder, metrics, config = (
+            str(run.folder or "the run"),
+            run.metrics,
+            parse_yaml(run.request.as_yaml()),
+        )
     quantity = _quantity(metrics)
     steps, returns = _points(metrics, quantity)
     if not steps.size:
@@ -183,21 +228,40 @@ def read_curve(run: Run | str | Path) -> Curve:
     settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     env = str(config["env"]).removeprefix("rlbook/")
     unit = "environment steps" if quantity == "return" else "sweeps"
-    evaluated = [report | {"cut": report.get("eval_unfinished") or 0.0} for report in metrics if report.get("eval_return") is not None]
+    evaluated = [
+        report | {"cut": report.get("eval_unfinished") or 0.0}
+        for report in metrics
+        if report.get("eval_return") is not None
+    ]
     if quantity != "return":
         evaluated = []
     evaluations = *_points(evaluated, "eval_return"), _points(evaluated, "cut")[1]
-    errors = {name: points for name in EXACT_METRICS if (points := _points(metrics, name))[0].size >= FEWEST and quantity == "return"}
+    errors = {
+        name: points
+        for name in EXACT_METRICS
+        if (points := _points(metrics, name))[0].size >= FEWEST and quantity == "return"
+    }
     tokens = _token_points(metrics) if unit == "environment steps" and _is_text(env) else {}
     kwargs = config.get("env_kwargs") or {}
-    return Curve(str(config["algorithm"]), env, kwargs, settings, unit, steps, returns, *evaluations, tokens, errors)
+    return Curve(
+        str(config["algorithm"]),
+        env,
+        kwargs,
+        settings,
+        unit,
+        steps,
+        returns,
+        *evaluations,
+        tokens,
+        errors,
+    )
 
 
 def _is_text(env: str) -> bool:
     """Whether an environment that is registered here is one of tokens."""
     try:
         return str(find(env).entry_point).startswith("rlbook.llm.")
-    except RequestError:                     # registered elsewhere
+    except RequestError:  # registered elsewhere
         return False
 
 
@@ -229,11 +293,14 @@ def _points(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.nd
 # Averaging
 
 
-def bootstrap_band(values: np.ndarray, *, confidence: float = 0.95, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def bootstrap_band(
+    values: np.ndarray, *, confidence: float = 0.95, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """A percentile bootstrap interval for the mean over runs, at each point of a curve.
 
-    Runs are drawn with replacement, whole curves at a time; the band holds the middle `confidence` of the means. With few runs it is
-    too narrow, as every bootstrap is: five runs are a picture, not a proof.
+    Runs are drawn with replacement, whole curves at a time; the band holds the middle `confidence`
+    of the means. With few runs it is too narrow, as every bootstrap is: five runs are a picture,
+    not a proof.
 
     Args:
         values: [R, X], R runs.
@@ -243,17 +310,19 @@ def bootstrap_band(values: np.ndarray, *, confidence: float = 0.95, seed: int = 
     Returns:
         Lower and upper end, each [X].
 
-    Source: Efron 1979, doi:10.1214/aos/1176344552; the percentile interval is Efron & Tibshirani 1993, section 13.3.
+    Source: Efron 1979, doi:10.1214/aos/1176344552; the percentile interval is Efron & Tibshirani
+    1993, section 13.3.
     """
     runs = len(values)
     drawn = np.random.default_rng(seed).multinomial(runs, np.full(runs, 1 / runs), size=RESAMPLES)
-    means = drawn @ values / runs                                                    # [RESAMPLES, X]
+    means = drawn @ values / runs  # [RESAMPLES, X]
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return low, high
 
 
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
-    """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, read off between reports by straight lines."""
+    """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, read off
+    between reports by straight lines."""
     if len(curves) == 1:
         return Mean(curves[0][0], curves[0][1], curves[0][1], curves[0][1])
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
@@ -275,24 +344,47 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
         mean = _draw_group(axes, group, label, colour, dashed=index >= len(CURVES))
         shown += [mean.low, mean.high]
         evaluations.append(_evaluations(group, colour))
-    optimum = None if planning else _draw_optimum(axes, curves[0])         # a planner's value is discounted, the optimum is not
+    # a planner's value is discounted, the optimum is not
+    optimum = None if planning else _draw_optimum(axes, curves[0])
     follow(axes, shown, evaluations, optimum)
-    axes.set_title(curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""), **words(fontsize=11, pad=18))
+    axes.set_title(
+        curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""),
+        **words(fontsize=11, pad=18),
+    )
     _name_panel(axes, _quantity_of(curves[0].unit))
     axes.set_xlabel(curves[0].unit, **words())
-    axes.set_ylabel("value of the start (reward units)" if planning else "return of an episode (reward units)", **words())
+    axes.set_ylabel(
+        "value of the start (reward units)" if planning else "return of an episode (reward units)",
+        **words(),
+    )
     axes.margins(x=0.02)
     plain_ticks(axes)
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1])) <= TWO_COLUMNS else 1
     text = {"prop": {"family": words()["family"], "size": 9}, "labelcolor": words()["color"]}
-    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, columnspacing=1.8, **text)
+    axes.legend(
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.17),
+        ncols=columns,
+        columnspacing=1.8,
+        **text,
+    )
 
 
 def _evaluations(group: list[Curve], colour: tuple[float, float, float]) -> Evaluations:
     """The mean of the greedy episodes that came to their end, and where a run's did not."""
-    ended = [(curve.eval_steps[kept], curve.eval_returns[kept]) for curve in group if (kept := curve.unfinished <= 0.0).any()]
+    ended = [
+        (curve.eval_steps[kept], curve.eval_returns[kept])
+        for curve in group
+        if (kept := curve.unfinished <= 0.0).any()
+    ]
     mean = mean_curve(ended or [(np.zeros(0), np.zeros(0))])
-    return Evaluations(mean.steps, mean.mean, np.concatenate([curve.eval_steps[curve.unfinished > 0.0] for curve in group]), colour)
+    return Evaluations(
+        mean.steps,
+        mean.mean,
+        np.concatenate([curve.eval_steps[curve.unfinished > 0.0] for curve in group]),
+        colour,
+    )
 
 
 def _groups(curves: list[Curve]) -> list[list[Curve]]:
@@ -302,13 +394,22 @@ def _groups(curves: list[Curve]) -> list[list[Curve]]:
 
 
 def _name_panel(axes: Axes, name: str, meaning: str = "") -> None:
-    """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in the glossary."""
+    """The number's name and what it is, above a panel; in an SVG or a PDF a link to its entry in
+    the glossary."""
     url = f"{PAGE}#metric-{name.replace('_', '-')}"
-    axes.text(0, 1.02, f"{name}: {meaning or GLOSSARY[name].short}", transform=axes.transAxes, url=url, **words(fontsize=8.5))
+    axes.text(
+        0,
+        1.02,
+        f"{name}: {meaning or GLOSSARY[name].short}",
+        transform=axes.transAxes,
+        url=url,
+        **words(fontsize=8.5),
+    )
 
 
 def _reference(curves: list[Curve]) -> str:
-    """What values were compared with, where one of the curves is an on-policy learner's: it learns the values of its own policy."""
+    """What values were compared with, where one of the curves is an on-policy learner's: it learns
+    the values of its own policy."""
     own = dict.fromkeys(curve.algorithm for curve in curves if _on_policy(curve))
     others = dict.fromkeys(curve.algorithm for curve in curves if not _on_policy(curve))
     if not own:
@@ -319,7 +420,8 @@ def _reference(curves: list[Curve]) -> str:
 
 
 def _on_policy(curve: Curve) -> bool:
-    """Whether the values that the run learned are those of its own policy; see `ControlAgent.own_policy`."""
+    """Whether the values that the run learned are those of its own policy; see
+    `ControlAgent.own_policy`."""
     if curve.algorithm not in ALGORITHMS or curve.settings.get("exploration") == "ucb":
         return False
     return bool(getattr(agent_class(curve.algorithm), "on_policy", False))
@@ -331,35 +433,70 @@ def _quantity_of(unit: str) -> str:
 
 
 def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
-    """How far from the exact answer, logarithmic down to the smallest number that is not 0; hidden where no curve has it."""
-    known = [(index, group) for index, group in enumerate(_groups(curves)) if all(name in curve.errors for curve in group)]
+    """How far from the exact answer, logarithmic down to the smallest number that is not 0; hidden
+    where no curve has it."""
+    known = [
+        (index, group)
+        for index, group in enumerate(_groups(curves))
+        if all(name in curve.errors for curve in group)
+    ]
     axes.set_visible(bool(known))
     if not known:
         return
     plain_axes(axes).sharex(above)
     shown: list[float] = []
     for index, group in known:
-        mean, colour = mean_curve([curve.errors[name] for curve in group]), fraction_rgb(CURVES[index % len(CURVES)])
-        axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8, marker="o" if len(mean.steps) == 1 else "", markersize=4)
+        mean, colour = (
+            mean_curve([curve.errors[name] for curve in group]),
+            fraction_rgb(CURVES[index % len(CURVES)]),
+        )
+        axes.plot(
+            mean.steps,
+            mean.mean,
+            color=colour,
+            linewidth=1.8,
+            marker="o" if len(mean.steps) == 1 else "",
+            markersize=4,
+        )
         if len(group) > 1:
             axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
         shown += mean.mean.tolist()
     if min(shown) > ROUNDING:
         axes.set_yscale("log")
-    else:                                    # 0 has a place too, below the smallest number that is not
-        axes.set_yscale("symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0))
+    else:  # 0 has a place too, below the smallest number that is not
+        axes.set_yscale(
+            "symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0)
+        )
         axes.set_ylim(bottom=0.0)
     plain_ticks(axes)
     axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
-    _name_panel(axes, name, _reference([group[0] for _, group in known]) if name == "value_error" else "")
+    _name_panel(
+        axes, name, _reference([group[0] for _, group in known]) if name == "value_error" else ""
+    )
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 
 
-def _draw_group(axes: Axes, group: list[Curve], label: str, colour: tuple[float, float, float], *, dashed: bool = False) -> Mean:
+def _draw_group(
+    axes: Axes,
+    group: list[Curve],
+    label: str,
+    colour: tuple[float, float, float],
+    *,
+    dashed: bool = False,
+) -> Mean:
     mean = mean_curve([(curve.steps, curve.returns) for curve in group])
     dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
     style, marker = "--" if dashed else "-", "o" if dots else ""
-    axes.plot(mean.steps, mean.mean, style, color=colour, linewidth=1.8, marker=marker, markersize=4, label=label)
+    axes.plot(
+        mean.steps,
+        mean.mean,
+        style,
+        color=colour,
+        linewidth=1.8,
+        marker=marker,
+        markersize=4,
+        label=label,
+    )
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
     return mean
@@ -369,17 +506,27 @@ def _draw_optimum(axes: Axes, curve: Curve) -> float | None:
     """A dashed line at the best return, and that return, where it is known."""
     try:
         best = optimal_return(Recipe(find(curve.env).id, curve.env_kwargs))
-    except RequestError:                     # registered elsewhere; the curve can be drawn all the same
+    except RequestError:  # registered elsewhere; the curve can be drawn all the same
         return None
     if best is not None:
-        axes.axhline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2, label=f"optimum {tick_text(round(best, 4))}")
+        axes.axhline(
+            best,
+            color=fraction_rgb(GREY),
+            linestyle=(0, (5, 3)),
+            linewidth=1.2,
+            label=f"optimum {tick_text(round(best, 4))}",
+        )
     return best
 
 
 def _labels(groups: list[list[Curve]]) -> list[str]:
-    """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds it has."""
+    """The algorithm, what sets a group apart from the algorithm's other groups, and how many seeds
+    it has."""
     named = labels([(group[0].world, group[0].algorithm, group[0].settings) for group in groups])
-    return [label + ("" if _alike(groups) else _seeds(group)) for label, group in zip(named, groups, strict=True)]
+    return [
+        label + ("" if _alike(groups) else _seeds(group))
+        for label, group in zip(named, groups, strict=True)
+    ]
 
 
 def _alike(groups: list[list[Curve]]) -> bool:

@@ -1,4 +1,5 @@
-"""Figures without pyplot: nothing global is touched, no window is needed, and matplotlib is loaded when the first one is made."""
+"""Figures without pyplot: nothing global is touched, no window is needed, and matplotlib is loaded
+when the first one is made."""
 
 from __future__ import annotations
 
@@ -17,13 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
-FONT = "DejaVu Sans"                         # ships with matplotlib
+FONT = "DejaVu Sans"  # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
 
 
 @contextlib.contextmanager
 def drawing(what: str) -> Iterator[None]:
-    """Around code that draws; `what` is drawn. A library that fails in it, for whatever reason, becomes one sentence.
+    """Around code that draws; `what` is drawn. A library that fails in it, for whatever reason,
+    becomes one sentence.
 
     Raises:
         RequestError: something in it raised an exception that is none of this package's.
@@ -42,7 +44,9 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white")
+    figure = Figure(
+        figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
+    )
     FigureCanvasAgg(figure)
     return figure
 
@@ -70,7 +74,10 @@ def format_of(path: Path) -> str:
     """
     ending = path.suffix.removeprefix(".").lower()
     if ending not in FORMATS:
-        raise RequestError(f"the name of a figure must end in {', '.join('.' + name for name in FORMATS)}, got {str(path)!r}")
+        raise RequestError(
+            f"the name of a figure must end in {', '.join('.' + name for name in FORMATS)}, got"
+            f" {str(path)!r}"
+        )
     return ending
 
 

@@ -1,4 +1,5 @@
-"""How values come about, picture by picture: the moments of a film, and what stands in each cell at each of them."""
+"""How values come about, picture by picture: the moments of a film, and what stands in each cell at
+each of them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rlbook.plots.colours import GREEN, INK, PALE, RED, Colour, ramp
 from rlbook.plots.value_map import ValueMap, number
 
 Kept = TypeVar("Kept")
-NUMBERED = 14                                # columns of a film up to which its numbers can be read
+NUMBERED = 14  # columns of a film up to which its numbers can be read
 WALL, EMPTY, GOAL, HOLE = -1, -2, -3, -4
 GROUNDS: dict[int, Colour] = {WALL: INK, EMPTY: PALE, GOAL: GREEN, HOLE: RED}
 """Colours of cells in which nothing is decided."""
@@ -22,20 +23,20 @@ GROUNDS: dict[int, Colour] = {WALL: INK, EMPTY: PALE, GOAL: GREEN, HOLE: RED}
 class Still:
     """One moment."""
 
-    charts: list[ValueMap]                   # side by side
-    caption: str                             # when it is, and what has changed
+    charts: list[ValueMap]  # side by side
+    caption: str  # when it is, and what has changed
 
 
 @dataclass(frozen=True)
 class Cell:
     """What stands in a cell at a moment."""
 
-    ground: int                              # 0 to 100, where its value stands between the lowest and the highest; below 0: `GROUNDS`
-    value: str                               # "" where there is none, or no room
-    best: tuple[int, ...]                    # actions with an arrow
-    taken: int                               # the one among them that the agent takes, or -1
-    word: str                                # the action, where it has no arrow
-    mark: str                                # S, G and the like
+    ground: int  # 0 to 100, where its value stands between the lowest and the highest; below 0: `GROUNDS`
+    value: str  # "" where there is none, or no room
+    best: tuple[int, ...]  # actions with an arrow
+    taken: int  # the one among them that the agent takes, or -1
+    word: str  # the action, where it has no arrow
+    mark: str  # S, G and the like
 
     @property
     def colour(self) -> Colour:
@@ -51,7 +52,8 @@ class Film:
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """(column, row) of each cell from the upper left, boards side by side with a column between them."""
+        """(column, row) of each cell from the upper left, boards side by side with a column between
+        them."""
         found: list[tuple[int, int]] = []
         left = 0
         for chart in self.stills[0].charts:
@@ -70,24 +72,30 @@ class Film:
 
     @property
     def moves(self) -> list[list[int]]:
-        """[A][2]: where each action's arrow points, (rows down, columns right); [] where actions have none."""
+        """[A][2]: where each action's arrow points, (rows down, columns right); [] where actions
+        have none."""
         moves = self.stills[0].charts[0].board.moves
         return [] if moves is None else moves.tolist()
 
     @property
     def span(self) -> tuple[float, float]:
-        """The lowest and the highest value of the whole film, in reward units: colours mean the same all along."""
+        """The lowest and the highest value of the whole film, in reward units: colours mean the
+        same all along."""
         ranges = [chart.range for still in self.stills for chart in still.charts]
         return min(low for low, _ in ranges), max(high for _, high in ranges)
 
     def cells(self) -> list[list[Cell]]:
         """For each moment what stands in each cell."""
         span, numbered = self.span, self.size[0] <= NUMBERED or len(self.stills[0].charts) > 1
-        return [[cell for chart in still.charts for cell in _cells(chart, span, numbered)] for still in self.stills]
+        return [
+            [cell for chart in still.charts for cell in _cells(chart, span, numbered)]
+            for still in self.stills
+        ]
 
 
 def thinned(stills: list[Kept], most: int, *, early: bool = False) -> list[Kept]:
-    """At most so many of them, the first and the last among them; `early`: the more the earlier, as far as there are enough."""
+    """At most so many of them, the first and the last among them; `early`: the more the earlier, as
+    far as there are enough."""
     count = len(stills)
     if count <= most:
         return stills
@@ -112,25 +120,50 @@ def _cells(chart: ValueMap, span: tuple[float, float], numbered: bool) -> list[C
         best = tuple(np.flatnonzero(chart.best[state]).tolist()) if pointing else ()
         word = board.written(state, action) if board.moves is None and action >= 0 else ""
         value = number(chart.values[state]) if numbered else ""
-        found.append(Cell(round(100 * float(shares[state])), value, best, action if pointing else -1, word, mark))
+        found.append(
+            Cell(
+                round(100 * float(shares[state])),
+                value,
+                best,
+                action if pointing else -1,
+                word,
+                mark,
+            )
+        )
     return found
 
 
-def arrow_outline(x: float, y: float, right: float, down: float, width: float) -> list[tuple[float, float]]:
-    """The seven corners of an arrow from (x, y) to (x + right, y + down), its shaft `width` wide; any unit."""
+def arrow_outline(
+    x: float, y: float, right: float, down: float, width: float
+) -> list[tuple[float, float]]:
+    """The seven corners of an arrow from (x, y) to (x + right, y + down), its shaft `width` wide;
+    any unit."""
     length = float(np.hypot(right, down))
     along, across = (right / length, down / length), (-down / length, right / length)
     neck, half = max(0.0, length - 2.1 * width), width / 2
-    corners = [(0, half), (neck, half), (neck, 2.2 * half), (length, 0), (neck, -2.2 * half), (neck, -half), (0, -half)]
-    return [(x + forth * along[0] + side * across[0], y + forth * along[1] + side * across[1]) for forth, side in corners]
+    corners = [
+        (0, half),
+        (neck, half),
+        (neck, 2.2 * half),
+        (length, 0),
+        (neck, -2.2 * half),
+        (neck, -half),
+        (0, -half),
+    ]
+    return [
+        (x + forth * along[0] + side * across[0], y + forth * along[1] + side * across[1])
+        for forth, side in corners
+    ]
 
 
-def arrows_in(cell: Cell, moves: list[list[int]], *, numbered: bool) -> list[tuple[bool, tuple[float, ...]]]:
+def arrows_in(
+    cell: Cell, moves: list[list[int]], *, numbered: bool
+) -> list[tuple[bool, tuple[float, ...]]]:
     """Arrows of a cell, those that are not taken first.
 
     Returns:
-        For each whether the agent takes it, and (x, y, right, down, width) of `arrow_outline` in cells from the cell's middle; an action
-        that stays has right = down = 0.
+        For each whether the agent takes it, and (x, y, right, down, width) of `arrow_outline` in
+        cells from the cell's middle; an action that stays has right = down = 0.
     """
     raised, single, several = (0.16, 0.36, 0.22) if numbered else (0.0, 0.6, 0.34)
     alone, found = len(cell.best) == 1, []
@@ -138,5 +171,16 @@ def arrows_in(cell: Cell, moves: list[list[int]], *, numbered: bool) -> list[tup
         down, right = moves[action]
         scale = (single if alone else several) / max(1.0, float(np.hypot(down, right)))
         tail = -0.5 * scale if alone else 0.06 / max(1.0, float(np.hypot(down, right)))
-        found.append((action == cell.taken, (tail * right, tail * down - raised, scale * right, scale * down, 0.07 if alone else 0.045)))
+        found.append(
+            (
+                action == cell.taken,
+                (
+                    tail * right,
+                    tail * down - raised,
+                    scale * right,
+                    scale * down,
+                    0.07 if alone else 0.045,
+                ),
+            )
+        )
     return found

@@ -1,4 +1,5 @@
-"""Animations of how values come about: the sweeps of a planner, the table of a learner filling. A GIF, or a page with buttons."""
+"""Animations of how values come about: the sweeps of a planner, the table of a learner filling. A
+GIF, or a page with buttons."""
 
 from __future__ import annotations
 
@@ -23,29 +24,51 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
     from rlbook.runs.run import Run
 
-FRAMES = 60                                  # where nobody says how many at most
+FRAMES = 60  # where nobody says how many at most
 MOST_FRAMES = 1_000
-GROWTH = 1.04                                # from one snapshot of a learner to the next, in environment steps
-PACE = 4.0                                   # frames a second
+GROWTH = 1.04  # from one snapshot of a learner to the next, in environment steps
+PACE = 4.0  # frames a second
 
 
-def animate(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
-    """Writes how an algorithm's values come about: `animate_planning`, `animate_search` or `animate_learning`, whichever fits."""
+def animate(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    out: str | Path,
+    frames: int | None = None,
+    seed: int = 0,
+    **options: object,
+) -> Path:
+    """Writes how an algorithm's values come about: `animate_planning`, `animate_search` or
+    `animate_learning`, whichever fits."""
     planner = issubclass(_class(algorithm), Planner)
-    way = animate_planning if planner else animate_search if algorithm == "mcts" else animate_learning
+    way = (
+        animate_planning if planner else animate_search if algorithm == "mcts" else animate_learning
+    )
     return way(algorithm, env, out=out, frames=frames, seed=seed, **options)
 
 
-def animate_planning(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
+def animate_planning(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    out: str | Path,
+    frames: int | None = None,
+    seed: int = 0,
+    **options: object,
+) -> Path:
     """Writes a planner's sweeps: n sweeps make n + 1 frames, the first one before any.
 
     Args:
         algorithm: a planner, such as "value_iteration".
         env: an environment that has a value map, by its id or as an environment.
-        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
-        frames: how many at most; None is 60. Of more sweeps early ones are shown one by one, later ones with growing steps.
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no
+            server.
+        frames: how many at most; None is 60. Of more sweeps early ones are shown one by one, later
+            ones with growing steps.
         seed: as for `rlbook.train`.
-        options: what else `rlbook.train` takes: `env_kwargs`, `steps` (sweeps at most), hyper-parameters.
+        options: what else `rlbook.train` takes: `env_kwargs`, `steps` (sweeps at most),
+            hyper-parameters.
 
     Raises:
         RequestError: one sentence; nothing is written.
@@ -58,18 +81,29 @@ def animate_planning(algorithm: str, env: EnvLike, *, out: str | Path, frames: i
     return _write(Film(_title(stills), thinned(stills, most, early=True)), path, "sweep")
 
 
-def animate_learning(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
+def animate_learning(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    out: str | Path,
+    frames: int | None = None,
+    seed: int = 0,
+    **options: object,
+) -> Path:
     """Writes how a learner's table fills, from before the first step to the end of training.
 
-    The time between frames grows in proportion to the time that has passed: early on much happens in a step.
+    The time between frames grows in proportion to the time that has passed: early on much happens
+    in a step.
 
     Args:
         algorithm: one that keeps values, such as "q_learning".
         env: an environment that has a value map, by its id or as an environment.
-        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no
+            server.
         frames: how many at most; None is 60.
         seed: as for `rlbook.train`, which with the same arguments ends with the same table.
-        options: what else `rlbook.train` takes: `env_kwargs`, `steps`, `episodes`, `num_envs`, hyper-parameters.
+        options: what else `rlbook.train` takes: `env_kwargs`, `steps`, `episodes`, `num_envs`,
+            hyper-parameters.
 
     Raises:
         RequestError: one sentence; nothing is written.
@@ -78,20 +112,39 @@ def animate_learning(algorithm: str, env: EnvLike, *, out: str | Path, frames: i
     if issubclass(_class(algorithm), Planner):
         raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
     if algorithm == "mcts":
-        raise RequestError("mcts keeps no values from move to move; animate_search shows how its tree grows")
+        raise RequestError(
+            "mcts keeps no values from move to move; animate_search shows how its tree grows"
+        )
     _boards(request.recipe)
     stills = thinned(list(_snapshots(request)), most)
-    return _write(Film(_title(stills), [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)]), path, "picture")
+    return _write(
+        Film(
+            _title(stills),
+            [_with_change(*pair) for pair in zip([stills[0], *stills], stills, strict=False)],
+        ),
+        path,
+        "picture",
+    )
 
 
-def animate_search(algorithm: str, env: EnvLike, *, out: str | Path, frames: int | None = None, seed: int = 0, **options: object) -> Path:
+def animate_search(
+    algorithm: str,
+    env: EnvLike,
+    *,
+    out: str | Path,
+    frames: int | None = None,
+    seed: int = 0,
+    **options: object,
+) -> Path:
     """Writes how the tree of a search grows at the start of an episode, simulation by simulation.
 
     Args:
         algorithm: "mcts".
         env: an environment, by its id or as an environment.
-        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no server.
-        frames: of a GIF, how many at most; None is 60. A page has one for each simulation (`simulations`, a hyper-parameter).
+        out: the file, its name ending in .gif, or in .html for a page with buttons that needs no
+            server.
+        frames: of a GIF, how many at most; None is 60. A page has one for each simulation
+            (`simulations`, a hyper-parameter).
         seed: of the reset, and of what is tried.
         options: what else `rlbook.train` takes: `env_kwargs`, hyper-parameters.
 
@@ -103,14 +156,20 @@ def animate_search(algorithm: str, env: EnvLike, *, out: str | Path, frames: int
 
     request, path, most = _checked(algorithm, env, out, frames, seed, options)
     if frames is not None and path.suffix.lower() == ".html":
-        raise RequestError(f"the page of a search has a frame for each simulation, so simulations says how many, got frames {frames}")
+        raise RequestError(
+            "the page of a search has a frame for each simulation, so simulations says how many,"
+            f" got frames {frames}"
+        )
     agent, _ = _parts(request)
     if not isinstance(agent, MCTS):
-        raise RequestError(f"{algorithm} does not search; rlbook.plots.animate shows how it plans or learns")
+        raise RequestError(
+            f"{algorithm} does not search; rlbook.plots.animate shows how it plans or learns"
+        )
     return first_search(agent, request.recipe, path, seed=seed, pictures=most)
 
 
 # ---- the request
+
 
 def _class(algorithm: str) -> type[Agent]:
     from rlbook.registry import agent_class
@@ -119,7 +178,12 @@ def _class(algorithm: str) -> type[Agent]:
 
 
 def _checked(
-    algorithm: str, env: EnvLike, out: str | Path, frames: int | None, seed: int, options: Mapping[str, Any]
+    algorithm: str,
+    env: EnvLike,
+    out: str | Path,
+    frames: int | None,
+    seed: int,
+    options: Mapping[str, Any],
 ) -> tuple[Request, Path, int]:
     """The request, the file and the number of frames, before anything is computed."""
     from rlbook.checks import whole_number
@@ -134,17 +198,27 @@ def _checked(
     known = ("steps", "episodes", "num_envs", "env_kwargs", "allow_import")
     given = {name: options[name] for name in known if name in options}
     hyperparameters = {name: value for name, value in options.items() if name not in known}
-    return Request.build(algorithm, env, seed=seed, eval_every=0, hyperparameters=hyperparameters, **given), path, most
+    return (
+        Request.build(
+            algorithm, env, seed=seed, eval_every=0, hyperparameters=hyperparameters, **given
+        ),
+        path,
+        most,
+    )
 
 
 def _boards(recipe: Recipe, steps: int | None = None) -> list[Board]:
     boards = boards_of(recipe, steps=steps)
     if boards[0].line:
-        raise RequestError(f"{recipe.name} is drawn as a curve, and an animation shows cells; rlbook plot --values draws it")
+        raise RequestError(
+            f"{recipe.name} is drawn as a curve, and an animation shows cells; rlbook plot --values"
+            " draws it"
+        )
     return boards
 
 
 # ---- the moments
+
 
 def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
     """One before the first sweep, and one after each."""
@@ -156,9 +230,11 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
     stills: list[Still] = []
 
     def remember(run: Run) -> None:
-        if run.steps > len(stills):          # the last sweep is reported twice
+        if run.steps > len(stills):  # the last sweep is reported twice
             change = run.metrics[-1].get("change")
-            caption = f"sweep {run.steps:,}" + ("" if change is None else f" · largest change {_short(float(change))}")
+            caption = f"sweep {run.steps:,}" + (
+                "" if change is None else f" · largest change {_short(float(change))}"
+            )
             stills.append(Still(maps_on(boards, run.agent, request.recipe, name), caption))
 
     run.train(on_report=remember)
@@ -183,7 +259,10 @@ def _snapshots(request: Request) -> Iterator[Still]:
     due = shown = 0
     for _ in loop(agent, interaction, request.budget, in_chunks=False):
         if interaction.steps >= due:
-            shown, due = interaction.steps, max(interaction.steps + 1, round(interaction.steps * GROWTH))
+            shown, due = (
+                interaction.steps,
+                max(interaction.steps + 1, round(interaction.steps * GROWTH)),
+            )
             yield still()
     if shown != interaction.steps:
         yield still()
@@ -197,7 +276,10 @@ def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteracti
 
     agent, source, _ = set_up(request, lambda folder: load(folder).agent)
     if not isinstance(source, EnvironmentSource):
-        raise RequestError(f"{request.algorithm} does not learn from an environment step by step, so there is nothing to show")
+        raise RequestError(
+            f"{request.algorithm} does not learn from an environment step by step, so there is"
+            " nothing to show"
+        )
     return agent, source.interaction
 
 
@@ -205,13 +287,21 @@ def _with_change(before: Still, still: Still) -> Still:
     """The same, saying how much the values have changed since the frame before."""
     if before is still:
         return replace(still, caption="before the first step")
-    return replace(still, caption=f"{still.caption} · largest change since the last picture {_short(largest_change(before, still))}")
+    return replace(
+        still,
+        caption=(
+            f"{still.caption} · largest change since the last picture"
+            f" {_short(largest_change(before, still))}"
+        ),
+    )
 
 
 def largest_change(before: Still, still: Still) -> float:
     """Of any cell's value, in reward units."""
     pairs = zip(before.charts, still.charts, strict=True)
-    differences = [np.abs(new.values - old.values)[~np.isnan(new.values - old.values)] for old, new in pairs]
+    differences = [
+        np.abs(new.values - old.values)[~np.isnan(new.values - old.values)] for old, new in pairs
+    ]
     return float(max((part.max() for part in differences if part.size), default=0.0))
 
 

@@ -13,26 +13,33 @@ from rlbook.plots.figure import FONT
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
 
-LAST = 1_200                                 # milliseconds that the end of an episode stays
+LAST = 1_200  # milliseconds that the end of an episode stays
 
 
-def encode_gif(pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None) -> bytes:
-    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without a `palette` each has its own."""
+def encode_gif(
+    pictures: list[Image.Image], durations: list[int], palette: Image.Image | None = None
+) -> bytes:
+    """Pictures of one size as an endless GIF; each stays for its duration, in milliseconds. Without
+    a `palette` each has its own."""
     buffer = io.BytesIO()
     first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
-    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False)
+    first.save(
+        buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False
+    )
     return buffer.getvalue()
 
 
 def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
-    """One picture that has the colours of some of them in it: with one palette, what stays the same takes no room in the file."""
+    """One picture that has the colours of some of them in it: with one palette, what stays the same
+    takes no room in the file."""
     from PIL import Image
 
     chosen = pictures[:: max(1, len(pictures) // 6)]
     whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
     for place, picture in enumerate(chosen):
         whole.paste(picture, (0, place * picture.height))
-    rare = Image.Quantize.MAXCOVERAGE if colours == 256 else Image.Quantize.MEDIANCUT       # a small disc keeps its colour
+    # a small disc keeps its colour
+    rare = Image.Quantize.MAXCOVERAGE if colours == 256 else Image.Quantize.MEDIANCUT
     return whole.quantize(colours, method=rare, dither=Image.Dither.NONE)
 
 
@@ -47,4 +54,7 @@ def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
     try:
         return ImageFont.truetype(str(path), size)
     except OSError as error:
-        raise RequestError(f"the letters of a picture come from {path}, which cannot be read: {error}; install matplotlib again") from error
+        raise RequestError(
+            f"the letters of a picture come from {path}, which cannot be read: {error}; install"
+            " matplotlib again"
+        ) from error

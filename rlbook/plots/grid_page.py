@@ -1,7 +1,8 @@
 """A grid world to draw, on which nine methods learn or plan step by step: a page of one file.
 
-The methods are written a second time, in JavaScript, because a page from the disk cannot load Python. Their files lie in `grid_play`, one
-for each chapter of the book, free of drawing; a test holds them equal to this package on random worlds.
+The methods are written a second time, in JavaScript, because a page from the disk cannot load
+Python. Their files lie in `grid_play`, one for each chapter of the book, free of drawing; a test
+holds them equal to this package on random worlds.
 """
 
 from __future__ import annotations
@@ -23,4 +24,7 @@ def page() -> str:
     """The page as HTML."""
     drawing = "\n\n".join(text_of(f"grid_play/{name}.js") for name in DRAWING)
     style = text_of("grid_play/page.css")
-    return filled("grid_play/page.html", {"style": style, "engine": engine(), "theme": text_of("theme.js"), "drawing": drawing})
+    return filled(
+        "grid_play/page.html",
+        {"style": style, "engine": engine(), "theme": text_of("theme.js"), "drawing": drawing},
+    )

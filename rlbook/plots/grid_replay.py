@@ -3,8 +3,8 @@
     read ← what `rlbookPlay.read()` returned on the page, as JSON
     replay(read).Q                                     the same table
 
-The page draws all its random numbers from one generator, mulberry32; `PageRandom` draws the same ones, and decides here what the agent
-tries, where it slips, and what a search simulates.
+The page draws all its random numbers from one generator, mulberry32; `PageRandom` draws the same
+ones, and decides here what the agent tries, where it slips, and what a search simulates.
 """
 
 from __future__ import annotations
@@ -55,11 +55,13 @@ class Replayed:
     """What a run has come to, S states and A actions.
 
     Attributes:
-        Q: [S, A], in reward units; of a search only the present state's row is filled, of `reinforce` it is H, the preferences.
+        Q: [S, A], in reward units; of a search only the present state's row is filled, of
+            `reinforce` it is H, the preferences.
         V: [S], in reward units; of a search 0.
         returns: what each finished episode paid.
         state: where the agent stands.
-        visits: [S, A]: how often each action was taken; of a search, how often it was tried in the present state.
+        visits: [S, A]: how often each action was taken; of a search, how often it was tried in the
+            present state.
     """
 
     Q: np.ndarray
@@ -70,30 +72,53 @@ class Replayed:
 
 
 def page_tables(world: Mapping[str, Any]) -> MazeTables:
-    """A world of the page in the form of the book's maze: what a move leads to and pays, before slips.
+    """A world of the page in the form of the book's maze: what a move leads to and pays, before
+    slips.
 
-    `TabularEnv(maze_model(page_tables(world)))` is an environment of it, without the limit on steps.
+    `TabularEnv(maze_model(page_tables(world)))` is an environment of it, without the limit on
+    steps.
     """
     lines = world["map"].strip("\n").replace(" ", ".").split("\n")
     rows, columns, cells = len(lines), len(lines[0]), "".join(lines)
     pays, rewards = {**PRICES, **world}, world.get("rewards", {})
-    next_state, reward = np.zeros((rows * columns, NUM_ACTIONS), dtype=np.int64), np.zeros((rows * columns, NUM_ACTIONS))
+    next_state, reward = (
+        np.zeros((rows * columns, NUM_ACTIONS), dtype=np.int64),
+        np.zeros((rows * columns, NUM_ACTIONS)),
+    )
     terminal = np.array([cell in "#GP" for cell in cells])
     for state, action in np.ndindex(*next_state.shape):
         row, column = np.array(divmod(state, columns)) + MOVES[action]
         inside = 0 <= row < rows and 0 <= column < columns and cells[row * columns + column] != "#"
         if terminal[state] or not inside:
-            next_state[state, action], reward[state, action] = state, 0.0 if terminal[state] else pays["bump"]
+            next_state[state, action], reward[state, action] = (
+                state,
+                0.0 if terminal[state] else pays["bump"],
+            )
             continue
         cell = cells[row * columns + column]
         next_state[state, action] = cells.index("S") if cell == "C" else row * columns + column
-        reward[state, action] = rewards.get(f"{row},{column}", pays[{"G": "goal", "P": "pit", "C": "cliff"}.get(cell, "step")])
-    layout = Layout(np.array([cell == "#" for cell in cells]).reshape(rows, columns), start=cells.index("S"), goal=cells.find("G"))
-    return MazeTables(layout, float(world.get("slip", 0.0)), next_state, reward, terminal, Discrete(rows * columns), None)
+        reward[state, action] = rewards.get(
+            f"{row},{column}", pays[{"G": "goal", "P": "pit", "C": "cliff"}.get(cell, "step")]
+        )
+    layout = Layout(
+        np.array([cell == "#" for cell in cells]).reshape(rows, columns),
+        start=cells.index("S"),
+        goal=cells.find("G"),
+    )
+    return MazeTables(
+        layout,
+        float(world.get("slip", 0.0)),
+        next_state,
+        reward,
+        terminal,
+        Discrete(rows * columns),
+        None,
+    )
 
 
 def within_reach(tables: MazeTables) -> MazeTables:
-    """The same without what the agent cannot come to, which γ = 1 leaves out: where nothing ends there, its values are infinite."""
+    """The same without what the agent cannot come to, which γ = 1 leaves out: where nothing ends
+    there, its values are infinite."""
     known, open_states = np.zeros(len(tables.terminal), dtype=bool), [int(tables.layout.start)]
     while open_states:
         state = open_states.pop()
@@ -101,15 +126,21 @@ def within_reach(tables: MazeTables) -> MazeTables:
         known[state] = True
     away = ~known | tables.terminal
     next_state = np.where(away[:, None], np.arange(len(away))[:, None], tables.next_state)
-    return replace(tables, next_state=next_state, reward=np.where(away[:, None], 0.0, tables.reward), terminal=away)
+    return replace(
+        tables,
+        next_state=next_state,
+        reward=np.where(away[:, None], 0.0, tables.reward),
+        terminal=away,
+    )
 
 
 def replay(read: Mapping[str, Any]) -> Replayed:
     """The same world, method, settings, seed and number of steps, by this package.
 
     Args:
-        read: what `rlbookPlay.read()` returned; its `world`, `method`, `settings`, `seed` and `steps` are read. A run whose world or
-            settings were changed on the way cannot be made again.
+        read: what `rlbookPlay.read()` returned; its `world`, `method`, `settings`, `seed` and
+            `steps` are read. A run whose world or settings were changed on the way cannot be made
+            again.
 
     Raises:
         ValueError, TrainingError: a planner with γ = 1 in a world without finite values.
@@ -152,7 +183,9 @@ class _Walk:
 
 
 def _spaces(tables: MazeTables) -> SimpleNamespace:
-    return SimpleNamespace(observation_space=tables.observation_space, action_space=Discrete(NUM_ACTIONS))
+    return SimpleNamespace(
+        observation_space=tables.observation_space, action_space=Discrete(NUM_ACTIONS)
+    )
 
 
 def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
@@ -169,10 +202,20 @@ def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
 
 def _learned(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     settings, name = read["settings"], read["method"]
-    epsilon = Linear(settings["epsilon"], 0.0) if settings.get("decay") else Constant(settings["epsilon"])
-    more = {"sarsa_lambda": {"trace_decay": settings["lambda"], "traces": "replacing"}, "dyna_q": {"planning_steps": settings["planning"]}}
+    epsilon = (
+        Linear(settings["epsilon"], 0.0) if settings.get("decay") else Constant(settings["epsilon"])
+    )
+    more = {
+        "sarsa_lambda": {"trace_decay": settings["lambda"], "traces": "replacing"},
+        "dyna_q": {"planning_steps": settings["planning"]},
+    }
     kind: Any = agent_class(name)
-    config = kind.Config(gamma=settings["gamma"], alpha=Constant(settings["alpha"]), epsilon=epsilon, **more.get(name, {}))
+    config = kind.Config(
+        gamma=settings["gamma"],
+        alpha=Constant(settings["alpha"]),
+        epsilon=epsilon,
+        **more.get(name, {}),
+    )
     agent = kind(_spaces(walk.tables), config)
     agent.rng = walk.rng
     for done in range(read["steps"]):
@@ -184,7 +227,9 @@ def _learned(read: Mapping[str, Any], walk: _Walk) -> Replayed:
 def _searched(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     settings, rng, shape = read["settings"], walk.rng, walk.tables.reward.shape
     given = {name: settings[name] for name in ("gamma", "simulations", "c")}
-    config = MCTSConfig(**given, rollout_depth=settings["rollout"], reuse_tree=bool(settings["reuse"]))
+    config = MCTSConfig(
+        **given, rollout_depth=settings["rollout"], reuse_tree=bool(settings["reuse"])
+    )
     agent: Any = MCTS(TabularEnv(maze_model(walk.tables)), config)
     agent.rng = rng
     moves, rest = divmod(read["steps"], config.simulations + 1)
@@ -215,15 +260,27 @@ def _followed(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     return walk.found(H, v)
 
 
-def _gradient_step(H: np.ndarray, v: np.ndarray, episode: list[Step], settings: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:
+def _gradient_step(
+    H: np.ndarray, v: np.ndarray, episode: list[Step], settings: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
     """H and v after one episode."""
     gamma = settings["gamma"]
-    state, action, following = (np.array([getattr(step, name) for step in episode]) for name in ("obs", "action", "next_obs"))
+    state, action, following = (
+        np.array([getattr(step, name) for step in episode])
+        for name in ("obs", "action", "next_obs")
+    )
     reward = torch.tensor([step.reward for step in episode], dtype=torch.float64)
-    terminated, truncated = (torch.tensor([getattr(step, name) for step in episode]) for name in ("terminated", "truncated"))
-    G = discounted_returns(reward, terminated, truncated, gamma, next_value=torch.tensor(v[following])).numpy()
+    terminated, truncated = (
+        torch.tensor([getattr(step, name) for step in episode])
+        for name in ("terminated", "truncated")
+    )
+    G = discounted_returns(
+        reward, terminated, truncated, gamma, next_value=torch.tensor(v[following])
+    ).numpy()
     weight = np.asarray(gamma ** np.arange(len(G)) * (G - v[state]), dtype=np.float64)
-    gradient = score_function_gradient(softmax(H), state[:, None], action[:, None], weight[:, None])[0]
+    gradient = score_function_gradient(
+        softmax(H), state[:, None], action[:, None], weight[:, None]
+    )[0]
     v = v.copy()
     for visited, value in zip(state, G, strict=True):
         v[visited] += settings["beta"] * (value - v[visited])

@@ -11,7 +11,21 @@ from numpy.typing import NDArray
 from rlbook.agent import Agent
 from rlbook.interaction.environments import EnvLike
 from rlbook.plots.boards import GOALS, HOLES
-from rlbook.plots.colours import CURVES, GREEN, GREY, INK, PALE, PAPER, RAMP, RED, Colour, fraction_rgb, mixed, ramp, readable_on
+from rlbook.plots.colours import (
+    CURVES,
+    GREEN,
+    GREY,
+    INK,
+    PALE,
+    PAPER,
+    RAMP,
+    RED,
+    Colour,
+    fraction_rgb,
+    mixed,
+    ramp,
+    readable_on,
+)
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.value_map import ValueMap, number, value_maps
 
@@ -21,25 +35,39 @@ if TYPE_CHECKING:
 
     from rlbook.runs.run import Run
 
-NUMBERED = 12                                # columns of a map up to which its numbers can be read
-ARROWED = 60                                 # the same for arrows
-LETTERED = 24                                # the same for actions that are written
-FAINT = 0.62                                 # how far the arrow of an action that is as good fades into the cell
+NUMBERED = 12  # columns of a map up to which its numbers can be read
+ARROWED = 60  # the same for arrows
+LETTERED = 24  # the same for actions that are written
+FAINT = 0.62  # how far the arrow of an action that is as good fades into the cell
 ARROW = {
-    "pivot": "tail", "angles": "xy", "scale_units": "xy", "scale": 1.0, "units": "xy", "headwidth": 4.4, "headlength": 4.2,
-    "headaxislength": 3.8, "minlength": 0.0, "minshaft": 1.0,
-}  # fmt: skip
+    "pivot": "tail",
+    "angles": "xy",
+    "scale_units": "xy",
+    "scale": 1.0,
+    "units": "xy",
+    "headwidth": 4.4,
+    "headlength": 4.2,
+    "headaxislength": 3.8,
+    "minlength": 0.0,
+    "minshaft": 1.0,
+}
 
 
 @drawing("the value map")
 def plot_value_map(
-    target: ValueMap | list[ValueMap] | Run | Agent | str | Path, env: EnvLike | None = None, out: str | Path | None = None, *,
-    checkpoint: int | str | None = None, allow_import: bool = False,
-) -> Figure:  # fmt: skip
-    """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy action, pale ones are as good.
+    target: ValueMap | list[ValueMap] | Run | Agent | str | Path,
+    env: EnvLike | None = None,
+    out: str | Path | None = None,
+    *,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
+) -> Figure:
+    """Draws value maps: colour and number are the cell's value, the dark arrow is the greedy
+    action, pale ones are as good.
 
     Args:
-        target, env, checkpoint, allow_import: one or several `ValueMap`, or what `value_maps` takes.
+        target, env, checkpoint, allow_import: one or several `ValueMap`, or what `value_maps`
+            takes.
         out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
 
     Raises:
@@ -79,7 +107,9 @@ def _draw_map(axes: Axes, chart: ValueMap, span: tuple[float, float], points: fl
     board = chart.board
     colours = cell_colours(chart, span)
     pixels = np.array(colours, dtype=np.uint8).reshape(board.rows, board.columns, 3)
-    axes.imshow(pixels, extent=(-0.5, board.columns - 0.5, board.rows - 0.5, -0.5), interpolation="nearest")
+    axes.imshow(
+        pixels, extent=(-0.5, board.columns - 0.5, board.rows - 0.5, -0.5), interpolation="nearest"
+    )
     _draw_edges(axes, chart)
     if board.columns <= ARROWED:
         _draw_lines(axes, board.rows, board.columns)
@@ -95,14 +125,22 @@ def _draw_map(axes: Axes, chart: ValueMap, span: tuple[float, float], points: fl
 
 
 def cell_colours(chart: ValueMap, span: tuple[float, float]) -> list[Colour]:
-    """A colour a cell: the ramp where an agent acts; else dark walls, green goals, red holes, and pale for what is out of reach."""
+    """A colour a cell: the ramp where an agent acts; else dark walls, green goals, red holes, and
+    pale for what is out of reach."""
     board = chart.board
     shares, walls = chart.shares(span), board.walls.ravel()
     return [
-        ramp(float(shares[state])) if board.decided[state] else INK if walls[state] else
-        GREEN if board.texts[state] in GOALS else RED if board.texts[state] in HOLES else PALE
+        ramp(float(shares[state]))
+        if board.decided[state]
+        else INK
+        if walls[state]
+        else GREEN
+        if board.texts[state] in GOALS
+        else RED
+        if board.texts[state] in HOLES
+        else PALE
         for state in range(board.num_states)
-    ]  # fmt: skip
+    ]
 
 
 def _draw_edges(axes: Axes, chart: ValueMap) -> None:
@@ -128,16 +166,17 @@ class Arrow(NamedTuple):
     """An action in a cell; lengths in cells."""
 
     state: int
-    taken: bool                              # whether the agent takes it
-    alone: bool                              # whether no other action is as good
-    x: float                                 # of its tail
+    taken: bool  # whether the agent takes it
+    alone: bool  # whether no other action is as good
+    x: float  # of its tail
     y: float
-    right: float                             # 0 with `down` for an action that stays
+    right: float  # 0 with `down` for an action that stays
     down: float
 
 
 def arrows_of(chart: ValueMap, *, numbered: bool) -> list[Arrow]:
-    """An arrow alone stands in the middle of its cell, several point away from it; a number below them moves the middle up."""
+    """An arrow alone stands in the middle of its cell, several point away from it; a number below
+    them moves the middle up."""
     moves, columns = chart.board.moves, chart.board.columns
     assert moves is not None
     raised, single, several = (0.14, 0.34, 0.22) if numbered else (0.0, 0.6, 0.34)
@@ -146,16 +185,27 @@ def arrows_of(chart: ValueMap, *, numbered: bool) -> list[Arrow]:
         actions, (row, column) = np.flatnonzero(chart.best[state]).tolist(), divmod(state, columns)
         alone = len(actions) == 1
         for action in actions:
-            down, right = moves[action] * ((single if alone else several) / max(1.0, float(np.hypot(*moves[action]))))
+            down, right = moves[action] * (
+                (single if alone else several) / max(1.0, float(np.hypot(*moves[action])))
+            )
             tail = -0.5 if alone else 0.27
             arrows.append(
-                Arrow(state, action == chart.policy[state], alone, column + tail * right, row - raised + tail * down, right, down)
+                Arrow(
+                    state,
+                    action == chart.policy[state],
+                    alone,
+                    column + tail * right,
+                    row - raised + tail * down,
+                    right,
+                    down,
+                )
             )
     return arrows
 
 
 def _draw_arrows(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
-    """What the agent does, dark; what is as good, faint. Where a number stands below, in the upper part."""
+    """What the agent does, dark; what is as good, faint. Where a number stands below, in the upper
+    part."""
     arrows = arrows_of(chart, numbered=chart.board.columns <= NUMBERED)
     for taken, alone in ((False, False), (True, False), (True, True)):
         chosen = [arrow for arrow in arrows if (arrow.taken, arrow.alone) == (taken, alone)]
@@ -166,7 +216,14 @@ def _draw_arrows(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
         axes.quiver(x, y, right, down, color=ink, width=0.05 if alone else 0.033, **ARROW)
         stays = [index for index in range(len(chosen)) if right[index] == down[index] == 0]
         side = 0.06 * axes.get_window_extent().width / chart.board.columns
-        axes.scatter([x[i] for i in stays], [y[i] for i in stays], s=side**2, color=[ink[i] for i in stays], linewidths=0, zorder=3)
+        axes.scatter(
+            [x[i] for i in stays],
+            [y[i] for i in stays],
+            s=side**2,
+            color=[ink[i] for i in stays],
+            linewidths=0,
+            zorder=3,
+        )
 
 
 def arrow_ink(ground: Colour, taken: bool) -> Colour:
@@ -179,10 +236,19 @@ def _draw_words(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
     """The action as a number or a letter."""
     for state in np.flatnonzero(chart.policy >= 0).tolist():
         row, column = divmod(state, chart.board.columns)
-        raised = (0.14 if not chart.board.upward else -0.14) if chart.board.columns <= NUMBERED else 0.0
+        raised = (
+            (0.14 if not chart.board.upward else -0.14) if chart.board.columns <= NUMBERED else 0.0
+        )
         ink = fraction_rgb(readable_on(colours[state]))
         text = chart.board.written(state, int(chart.policy[state]))
-        axes.text(column, row - raised, text, ha="center", va="center", **words(color=ink, fontsize=0.3 * points, fontweight="bold"))
+        axes.text(
+            column,
+            row - raised,
+            text,
+            ha="center",
+            va="center",
+            **words(color=ink, fontsize=0.3 * points, fontweight="bold"),
+        )
 
 
 def _draw_numbers(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
@@ -191,7 +257,14 @@ def _draw_numbers(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
     for state in np.flatnonzero(chart.decided).tolist():
         row, column = divmod(state, chart.board.columns)
         ink = fraction_rgb(readable_on(colours[state]))
-        axes.text(column, row + lowered, number(chart.values[state]), ha="center", va="center", **words(color=ink, fontsize=size))
+        axes.text(
+            column,
+            row + lowered,
+            number(chart.values[state]),
+            ha="center",
+            va="center",
+            **words(color=ink, fontsize=size),
+        )
 
 
 def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: float) -> None:
@@ -200,19 +273,25 @@ def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
     for state, text in enumerate(board.texts):
         row, column = divmod(state, board.columns)
         ink = fraction_rgb(readable_on(colours[state]))
-        bold: dict[str, Any] = words(color=ink, fontweight="bold", fontsize=(0.16 if board.decided[state] else 0.32) * points)
+        bold: dict[str, Any] = words(
+            color=ink, fontweight="bold", fontsize=(0.16 if board.decided[state] else 0.32) * points
+        )
         if text and board.decided[state]:
             axes.text(column - 0.42, row - 0.42, text, ha="left", va="top", **bold)
         elif text:
             axes.text(column, row, text, ha="center", va="center", **bold)
 
 
-def _draw_scale(figure: Figure, axes: NDArray[np.object_], meaning: str, span: tuple[float, float]) -> None:
+def _draw_scale(
+    figure: Figure, axes: NDArray[np.object_], meaning: str, span: tuple[float, float]
+) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     colours = LinearSegmentedColormap.from_list("ramp", [fraction_rgb(colour) for colour in RAMP])
-    scale = figure.colorbar(ScalarMappable(Normalize(*span), colours), ax=list(axes), fraction=0.05, pad=0.03)
+    scale = figure.colorbar(
+        ScalarMappable(Normalize(*span), colours), ax=list(axes), fraction=0.05, pad=0.03
+    )
     scale.outline.set_visible(False)  # type: ignore[operator]
     scale.ax.tick_params(labelsize=8, length=0, labelcolor=words()["color"])
     scale.set_label(meaning, **words(fontsize=9))
@@ -222,13 +301,16 @@ def _draw_scale(figure: Figure, axes: NDArray[np.object_], meaning: str, span: t
 
 
 def _draw_curve(chart: ValueMap) -> Figure:
-    """Values over the states; below them, where actions are numbers, all that are best and the one that is taken."""
+    """Values over the states; below them, where actions are numbers, all that are best and the one
+    that is taken."""
     board = chart.board
     acting = (chart.policy >= 0).any()
     figure = new_figure(6.6, 6.4 if acting else 3.8)
     panels = figure.subplots(2 if acting else 1, 1, squeeze=False)[:, 0]
     states = np.flatnonzero(chart.decided)
-    plain_axes(panels[0]).plot(states, chart.values[states], color=fraction_rgb(CURVES[0]), linewidth=1.8)
+    plain_axes(panels[0]).plot(
+        states, chart.values[states], color=fraction_rgb(CURVES[0]), linewidth=1.8
+    )
     panels[0].set_ylabel(chart.meaning, **words(fontsize=9))
     panels[0].set_title(chart.title, **words(fontsize=11, pad=10))
     if acting:
@@ -241,11 +323,24 @@ def _draw_curve(chart: ValueMap) -> Figure:
 
 def _draw_taken(axes: Axes, chart: ValueMap, states: np.ndarray) -> None:
     board = chart.board
-    amounts = np.tile(np.arange(chart.best.shape[1]), (board.num_states, 1)) if board.amounts is None else board.amounts
+    amounts = (
+        np.tile(np.arange(chart.best.shape[1]), (board.num_states, 1))
+        if board.amounts is None
+        else board.amounts
+    )
     state, action = np.nonzero(chart.best)
-    axes.plot(state, amounts[state, action], "o", color=fraction_rgb(mixed(GREY, PAPER, 0.35)), markersize=2.4, label="as good")
+    axes.plot(
+        state,
+        amounts[state, action],
+        "o",
+        color=fraction_rgb(mixed(GREY, PAPER, 0.35)),
+        markersize=2.4,
+        label="as good",
+    )
     taken = amounts[states, chart.policy[states]]
-    axes.step(states, taken, where="mid", color=fraction_rgb(CURVES[1]), linewidth=1.4, label="taken")
+    axes.step(
+        states, taken, where="mid", color=fraction_rgb(CURVES[1]), linewidth=1.4, label="taken"
+    )
     if board.amounts is None and board.actions:
         axes.set_yticks(range(len(board.actions)), board.actions)
     axes.set_ylabel(board.amount or "action", **words(fontsize=9))

@@ -12,8 +12,8 @@ from rlbook.interaction.environments import Recipe
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
 
-LARGEST = 20_000                             # states; above it a figure would have to wait
-NO_LIMIT = 2_000                             # steps, where the environment has no time limit
+LARGEST = 20_000  # states; above it a figure would have to wait
+NO_LIMIT = 2_000  # steps, where the environment has no time limit
 
 
 def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = None) -> np.ndarray:
@@ -21,7 +21,8 @@ def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = 
 
     V_0 = 0,   V_k(s) = max_a [ r(s, a) + Σ_s' P(s'|s, a) V_{k-1}(s') ],   or a = π(s) in place of the maximum
 
-    With the time limit as horizon this is exact, also where without a limit no end would be reached.
+    With the time limit as horizon this is exact, also where without a limit no end would be
+    reached.
 
     Args:
         model: S states, A actions.
@@ -36,7 +37,10 @@ def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = 
     values, states = np.zeros(model.num_states), np.arange(model.num_states)
     for _ in range(horizon):
         action_values = model.backup(values, 1.0)
-        before, values = values, action_values.max(axis=1) if policy is None else action_values[states, policy]
+        before, values = (
+            values,
+            action_values.max(axis=1) if policy is None else action_values[states, policy],
+        )
         if np.array_equal(before, values):
             break
     return values
@@ -50,13 +54,14 @@ def horizon_of(recipe: Recipe) -> int:
 def optimal_return(recipe: Recipe) -> float | None:
     """The best expected return of an episode, in reward units; None where nobody knows.
 
-    An environment may state it itself (`optimal_return`); otherwise it follows from the environment's model, if there is one.
+    An environment may state it itself (`optimal_return`); otherwise it follows from the
+    environment's model, if there is one.
     """
     try:
         env = recipe.make()
         stated = getattr(env.unwrapped, "optimal_return", None)
         return _from_model(env, horizon_of(recipe)) if stated is None else float(stated)
-    except ValueError:                       # no such environment here, or a wrapper has changed what the model is of
+    except ValueError:  # no such environment here, or a wrapper has changed what the model is of
         return None
 
 
@@ -67,4 +72,8 @@ def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
     if not has_model or getattr(env.observation_space, "n", 0) > LARGEST:
         return None
     model = TabularMDP.from_env(env)
-    return float(model.initial @ horizon_values(model, horizon)) if model.num_states <= LARGEST else None
+    return (
+        float(model.initial @ horizon_values(model, horizon))
+        if model.num_states <= LARGEST
+        else None
+    )

@@ -1,4 +1,5 @@
-"""Pages to play with, which `rlbook play` writes: one file each, which works from the disk and on a phone.
+"""Pages to play with, which `rlbook play` writes: one file each, which works from the disk and on a
+phone.
 
 A page is a module with a function `page()` that returns HTML, and a line in `PAGES`.
 """
@@ -13,8 +14,14 @@ from rlbook.errors import RequestError
 from rlbook.runs.storage.files import replace_file
 
 PAGES = {
-    "grid": ("rlbook.plots.grid_page", "a grid world to draw, and nine methods that solve it step by step"),
-    "tokens": ("rlbook.plots.token_page", "a small language model that writes sums, is paid, and learns"),
+    "grid": (
+        "rlbook.plots.grid_page",
+        "a grid world to draw, and nine methods that solve it step by step",
+    ),
+    "tokens": (
+        "rlbook.plots.token_page",
+        "a small language model that writes sums, is paid, and learns",
+    ),
 }
 """Name → the module that makes the page, and what is on it."""
 
@@ -30,7 +37,9 @@ def play(page: str = "grid", out: str | Path | None = None) -> Path:
         RequestError: a page that does not exist, or a file that cannot be written.
     """
     if page not in PAGES:
-        raise RequestError(f"there is no page {page!r}{did_you_mean(page, PAGES)} (known: {', '.join(PAGES)})")
+        raise RequestError(
+            f"there is no page {page!r}{did_you_mean(page, PAGES)} (known: {', '.join(PAGES)})"
+        )
     path = Path(f"play-{page}.html" if out is None else out)
     if path.suffix != ".html":
         raise RequestError(f"the page is written as .html, got {path}")

@@ -1,8 +1,9 @@
-"""Pictures with buttons: one page that needs no server and loads nothing, with play, steps, a slider for the place and one for the speed.
+"""Pictures with buttons: one page that needs no server and loads nothing, with play, steps, a
+slider for the place and one for the speed.
 
-What changes from picture to picture is kept as data; a few lines of script put it into the picture. A page's own script says how:
-`put(...change)` applies one change, `reset()` goes back to before the first picture, `shown(frame)` is told which one it is and returns
-the caption.
+What changes from picture to picture is kept as data; a few lines of script put it into the picture.
+A page's own script says how: `put(...change)` applies one change, `reset()` goes back to before the
+first picture, `shown(frame)` is told which one it is and returns the caption.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from rlbook.plots.templates import filled, script_data, text_of
 
 
 def player_page(
-    title: str, picture: str, data: Mapping[str, Any], script: str, *, unit: str, style: str = "", frames_per_second_log2: float = 3.0
+    title: str,
+    picture: str,
+    data: Mapping[str, Any],
+    script: str,
+    *,
+    unit: str,
+    style: str = "",
+    frames_per_second_log2: float = 3.0,
 ) -> str:
     """A page as HTML.
 
@@ -29,7 +37,13 @@ def player_page(
         frames_per_second_log2: the speed to begin with, from 0 (one picture a second) to 5 (32).
     """
     known = {
-        "title": html.escape(title), "picture": picture, "unit": html.escape(unit), "style": style, "speed": f"{frames_per_second_log2:g}",
-        "data": script_data(data), "script": text_of(script), "theme": text_of("theme.js"),
-    }  # fmt: skip
+        "title": html.escape(title),
+        "picture": picture,
+        "unit": html.escape(unit),
+        "style": style,
+        "speed": f"{frames_per_second_log2:g}",
+        "data": script_data(data),
+        "script": text_of(script),
+        "theme": text_of("theme.js"),
+    }
     return filled("player.html", known)

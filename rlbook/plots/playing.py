@@ -28,25 +28,29 @@ from rlbook.seeding import rng_for
 class Frame:
     """One moment of an episode; an episode of n steps has n + 1."""
 
-    picture: Any                             # [H, W, 3] uint8, or text; None where nothing can be drawn
-    obs: Any                                 # what the environment shows
-    episode: int                             # from 1
-    step: int                                # environment steps since the reset
-    action: Any                              # what led here, as the agent named it; None at the reset
-    reward: float                            # what it was paid, in reward units
-    episode_return: float                    # so far, undiscounted
-    over: bool                               # the last one of its episode
-    note: str = ""                           # what the picture does not show
-    cut: bool = False                        # it did not finish: nothing would have ended it
+    picture: Any  # [H, W, 3] uint8, or text; None where nothing can be drawn
+    obs: Any  # what the environment shows
+    episode: int  # from 1
+    step: int  # environment steps since the reset
+    action: Any  # what led here, as the agent named it; None at the reset
+    reward: float  # what it was paid, in reward units
+    episode_return: float  # so far, undiscounted
+    over: bool  # the last one of its episode
+    note: str = ""  # what the picture does not show
+    cut: bool = False  # it did not finish: nothing would have ended it
 
 
-PATIENCE = 200                               # steps; an episode that might never end is shown no longer
+PATIENCE = 200  # steps; an episode that might never end is shown no longer
 
 
-def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int, seed: int) -> Iterator[Frame]:
-    """Plays greedy episodes and yields every moment, the resets included. Nothing in the agent changes.
+def play_frames(
+    agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int, seed: int
+) -> Iterator[Frame]:
+    """Plays greedy episodes and yields every moment, the resets included. Nothing in the agent
+    changes.
 
-    Where an environment has no time limit an episode is cut after 200 steps: a greedy policy may walk in circles for ever.
+    Where an environment has no time limit an episode is cut after 200 steps: a greedy policy may
+    walk in circles for ever.
 
     Args:
         agent: who acts.
@@ -61,7 +65,7 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
     if mode == "rgb_array":
         hide_windows()
     env = with_mode(recipe, mode).make()
-    shown = ResumableEnv(env)                # which remembers the observation as the environment shows it
+    shown = ResumableEnv(env)  # which remembers the observation as the environment shows it
     interaction = SingleInteraction(
         AdaptedEnv(shown, adapt_to(type(agent), env, agent.config)),
         seeds=rng_for(seed, "evaluation").integers(2**31 - 1, size=episodes).tolist(),
@@ -74,22 +78,33 @@ def play_frames(agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int
 
 
 def hide_windows() -> None:
-    """Lets pygame and MuJoCo draw into memory where there is no display; where there is one, nothing is changed. Call it before they draw.
-    MuJoCo's own choice, a window, ends the process there.
+    """Lets pygame and MuJoCo draw into memory where there is no display; where there is one,
+    nothing is changed. Call it before they draw. MuJoCo's own choice, a window, ends the process
+    there.
     """
-    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")             # what a package prints is no result
-    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # what a package prints is no result
+    if sys.platform.startswith("linux") and not (
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
 def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
     """The same environment, drawing; one that was made without an id draws as it was made to."""
-    return recipe if mode is None or recipe.id is None else replace(recipe, kwargs=recipe.kwargs | {"render_mode": mode})
+    return (
+        recipe
+        if mode is None or recipe.id is None
+        else replace(recipe, kwargs=recipe.kwargs | {"render_mode": mode})
+    )
 
 
 def _frames(
-    agent: Agent, env: gymnasium.Env, shown: ResumableEnv, interaction: SingleInteraction, recipe: Recipe
+    agent: Agent,
+    env: gymnasium.Env,
+    shown: ResumableEnv,
+    interaction: SingleInteraction,
+    recipe: Recipe,
 ) -> Iterator[Frame]:
     frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
 
@@ -99,7 +114,17 @@ def _frames(
     def after(step: Step) -> Frame:
         earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
         cut = step.truncated and recipe.may_never_end and frame.step + 1 == PATIENCE
-        return Frame(_drawn(env), shown.obs, frame.episode, frame.step + 1, step.action, step.reward, earned, over, cut=cut)
+        return Frame(
+            _drawn(env),
+            shown.obs,
+            frame.episode,
+            frame.step + 1,
+            step.action,
+            step.reward,
+            earned,
+            over,
+            cut=cut,
+        )
 
     interaction.start()
     yield (frame := first())
@@ -110,23 +135,34 @@ def _frames(
 
 
 def chooser(agent: Agent) -> Callable[..., Any]:
-    """The greedy action for one observation: (obs, action_mask) → action. A batched agent gets a batch of one; one that takes no action
-    mask is asked without it.
+    """The greedy action for one observation: (obs, action_mask) → action. A batched agent gets a
+    batch of one; one that takes no action mask is asked without it.
     """
     takes_mask = takes_action_mask(agent.act)
 
-    def choose(obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None) -> Any:
+    def choose(
+        obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None
+    ) -> Any:
         masked = action_mask is not None and takes_mask
         if not agent.batched:
             return agent.act(obs, explore=False, **({"action_mask": action_mask} if masked else {}))
-        batch = {name: np.asarray(part)[None] for name, part in obs.items()} if isinstance(obs, dict) else np.asarray(obs)[None]
-        return agent.act(batch, explore=False, **({"action_mask": action_mask[None]} if masked else {}))[0]  # type: ignore[index]
+        batch = (
+            {name: np.asarray(part)[None] for name, part in obs.items()}
+            if isinstance(obs, dict)
+            else np.asarray(obs)[None]
+        )
+        return agent.act(
+            batch,
+            explore=False,
+            **({"action_mask": action_mask[None]} if masked else {}),  # type: ignore[index]
+        )[0]
 
     return choose
 
 
 def _drawn(env: gymnasium.Env) -> Any:
-    """What the environment draws. Raises RequestError where it fails, for whatever reason: a package, a display, the driver of a card."""
+    """What the environment draws. Raises RequestError where it fails, for whatever reason: a
+    package, a display, the driver of a card."""
     if env.render_mode is None:
         return None
     try:
@@ -136,11 +172,16 @@ def _drawn(env: gymnasium.Env) -> Any:
 
 
 def why(error: Exception) -> str:
-    """What a renderer says when it fails, in one line, and what to install where that would help."""
+    """What a renderer says when it fails, in one line, and what to install where that would
+    help."""
     said = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError) and "pygame" in said:
         return 'it needs pygame: pip install "rlbook[games]"'
-    return said if isinstance(error, gymnasium.error.Error | ImportError | RequestError) else f"{type(error).__name__}: {said}"
+    return (
+        said
+        if isinstance(error, gymnasium.error.Error | ImportError | RequestError)
+        else f"{type(error).__name__}: {said}"
+    )
 
 
 def render_modes(recipe: Recipe) -> list[str]:
@@ -157,7 +198,7 @@ def render_modes(recipe: Recipe) -> list[str]:
             env = with_mode(recipe, mode).make()
             env.reset(seed=0)
             env.render()
-        except Exception:                    # a package that is missing, no display, a driver that fails
+        except Exception:  # a package that is missing, no display, a driver that fails
             continue
         modes.append(mode)
     return modes

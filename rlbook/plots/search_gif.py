@@ -1,4 +1,5 @@
-"""The growing tree of a search as a GIF, a frame a simulation; what a simulation passed through has a red edge."""
+"""The growing tree of a search as a GIF, a frame a simulation; what a simulation passed through has
+a red edge."""
 
 from __future__ import annotations
 
@@ -11,13 +12,15 @@ from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, size_of
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
 
-LARGEST = 1_000                              # pixels that a picture is wide at most
-FINER = 2                                    # drawn so many times larger, and shrunk: smooth edges
-FOOT, NARROWEST = 34, 320                    # pixels: for the caption, and of a picture
-PACE = 250                                   # milliseconds a frame
+LARGEST = 1_000  # pixels that a picture is wide at most
+FINER = 2  # drawn so many times larger, and shrunk: smooth edges
+FOOT, NARROWEST = 34, 320  # pixels: for the caption, and of a picture
+PACE = 250  # milliseconds a frame
 
 
-def gif_of_search(items: list[Item], frames: list[list[Seen]], scale: tuple[float, float], shown: list[int]) -> bytes:
+def gif_of_search(
+    items: list[Item], frames: list[list[Seen]], scale: tuple[float, float], shown: list[int]
+) -> bytes:
     """The GIF.
 
     Args:
@@ -29,12 +32,28 @@ def gif_of_search(items: list[Item], frames: list[list[Seen]], scale: tuple[floa
     nothing: list[Seen] = [(0, None)] * len(items)
     pictures = []
     for number, before in zip(shown, [None, *shown], strict=False):
-        pictures.append(_picture(items, frames[number], nothing if before is None else frames[before], scale, number + 1, len(frames)))
-    return encode_gif(pictures, [*[PACE] * (len(pictures) - 1), LAST], palette=shared_palette(pictures[::-1], 200))
+        pictures.append(
+            _picture(
+                items,
+                frames[number],
+                nothing if before is None else frames[before],
+                scale,
+                number + 1,
+                len(frames),
+            )
+        )
+    return encode_gif(
+        pictures, [*[PACE] * (len(pictures) - 1), LAST], palette=shared_palette(pictures[::-1], 200)
+    )
 
 
 def _picture(
-    items: list[Item], now: list[Seen], before: list[Seen], scale: tuple[float, float], number: int, total: int
+    items: list[Item],
+    now: list[Seen],
+    before: list[Seen],
+    scale: tuple[float, float],
+    number: int,
+    total: int,
 ) -> Image.Image:
     from PIL import Image, ImageDraw
 
@@ -61,7 +80,11 @@ def _picture(
 
 def _favourite(items: list[Item], now: list[Seen]) -> str:
     """The action at the root that was tried most often so far."""
-    tried = [(visits, item.label) for item, (visits, _) in zip(items, now, strict=True) if item.parent is items[0] and visits]
+    tried = [
+        (visits, item.label)
+        for item, (visits, _) in zip(items, now, strict=True)
+        if item.parent is items[0] and visits
+    ]
     if not tried:
         return ""
     visits, label = max(tried, key=lambda pair: pair[0])
@@ -74,17 +97,24 @@ def _line(pencil: ImageDraw.ImageDraw, item: Item, share: float, new: bool) -> N
     ends = (FINER * above.x, FINER * above.y, FINER * item.x, FINER * item.y)
     pencil.line(ends, fill=RED if new else GREY, width=round(FINER * (1 + (WIDEST - 1) * share)))
     if item.label:
-        middle = FINER * (above.x + 0.55 * (item.x - above.x)), FINER * (above.y + 0.55 * (item.y - above.y))
+        middle = (
+            FINER * (above.x + 0.55 * (item.x - above.x)),
+            FINER * (above.y + 0.55 * (item.y - above.y)),
+        )
         _write(pencil, item.label, middle, 11)
 
 
-def _mark(pencil: ImageDraw.ImageDraw, item: Item, seen: Seen, scale: tuple[float, float], new: bool) -> None:
+def _mark(
+    pencil: ImageDraw.ImageDraw, item: Item, seen: Seen, scale: tuple[float, float], new: bool
+) -> None:
     visits, value = seen
     ground = fill(value, scale)
     x, y, r = FINER * item.x, FINER * item.y, FINER * RADIUS
     edge = RED if new else INK
     if item.node >= 0:
-        pencil.ellipse((x - r, y - r, x + r, y + r), fill=ground, outline=edge, width=FINER * (3 if new else 1))
+        pencil.ellipse(
+            (x - r, y - r, x + r, y + r), fill=ground, outline=edge, width=FINER * (3 if new else 1)
+        )
     else:
         corners = [(x, y - r), (x + r, y), (x, y + r), (x - r, y)]
         pencil.polygon(corners, fill=ground, outline=edge, width=FINER * (3 if new else 1))
@@ -94,4 +124,12 @@ def _mark(pencil: ImageDraw.ImageDraw, item: Item, seen: Seen, scale: tuple[floa
 
 def _write(pencil: ImageDraw.ImageDraw, text: str, middle: tuple[float, float], size: int) -> None:
     """Letters with a pale edge, which can be read on a line too."""
-    pencil.text(middle, text, fill=INK, font=font(FINER * size), anchor="mm", stroke_width=FINER, stroke_fill=PAPER)
+    pencil.text(
+        middle,
+        text,
+        fill=INK,
+        font=font(FINER * size),
+        anchor="mm",
+        stroke_width=FINER,
+        stroke_fill=PAPER,
+    )

@@ -10,8 +10,14 @@ from typing import TypeAlias
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.plots.colours import PALE, Colour, ramp
 
-ACROSS, DOWN, RADIUS, MARGIN = 46, 84, 17, 34      # pixels: between neighbours, between levels, of a circle, around
-WIDEST = 9.0                                       # pixels, the line of an action that every simulation took
+# pixels: between neighbours, between levels, of a circle, around
+ACROSS, DOWN, RADIUS, MARGIN = (
+    46,
+    84,
+    17,
+    34,
+)
+WIDEST = 9.0  # pixels, the line of an action that every simulation took
 Seen: TypeAlias = tuple[int, float | None]
 """Visits and value of an item."""
 
@@ -20,13 +26,13 @@ Seen: TypeAlias = tuple[int, float | None]
 class Item:
     """A circle or a diamond."""
 
-    node: int                                # of the tree; -1 for a diamond
-    edge: int                                # the action that leads here; -1 at the root and after a diamond
-    label: str = ""                          # on the line from above
+    node: int  # of the tree; -1 for a diamond
+    edge: int  # the action that leads here; -1 at the root and after a diamond
+    label: str = ""  # on the line from above
     parent: Item | None = None
     children: list[Item] = field(default_factory=list)
-    outcomes: tuple[int, ...] = ()           # of a diamond: the nodes that followed
-    x: float = 0.0                           # pixels
+    outcomes: tuple[int, ...] = ()  # of a diamond: the nodes that followed
+    x: float = 0.0  # pixels
     y: float = 0.0
 
 
@@ -61,25 +67,36 @@ def _below(found: SearchTree, item: Item, actions: Sequence[str] | None) -> list
             outcomes = tuple(found.children(item.node, action))
             label = str(action) if actions is None else actions[action]
             edge = item.node * found.num_actions + action
-            below.append(Item(outcomes[0] if len(outcomes) == 1 else -1, edge, label, item, outcomes=outcomes))
+            below.append(
+                Item(
+                    outcomes[0] if len(outcomes) == 1 else -1, edge, label, item, outcomes=outcomes
+                )
+            )
     return below
 
 
 def _lay_out(item: Item, depth: int = 0) -> list[tuple[float, float]]:
-    """Places a subtree with its leftmost leaf at 0, children side by side as close as they fit, parents in the middle above.
+    """Places a subtree with its leftmost leaf at 0, children side by side as close as they fit,
+    parents in the middle above.
 
     Returns:
-        For each level from `depth` on, the leftmost and the rightmost place. Source: the idea of Reingold & Tilford 1981.
+        For each level from `depth` on, the leftmost and the rightmost place. Source: the idea of
+        Reingold & Tilford 1981.
     """
     item.x, item.y = 0.0, depth * DOWN
     outline: list[tuple[float, float]] = []
     for child in item.children:
         below = _lay_out(child, depth + 1)
-        shift = max((mine[1] + ACROSS - other[0] for mine, other in zip(outline, below, strict=False)), default=0.0)
+        shift = max(
+            (mine[1] + ACROSS - other[0] for mine, other in zip(outline, below, strict=False)),
+            default=0.0,
+        )
         _move(child, shift)
         moved = [(left + shift, right + shift) for left, right in below]
         deeper = max(outline, moved, key=len)[min(len(outline), len(moved)) :]
-        outline = [(mine[0], other[1]) for mine, other in zip(outline, moved, strict=False)] + deeper
+        outline = [
+            (mine[0], other[1]) for mine, other in zip(outline, moved, strict=False)
+        ] + deeper
     if item.children:
         item.x = (item.children[0].x + item.children[-1].x) / 2
     return [(item.x, item.x), *outline]
@@ -97,14 +114,18 @@ def seen_of(found: SearchTree, item: Item) -> tuple[int, float | None]:
         count = int(found.tree.count[item.edge])
         return count, float(found.tree.mean[item.edge]) if count else None
     counts, values = found.counts(item.node), found.values(item.node)
-    value = sum(n * q for n, q in zip(counts, values, strict=True)) / sum(counts) if sum(counts) else None
+    value = (
+        sum(n * q for n, q in zip(counts, values, strict=True)) / sum(counts)
+        if sum(counts)
+        else None
+    )
     if item.parent is None:
         return sum(counts), value
     if item.node >= found.num_nodes:
         return 0, None
     if _ended(found, item.node):
         return int(found.tree.visits[item.node]), None
-    return sum(counts) + 1, value                            # one simulation stopped here, when the node was added
+    return sum(counts) + 1, value  # one simulation stopped here, when the node was added
 
 
 def _ended(found: SearchTree, node: int) -> bool:

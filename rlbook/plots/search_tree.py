@@ -1,8 +1,10 @@
-"""The tree of a search as a picture: how often each action was tried, what it returned, and how the tree grew, one frame a simulation.
+"""The tree of a search as a picture: how often each action was tried, what it returned, and how the
+tree grew, one frame a simulation.
 
-A circle is a state. On the line to it stands the action; the line is as thick as the action was tried often. In the circle stands how many
-simulations came through, below it their mean return from the action on (at the root and after a diamond: from the state on), which is its
-colour too. A diamond is an action with more than one outcome: what chance did is the next line.
+A circle is a state. On the line to it stands the action; the line is as thick as the action was
+tried often. In the circle stands how many simulations came through, below it their mean return from
+the action on (at the root and after a diamond: from the state on), which is its colour too. A
+diamond is an action with more than one outcome: what chance did is the next line.
 """
 
 from __future__ import annotations
@@ -25,11 +27,22 @@ from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_on
 from rlbook.plots.figure import FONT, drawing, save_bytes
 from rlbook.plots.film import thinned
 from rlbook.plots.player import player_page
-from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, laid_out, seen_of, size_of, value_range, written
+from rlbook.plots.search_layout import (
+    RADIUS,
+    WIDEST,
+    Item,
+    Seen,
+    fill,
+    laid_out,
+    seen_of,
+    size_of,
+    value_range,
+    written,
+)
 from rlbook.runs.run import load
 
-MOST, MOST_IN_GIF = 60, 40                   # circles and diamonds, those that were visited most
-MOST_PICTURES = 60                           # of a GIF, where nobody says how many
+MOST, MOST_IN_GIF = 60, 40  # circles and diamonds, those that were visited most
+MOST_PICTURES = 60  # of a GIF, where nobody says how many
 STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stroke-width: 3; }
   .picture g.now line { stroke: #cc5c3c; }
   .picture rect { fill: var(--paper); }
@@ -39,8 +52,12 @@ STYLE = """.picture g.now circle, .picture g.now polygon { stroke: #cc5c3c; stro
 
 
 def search_tree_svg(
-    found: SearchTree | MCTS, path: str | Path, *, most: int = MOST, actions: Sequence[str] | None = None,
-) -> Path:  # fmt: skip
+    found: SearchTree | MCTS,
+    path: str | Path,
+    *,
+    most: int = MOST,
+    actions: Sequence[str] | None = None,
+) -> Path:
     """Writes the tree of a search.
 
     Args:
@@ -50,7 +67,8 @@ def search_tree_svg(
         actions: names of the A actions; None: their numbers.
 
     Raises:
-        RequestError: an agent that has not searched yet, another ending, or a file that cannot be written.
+        RequestError: an agent that has not searched yet, another ending, or a file that cannot be
+            written.
     """
     tree, path = found.tree if isinstance(found, MCTS) else found, Path(path)
     if tree is None:
@@ -62,27 +80,39 @@ def search_tree_svg(
 
 
 def search_frames(
-    agent: MCTS, observation: ArrayLike, path: str | Path, *, most: int = MOST, actions: Sequence[str] | None = None, seed: int = 0,
-    pictures: int | None = None, action_mask: NDArray[np.bool_] | None = None,
-) -> Path:  # fmt: skip
-    """Searches once, as `agent` would, and writes the tree after every simulation. Nothing in the agent changes.
+    agent: MCTS,
+    observation: ArrayLike,
+    path: str | Path,
+    *,
+    most: int = MOST,
+    actions: Sequence[str] | None = None,
+    seed: int = 0,
+    pictures: int | None = None,
+    action_mask: NDArray[np.bool_] | None = None,
+) -> Path:
+    """Searches once, as `agent` would, and writes the tree after every simulation. Nothing in the
+    agent changes.
 
     Args:
         agent: whose environment is where the search is to begin.
         observation: what the environment shows there.
-        path: a page, its name ending in .html, with buttons to play and step, that needs no server; a .gif; or a folder, which gets
-            frame_0001.svg and so on.
+        path: a page, its name ending in .html, with buttons to play and step, that needs no server;
+            a .gif; or a folder, which gets frame_0001.svg and so on.
         most, actions: as for `search_tree_svg`; every node has its place from the first frame on.
         seed: decides what is tried.
         pictures: of a GIF, how many at most; None is 60.
-        action_mask: [A], what the environment allows where the search begins; None: everything, or what its method says.
+        action_mask: [A], what the environment allows where the search begins; None: everything, or
+            what its method says.
 
     Raises:
         RequestError: a file that cannot be written.
     """
     path, simulations = Path(path), agent.config.simulations
     kind = path.suffix.lower()
-    random = agent.search(observation, np.random.default_rng(seed), action_mask=action_mask).mode != "closed"
+    random = (
+        agent.search(observation, np.random.default_rng(seed), action_mask=action_mask).mode
+        != "closed"
+    )
     rng = np.random.default_rng(seed)
     whole = agent.prepare(rng, random=random)
     agent.grow(whole, observation, simulations, rng)
@@ -99,12 +129,27 @@ def search_frames(
         from rlbook.plots.search_gif import gif_of_search
 
         with drawing(str(path)):
-            return save_bytes(path, gif_of_search(items, frames, scale, thinned(list(range(simulations)), pictures or MOST_PICTURES)))
-    return save_bytes(path, _page(drawn(whole, items, scale), items, frames, scale).encode()) if kind == ".html" else path
+            return save_bytes(
+                path,
+                gif_of_search(
+                    items,
+                    frames,
+                    scale,
+                    thinned(list(range(simulations)), pictures or MOST_PICTURES),
+                ),
+            )
+    return (
+        save_bytes(path, _page(drawn(whole, items, scale), items, frames, scale).encode())
+        if kind == ".html"
+        else path
+    )
 
 
-def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0, allow_import: bool = False) -> Path:
-    """The search that the agent of an `mcts` run makes at the start of an episode: a picture (.svg), or how its tree grew (.html, .gif).
+def draw_search(
+    folder: str | Path, path: str | Path, *, seed: int = 0, allow_import: bool = False
+) -> Path:
+    """The search that the agent of an `mcts` run makes at the start of an episode: a picture
+    (.svg), or how its tree grew (.html, .gif).
 
     Args:
         folder: a run's folder.
@@ -117,13 +162,19 @@ def draw_search(folder: str | Path, path: str | Path, *, seed: int = 0, allow_im
     """
     run = load(folder, allow_import=allow_import)
     if not isinstance(run.agent, MCTS):
-        raise RequestError(f"{folder} has no search to draw: it was trained with {run.request.algorithm}, not mcts")
+        raise RequestError(
+            f"{folder} has no search to draw: it was trained with {run.request.algorithm}, not mcts"
+        )
     if Path(path).suffix.lower() not in (".svg", ".html", ".gif"):
-        raise RequestError(f"a search is written to a file ending in .svg, .html or .gif, got {path}")
+        raise RequestError(
+            f"a search is written to a file ending in .svg, .html or .gif, got {path}"
+        )
     return first_search(run.agent, run.request.recipe, path, seed=seed)
 
 
-def first_search(agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0, pictures: int | None = None) -> Path:
+def first_search(
+    agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0, pictures: int | None = None
+) -> Path:
     """The search at the start of an episode, as `draw_search` draws it."""
     env = recipe.make()
     env = AdaptedEnv(env, adapt_to(MCTS, env, agent.config))
@@ -135,18 +186,26 @@ def first_search(agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0
         return search_tree_svg(found, path, actions=actions)
     most = MOST_IN_GIF if Path(path).suffix.lower() == ".gif" else MOST
     return search_frames(
-        agent, observation, path, most=most, actions=actions, seed=seed, pictures=pictures, action_mask=action_mask
+        agent,
+        observation,
+        path,
+        most=most,
+        actions=actions,
+        seed=seed,
+        pictures=pictures,
+        action_mask=action_mask,
     )
 
 
 def _action_names(recipe: Recipe) -> Sequence[str] | None:
     try:
         return boards_of(recipe)[0].actions or None
-    except RequestError:                     # the states have no places in a picture
+    except RequestError:  # the states have no places in a picture
         return getattr(recipe.make().unwrapped, "action_names", None) or None
 
 
 # ---- drawing
+
 
 def drawn(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
     """The picture as SVG; what the tree has not reached yet is left out of sight, in its place."""
@@ -155,11 +214,19 @@ def drawn(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> s
     numbers = {id(item): (index, *seen_of(found, item)) for index, item in enumerate(items)}
     lines = [_line(item, numbers[id(item)], total) for item in items if item.parent is not None]
     marks = [_mark(item, numbers[id(item)], scale) for item in items]
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
-        f'font-family="{FONT}, sans-serif" text-anchor="middle">',
-        f'<rect width="100%" height="100%" fill="{_hex(PAPER)}"/>', *lines, *marks, "</svg>",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"'
+                f' width="{width:.0f}" height="{height:.0f}" font-family="{FONT}, sans-serif"'
+                ' text-anchor="middle">'
+            ),
+            f'<rect width="100%" height="100%" fill="{_hex(PAPER)}"/>',
+            *lines,
+            *marks,
+            "</svg>",
+        ]
+    )
 
 
 def _line(item: Item, numbers: tuple[int, int, float | None], total: int) -> str:
@@ -170,12 +237,14 @@ def _line(item: Item, numbers: tuple[int, int, float | None], total: int) -> str
     if item.label:
         at, up = above.x + 0.55 * (x - above.x), above.y + 0.55 * (y - above.y)
         label = (
-            f'<text x="{at:.1f}" y="{up + 4:.1f}" font-size="11" fill="{_hex(INK)}" stroke="{_hex(PAPER)}" stroke-width="3" '
-            f'paint-order="stroke">{html.escape(item.label)}</text>'
+            f'<text x="{at:.1f}" y="{up + 4:.1f}" font-size="11" fill="{_hex(INK)}"'
+            f' stroke="{_hex(PAPER)}" stroke-width="3"'
+            f' paint-order="stroke">{html.escape(item.label)}</text>'
         )
     return (
-        f'<g id="l{index}" opacity="{int(visits > 0)}"><line x1="{above.x:.1f}" y1="{above.y:.1f}" x2="{x:.1f}" y2="{y:.1f}" '
-        f'stroke="{_hex(GREY)}" stroke-linecap="round" stroke-width="{1 + (WIDEST - 1) * visits / total:.2f}"/>{label}</g>'
+        f'<g id="l{index}" opacity="{int(visits > 0)}"><line x1="{above.x:.1f}" y1="{above.y:.1f}"'
+        f' x2="{x:.1f}" y2="{y:.1f}" stroke="{_hex(GREY)}" stroke-linecap="round"'
+        f' stroke-width="{1 + (WIDEST - 1) * visits / total:.2f}"/>{label}</g>'
     )
 
 
@@ -184,12 +253,17 @@ def _mark(item: Item, numbers: tuple[int, int, float | None], scale: tuple[float
     ground = fill(value, scale)
     x, y, r = item.x, item.y, RADIUS
     points = f"{x:.1f},{y - r:.1f} {x + r:.1f},{y:.1f} {x:.1f},{y + r:.1f} {x - r:.1f},{y:.1f}"
-    shape = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r}"' if item.node >= 0 else f'<polygon points="{points}"'
+    shape = (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r}"'
+        if item.node >= 0
+        else f'<polygon points="{points}"'
+    )
     return (
-        f'<g id="m{index}" opacity="{int(visits > 0)}">{shape} fill="{_hex(ground)}" stroke="{_hex(INK)}"/>'
-        f'<text x="{x:.1f}" y="{y + 4:.1f}" font-size="11" fill="{_hex(readable_on(ground))}">{visits}</text>'
-        f'<text x="{x:.1f}" y="{y + r + 12:.1f}" font-size="10" fill="{_hex(INK)}" stroke="{_hex(PAPER)}" stroke-width="3" '
-        f'paint-order="stroke">{written(value)}</text></g>'
+        f'<g id="m{index}" opacity="{int(visits > 0)}">{shape} fill="{_hex(ground)}"'
+        f' stroke="{_hex(INK)}"/><text x="{x:.1f}" y="{y + 4:.1f}" font-size="11"'
+        f' fill="{_hex(readable_on(ground))}">{visits}</text><text x="{x:.1f}" y="{y + r + 12:.1f}"'
+        f' font-size="10" fill="{_hex(INK)}" stroke="{_hex(PAPER)}" stroke-width="3"'
+        f' paint-order="stroke">{written(value)}</text></g>'
     )
 
 
@@ -198,13 +272,30 @@ def _hex(colour: Colour) -> str:
 
 
 def _page(svg: str, items: list[Item], frames: list[list[Seen]], scale: tuple[float, float]) -> str:
-    """The picture with buttons: what changes from frame to frame is kept as data, and a few lines of script put it into the picture."""
+    """The picture with buttons: what changes from frame to frame is kept as data, and a few lines
+    of script put it into the picture."""
     changes, before = [], [(0, None)] * len(items)
     for now in frames:
-        changes.append([
-            [index, visits, written(value), _hex(fill(value, scale)), _hex(readable_on(fill(value, scale)))]
-            for index, (visits, value) in enumerate(now) if (visits, value) != before[index]
-        ])  # fmt: skip
+        changes.append(
+            [
+                [
+                    index,
+                    visits,
+                    written(value),
+                    _hex(fill(value, scale)),
+                    _hex(readable_on(fill(value, scale))),
+                ]
+                for index, (visits, value) in enumerate(now)
+                if (visits, value) != before[index]
+            ]
+        )
         before = now
     data = {"changes": changes, "widest": WIDEST, "items": len(items), "pale": _hex(PALE)}
-    return player_page("A tree search, one simulation at a time", svg, data, "search_page.js", unit="simulation", style=STYLE)
+    return player_page(
+        "A tree search, one simulation at a time",
+        svg,
+        data,
+        "search_page.js",
+        unit="simulation",
+        style=STYLE,
+    )

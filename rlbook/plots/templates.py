@@ -1,4 +1,5 @@
-"""Pages of one file: HTML with `{{names}}`, filled with texts, scripts and data. Such a page needs no server and loads nothing."""
+"""Pages of one file: HTML with `{{names}}`, filled with texts, scripts and data. Such a page needs
+no server and loads nothing."""
 
 from __future__ import annotations
 
@@ -19,9 +20,14 @@ def text_of(name: str) -> str:
 
 
 def filled(name: str, known: dict[str, str]) -> str:
-    """The page whose rest, from its title on, is a file beside this one, with each `{{name}}` exchanged for what is known by it."""
+    """The page whose rest, from its title on, is a file beside this one, with each `{{name}}`
+    exchanged for what is known by it."""
     first, *rest = text_of(name).split("{{")
-    return HEAD + first + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
+    return (
+        HEAD
+        + first
+        + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
+    )
 
 
 def script_data(data: object) -> str:

@@ -1,4 +1,5 @@
-"""The terminal as a place to draw: colour where it can be shown and is wanted, plain text everywhere else."""
+"""The terminal as a place to draw: colour where it can be shown and is wanted, plain text
+everywhere else."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ import numpy as np
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.envs.rendering import AGENT, COLOURS
 from rlbook.plots.boards import GOALS, HOLES
-from rlbook.plots.colours import GREEN, GREY, INK, PALE, PAPER, RED, Colour, mixed, ramp, readable_on
+from rlbook.plots.colours import (
+    GREEN,
+    GREY,
+    INK,
+    PALE,
+    PAPER,
+    RED,
+    Colour,
+    mixed,
+    ramp,
+    readable_on,
+)
 from rlbook.plots.value_map import ValueMap, number
 
 ARROWED = [*MOVES, (-1, -1), (-1, 1), (1, -1), (1, 1), (0, 0)]
@@ -24,23 +36,32 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 MARKED = re.compile(r"\x1b\[[0-9;]*m([^\x1b]+)\x1b\[0?m")
 HALF_BLOCK = "▀"
 RAMP_256: tuple[Colour, ...] = (
-    (255, 255, 215), (215, 255, 215), (175, 215, 215), (135, 215, 215), (95, 175, 215), (95, 135, 175), (0, 95, 175),
-)  # fmt: skip
+    (255, 255, 215),
+    (215, 255, 215),
+    (175, 215, 215),
+    (135, 215, 215),
+    (95, 175, 215),
+    (95, 135, 175),
+    (0, 95, 175),
+)
 """`ramp`, where a terminal has 256 colours only."""
 
 
 class Terminal:
     """A text stream, and what can be done with it.
 
-    Colour needs a terminal that is not "dumb" and a user who has not set NO_COLOR (https://no-color.org).
+    Colour needs a terminal that is not "dumb" and a user who has not set NO_COLOR
+    (https://no-color.org).
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = sys.stdout if stream is None else stream
         self.is_terminal = self.stream.isatty()
-        self.colour = self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.colour = (
+            self.is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
         self.true_colour = os.environ.get("COLORTERM") in ("truecolor", "24bit")
-        self._drawn = 0                      # lines of the last `redraw`
+        self._drawn = 0  # lines of the last `redraw`
 
     @property
     def arrows(self) -> str:
@@ -60,24 +81,43 @@ class Terminal:
     def write(self, text: str = "") -> None:
         """A line, or several; characters that the stream cannot take become question marks."""
         encoding = self.stream.encoding or "utf-8"
-        print(text if self._can_write(text) else text.encode(encoding, "replace").decode(encoding), file=self.stream, flush=True)
+        print(
+            text if self._can_write(text) else text.encode(encoding, "replace").decode(encoding),
+            file=self.stream,
+            flush=True,
+        )
         self._drawn = 0
 
     def redraw(self, text: str) -> None:
-        """Lines that take the place of those before, so that pictures move; one below the other where this is no terminal."""
+        """Lines that take the place of those before, so that pictures move; one below the other
+        where this is no terminal."""
         if self._drawn:
-            self.stream.write("\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J")
+            self.stream.write(
+                "\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J"
+            )
         self.write(text if self.is_terminal else text + "\n")
         self._drawn = text.count("\n") + 1 if self.is_terminal else 0
 
-    def paint(self, text: str, *, ink: Colour | None = None, paper: Colour | None = None, bold: bool = False) -> str:
+    def paint(
+        self,
+        text: str,
+        *,
+        ink: Colour | None = None,
+        paper: Colour | None = None,
+        bold: bool = False,
+    ) -> str:
         """`text` in colours; as it is where there are none."""
         codes = [*(["1"] if bold else []), *self._codes(38, ink), *self._codes(48, paper)]
         return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.colour and codes else text
 
     def ramp(self, share: float) -> Colour:
-        """The colour of a value that stands at `share`, from 0 to 1, between the lowest and the highest."""
-        return ramp(share) if self.true_colour else RAMP_256[min(int(share * len(RAMP_256)), len(RAMP_256) - 1)]
+        """The colour of a value that stands at `share`, from 0 to 1, between the lowest and the
+        highest."""
+        return (
+            ramp(share)
+            if self.true_colour
+            else RAMP_256[min(int(share * len(RAMP_256)), len(RAMP_256) - 1)]
+        )
 
     def faint(self, text: str) -> str:
         """What matters less."""
@@ -88,13 +128,18 @@ class Terminal:
         return self.paint(text, bold=True)
 
     def own_colours(self, text: str) -> str:
-        """Text that came coloured (gymnasium marks the agent so); in brackets, where there is no colour, stands what was marked."""
+        """Text that came coloured (gymnasium marks the agent so); in brackets, where there is no
+        colour, stands what was marked."""
         return text if self.colour else ESCAPE.sub("", MARKED.sub(r"[\1]", text))
 
     def _codes(self, layer: int, colour: Colour | None) -> list[str]:
         if colour is None:
             return []
-        return [str(layer), "2", *map(str, colour)] if self.true_colour else [str(layer), "5", str(nearest_256(colour))]
+        return (
+            [str(layer), "2", *map(str, colour)]
+            if self.true_colour
+            else [str(layer), "5", str(nearest_256(colour))]
+        )
 
     def _can_write(self, text: str) -> bool:
         try:
@@ -105,9 +150,10 @@ class Terminal:
 
 
 def nearest_256(colour: Colour) -> int:
-    """One of the 256 colours that every terminal has: a grey for what is nearly grey or nearly black, else one of the 6 × 6 × 6 cube."""
+    """One of the 256 colours that every terminal has: a grey for what is nearly grey or nearly
+    black, else one of the 6 × 6 × 6 cube."""
     if min(colour) >= 247:
-        return 231                           # white
+        return 231  # white
     if max(colour) - min(colour) <= 16 or max(colour) < 80:
         return 232 + int(np.clip(round((sum(colour) / 3 - 8) / 10), 0, 23))
     levels = np.array([0, 95, 135, 175, 215, 255])
@@ -124,17 +170,23 @@ def visible_length(text: str) -> int:
 
 
 def value_map_text(chart: ValueMap, terminal: Terminal, agent: int | None = None) -> str:
-    """A value map as text: in each cell the greedy action and the value, or the action alone where the map is too wide for more.
+    """A value map as text: in each cell the greedy action and the value, or the action alone where
+    the map is too wide for more.
 
     Without colour, walls are blocks of #. `agent` is the cell in which the agent is to be seen.
     """
     width = 7
-    if chart.board.columns * width > terminal.size[0] or 3 * chart.board.rows + 2 > terminal.size[1]:
+    if (
+        chart.board.columns * width > terminal.size[0]
+        or 3 * chart.board.rows + 2 > terminal.size[1]
+    ):
         rows = [_compact_row(chart, row, terminal, agent) for row in _rows(chart)]
         return "\n".join(rows)
     lines = [line for row in _rows(chart) for line in _tall_row(chart, row, width, terminal, agent)]
     low, high = chart.range
-    return "\n".join([*lines, terminal.faint(f"{chart.meaning}, from {_number(low)} to {_number(high)}")])
+    return "\n".join(
+        [*lines, terminal.faint(f"{chart.meaning}, from {_number(low)} to {_number(high)}")]
+    )
 
 
 def _rows(chart: ValueMap) -> list[int]:
@@ -146,7 +198,9 @@ def _number(value: float) -> str:
     return number(value).replace("−", "-")
 
 
-def _tall_row(chart: ValueMap, row: int, width: int, terminal: Terminal, agent: int | None) -> list[str]:
+def _tall_row(
+    chart: ValueMap, row: int, width: int, terminal: Terminal, agent: int | None
+) -> list[str]:
     """Three lines, the last one empty: cells look square then."""
     lines, shares = ["", "", ""], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
@@ -181,14 +235,26 @@ def _compact_row(chart: ValueMap, row: int, terminal: Terminal, agent: int | Non
     """One line, two characters a cell."""
     cells, shares = [], chart.shares()
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
-        inside = _action(chart, state, terminal.arrows) if chart.decided[state] else chart.board.texts[state]
+        inside = (
+            _action(chart, state, terminal.arrows)
+            if chart.decided[state]
+            else chart.board.texts[state]
+        )
         inside = terminal.agent if state == agent else inside
         text = "##" if chart.board.walls.flat[state] else f"{inside:<2}"
         cells.append(_painted(chart, shares, state, text, terminal, here=state == agent))
     return "".join(cells)
 
 
-def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, terminal: Terminal, *, here: bool = False) -> str:
+def _painted(
+    chart: ValueMap,
+    shares: np.ndarray,
+    state: int,
+    text: str,
+    terminal: Terminal,
+    *,
+    here: bool = False,
+) -> str:
     if here:
         return terminal.paint(text, ink=PAPER, paper=COLOURS[AGENT], bold=True)
     if chart.board.walls.flat[state]:
@@ -197,33 +263,47 @@ def _painted(chart: ValueMap, shares: np.ndarray, state: int, text: str, termina
         paper = terminal.ramp(float(shares[state]))
         return terminal.paint(text, ink=readable_on(paper), paper=paper)
     mark = chart.board.texts[state]
-    return terminal.paint(text, ink=PAPER, paper=RED if mark in HOLES else GREEN, bold=True) if mark in (*GOALS, *HOLES) else text
+    return (
+        terminal.paint(text, ink=PAPER, paper=RED if mark in HOLES else GREEN, bold=True)
+        if mark in (*GOALS, *HOLES)
+        else text
+    )
 
 
 # Pictures
 
 
 def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
-    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other. Needs colour."""
+    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other. Needs
+    colour."""
     columns, lines = terminal.size
     height, width = picture.shape[:2]
     scale = min(1.0, (columns - 1) / width, 2 * (lines - 4) / height)
     small = _shrunk(picture, max(2, int(height * scale) // 2 * 2), max(1, int(width * scale)))
-    return "\n".join(_half_blocks(small[row], small[row + 1], terminal) for row in range(0, len(small), 2))
+    return "\n".join(
+        _half_blocks(small[row], small[row + 1], terminal) for row in range(0, len(small), 2)
+    )
 
 
 def _half_blocks(uppers: np.ndarray, lowers: np.ndarray, terminal: Terminal) -> str:
     """Two rows of pixels, each [W, 3]."""
     pairs = zip(uppers, lowers, strict=True)
-    return "".join(terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower)) for upper, lower in pairs)
+    return "".join(
+        terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower))
+        for upper, lower in pairs
+    )
 
 
 def _shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """[height, width, 3]: the mean of the pixels that fall together."""
     rows = np.linspace(0, picture.shape[0], height + 1).astype(int)[:-1]
     columns = np.linspace(0, picture.shape[1], width + 1).astype(int)[:-1]
-    sums = np.add.reduceat(np.add.reduceat(picture.astype(np.float64), rows, axis=0), columns, axis=1)
-    counts = np.diff([*rows, picture.shape[0]])[:, None] * np.diff([*columns, picture.shape[1]])[None, :]
+    sums = np.add.reduceat(
+        np.add.reduceat(picture.astype(np.float64), rows, axis=0), columns, axis=1
+    )
+    counts = (
+        np.diff([*rows, picture.shape[0]])[:, None] * np.diff([*columns, picture.shape[1]])[None, :]
+    )
     return np.round(sums / counts[..., None]).astype(np.uint8)
 
 
@@ -233,7 +313,10 @@ def _colour(pixel: np.ndarray) -> Colour:
 
 
 def advantage_paper(advantage: float, largest: float) -> Colour | None:
-    """Green behind what turned out better than expected, red behind what turned out worse; the stronger the further."""
+    """Green behind what turned out better than expected, red behind what turned out worse; the
+    stronger the further."""
     if largest <= 0 or abs(advantage) < 1e-9:
         return None
-    return mixed(PALE, GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest))
+    return mixed(
+        PALE, GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest)
+    )

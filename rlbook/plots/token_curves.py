@@ -1,4 +1,5 @@
-"""Below the learning curve of a language model: each reward by its name, KL, entropy, length, and the groups that taught nothing."""
+"""Below the learning curve of a language model: each reward by its name, KL, entropy, length, and
+the groups that taught nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Steps, mean, and the ends of its band, each [X]."""
 REWARD = "reward/"
-LEAST = 1e-3                                 # what an axis reaches to at least: an update of one minibatch has a KL of 0, but for rounding
+LEAST = 1e-3  # what an axis reaches to at least: an update of one minibatch has a KL of 0, but for rounding
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Panel:
 
     title: str
     unit: str
-    names: tuple[str, ...]                   # as they are logged; those that are there are drawn
+    names: tuple[str, ...]  # as they are logged; those that are there are drawn
 
 
 PANELS = (
@@ -39,10 +40,14 @@ PANELS = (
 
 
 def panels_of(logged: Sequence[str]) -> list[Panel]:
-    """What there is to draw of the numbers that a token run has logged; the rewards come first, where there are several."""
+    """What there is to draw of the numbers that a token run has logged; the rewards come first,
+    where there are several."""
     rewards = tuple(name for name in logged if name.startswith(REWARD) or name == "true_return")
     found = [Panel("rewards by name", "reward units", rewards)] if rewards else []
-    there = [Panel(panel.title, panel.unit, tuple(name for name in panel.names if name in logged)) for panel in PANELS]
+    there = [
+        Panel(panel.title, panel.unit, tuple(name for name in panel.names if name in logged))
+        for panel in PANELS
+    ]
     return found + [panel for panel in there if panel.names]
 
 
@@ -51,9 +56,21 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
     plain_axes(axes)
     for place, name in enumerate(panel.names):
         steps, mean, low, high = bands[name]
-        colour, dashes = fraction_rgb(CURVES[place % len(CURVES)]), ("-", "--", "-.", ":")[place % 4]
+        colour, dashes = (
+            fraction_rgb(CURVES[place % len(CURVES)]),
+            ("-", "--", "-.", ":")[place % 4],
+        )
         label = name.removeprefix(REWARD) if name.startswith(REWARD) else name
-        axes.plot(steps, mean, dashes, color=colour, linewidth=1.5, marker="o" if len(steps) == 1 else "", markersize=4, label=label)
+        axes.plot(
+            steps,
+            mean,
+            dashes,
+            color=colour,
+            linewidth=1.5,
+            marker="o" if len(steps) == 1 else "",
+            markersize=4,
+            label=label,
+        )
         if (high > low).any():
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     alone = f": {', '.join(panel.names)}" if len(panel.names) == 1 else ""

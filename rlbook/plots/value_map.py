@@ -1,7 +1,9 @@
-"""What an agent thinks of an environment whose states have places: the value of every cell, and arrows for the actions that are best there.
+"""What an agent thinks of an environment whose states have places: the value of every cell, and
+arrows for the actions that are best there.
 
-Mazes and grids are drawn as maps, with the action that the agent takes dark and others that are as good pale. Car rental and Blackjack
-have numbers and letters for actions; the gambler's values, and those of a long random walk, are a curve.
+Mazes and grids are drawn as maps, with the action that the agent takes dark and others that are as
+good pale. Car rental and Blackjack have numbers and letters for actions; the gambler's values, and
+those of a long random walk, are a curve.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 
 Observations: TypeAlias = np.ndarray | tuple[np.ndarray, ...]
 
-CHUNK = 1_024                                # states that a network sees at once
-ROUNDING = 1e-12                             # a learner's action values that differ by no more are equal, relative to the largest
+CHUNK = 1_024  # states that a network sees at once
+ROUNDING = (
+    1e-12  # a learner's action values that differ by no more are equal, relative to the largest
+)
 VALUES = "value V(s) (reward units)"
 ESTIMATES = "estimate Q(a) (reward units)"
 RETURNS = "return of the greedy policy (reward units)"
@@ -36,10 +40,13 @@ class ValueMap:
     """Values and actions over a board's S states."""
 
     board: Board
-    values: np.ndarray                       # [S] float, in reward units; NaN where nothing is decided: walls, ends, walled-off cells
-    policy: np.ndarray                       # [S] int, the greedy action; -1 there, and everywhere if the agent only predicts
-    best: np.ndarray                         # [S, A] bool: the actions that are as good as any; the greedy one is among them
-    meaning: str                             # what the values are
+    # [S] float, in reward units; NaN where nothing is decided: walls, ends, walled-off cells
+    values: np.ndarray
+    # [S] int, the greedy action; -1 there, and everywhere if the agent only predicts
+    policy: np.ndarray
+    # [S, A] bool: the actions that are as good as any; the greedy one is among them
+    best: np.ndarray
+    meaning: str  # what the values are
     title: str
 
     @property
@@ -48,9 +55,14 @@ class ValueMap:
         return self.board.decided
 
     def shares(self, span: tuple[float, float] | None = None) -> np.ndarray:
-        """[S]: where a value stands between the lowest (0) and the highest (1), of these or of a given span."""
+        """[S]: where a value stands between the lowest (0) and the highest (1), of these or of a
+        given span."""
         low, high = span or self.range
-        return np.clip((self.values - low) / (high - low), 0.0, 1.0) if high > low else np.where(np.isnan(self.values), np.nan, 1.0)
+        return (
+            np.clip((self.values - low) / (high - low), 0.0, 1.0)
+            if high > low
+            else np.where(np.isnan(self.values), np.nan, 1.0)
+        )
 
     @property
     def range(self) -> tuple[float, float]:
@@ -59,19 +71,28 @@ class ValueMap:
 
 
 def value_map(
-    target: Run | Agent | str | Path, env: EnvLike | None = None, *, checkpoint: int | str | None = None, allow_import: bool = False
+    target: Run | Agent | str | Path,
+    env: EnvLike | None = None,
+    *,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
 ) -> ValueMap:
     """The value map of an agent; of Blackjack, the one with a usable ace. See `value_maps`."""
     return value_maps(target, env, checkpoint=checkpoint, allow_import=allow_import)[0]
 
 
 def value_maps(
-    target: Run | Agent | str | Path, env: EnvLike | None = None, *, checkpoint: int | str | None = None, allow_import: bool = False
+    target: Run | Agent | str | Path,
+    env: EnvLike | None = None,
+    *,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
 ) -> list[ValueMap]:
     """The value maps of an agent: one, or for Blackjack one with and one without a usable ace.
 
-    Values are the agent's own: a table's V, a critic's V, max_a Q of a Q-network. An agent that has none (GRPO, DPO) is shown with the
-    return that its greedy policy earns from each cell, computed from the model. One that only predicts has no arrows.
+    Values are the agent's own: a table's V, a critic's V, max_a Q of a Q-network. An agent that has
+    none (GRPO, DPO) is shown with the return that its greedy policy earns from each cell, computed
+    from the model. One that only predicts has no arrows.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
@@ -79,8 +100,8 @@ def value_maps(
         checkpoint, allow_import: for a folder, as for `rlbook.load`.
 
     Raises:
-        RequestError: an environment that cannot be drawn so, an agent that came without one, or one that has neither values nor a policy
-            for every state.
+        RequestError: an environment that cannot be drawn so, an agent that came without one, or one
+            that has neither values nor a policy for every state.
     """
     from rlbook.runs.run import Run, load
 
@@ -89,9 +110,18 @@ def value_maps(
             raise RequestError("an agent alone does not say which environment to draw; give env")
         recipe = Recipe.of(env)
         return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
-    run = target if isinstance(target, Run) else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    run = (
+        target
+        if isinstance(target, Run)
+        else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    )
     recipe = run.request.recipe if env is None else Recipe.of(env)
-    return maps_on(boards_of(recipe, steps=run.steps if env is None else None), run.agent, recipe, run.request.algorithm)
+    return maps_on(
+        boards_of(recipe, steps=run.steps if env is None else None),
+        run.agent,
+        recipe,
+        run.request.algorithm,
+    )
 
 
 def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> list[ValueMap]:
@@ -108,9 +138,16 @@ def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> lis
         return [_estimates(boards[0], estimates(), f"{name} on {recipe.name}")]
     if not (hasattr(agent, "values") and hasattr(agent, "greedy_policy")) and not agent.batched:
         raise RequestError(f"{name} keeps no values, so there is no map of them")
-    arguments = ", ".join(f"{key}={value}" for key, value in recipe.kwargs.items() if isinstance(value, str | int | float))
+    arguments = ", ".join(
+        f"{key}={value}"
+        for key, value in recipe.kwargs.items()
+        if isinstance(value, str | int | float)
+    )
     title = f"{name} on {recipe.name}" + (f" ({arguments})" if 0 < len(arguments) <= 32 else "")
-    return [_map_on(board, agent, recipe, f"{title}, {board.title}" if board.title else title) for board in boards]
+    return [
+        _map_on(board, agent, recipe, f"{title}, {board.title}" if board.title else title)
+        for board in boards
+    ]
 
 
 # What is shown
@@ -127,17 +164,24 @@ def _map_on(board: Board, agent: Agent, recipe: Recipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     if own and not np.isfinite(np.concatenate(own)[board.decided]).all():
-        raise RequestError(f"some of the agent's values in {recipe.name} are infinite or no numbers, so there is no map of them")
+        raise RequestError(
+            f"some of the agent's values in {recipe.name} are infinite or no numbers, so there is"
+            " no map of them"
+        )
     policy, best = _choices(agent, chunks)
     if own:
         values, meaning = np.concatenate(own), VALUES
     elif board.model is not None:
         values, meaning = horizon_values(board.model, horizon_of(recipe), policy), RETURNS
     else:
-        raise RequestError(f"this agent keeps no values, and {recipe.name} has no model to work them out from")
+        raise RequestError(
+            f"this agent keeps no values, and {recipe.name} has no model to work them out from"
+        )
     decided = board.decided
     shown = np.where(decided, values.astype(float), np.nan)
-    return ValueMap(board, shown, np.where(decided, policy, -1), best & decided[:, None], meaning, title)
+    return ValueMap(
+        board, shown, np.where(decided, policy, -1), best & decided[:, None], meaning, title
+    )
 
 
 def _chunks(count: int) -> list[slice]:
@@ -145,7 +189,11 @@ def _chunks(count: int) -> list[slice]:
 
 
 def _part(observations: Observations, places: slice) -> Observations:
-    return tuple(part[places] for part in observations) if isinstance(observations, tuple) else observations[places]
+    return (
+        tuple(part[places] for part in observations)
+        if isinstance(observations, tuple)
+        else observations[places]
+    )
 
 
 def _values(agent: Any, observations: Observations) -> np.ndarray | None:
@@ -154,22 +202,27 @@ def _values(agent: Any, observations: Observations) -> np.ndarray | None:
         return agent.values()[agent.adapted(observations)]
     if hasattr(agent, "value"):
         return agent.value(observations)
-    return agent.action_values(observations).max(axis=1) if hasattr(agent, "action_values") else None
+    return (
+        agent.action_values(observations).max(axis=1) if hasattr(agent, "action_values") else None
+    )
 
 
 def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.ndarray]:
     """What the agent does without exploring, [S] int, and all that is as good, [S, A] bool."""
     if agent.batched:
-        policy = np.concatenate([np.asarray(agent.act(agent.adapted(chunk), explore=False)) for chunk in chunks])
+        policy = np.concatenate(
+            [np.asarray(agent.act(agent.adapted(chunk), explore=False)) for chunk in chunks]
+        )
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
     seen = np.concatenate([agent.adapted(chunk) for chunk in chunks])
-    if hasattr(agent, "target_policy"):      # it learns how good a given policy is, and seeks none
+    if hasattr(agent, "target_policy"):  # it learns how good a given policy is, and seeks none
         return np.full(len(seen), -1), np.zeros((len(seen), 1), dtype=bool)
     policy = agent.greedy_policy()[seen]
     if not hasattr(agent, "action_values"):
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
     action_values = agent.action_values()
-    largest = float(np.abs(action_values[np.isfinite(action_values)]).max(initial=0.0))                # -∞ where forbidden
+    # -∞ where forbidden
+    largest = float(np.abs(action_values[np.isfinite(action_values)]).max(initial=0.0))
     slack = (TIE if isinstance(agent, Planner) else ROUNDING) * largest
     shown = action_values[seen]
     best = shown >= shown.max(axis=1, keepdims=True) - slack

@@ -1,4 +1,5 @@
-"""Watching an agent: in the terminal, or as a GIF. A language model is shown with what it writes."""
+"""Watching an agent: in the terminal, or as a GIF. A language model is shown with what it
+writes."""
 
 from __future__ import annotations
 
@@ -24,17 +25,24 @@ if TYPE_CHECKING:
     from rlbook.interaction.environments import Recipe
     from rlbook.runs.run import Run
 
-PROMPTS = 5                                  # for a language model, where nobody says how many
-FRAMES_PER_SECOND = 8.0                      # where the environment names no pace
-RESET_PAUSE = 0.6                            # seconds before the first step and after the last one
+PROMPTS = 5  # for a language model, where nobody says how many
+FRAMES_PER_SECOND = 8.0  # where the environment names no pace
+RESET_PAUSE = 0.6  # seconds before the first step and after the last one
 
 
 def watch(
-    target: Run | str | Path, gif: str | Path | None = None, episodes: int | None = None, seed: int | None = None, *,
-    stream: TextIO | None = None, pause: float | None = None,
-    checkpoint: int | str | None = None, allow_import: bool = False,
-) -> list[float]:  # fmt: skip
-    """Shows greedy episodes of a run's agent; of a language model, sampled completions of held-out prompts.
+    target: Run | str | Path,
+    gif: str | Path | None = None,
+    episodes: int | None = None,
+    seed: int | None = None,
+    *,
+    stream: TextIO | None = None,
+    pause: float | None = None,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
+) -> list[float]:
+    """Shows greedy episodes of a run's agent; of a language model, sampled completions of held-out
+    prompts.
 
     Args:
         target: a run, or a run's folder.
@@ -42,23 +50,34 @@ def watch(
         episodes: how many (a language model: prompts); None is 1, and 5 for a language model.
         seed: decides how they start; None is the run's seed.
         stream: where the text goes; None is standard output.
-        pause: seconds between two frames; None is the environment's pace on a terminal, and 0 elsewhere.
+        pause: seconds between two frames; None is the environment's pace on a terminal, and 0
+            elsewhere.
         checkpoint, allow_import: for a folder, as for `rlbook.load`.
 
     Returns:
-        The return of each episode, in reward units; of a language model, of each completion. [] where a GIF was written.
+        The return of each episode, in reward units; of a language model, of each completion. []
+        where a GIF was written.
 
     Raises:
-        RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of an environment that draws nothing.
+        RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of
+            an environment that draws nothing.
     """
     from rlbook.plots.completions import writes
     from rlbook.runs.run import Run, load
 
     _check(episodes, seed)
-    run = target if isinstance(target, Run) else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    run = (
+        target
+        if isinstance(target, Run)
+        else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    )
     if not run.agent.plays():
-        judges = "; rlbook evaluate says how well it tells good from bad" if run.agent.prefers else ""
-        raise RequestError(f"{run.request.algorithm} does not act, so there is nothing to watch{judges}")
+        judges = (
+            "; rlbook evaluate says how well it tells good from bad" if run.agent.prefers else ""
+        )
+        raise RequestError(
+            f"{run.request.algorithm} does not act, so there is nothing to watch{judges}"
+        )
     recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
     if gif is not None:
         from rlbook.plots.animation import save_gif
@@ -79,25 +98,34 @@ def _check(episodes: object, seed: object) -> None:
         raise RequestError(str(error)) from None
 
 
-def _watch_writing(agent: Agent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int) -> list[float]:
+def _watch_writing(
+    agent: Agent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int
+) -> list[float]:
     """Samples completions and shows each token's probability and advantage."""
     from rlbook.plots.completions import write, written_text
     from rlbook.seeding import rng_for
 
     rng = rng_for(seed, "evaluation")
-    written = write(agent, recipe, rng.integers(2**31 - 1, size=prompts).tolist(), seed=int(rng.integers(2**31)))
+    written = write(
+        agent, recipe, rng.integers(2**31 - 1, size=prompts).tolist(), seed=int(rng.integers(2**31))
+    )
     terminal.write(written_text(written, terminal))
     terminal.write()
     count = len(written.completions)
-    terminal.write(f"mean reward {written.mean_reward:.3g} of {count} sampled completions of {prompts} prompt{'s' if prompts > 1 else ''}")
+    terminal.write(
+        f"mean reward {written.mean_reward:.3g} of {count} sampled completions of {prompts}"
+        f" prompt{'s' if prompts > 1 else ''}"
+    )
     return [completion.reward for completion in written.completions]
 
 
-def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None) -> list[float]:
+def _watch_playing(
+    agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None
+) -> list[float]:
     stage = stage_for(agent, recipe)
     modes = render_modes(recipe)
     if stage is not None and "ansi" in modes and not terminal.colour:
-        stage = None                         # gymnasium's own text says where the agent stands in fewer lines
+        stage = None  # gymnasium's own text says where the agent stands in fewer lines
     mode = None if stage is not None else _mode(modes, terminal)
     names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
     if names is None and stage is not None:
@@ -110,7 +138,12 @@ def _watch_playing(agent: Agent, recipe: Recipe, terminal: Terminal, episodes: i
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
             returns.append(frame.episode_return)
-            terminal.write(terminal.bold(f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step} steps"))
+            terminal.write(
+                terminal.bold(
+                    f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step}"
+                    " steps"
+                )
+            )
             if frame.cut:
                 terminal.write("it did not finish, and was cut: the environment has no time limit")
             terminal.write()
@@ -122,11 +155,14 @@ def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
     if stage is None:
         return frame
     moment = stage.at(frame.obs)
-    return replace(frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note)
+    return replace(
+        frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note
+    )
 
 
 def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
-    """Text where the environment has it; pixels as coloured blocks where there is colour; else numbers alone."""
+    """Text where the environment has it; pixels as coloured blocks where there is colour; else
+    numbers alone."""
     if "ansi" in modes:
         return "ansi"
     return "rgb_array" if "rgb_array" in modes and terminal.colour else None
@@ -144,8 +180,11 @@ def _is_maze(env: object) -> bool:
 # One frame
 
 
-def frame_text(frame: Frame, terminal: Terminal, names: Sequence[str] | None = None, *, maze: bool = False) -> str:
-    """What the environment drew, and below it what happened. Without a drawing, the observation's numbers; a `maze` gets its colours."""
+def frame_text(
+    frame: Frame, terminal: Terminal, names: Sequence[str] | None = None, *, maze: bool = False
+) -> str:
+    """What the environment drew, and below it what happened. Without a drawing, the observation's
+    numbers; a `maze` gets its colours."""
     parts = [f"step {frame.step}"]
     if frame.step:
         parts += [f"action {_action(frame.action, names)}", f"reward {frame.reward:.4g}"]
@@ -172,12 +211,15 @@ def _numbers(value: ArrayLike | dict[str, ArrayLike]) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(_numbers, value))
     numbers = np.asarray(value).reshape(-1)
-    shown = " ".join(f"{number:.3g}" for number in numbers[:8].tolist()) + (" …" if len(numbers) > 8 else "")
+    shown = " ".join(f"{number:.3g}" for number in numbers[:8].tolist()) + (
+        " …" if len(numbers) > 8 else ""
+    )
     return shown if np.ndim(value) == 0 else f"[{shown}]"
 
 
 def _maze_text(text: str, terminal: Terminal) -> str:
-    """A maze's map, its cells two characters wide and in the book's colours; as it is where there is no colour."""
+    """A maze's map, its cells two characters wide and in the book's colours; as it is where there
+    is no colour."""
     if not terminal.colour:
         return text
     from rlbook.envs.rendering import AGENT, COLOURS
@@ -187,6 +229,13 @@ def _maze_text(text: str, terminal: Terminal) -> str:
         FREE[0]: terminal.paint("  ", paper=COLOURS[FREE[0]]),
         START: terminal.paint("S ", ink=COLOURS[WALL], paper=COLOURS[START]),
         GOAL: terminal.paint("G ", ink=COLOURS[WALL], paper=COLOURS[GOAL]),
-        AGENT: terminal.paint("● " if terminal.arrows[0] == "↑" else "A ", ink=COLOURS[AGENT], paper=COLOURS[FREE[0]], bold=True),
+        AGENT: terminal.paint(
+            "● " if terminal.arrows[0] == "↑" else "A ",
+            ink=COLOURS[AGENT],
+            paper=COLOURS[FREE[0]],
+            bold=True,
+        ),
     }
-    return "\n".join("".join(cells.get(character, character) for character in line) for line in text.split("\n"))
+    return "\n".join(
+        "".join(cells.get(character, character) for character in line) for line in text.split("\n")
+    )

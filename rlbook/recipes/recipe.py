@@ -1,4 +1,5 @@
-"""A recipe: stages of post-training in order, read from a YAML file and checked before anything is written.
+"""A recipe: stages of post-training in order, read from a YAML file and checked before anything is
+written.
 
     title: RLHF with four models
     defaults: {env: Addition-v0}             # for every stage that trains and does not say otherwise
@@ -11,7 +12,8 @@
       free: {like: ppo, kl_coef: 0}                                              # all that an earlier stage says, but for this
       model: {export: {stage: ppo}}                                              # a Hugging Face folder
 
-`{stage: NAME}` stands for what an earlier stage has written: the folder of its run, its data file, its model.
+`{stage: NAME}` stands for what an earlier stage has written: the folder of its run, its data file,
+its model.
 """
 
 from __future__ import annotations
@@ -27,19 +29,35 @@ from typing import Any
 
 from rlbook.checks import did_you_mean, imported, whole_number
 from rlbook.errors import RequestError
-from rlbook.recipes.recipe_file import SHIPPED, Tree, functions_of_the_book, limit, over, parsed, put, short
+from rlbook.recipes.recipe_file import (
+    SHIPPED,
+    Tree,
+    functions_of_the_book,
+    limit,
+    over,
+    parsed,
+    put,
+    short,
+)
 from rlbook.runs.options import NAMES
 from rlbook.runs.request import Request
 
 KINDS = ("train", "make", "export")
-RESERVED = ("measure", "defaults", "done")   # words that are no names of stages
+RESERVED = ("measure", "defaults", "done")  # words that are no names of stages
 DATA = "data.jsonl"
 DOES = {"train": "trains", "make": "makes data", "export": "exports a model"}
 NAMEABLE = {
-    "data": ("make",), "model": ("export", "make"), "export": ("train",), "start": ("train",), "reward_model": ("train",),
-    "expert": ("train",), "reference": ("train", "export", "make"), "teacher": ("train", "export", "make"),
-}  # fmt: skip
-"""Entry → the kinds of stages that it may name. A function may have written a Hugging Face folder."""
+    "data": ("make",),
+    "model": ("export", "make"),
+    "export": ("train",),
+    "start": ("train",),
+    "reward_model": ("train",),
+    "expert": ("train",),
+    "reference": ("train", "export", "make"),
+    "teacher": ("train", "export", "make"),
+}
+"""Entry → the kinds of stages that it may name. A function may have written a Hugging Face
+folder."""
 
 
 @dataclass(frozen=True)
@@ -83,38 +101,65 @@ class Recipe:
 
     Attributes:
         tree: all that the file and the command line say, with the seed.
-        trusted: whether its names of modules may be imported: it is the book's, or the user says so.
+        trusted: whether its names of modules may be imported: it is the book's, or the user says
+            so.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
     """
 
-    def __init__(self, name: str, tree: Tree, *, allow_import: bool = False, shipped: bool = False) -> None:
-        self.name, self.tree, self.trusted, self._shipped = name, tree, allow_import or shipped, shipped
-        self.title, self.about, self.seed = str(tree.get("title", name)), str(tree.get("about", "")), whole_number("seed", tree["seed"], 0)
-        self.stages = tuple(self._stage(key, self._like(key, value)) for key, value in tree["stages"].items())
-        self.measures = tuple(self._measure(key, value) for key, value in (tree.get("measure") or {}).items())
+    def __init__(
+        self, name: str, tree: Tree, *, allow_import: bool = False, shipped: bool = False
+    ) -> None:
+        self.name, self.tree, self.trusted, self._shipped = (
+            name,
+            tree,
+            allow_import or shipped,
+            shipped,
+        )
+        self.title, self.about, self.seed = (
+            str(tree.get("title", name)),
+            str(tree.get("about", "")),
+            whole_number("seed", tree["seed"], 0),
+        )
+        self.stages = tuple(
+            self._stage(key, self._like(key, value)) for key, value in tree["stages"].items()
+        )
+        self.measures = tuple(
+            self._measure(key, value) for key, value in (tree.get("measure") or {}).items()
+        )
         self._check_order()
 
     @classmethod
     def find(
-        cls, name: str, overrides: Mapping[str, Any] | None = None, *, seed: int | None = None, max_samples: int | None = None,
+        cls,
+        name: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        seed: int | None = None,
+        max_samples: int | None = None,
         allow_import: bool = False,
-    ) -> Recipe:  # fmt: skip
+    ) -> Recipe:
         """A recipe of the book by its name, or the one in a YAML file.
 
         Args:
             name: of one of `recipes()`, or the path of a file that ends in .yaml or .yml.
-            overrides: "STAGE.KEY" → value, in place of what the recipe says; keys may lie in each other, as in "ppo.env_kwargs.split".
+            overrides: "STAGE.KEY" → value, in place of what the recipe says; keys may lie in each
+                other, as in "ppo.env_kwargs.split".
             seed: in place of the recipe's own.
             max_samples: in place of what each stage that says `max_samples` says.
             allow_import: let it name modules to import.
         """
         shipped = not name.endswith((".yaml", ".yml"))
         path = SHIPPED / f"{name}.yaml" if shipped else Path(name)
-        if shipped and path.stem not in (known := [item.stem for item in sorted(SHIPPED.glob("*.yaml"))]):
+        if shipped and path.stem not in (
+            known := [item.stem for item in sorted(SHIPPED.glob("*.yaml"))]
+        ):
             hint = did_you_mean(name, known)
-            raise RequestError(f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a .yaml file)")
+            raise RequestError(
+                f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a"
+                " .yaml file)"
+            )
         tree = parsed(path)
         for key, value in (overrides or {}).items():
             put(tree, key.split("."), value)
@@ -126,19 +171,27 @@ class Recipe:
     @property
     def digest(self) -> str:
         """The sha256 of all it says."""
-        return hashlib.sha256(json.dumps(self.tree, sort_keys=True, default=str).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(self.tree, sort_keys=True, default=str).encode()
+        ).hexdigest()
 
     def stage(self, name: str) -> Stage:
         """The stage of this name."""
         found = {stage.name: stage for stage in self.stages}
         if name not in found:
             hint = did_you_mean(name, found)
-            raise RequestError(f"the recipe {self.name} has no stage {name!r}{hint} (it has: {', '.join(found)})")
+            raise RequestError(
+                f"the recipe {self.name} has no stage {name!r}{hint} (it has: {', '.join(found)})"
+            )
         return found[name]
 
     def measurements(self, stage: Stage, *, plays: bool) -> list[Measure]:
         """What is measured of a stage's run; `plays`: whether its agent acts."""
-        return [item for item in self.measures if (plays if item.stages is None else stage.name in item.stages)]
+        return [
+            item
+            for item in self.measures
+            if (plays if item.stages is None else stage.name in item.stages)
+        ]
 
     def request(self, stage: Stage, folder: Path) -> Request:
         """What a stage that trains asks for, its places in `folder`."""
@@ -150,13 +203,26 @@ class Recipe:
                 raise RequestError(f"it needs an env, such as Maze-v0, got {env!r}")
             if not isinstance(env_kwargs, dict):
                 raise RequestError(f"env_kwargs must be a mapping, got {env_kwargs!r}")
-            return Request.build(stage.what, env, allow_import=self.trusted, env_kwargs=env_kwargs, hyperparameters=given, **options)
+            return Request.build(
+                stage.what,
+                env,
+                allow_import=self.trusted,
+                env_kwargs=env_kwargs,
+                hyperparameters=given,
+                **options,
+            )
         except RequestError as error:
             raise RequestError(f"stage {stage.name}: {error}") from None
 
     def function(self, name: str, where: str) -> Callable[..., Any]:
-        """The function that "module:name" names. A recipe of the user's own may name those that the book's recipes name."""
-        found = imported("function", name, allow_import=self.trusted or name in functions_of_the_book(), name=f"{name} of {where}")
+        """The function that "module:name" names. A recipe of the user's own may name those that the
+        book's recipes name."""
+        found = imported(
+            "function",
+            name,
+            allow_import=self.trusted or name in functions_of_the_book(),
+            name=f"{name} of {where}",
+        )
         if not callable(found):
             raise RequestError(f"{where}: {name} is no function")
         return found
@@ -184,13 +250,20 @@ class Recipe:
                     self._make(stage, request)
                     made.append(request.recipe)
             elif stage.kind == "make":
-                arguments = {key: value for key, value in stage.arguments.items() if key not in ("file", "seed")}
+                arguments = {
+                    key: value
+                    for key, value in stage.arguments.items()
+                    if key not in ("file", "seed")
+                }
                 self._check_call(f"stage {stage.name}", stage.what, arguments, folder, seed=0)
         for measure in self.measures:
             for name in [*(measure.stages or ()), *_named(measure.arguments)]:
                 self.stage(name)
             if measure.stages is None and any(_named(measure.arguments)):
-                raise RequestError(f"measure {measure.name} names a stage, so it must say whose runs are measured: stages: [NAME, …]")
+                raise RequestError(
+                    f"measure {measure.name} names a stage, so it must say whose runs are measured:"
+                    " stages: [NAME, …]"
+                )
             if measure.call is not None:
                 self._check_call(f"measure {measure.name}", measure.call, measure.arguments, folder)
 
@@ -200,14 +273,18 @@ class Recipe:
         except (RequestError, ValueError) as error:
             raise RequestError(f"stage {stage.name}: {error}") from None
 
-    def _check_call(self, where: str, name: str, arguments: Tree, folder: Path, **given: object) -> None:
+    def _check_call(
+        self, where: str, name: str, arguments: Tree, folder: Path, **given: object
+    ) -> None:
         """Raises RequestError where the function does not take these arguments."""
         signature = inspect.signature(self.function(name, where))
         try:
             signature.bind(folder, **given, **arguments)
         except TypeError as error:
             taken = [key for key in list(signature.parameters)[1:] if key != "seed"]
-            raise RequestError(f"{where}: {name}: {error} (it takes: {', '.join(taken) or 'nothing more'})") from None
+            raise RequestError(
+                f"{where}: {name}: {error} (it takes: {', '.join(taken) or 'nothing more'})"
+            ) from None
 
     def _like(self, name: str, value: object) -> object:
         """What a stage says, on top of what the stage says that it is like."""
@@ -216,59 +293,107 @@ class Recipe:
         earlier = list(self.tree["stages"])[: list(self.tree["stages"]).index(name)]
         other = value["like"]
         if other not in earlier:
-            raise RequestError(f"stage {name}: like must be an earlier stage ({', '.join(earlier) or 'there is none'}), got {other!r}")
+            raise RequestError(
+                f"stage {name}: like must be an earlier stage"
+                f" ({', '.join(earlier) or 'there is none'}), got {other!r}"
+            )
         base = self._like(other, self.tree["stages"][other])
         own = {key: item for key, item in value.items() if key != "like"}
         return over(base, own) if isinstance(base, Mapping) else base
 
     def _stage(self, name: str, value: object) -> Stage:
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name in RESERVED:
-            raise RequestError(f"a stage's name is letters, digits, - and _, and none of {', '.join(RESERVED)}; got {name!r}")
-        if not isinstance(value, Mapping) or len(kinds := [kind for kind in KINDS if kind in value]) != 1:
-            raise RequestError(f"stage {name} must say one of {', '.join(KINDS)}, got {short(value)}")
+        if (
+            not isinstance(name, str)
+            or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name)
+            or name in RESERVED
+        ):
+            raise RequestError(
+                f"a stage's name is letters, digits, - and _, and none of {', '.join(RESERVED)};"
+                f" got {name!r}"
+            )
+        if (
+            not isinstance(value, Mapping)
+            or len(kinds := [kind for kind in KINDS if kind in value]) != 1
+        ):
+            raise RequestError(
+                f"stage {name} must say one of {', '.join(KINDS)}, got {short(value)}"
+            )
         kind, rest = kinds[0], {str(key): item for key, item in value.items()}
         what, about = rest.pop(kind), str(rest.pop("about", ""))
         if kind == "export":
             if not isinstance(what, Mapping) or set(what) != {"stage"}:
-                raise RequestError(f"stage {name}: export must be {{stage: NAME}}, got {short(what)}")
+                raise RequestError(
+                    f"stage {name}: export must be {{stage: NAME}}, got {short(what)}"
+                )
             wrong = next((key for key in rest if key not in ("merge", "checkpoint")), None)
             if wrong is not None:
-                raise RequestError(f"stage {name}: export has no option {wrong!r} (it has: merge, checkpoint)")
+                raise RequestError(
+                    f"stage {name}: export has no option {wrong!r} (it has: merge, checkpoint)"
+                )
         elif not isinstance(what, str):
             raise RequestError(f"stage {name}: {kind} must be a name, got {short(what)}")
         if kind == "make" and not re.fullmatch(r"[\w-][\w.-]*", str(rest.get("file", DATA))):
-            raise RequestError(f"stage {name}: file must be a name without folders, got {rest['file']!r}")
-        return Stage(name, kind, what, over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest, about)
+            raise RequestError(
+                f"stage {name}: file must be a name without folders, got {rest['file']!r}"
+            )
+        return Stage(
+            name,
+            kind,
+            what,
+            over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest,
+            about,
+        )
 
     def _measure(self, name: str, value: object) -> Measure:
         if not isinstance(value, Mapping):
-            raise RequestError(f"measure {name} must be a mapping, such as {{episodes: 100}}, got {short(value)}")
+            raise RequestError(
+                f"measure {name} must be a mapping, such as {{episodes: 100}}, got {short(value)}"
+            )
         rest = {str(key): item for key, item in value.items()}
         stages, call = rest.pop("stages", None), rest.pop("call", None)
         if stages is not None and not (isinstance(stages, list) and stages):
-            raise RequestError(f"measure {name}: stages must be a list of names, got {short(stages)}")
+            raise RequestError(
+                f"measure {name}: stages must be a list of names, got {short(stages)}"
+            )
         value = rest.pop("value", "returns")
-        return Measure(str(name), None if stages is None else tuple(map(str, stages)), call, str(value), rest)
+        return Measure(
+            str(name), None if stages is None else tuple(map(str, stages)), call, str(value), rest
+        )
 
     def _check_order(self) -> None:
-        """Raises RequestError where a stage names one that does not stand before it, or one of the wrong kind."""
+        """Raises RequestError where a stage names one that does not stand before it, or one of the
+        wrong kind."""
         earlier: dict[str, Stage] = {}
         for stage in self.stages:
             for name in stage.needs:
                 if name not in earlier:
                     hint = did_you_mean(name, earlier)
-                    raise RequestError(f"stage {stage.name} names {name!r}, and no stage before it has that name{hint}")
+                    raise RequestError(
+                        f"stage {stage.name} names {name!r}, and no stage before it has that"
+                        f" name{hint}"
+                    )
             for key, value in (stage.arguments | {stage.kind: stage.what}).items():
-                if stage.kind != "make" and key in NAMEABLE and isinstance(value, Mapping) and set(value) == {"stage"}:
+                if (
+                    stage.kind != "make"
+                    and key in NAMEABLE
+                    and isinstance(value, Mapping)
+                    and set(value) == {"stage"}
+                ):
                     other = earlier[value["stage"]]
                     if other.kind not in NAMEABLE[key]:
-                        raise RequestError(f"stage {stage.name}: {key} names {other.name}, which {DOES[other.kind]}{_other_way(key)}")
+                        raise RequestError(
+                            f"stage {stage.name}: {key} names {other.name}, which"
+                            f" {DOES[other.kind]}{_other_way(key)}"
+                        )
             earlier[stage.name] = stage
 
 
 def _other_way(key: str) -> str:
     """What to do instead."""
-    ways = {"model": "; name an export of it, or use start", "data": "; name a stage that makes data"}
+    ways = {
+        "model": "; name an export of it, or use start",
+        "data": "; name a stage that makes data",
+    }
     return ways.get(key, "; name a stage that trains")
 
 

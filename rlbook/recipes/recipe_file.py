@@ -1,4 +1,5 @@
-"""The file of a recipe: what it says, what the command line changes in it, and which recipes the book has."""
+"""The file of a recipe: what it says, what the command line changes in it, and which recipes the
+book has."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from rlbook.runs.storage.files import CheckpointError, read_file
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 SHIPPED = Path(__file__).parent
-LIMIT = 1_000_000                            # bytes of a recipe
+LIMIT = 1_000_000  # bytes of a recipe
 ENTRIES = ("title", "about", "seed", "defaults", "measure", "stages")
 EXPONENT = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 Tree = dict[str, Any]
@@ -30,8 +31,18 @@ def recipes() -> dict[str, str]:
 def functions_of_the_book() -> frozenset[str]:
     """The functions that the book's recipes name."""
     trees = [parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
-    made = [str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage]
-    return frozenset(made + [item["call"] for tree in trees for item in (tree.get("measure") or {}).values() if "call" in item])
+    made = [
+        str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage
+    ]
+    return frozenset(
+        made
+        + [
+            item["call"]
+            for tree in trees
+            for item in (tree.get("measure") or {}).values()
+            if "call" in item
+        ]
+    )
 
 
 def parsed(path: Path) -> Tree:
@@ -39,7 +50,9 @@ def parsed(path: Path) -> Tree:
     try:
         tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
     except OSError as error:
-        raise RequestError(f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})") from None
+        raise RequestError(
+            f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})"
+        ) from None
     except (CheckpointError, ValueError) as error:
         raise RequestError(f"the recipe {path} cannot be used: {error}") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("stages"), dict) or not tree["stages"]:
@@ -47,10 +60,15 @@ def parsed(path: Path) -> Tree:
     for key in tree:
         if key not in ENTRIES:
             hint = did_you_mean(key, ENTRIES)
-            raise RequestError(f"the recipe {path} has an unknown entry {key!r}{hint} (known: {', '.join(ENTRIES)})")
+            raise RequestError(
+                f"the recipe {path} has an unknown entry {key!r}{hint} (known:"
+                f" {', '.join(ENTRIES)})"
+            )
     for key in ("defaults", "measure"):
         if not isinstance(tree.get(key) or {}, dict):
-            raise RequestError(f"the recipe {path}: {key} must be a mapping, got {short(tree[key])}")
+            raise RequestError(
+                f"the recipe {path}: {key} must be a mapping, got {short(tree[key])}"
+            )
     return {"title": path.stem} | tree
 
 
@@ -71,9 +89,15 @@ def put(tree: Tree, path: list[str], value: object) -> None:
         names = [*tree["stages"], "measure", "defaults"]
         if where not in tree["stages"]:
             hint = did_you_mean(where, names)
-            raise RequestError(f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has: {', '.join(tree['stages'])})")
+            raise RequestError(
+                f"--{'.'.join(path)}: the recipe has no stage {where!r}{hint} (it has:"
+                f" {', '.join(tree['stages'])})"
+            )
         inside = tree["stages"][where]
-    keys = ["env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key for index, key in enumerate(keys)]
+    keys = [
+        "env_kwargs" if key == "env" and len(keys) > 1 and index == 0 else key
+        for index, key in enumerate(keys)
+    ]
     for key in keys[:-1]:
         inside = inside.setdefault(key, {}) if isinstance(inside, dict) else None
     if not isinstance(inside, dict):
@@ -82,7 +106,8 @@ def put(tree: Tree, path: list[str], value: object) -> None:
 
 
 def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
-    """A stage's arguments, and those of all stages where it says nothing; of the environment's arguments each by itself."""
+    """A stage's arguments, and those of all stages where it says nothing; of the environment's
+    arguments each by itself."""
     whole = {**copy.deepcopy(dict(defaults)), **own}
     inner = [tree.get("env_kwargs") for tree in (defaults, own)]
     if all(isinstance(item, Mapping) for item in inner):
@@ -92,7 +117,11 @@ def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
 
 def limit(tree: Tree, max_samples: int) -> None:
     """Puts a number in the place of each stage's `max_samples`."""
-    limited = [stage for stage in tree["stages"].values() if isinstance(stage, dict) and "max_samples" in stage]
+    limited = [
+        stage
+        for stage in tree["stages"].values()
+        if isinstance(stage, dict) and "max_samples" in stage
+    ]
     if not limited:
         raise RequestError("max_samples: no stage of this recipe says it")
     if max_samples < 1:

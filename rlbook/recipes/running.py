@@ -1,9 +1,10 @@
-"""Runs a recipe: each stage in a folder of its own, taken up where it was stopped, measured before and after.
+"""Runs a recipe: each stage in a folder of its own, taken up where it was stopped, measured before
+and after.
 
-    RECIPE/recipe.json        what was asked; another recipe is refused in this folder
-    RECIPE/STAGE/             the folder of the stage's run or model, or of its data file
-    RECIPE/done/STAGE.json    what was measured, and whether the stage is finished
-    RECIPE/table.json         the table of all that has been measured so far
+RECIPE/recipe.json        what was asked; another recipe is refused in this folder
+RECIPE/STAGE/             the folder of the stage's run or model, or of its data file
+RECIPE/done/STAGE.json    what was measured, and whether the stage is finished
+RECIPE/table.json         the table of all that has been measured so far
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rlbook.runs.storage.folder import CONFIG, check_free, locked, report_disk_e
 from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 
 RECIPE, TABLE, DONE = "recipe.json", "table.json", "done"
-LIMIT = 100_000_000                          # bytes of what the folder's JSON files hold at most
+LIMIT = 100_000_000  # bytes of what the folder's JSON files hold at most
 Measured = dict[str, list[float]]
 
 
@@ -61,9 +62,13 @@ def planned(recipe: Recipe, folder: Path) -> list[dict[str, Any]]:
 
 
 def run_recipe(
-    recipe: Recipe, folder: str | Path, *, only: str | None = None, on_stage: Callable[[Stage, str], None] = lambda stage, what: None,
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    only: str | None = None,
+    on_stage: Callable[[Stage, str], None] = lambda stage, what: None,
     on_report: Callable[[Run], None] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Does what is left to do of a recipe.
 
     Args:
@@ -77,7 +82,8 @@ def run_recipe(
         Facts: the recipe, its folder, each stage, and the table; also written as table.json.
 
     Raises:
-        RequestError: a wrong request, an earlier stage that `only` needs, or another process in this folder.
+        RequestError: a wrong request, an earlier stage that `only` needs, or another process in
+            this folder.
         TrainingError: a stage failed; what it has written stays.
         Interrupted: SIGINT or SIGTERM; the next call goes on from there.
     """
@@ -85,7 +91,7 @@ def run_recipe(
     chosen = [recipe.stage(only)] if only is not None else list(recipe.stages)
     _check_held(recipe, folder)
     recipe.check(folder)
-    _check_ready(recipe, chosen[0], folder)                          # before anything is written
+    _check_ready(recipe, chosen[0], folder)  # before anything is written
     try:
         (folder / DONE).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -93,7 +99,10 @@ def run_recipe(
     with locked(folder):
         _check_held(recipe, folder)
         with report_disk_errors(folder):
-            _write(folder / RECIPE, {"recipe": recipe.name, "digest": recipe.digest, "tree": recipe.tree})
+            _write(
+                folder / RECIPE,
+                {"recipe": recipe.name, "digest": recipe.digest, "tree": recipe.tree},
+            )
         for stage in chosen:
             _check_ready(recipe, stage, folder)
             if _outcome(folder, stage).finished:
@@ -108,7 +117,9 @@ def run_recipe(
         return _facts(recipe, folder)
 
 
-def _do(recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], None] | None) -> None:
+def _do(
+    recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], None] | None
+) -> None:
     """One stage, to its end."""
     found, start = _outcome(folder, stage), time.perf_counter()
     try:
@@ -116,19 +127,31 @@ def _do(recipe: Recipe, stage: Stage, folder: Path, on_report: Callable[[Run], N
             _train(recipe, stage, folder, found, on_report)
         else:
             with report_disk_errors(folder):
-                if (folder / stage.name).exists():                   # what an interrupted one has left
+                if (folder / stage.name).exists():  # what an interrupted one has left
                     shutil.rmtree(folder / stage.name)
-                found.facts = _make(recipe, stage, folder) if stage.kind == "make" else _export(recipe, stage, folder)
+                found.facts = (
+                    _make(recipe, stage, folder)
+                    if stage.kind == "make"
+                    else _export(recipe, stage, folder)
+                )
             found.seconds = round(time.perf_counter() - start, 3)
     except TrainingError as error:
         raise TrainingError(f"stage {stage.name}: {error}") from error
     except (RequestError, CheckpointError) as error:
-        raise RequestError(str(error) if str(error).startswith("stage ") else f"stage {stage.name}: {error}") from error
+        raise RequestError(
+            str(error) if str(error).startswith("stage ") else f"stage {stage.name}: {error}"
+        ) from error
     found.finished = True
     _note(folder, stage, found)
 
 
-def _train(recipe: Recipe, stage: Stage, folder: Path, found: Outcome, on_report: Callable[[Run], None] | None) -> None:
+def _train(
+    recipe: Recipe,
+    stage: Stage,
+    folder: Path,
+    found: Outcome,
+    on_report: Callable[[Run], None] | None,
+) -> None:
     """A run, new or continued, and what is measured of it before and after."""
     place, request = stage.place(folder), recipe.request(stage, folder)
     if (place / CONFIG).exists():
@@ -149,8 +172,13 @@ def _make(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
     """Has a function write the stage's data file."""
     place = stage.place(folder)
     place.parent.mkdir()
-    arguments = {key: value for key, value in stage.arguments.items() if key not in ("file", "seed")}
-    function, seed = recipe.function(stage.what, f"stage {stage.name}"), stage.arguments.get("seed", recipe.seed)
+    arguments = {
+        key: value for key, value in stage.arguments.items() if key not in ("file", "seed")
+    }
+    function, seed = (
+        recipe.function(stage.what, f"stage {stage.name}"),
+        stage.arguments.get("seed", recipe.seed),
+    )
     facts = function(place, seed=seed, **recipe.filled(arguments, folder))
     if not place.exists():
         raise RequestError(f"{stage.what} has not written {place}")
@@ -164,7 +192,10 @@ def _export(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
 
 def _measured(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
     """Each measure of a run, one number an episode or an item."""
-    return {item.name: _values(recipe, item, run, folder) for item in recipe.measurements(stage, plays=run.agent.plays())}
+    return {
+        item.name: _values(recipe, item, run, folder)
+        for item in recipe.measurements(stage, plays=run.agent.plays())
+    }
 
 
 def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[float]:
@@ -182,8 +213,13 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
 
 
 def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
-    """An array of an evaluation by its name; of several samples of each prompt, the prompts' means."""
-    named = result.by_prompt() if isinstance(result, SampledEvaluation) else {"returns": result.returns, "lengths": result.lengths}
+    """An array of an evaluation by its name; of several samples of each prompt, the prompts'
+    means."""
+    named = (
+        result.by_prompt()
+        if isinstance(result, SampledEvaluation)
+        else {"returns": result.returns, "lengths": result.lengths}
+    )
     if name == "returns" and TOTAL in named:
         return named[TOTAL]
     if name not in named:
@@ -193,22 +229,33 @@ def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
 
 
 def _check_same(place: Path, request: Request) -> None:
-    """Raises RequestError where the run in a stage's folder was not started by this request; nothing of it is imported."""
+    """Raises RequestError where the run in a stage's folder was not started by this request;
+    nothing of it is imported."""
     held, asked = config_of(place), parse_yaml(request.as_yaml())
     for key in sorted((held.keys() | asked.keys()) - {"digests"}):
         if held.get(key) != asked.get(key):
-            raise RequestError(f"the run in {place} was started with {key} {held.get(key)}, and the recipe says {asked.get(key)}")
+            raise RequestError(
+                f"the run in {place} was started with {key} {held.get(key)}, and the recipe says"
+                f" {asked.get(key)}"
+            )
 
 
 def _check_held(recipe: Recipe, folder: Path) -> None:
     """Raises RequestError where the folder was begun with another recipe."""
     held = _read(folder / RECIPE)
     if held is None:
-        if folder.is_dir() and any(item.name != ".lock" for item in folder.iterdir()) and not (folder / DONE).is_dir():
+        if (
+            folder.is_dir()
+            and any(item.name != ".lock" for item in folder.iterdir())
+            and not (folder / DONE).is_dir()
+        ):
             raise RequestError(f"{folder} is not empty and holds no recipe; choose another folder")
         return
     if held.get("digest") != recipe.digest:
-        raise RequestError(f"{folder} was begun with another recipe: {_difference(held.get('tree'), recipe.tree)}; choose another --out")
+        raise RequestError(
+            f"{folder} was begun with another recipe: {_difference(held.get('tree'), recipe.tree)};"
+            " choose another --out"
+        )
 
 
 def _difference(held: object, asked: object, way: str = "") -> str:
@@ -216,7 +263,11 @@ def _difference(held: object, asked: object, way: str = "") -> str:
     if isinstance(held, dict) and isinstance(asked, dict):
         for key in dict.fromkeys([*held, *asked]):
             if held.get(key) != asked.get(key):
-                return _difference(held.get(key), asked.get(key), f"{way}.{key}".removeprefix(".").removeprefix("stages."))
+                return _difference(
+                    held.get(key),
+                    asked.get(key),
+                    f"{way}.{key}".removeprefix(".").removeprefix("stages."),
+                )
         return "its stages stand in another order"
     return f"{way or 'it'} was {held!r} there, and is {asked!r} now"
 
@@ -224,40 +275,78 @@ def _difference(held: object, asked: object, way: str = "") -> str:
 def _check_ready(recipe: Recipe, stage: Stage, folder: Path) -> None:
     """Raises RequestError where a stage that this one needs is not finished."""
     wanted = [*stage.needs, *_needed_to_measure(recipe, stage)]
-    missing = [name for name in dict.fromkeys(wanted) if not _outcome(folder, recipe.stage(name)).finished]
+    missing = [
+        name for name in dict.fromkeys(wanted) if not _outcome(folder, recipe.stage(name)).finished
+    ]
     if missing:
-        raise RequestError(f"stage {stage.name} needs {' and '.join(missing)}, not finished in {folder}; run {missing[0]} first: "
-                           f"rlbook recipe {recipe.name} --out {folder} --stage {missing[0]}")  # fmt: skip
+        raise RequestError(
+            f"stage {stage.name} needs {' and '.join(missing)}, not finished in {folder}; run"
+            f" {missing[0]} first: rlbook recipe {recipe.name} --out {folder} --stage {missing[0]}"
+        )
 
 
 def _needed_to_measure(recipe: Recipe, stage: Stage) -> Sequence[str]:
     """The stages that are named by what is measured of this one."""
-    asked = [item for item in recipe.measures if item.stages is not None and stage.name in item.stages]
-    return [name for item in asked for name in Stage(stage.name, "train", "", item.arguments, "").needs if name != stage.name]
+    asked = [
+        item for item in recipe.measures if item.stages is not None and stage.name in item.stages
+    ]
+    return [
+        name
+        for item in asked
+        for name in Stage(stage.name, "train", "", item.arguments, "").needs
+        if name != stage.name
+    ]
 
 
 def _told(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
     """A stage of the plan."""
     found = _outcome(folder, stage)
     begun = (folder / stage.name / CONFIG).exists()
-    facts: dict[str, Any] = {"stage": stage.name, "kind": stage.kind, "about": stage.about, "needs": list(stage.needs)}
+    facts: dict[str, Any] = {
+        "stage": stage.name,
+        "kind": stage.kind,
+        "about": stage.about,
+        "needs": list(stage.needs),
+    }
     facts["state"] = "finished" if found.finished else "begun" if begun else "to do"
     if stage.kind != "train":
-        return facts | {"what": stage.what if stage.kind == "make" else f"the model of {stage.needs[0]}"}
+        return facts | {
+            "what": stage.what if stage.kind == "make" else f"the model of {stage.needs[0]}"
+        }
     request = recipe.request(stage, folder)
     budget = {name: value for name, value in vars(request.budget).items() if value is not None}
-    return facts | {"what": f"{request.algorithm} on {request.recipe.name}", "budget": budget, "seed": request.seed}
+    return facts | {
+        "what": f"{request.algorithm} on {request.recipe.name}",
+        "budget": budget,
+        "seed": request.seed,
+    }
 
 
 def _facts(recipe: Recipe, folder: Path) -> dict[str, Any]:
     """All that has come of a recipe so far."""
     outcomes = {stage.name: _outcome(folder, stage) for stage in recipe.stages}
     stages = [
-        {"stage": stage.name, "kind": stage.kind, "finished": found.finished, "seconds": found.seconds, "facts": found.facts}
-        for stage in recipe.stages for found in [outcomes[stage.name]]
-    ]  # fmt: skip
-    table = rows([(name, found.before or {}, found.after or {}) for name, found in outcomes.items()])
-    return {"recipe": recipe.name, "title": recipe.title, "seed": recipe.seed, "folder": str(folder), "stages": stages, "table": table}
+        {
+            "stage": stage.name,
+            "kind": stage.kind,
+            "finished": found.finished,
+            "seconds": found.seconds,
+            "facts": found.facts,
+        }
+        for stage in recipe.stages
+        for found in [outcomes[stage.name]]
+    ]
+    table = rows(
+        [(name, found.before or {}, found.after or {}) for name, found in outcomes.items()]
+    )
+    return {
+        "recipe": recipe.name,
+        "title": recipe.title,
+        "seed": recipe.seed,
+        "folder": str(folder),
+        "stages": stages,
+        "table": table,
+    }
 
 
 def _outcome(folder: Path, stage: Stage) -> Outcome:

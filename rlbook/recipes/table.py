@@ -20,14 +20,16 @@ def rows(stages: Sequence[tuple[str, Values, Values]]) -> list[dict[str, Any]]:
         stages: of each its name, and measure → one number an episode or an item, before and after.
 
     Returns:
-        `stage`, `measure`, and of `before`, `after` and their difference `gain`: the mean and its 95 % interval, or None where that was
-        not measured. Where both have as many numbers, they are of the same prompts, and the gain's interval is that of their
-        differences; else it is that of two independent means.
+        `stage`, `measure`, and of `before`, `after` and their difference `gain`: the mean and its
+        95 % interval, or None where that was not measured. Where both have as many numbers, they
+        are of the same prompts, and the gain's interval is that of their differences; else it is
+        that of two independent means.
     """
     return [
         {"stage": name, "measure": measure} | _row(before.get(measure), after.get(measure))
-        for name, before, after in stages for measure in dict.fromkeys([*before, *after])
-    ]  # fmt: skip
+        for name, before, after in stages
+        for measure in dict.fromkeys([*before, *after])
+    ]
 
 
 def _row(before: Sequence[float] | None, after: Sequence[float] | None) -> dict[str, Any]:
@@ -39,7 +41,11 @@ def _mean(values: Sequence[float] | None) -> dict[str, Any] | None:
         return None
     found = np.asarray(values, dtype=np.float64)
     result = Evaluation(found, found)
-    return {"mean": result.mean, "confidence_interval": list(result.confidence_interval), "count": len(found)}
+    return {
+        "mean": result.mean,
+        "confidence_interval": list(result.confidence_interval),
+        "count": len(found),
+    }
 
 
 def _gain(before: Sequence[float] | None, after: Sequence[float] | None) -> dict[str, Any] | None:
@@ -53,15 +59,22 @@ def _gain(before: Sequence[float] | None, after: Sequence[float] | None) -> dict
         low, high = each["confidence_interval"]
         halves.append((high - low) / 2)
     gain, half = new["mean"] - old["mean"], math.hypot(*halves)
-    return {"mean": gain, "confidence_interval": [gain - half, gain + half], "count": min(len(before), len(after))}
+    return {
+        "mean": gain,
+        "confidence_interval": [gain - half, gain + half],
+        "count": min(len(before), len(after)),
+    }
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """A row as text: stage, measure, before, after, gain."""
     return (
-        str(row["stage"]), str(row["measure"]).replace("_", " "), _cell(row["before"]), _cell(row["after"]),
+        str(row["stage"]),
+        str(row["measure"]).replace("_", " "),
+        _cell(row["before"]),
+        _cell(row["after"]),
         _cell(row["gain"], signed=True),
-    )  # fmt: skip
+    )
 
 
 def _cell(found: Mapping[str, Any] | None, *, signed: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""Episodes to learn from: played by an agent, by an exact planner, or at random; a token task's own right answers; and pairs of them."""
+"""Episodes to learn from: played by an agent, by an exact planner, or at random; a token task's own
+right answers; and pairs of them."""
 
 from __future__ import annotations
 
@@ -50,7 +51,13 @@ class UniformAgent(Agent):
         self.space = env.action_space
         self.space.seed(seed)
 
-    def act(self, observation: object, *, explore: bool = True, action_mask: NDArray[np.bool_] | None = None) -> Any:
+    def act(
+        self,
+        observation: object,
+        *,
+        explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> Any:
         return sample(self.space, action_mask)
 
     def state_dict(self) -> State:
@@ -64,7 +71,7 @@ class Recorder(gymnasium.Wrapper):
     """Keeps what happens in an episode, as the environment shows and takes it."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        assert seed is not None              # every episode is given its own
+        assert seed is not None  # every episode is given its own
         obs, info = self.env.reset(seed=seed, options=options)
         self.seed, self.observations, self.actions, self.rewards = seed, [obs], [], []
         return obs, info
@@ -81,11 +88,19 @@ class Recorder(gymnasium.Wrapper):
         terminated, truncated = bool(np.all(step.terminated)), bool(np.all(step.truncated))
         if not (terminated or truncated):
             return None
-        return Recorded(self.observations, self.actions, self.rewards, terminated, truncated, self.seed)
+        return Recorded(
+            self.observations, self.actions, self.rewards, terminated, truncated, self.seed
+        )
 
 
 def recorded(
-    agent: Agent, recipe: Recipe, seed: int, *, explore: bool = False, epsilon: float = 0.0, longest: int = LONGEST
+    agent: Agent,
+    recipe: Recipe,
+    seed: int,
+    *,
+    explore: bool = False,
+    epsilon: float = 0.0,
+    longest: int = LONGEST,
 ) -> Iterator[Recorded]:
     """Episodes that an agent plays, one after the other, without end.
 
@@ -105,26 +120,47 @@ def recorded(
     else:
         env = AdaptedEnv(recorder, adaptation)
         agent = agent.bind_env(env)
-        interaction = SingleInteraction(env, seeds=(draw_seed(seeds) for _ in repeat(None)), longest=longest)
+        interaction = SingleInteraction(
+            env, seeds=(draw_seed(seeds) for _ in repeat(None)), longest=longest
+        )
     act = partial(agent.act, explore=explore)
     if epsilon > 0.0:
-        act = _sometimes_random(act, adaptation.action_space, epsilon, rng_for(seed, "exploration"), batched=agent.batched)
-    for episode in act_step_reset(interaction, act, recorder.episode, agent.begin if explore else nothing):
+        act = _sometimes_random(
+            act,
+            adaptation.action_space,
+            epsilon,
+            rng_for(seed, "exploration"),
+            batched=agent.batched,
+        )
+    for episode in act_step_reset(
+        interaction, act, recorder.episode, agent.begin if explore else nothing
+    ):
         if episode is not None:
             yield episode
 
 
 def _sometimes_random(
-    act: Callable[..., Any], actions: spaces.Space, epsilon: float, rng: np.random.Generator, *, batched: bool
+    act: Callable[..., Any],
+    actions: spaces.Space,
+    epsilon: float,
+    rng: np.random.Generator,
+    *,
+    batched: bool,
 ) -> Callable[..., Any]:
     """Acts as `act` does, but in a share `epsilon` of the steps uniformly; a batch has one row."""
     actions.seed(draw_seed(rng))
 
     takes_mask = takes_action_mask(act)
 
-    def choose(obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None) -> Any:
+    def choose(
+        obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None
+    ) -> Any:
         if rng.random() >= epsilon:
-            return act(obs) if action_mask is None or not takes_mask else act(obs, action_mask=action_mask)
+            return (
+                act(obs)
+                if action_mask is None or not takes_mask
+                else act(obs, action_mask=action_mask)
+            )
         action = sample(actions, action_mask)
         return np.asarray([action] if batched else action)[()]
 
@@ -132,10 +168,12 @@ def _sometimes_random(
 
 
 def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:
-    """What an agent learns from that was given no data: an expert's episodes, or a token task's right answers.
+    """What an agent learns from that was given no data: an expert's episodes, or a token task's
+    right answers.
 
     Args:
-        request: of a run whose config says how many environment steps the expert plays, `demonstrations`.
+        request: of a run whose config says how many environment steps the expert plays,
+            `demonstrations`.
         env: as the agent sees it.
         parts: the expert, where one was named; else it is the exact planner, if there is a model.
 
@@ -165,11 +203,14 @@ def _check_teachable(request: Request) -> None:
     try:
         check_teachable(request.agent, request.recipe.make())
     except ValueError as error:
-        raise RequestError(f"{request.algorithm} does not train on {request.recipe.name}: {error}") from None
+        raise RequestError(
+            f"{request.algorithm} does not train on {request.recipe.name}: {error}"
+        ) from None
 
 
 def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
-    """Pairs for an agent that was given no data: uniformly random walks ranked by return, or right answers against other prompts'.
+    """Pairs for an agent that was given no data: uniformly random walks ranked by return, or right
+    answers against other prompts'.
 
     Args:
         request: of a run whose agent prefers; its config says how many walks there are, `walks`.
@@ -189,10 +230,12 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
 
 
 def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
-    """Groups for an agent that was given no data: uniformly random walks with their returns, or a right answer among other prompts'.
+    """Groups for an agent that was given no data: uniformly random walks with their returns, or a
+    right answer among other prompts'.
 
     Args:
-        request: its config says how many episodes a group has, `candidates`, and how many walks there are, `walks`.
+        request: its config says how many episodes a group has, `candidates`, and how many walks
+            there are, `walks`.
         env: as the agent sees it.
     """
     size, answers = request.config.candidates, getattr(env.unwrapped, "answers", None)
@@ -202,15 +245,19 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
 
 
 def grouped(data: Episodes, size: int) -> Groups:
-    """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are no rewards, or too few episodes."""
+    """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are
+    no rewards, or too few episodes."""
     try:
         return Groups.ranked(data.episodes, size)
     except ValueError as error:
         raise RequestError(f"groups of {size} cannot be made of these data: {error}") from None
 
 
-def far_groups(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size: int, rng: np.random.Generator) -> Groups:
-    """Each prompt [L] with its right answer [T] (score 1) and `size` - 1 answers of prompts drawn by `rng` (score 0, or 1 where equal)."""
+def far_groups(
+    answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size: int, rng: np.random.Generator
+) -> Groups:
+    """Each prompt [L] with its right answer [T] (score 1) and `size` - 1 answers of prompts drawn
+    by `rng` (score 0, or 1 where equal)."""
     drawn = rng.integers(len(answers), size=(len(answers), size - 1))
     rows = []
     for (prompt, right), others in zip(answers, drawn, strict=True):
@@ -218,16 +265,23 @@ def far_groups(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size:
         scored = [(answer, np.zeros(len(answer), dtype=np.float32)) for answer in shown]
         for answer, reward in scored:
             reward[-1] = float(np.array_equal(answer, right))
-        rows.append([Episode(prompt, answer, reward) for answer, reward in sorted(scored, key=lambda pair: -pair[1][-1])])
+        rows.append(
+            [
+                Episode(prompt, answer, reward)
+                for answer, reward in sorted(scored, key=lambda pair: -pair[1][-1])
+            ]
+        )
     return Groups(rows)
 
 
 def random_walks(
     request: Request, env: AdaptedEnv | AdaptedVectorEnv, *, until_they_differ: bool = False
-) -> Episodes:  # fmt: skip
-    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a row is a whole one.
+) -> Episodes:
+    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a
+    row is a whole one.
 
-    `until_they_differ`: as many more as it takes until one has another return, up to ten times what `check_rankable` allowed.
+    `until_they_differ`: as many more as it takes until one has another return, up to ten times what
+    `check_rankable` allowed.
     """
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
@@ -240,7 +294,10 @@ def random_walks(
             played.append(next(endless))
             returns.add(float(np.sum(played[-1].rewards)))
             left -= len(played[-1].actions)
-        walks = [episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space)) for episode in played]
+        walks = [
+            episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space))
+            for episode in played
+        ]
     return Episodes(walks, unit="episode")
 
 
@@ -256,12 +313,21 @@ def ranked(data: Episodes, rng: np.random.Generator) -> Pairs:
         raise RequestError(f"pairs cannot be made of these data: {error}") from None
 
 
-def far_pairs(answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], rng: np.random.Generator) -> Pairs:
-    """Each prompt [L] with its right answer [T], preferred to the answer of another prompt drawn by `rng`; equal answers make no pair."""
+def far_pairs(
+    answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], rng: np.random.Generator
+) -> Pairs:
+    """Each prompt [L] with its right answer [T], preferred to the answer of another prompt drawn by
+    `rng`; equal answers make no pair."""
     others = rng.permutation(len(answers))
-    rows = [(prompt, answer, answers[other][1]) for (prompt, answer), other in zip(answers, others, strict=True)]
+    rows = [
+        (prompt, answer, answers[other][1])
+        for (prompt, answer), other in zip(answers, others, strict=True)
+    ]
     rows = [row for row in rows if not np.array_equal(row[1], row[2])]
-    return Pairs([Episode(prompt, right) for prompt, right, _ in rows], [Episode(prompt, wrong) for prompt, _, wrong in rows])
+    return Pairs(
+        [Episode(prompt, right) for prompt, right, _ in rows],
+        [Episode(prompt, wrong) for prompt, _, wrong in rows],
+    )
 
 
 def exact_expert(recipe: Recipe) -> Agent:

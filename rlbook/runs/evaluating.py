@@ -1,4 +1,5 @@
-"""How good a run's agent is at this moment, in an environment of its own; nothing in the agent changes."""
+"""How good a run's agent is at this moment, in an environment of its own; nothing in the agent
+changes."""
 
 from __future__ import annotations
 
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 
-DEARER = 4                   # an evaluation on the way takes at most so many times the steps of the training before it,
-FREE = 1_000                 # or so many, and plays
-FEWEST = 5                   # episodes in any case
+DEARER = (
+    4  # an evaluation on the way takes at most so many times the steps of the training before it,
+)
+FREE = 1_000  # or so many, and plays
+FEWEST = 5  # episodes in any case
+
 
 def shortened(episodes: int) -> str:
     """A note on evaluations of fewer than so many."""
     return (
-        f"evaluations during training play fewer than {episodes} episodes, since {episodes} would take more than {DEARER} times the "
-        f"steps of the training between them; the last evaluation plays all {episodes}"
+        f"evaluations during training play fewer than {episodes} episodes, since {episodes} would"
+        f" take more than {DEARER} times the steps of the training between them; the last"
+        f" evaluation plays all {episodes}"
     )
 
 
@@ -41,20 +46,30 @@ def affordable(episodes: int, length: float, effort: int) -> int:
 
 
 def usual_length(finished: Sequence[Episode], reports: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean length of the last training episodes, in environment steps: of those `finished` since the last report, or else of the last
-    report that tells one. None where no episode has ended yet.
+    """The mean length of the last training episodes, in environment steps: of those `finished`
+    since the last report, or else of the last report that tells one. None where no episode has
+    ended yet.
     """
     lengths = [length for _, _, length in finished]
     if lengths:
         return sum(lengths) / len(lengths)
-    return next((report["length"] for report in reversed(reports) if report.get("length") is not None), None)
+    return next(
+        (report["length"] for report in reversed(reports) if report.get("length") is not None), None
+    )
 
 
 def evaluated(
-    agent: Agent, request: Request, exact: ExactEvaluation | None, step: int, workers: Workers | None = None, *, effort: int | None = None,
+    agent: Agent,
+    request: Request,
+    exact: ExactEvaluation | None,
+    step: int,
+    workers: Workers | None = None,
+    *,
+    effort: int | None = None,
     length: float | None = None,
-) -> Metrics:  # fmt: skip
-    """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where that is known.
+) -> Metrics:
+    """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where
+    that is known.
 
     Args:
         agent: as it is after `step` steps.
@@ -62,10 +77,11 @@ def evaluated(
         exact: the answer that a table is compared with.
         step: for the message of an error.
         workers: step the environments, where there are some.
-        effort: environment steps of training since the evaluation before; one whose episodes might never end takes
-            about as many. None: it is not shortened.
-        length: of an episode in training at this time; with it, and an `effort`, an evaluation that would take many times the
-            steps of training plays fewer episodes, and says how many (`eval_episodes`). None: it plays all.
+        effort: environment steps of training since the evaluation before; one whose episodes might
+            never end takes about as many. None: it is not shortened.
+        length: of an episode in training at this time; with it, and an `effort`, an evaluation that
+            would take many times the steps of training plays fewer episodes, and says how many
+            (`eval_episodes`). None: it plays all.
 
     Raises:
         TrainingError: a return or an observation is not finite, or the environment failed.
@@ -76,9 +92,18 @@ def evaluated(
     wanted = request.eval_episodes
     episodes = wanted if length is None or effort is None else affordable(wanted, length, effort)
     try:
-        result = play(agent, request.recipe.for_evaluation(), episodes, request.seed, workers=workers, effort=effort)
+        result = play(
+            agent,
+            request.recipe.for_evaluation(),
+            episodes,
+            request.seed,
+            workers=workers,
+            effort=effort,
+        )
     except FloatingPointError as error:
-        raise TrainingError(f"an observation of the evaluation at step {step} is not finite: {error}") from None
+        raise TrainingError(
+            f"an observation of the evaluation at step {step} is not finite: {error}"
+        ) from None
     except TrainingError as error:
         raise TrainingError(f"{error} (evaluation at step {step})") from None
     cut = {"eval_unfinished": result.unfinished / len(result.returns)} if result.unfinished else {}

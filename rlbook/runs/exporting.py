@@ -14,11 +14,18 @@ from rlbook.runs.run import load
 
 
 def export(
-    folder: str | Path, out: str | Path, *, merge: bool = False, checkpoint: int | str | None = None, allow_import: bool = False
+    folder: str | Path,
+    out: str | Path,
+    *,
+    merge: bool = False,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
 ) -> dict[str, Any]:
-    """Writes the model of a run, its tokenizer with the chat template, and a generation config. What `rlbook export` does.
+    """Writes the model of a run, its tokenizer with the chat template, and a generation config.
+    What `rlbook export` does.
 
-    A run that trained an adapter gives the adapter alone, in peft's format; a reward model on texts a sequence classifier of one label.
+    A run that trained an adapter gives the adapter alone, in peft's format; a reward model on texts
+    a sequence classifier of one label.
 
     Args:
         folder: a run's.
@@ -27,7 +34,8 @@ def export(
         checkpoint, allow_import: as in `rlbook.load`.
 
     Returns:
-        Facts: `kind` ("model", "adapter" or "reward model"), the number of parameters written, the folder.
+        Facts: `kind` ("model", "adapter" or "reward model"), the number of parameters written, the
+            folder.
 
     Raises:
         RequestError: one sentence; nothing was written.
@@ -40,11 +48,14 @@ def export(
     run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
     network, env = _language_model(run.agent), _token_env(run.request.recipe)
     if isinstance(getattr(run.agent, "network", None), Ensemble):
-        raise RequestError(f"{folder} holds several reward models, and a sequence classifier is one; train with --members 1 to export it")
+        raise RequestError(
+            f"{folder} holds several reward models, and a sequence classifier is one; train with"
+            " --members 1 to export it"
+        )
     if network is None or env is None:
         raise RequestError(
-            f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a language model that was trained on a token"
-            " environment can be exported"
+            f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a"
+            " language model that was trained on a token environment can be exported"
         )
     from rlbook.llm.models.export import export_language_model
 
@@ -54,11 +65,19 @@ def export(
         facts = export_language_model(network, env, part, out, merge=merge)
         part.rename(out)
     except OSError as error:
-        raise RequestError(f"{out} cannot be written ({(error.strerror or str(error)).lower()})") from None
+        raise RequestError(
+            f"{out} cannot be written ({(error.strerror or str(error)).lower()})"
+        ) from None
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(part)
-    return {"run": str(folder), "algorithm": run.request.algorithm, "env": run.request.recipe.name, **facts, "folder": str(out)}
+    return {
+        "run": str(folder),
+        "algorithm": run.request.algorithm,
+        "env": run.request.recipe.name,
+        **facts,
+        "folder": str(out),
+    }
 
 
 def _token_env(recipe: Recipe) -> Any:
@@ -67,7 +86,8 @@ def _token_env(recipe: Recipe) -> Any:
 
 
 def _language_model(agent: Any) -> Any:
-    """What the agent has trained: its policy, or the network of a reward model; None where that is no language model."""
+    """What the agent has trained: its policy, or the network of a reward model; None where that is
+    no language model."""
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.reward_head import CompletionReward
 

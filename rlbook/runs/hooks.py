@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 DEEP, MANY = 4, 100
 """How far from the agent a network may be, and how many items of a list or dict are looked at."""
 KINDS = {
-    "_forward_hooks": "a forward hook", "_forward_pre_hooks": "a forward pre-hook",
-    "_backward_hooks": "a backward hook", "_backward_pre_hooks": "a backward pre-hook",
+    "_forward_hooks": "a forward hook",
+    "_forward_pre_hooks": "a forward pre-hook",
+    "_backward_hooks": "a backward hook",
+    "_backward_pre_hooks": "a backward pre-hook",
     "forward": "a replaced forward",
-}  # fmt: skip
+}
 """Attributes of a module → what it has where they are not empty."""
 
 
 def modifications(agent: Agent) -> list[str]:
     """Such as "a forward hook on policy.actor.layers.0", in the order of the agent's attributes."""
-    if "torch" not in sys.modules:           # tables do without
+    if "torch" not in sys.modules:  # tables do without
         return []
     from rlbook.fast.modules import hooks_everywhere
 

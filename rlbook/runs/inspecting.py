@@ -1,7 +1,9 @@
-"""What a policy does, action by action, and what its algorithm makes of each: tokens of a text, or steps in a maze.
+"""What a policy does, action by action, and what its algorithm makes of each: tokens of a text, or
+steps in a maze.
 
-An `Inspector` plays the same few starts whenever it is asked, with the same random numbers, in an environment of its own, and changes
-nothing in the agent. `rlbook.runs.token_record` keeps what it saw; `rlbook.plots.inspector` shows it.
+An `Inspector` plays the same few starts whenever it is asked, with the same random numbers, in an
+environment of its own, and changes nothing in the agent. `rlbook.runs.token_record` keeps what it
+saw; `rlbook.plots.inspector` shows it.
 """
 
 from __future__ import annotations
@@ -41,17 +43,17 @@ if TYPE_CHECKING:
 Moment = dict[str, Any]
 """What was seen at one step of training, as plain JSON; see `Inspector.moment`."""
 
-SAMPLES = 4                                  # episodes from each start, of agents that have no group size
-LONGEST = 1_000                              # steps after which an episode is cut that no limit of its own ends
-ROWS = 8                                     # episodes whose distributions are in memory at once
+SAMPLES = 4  # episodes from each start, of agents that have no group size
+LONGEST = 1_000  # steps after which an episode is cut that no limit of its own ends
+ROWS = 8  # episodes whose distributions are in memory at once
 
 
 @dataclass(frozen=True)
 class Quantities:
     """What is known of each action."""
 
-    meaning: dict[str, str]                  # name → what it is, with its unit
-    absent: dict[str, str]                   # name → why this agent has no such number
+    meaning: dict[str, str]  # name → what it is, with its unit
+    absent: dict[str, str]  # name → why this agent has no such number
 
 
 def check_inspectable(agent: Agent) -> PolicyAgent:
@@ -60,18 +62,28 @@ def check_inspectable(agent: Agent) -> PolicyAgent:
 
     name = name_of(type(agent))
     if not isinstance(agent, PolicyAgent):
-        raise RequestError(f"inspect shows the probabilities of a policy network, and {name} has none; it is for ppo, grpo, dpo, sft, …")
-    if agent.adaptation is not None and not isinstance(agent.adaptation.action_space, spaces.Discrete):
-        raise RequestError(f"inspect shows actions that can be counted, such as tokens, and those of this {name} are numbers")
+        raise RequestError(
+            f"inspect shows the probabilities of a policy network, and {name} has none; it is for"
+            " ppo, grpo, dpo, sft, …"
+        )
+    if agent.adaptation is not None and not isinstance(
+        agent.adaptation.action_space, spaces.Discrete
+    ):
+        raise RequestError(
+            f"inspect shows actions that can be counted, such as tokens, and those of this {name}"
+            " are numbers"
+        )
     return agent
 
 
 class Inspector:
-    """Plays `prompts` starts, each as often as the agent's groups are large, and measures every action.
+    """Plays `prompts` starts, each as often as the agent's groups are large, and measures every
+    action.
 
     Args:
         agent: whose policy acts.
-        request: of its run: where it plays (held-out prompts, with the reward of training) and the seed of the noise.
+        request: of its run: where it plays (held-out prompts, with the reward of training) and the
+            seed of the noise.
         prompts: how many starts.
         load: reads the agent of a run's folder, for a reward model that pays.
 
@@ -79,12 +91,16 @@ class Inspector:
         RequestError: the agent has no policy network, or its actions are no finite set.
     """
 
-    def __init__(self, agent: Agent, request: Request, prompts: int, load: Callable[[Path], Agent]) -> None:
+    def __init__(
+        self, agent: Agent, request: Request, prompts: int, load: Callable[[Path], Agent]
+    ) -> None:
         self.agent, self.seed = check_inspectable(agent), request.seed
         self.samples = self.agent.group_size if self.agent.group_size > 1 else SAMPLES
         self.starts = [start for start in range(prompts) for _ in range(self.samples)]
         held_out = request.recipe.on_held_out()
-        asked = dataclasses.replace(request, recipe=held_out).with_options(num_envs=len(self.starts), workers=None)
+        asked = dataclasses.replace(request, recipe=held_out).with_options(
+            num_envs=len(self.starts), workers=None
+        )
         self.env: Any = environment_of(asked, load)
         self.world: Any = self.env.unwrapped
         self.quantities = _quantities(self.agent)
@@ -113,39 +129,73 @@ class Inspector:
             before: the moment before this one.
 
         Returns:
-            `episodes`, those of one start next to each other: `reward`, `rewards` by name, `tokens`, `ids`, `states` where they have names,
-            and a list for each quantity, an item an action. `ratio`: the probability that the policy now has for the actions of the moment
-            before, over what it had then. `again`: how far the ratio of the new actions, evaluated again, is from 1 at most.
+            `episodes`, those of one start next to each other: `reward`, `rewards` by name,
+            `tokens`, `ids`, `states` where they have names, and a list for each quantity, an item
+            an action. `ratio`: the probability that the policy now has for the actions of the
+            moment before, over what it had then. `again`: how far the ratio of the new actions,
+            evaluated again, is from 1 at most.
         """
         with single_threaded():
             ratio = None if before is None else self._ratio(before)
-            rollout, named = played(self.agent.policy, self.env, self.starts, rng_for(self.seed, "noise"), longest=self.longest)
+            rollout, named = played(
+                self.agent.policy,
+                self.env,
+                self.starts,
+                rng_for(self.seed, "noise"),
+                longest=self.longest,
+            )
             columns, again = self._measured(rollout)
-            return {"step": step, "again": again, "ratio": ratio, "episodes": self._episodes(rollout, named, columns)}
+            return {
+                "step": step,
+                "again": again,
+                "ratio": ratio,
+                "episodes": self._episodes(rollout, named, columns),
+            }
 
     def _measured(self, rollout: Rollout) -> tuple[dict[str, np.ndarray], float | None]:
-        """Each quantity [N, T], and how far log π is from what it was when the actions were drawn, as a ratio."""
+        """Each quantity [N, T], and how far log π is from what it was when the actions were drawn,
+        as a ratio."""
         from rlbook.networks.policy import as_array
 
         batch = self.agent.policy.batch(rollout, "episode")
         found = evaluated_rows(self.agent, batch)
-        again = float(np.abs(np.expm1(found.pop("log_prob") - as_array(batch.log_prob)))[as_array(batch.mask)].max(initial=0.0))
+        again = float(
+            np.abs(np.expm1(found.pop("log_prob") - as_array(batch.log_prob)))[
+                as_array(batch.mask)
+            ].max(initial=0.0)
+        )
         found["probability"] = np.exp(as_array(batch.log_prob))
         advantage = advantages(self.agent, rollout)
         if advantage is not None:
             found["advantage"] = as_array(advantage)
-        return {name: found[name] for name in self.quantities.meaning if name in found}, rounded(again)
+        return {name: found[name] for name in self.quantities.meaning if name in found}, rounded(
+            again
+        )
 
-    def _episodes(self, rollout: Rollout, named: dict[str, np.ndarray], columns: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+    def _episodes(
+        self, rollout: Rollout, named: dict[str, np.ndarray], columns: dict[str, np.ndarray]
+    ) -> list[dict[str, Any]]:
         action, reward = rollout.stacked("action").T, rollout.stacked("reward").sum(axis=0)
         lengths, states = rollout.stacked("valid").sum(axis=0).tolist(), self._states(rollout)
         episodes = []
         for row, length in enumerate(lengths):
             ids = action[row, :length].tolist()
-            parts = {name: rounded(values[row]) for name, values in named.items() if math.isfinite(values[row])}
-            numbers = {name: [rounded(value) for value in values[row, :length]] for name, values in columns.items()}
+            parts = {
+                name: rounded(values[row])
+                for name, values in named.items()
+                if math.isfinite(values[row])
+            }
+            numbers = {
+                name: [rounded(value) for value in values[row, :length]]
+                for name, values in columns.items()
+            }
             where = {} if states is None else {"states": states[row][:length]}
-            head = {"reward": rounded(reward[row]), "rewards": parts, "tokens": [self._name(one) for one in ids], "ids": ids}
+            head = {
+                "reward": rounded(reward[row]),
+                "rewards": parts,
+                "tokens": [self._name(one) for one in ids],
+                "ids": ids,
+            }
             episodes.append(head | where | numbers)
         return episodes
 
@@ -159,31 +209,49 @@ class Inspector:
         own = self.env.env.single_observation_space
         if self._writes or not isinstance(own, spaces.Discrete):
             return None
-        numbers = rollout.stacked("obs").argmax(axis=-1).T                               # one-hot [T, N, S] → [N, T]
+        numbers = rollout.stacked("obs").argmax(axis=-1).T  # one-hot [T, N, S] → [N, T]
         layout = getattr(getattr(self.world, "tables", None), "layout", None)
         if layout is None:
             return [[f"state {number}" for number in row] for row in numbers.tolist()]
-        return [["row {}, column {}".format(*divmod(number, layout.columns)) for number in row] for row in numbers.tolist()]
+        return [
+            ["row {}, column {}".format(*divmod(number, layout.columns)) for number in row]
+            for row in numbers.tolist()
+        ]
 
     def _ratio(self, before: Moment) -> list[list[float | None]]:
-        """π now over π then, of the actions of a moment: they are played again, so that the policy sees the same states."""
+        """π now over π then, of the actions of a moment: they are played again, so that the policy
+        sees the same states."""
         episodes = before["episodes"]
-        actions = np.zeros((max(len(item["ids"]) for item in episodes), len(episodes)), dtype=np.int64)
+        actions = np.zeros(
+            (max(len(item["ids"]) for item in episodes), len(episodes)), dtype=np.int64
+        )
         for row, item in enumerate(episodes):
             actions[: len(item["ids"]), row] = item["ids"]
-        rollout, _ = played(self.agent.policy, self.env, self.starts, None, actions=actions, longest=self.longest)
+        rollout, _ = played(
+            self.agent.policy, self.env, self.starts, None, actions=actions, longest=self.longest
+        )
         batch = self.agent.policy.batch(rollout, "episode")
-        now = np.exp(evaluated_rows(self.agent, batch, log_prob_alone=True)["log_prob"].astype(np.float64))
+        now = np.exp(
+            evaluated_rows(self.agent, batch, log_prob_alone=True)["log_prob"].astype(np.float64)
+        )
         return [
-            [rounded(p / then) if then else None for p, then in zip(now[row], item["probability"], strict=False)]
+            [
+                rounded(p / then) if then else None
+                for p, then in zip(now[row], item["probability"], strict=False)
+            ]
             for row, item in enumerate(episodes)
         ]
 
 
 def played(
-    policy: Policy, env: VectorEnv, starts: Sequence[int], rng: np.random.Generator | None, *,
-    actions: np.ndarray | None = None, longest: int = ENDLESS,
-) -> tuple[Rollout, dict[str, np.ndarray]]:  # fmt: skip
+    policy: Policy,
+    env: VectorEnv,
+    starts: Sequence[int],
+    rng: np.random.Generator | None,
+    *,
+    actions: np.ndarray | None = None,
+    longest: int = ENDLESS,
+) -> tuple[Rollout, dict[str, np.ndarray]]:
     """One round of whole episodes, in a rollout of its own.
 
     Args:
@@ -195,12 +263,17 @@ def played(
         longest: steps after which an episode is cut.
 
     Returns:
-        The rollout, and what the environment said of each episode by name: [N], NaN where it said nothing.
+        The rollout, and what the environment said of each episode by name: [N], NaN where it said
+        nothing.
     """
     from rlbook.data.rollout import Rollout
     from rlbook.networks.policy import module_device
 
-    rollout, state, log_prob = Rollout(policy.stores, module_device(policy)), policy.initial_state(), np.zeros(0, dtype=np.float32)
+    rollout, state, log_prob = (
+        Rollout(policy.stores, module_device(policy)),
+        policy.initial_state(),
+        np.zeros(0, dtype=np.float32),
+    )
     named: dict[str, np.ndarray] = {}
 
     def act(obs: np.ndarray | dict[str, np.ndarray]) -> np.ndarray:
@@ -224,10 +297,14 @@ def played(
     return rollout, named
 
 
-def evaluated_rows(agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = False) -> dict[str, np.ndarray]:
-    """What the networks say of episodes, each [N, T]: `log_prob`, `entropy`, `value` (of a critic), `kl` and `reference` (of a reference).
+def evaluated_rows(
+    agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = False
+) -> dict[str, np.ndarray]:
+    """What the networks say of episodes, each [N, T]: `log_prob`, `entropy`, `value` (of a critic),
+    `kl` and `reference` (of a reference).
 
-    A few rows at a time: the distributions of all over a large vocabulary would not fit into the memory.
+    A few rows at a time: the distributions of all over a large vocabulary would not fit into the
+    memory.
     """
     import torch
 
@@ -242,7 +319,9 @@ def evaluated_rows(agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = F
             if not log_prob_alone:
                 found |= {"entropy": entropy, "value": value}
             if agent.reference is not None and not log_prob_alone:
-                found["kl"] = agent.policy.distributions(rows).kl(agent.reference.distributions(rows))
+                found["kl"] = agent.policy.distributions(rows).kl(
+                    agent.reference.distributions(rows)
+                )
                 found["reference"] = agent.reference.evaluate(rows, entropy=False)[0].exp()
             for name, values in found.items():
                 if values is not None:
@@ -251,7 +330,8 @@ def evaluated_rows(agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = F
 
 
 def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
-    """What the algorithm itself would teach about each action of whole episodes: [N, T]; None where it compares nothing."""
+    """What the algorithm itself would teach about each action of whole episodes: [N, T]; None where
+    it compares nothing."""
     import torch
 
     from rlbook.algorithms.policy.dpo import DPO
@@ -269,8 +349,12 @@ def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
     advantage = (found[0] if isinstance(found, tuple) else found).advantage
     if advantage.dim() == 2:
         return advantage
-    mask = rollout.tensor("valid")                                                       # rows of steps: [B]
-    return torch.zeros(mask.shape, dtype=advantage.dtype, device=mask.device).masked_scatter(mask, advantage).T
+    mask = rollout.tensor("valid")  # rows of steps: [B]
+    return (
+        torch.zeros(mask.shape, dtype=advantage.dtype, device=mask.device)
+        .masked_scatter(mask, advantage)
+        .T
+    )
 
 
 def advantage_meaning(agent: PolicyAgent) -> str | None:
@@ -284,29 +368,46 @@ def advantage_meaning(agent: PolicyAgent) -> str | None:
 
     config = agent.config
     if isinstance(agent, DPO):
-        return "implicit reward of the action, β log(π / π_ref)" if agent.reference is not None else None
+        return (
+            "implicit reward of the action, β log(π / π_ref)"
+            if agent.reference is not None
+            else None
+        )
     if isinstance(agent, GRPO):
         unit = "reward units" if config.scale == "none" else "standard deviations"
-        return f"how much better the whole episode did than its group, the same for each action, in {unit}"
+        return (
+            "how much better the whole episode did than its group, the same for each action, in"
+            f" {unit}"
+        )
     if isinstance(agent, Reinforce):
         return "what followed minus the baseline, in reward units"
     prepare = getattr(type(agent), "prepare", None)
     if prepare is PPO.prepare:
         return "generalised estimate by the critic, before it is standardised, in reward units"
     if prepare in (A2C.prepare, TRPO.prepare):
-        return f"generalised estimate by the critic, in {'standard deviations' if config.normalize_advantage else 'reward units'}"
-    return None                                                                          # gail's own prepare would train
+        return (
+            "generalised estimate by the critic, in"
+            f" {'standard deviations' if config.normalize_advantage else 'reward units'}"
+        )
+    return None  # gail's own prepare would train
 
 
 def _quantities(agent: PolicyAgent) -> Quantities:
-    name, meaning, absent = name_of(type(agent)), {"probability": "π(a|s) when the action was drawn, from 0 to 1"}, {}
+    name, meaning, absent = (
+        name_of(type(agent)),
+        {"probability": "π(a|s) when the action was drawn, from 0 to 1"},
+        {},
+    )
     known = advantage_meaning(agent)
     if known is None:
         absent["advantage"] = f"{name} compares no action with another"
     else:
         meaning["advantage"] = known
     if agent.reference is None:
-        absent["kl"] = f"{name} keeps no reference here{'' if not hasattr(agent.config, 'kl_coef') else ', since kl_coef is 0'}"
+        absent["kl"] = (
+            f"{name} keeps no reference"
+            f" here{'' if not hasattr(agent.config, 'kl_coef') else ', since kl_coef is 0'}"
+        )
     else:
         meaning["kl"] = "KL(π ‖ π_ref) in this state, over all actions, in nats"
         meaning["reference"] = "π_ref(a|s), what the reference gives this action, from 0 to 1"
@@ -314,15 +415,24 @@ def _quantities(agent: PolicyAgent) -> Quantities:
     if agent.policy.value_parameters():
         meaning["value"] = "V(s) of the critic before the action, in reward units"
     else:
-        absent["value"] = f"{name} has no critic{' with this baseline' if hasattr(agent.config, 'baseline') else ''}"
-    meaning["ratio"] = "π(a|s) at the next record, after the updates in between, over π(a|s) here; 1 is no change"
+        absent["value"] = (
+            f"{name} has no"
+            f" critic{' with this baseline' if hasattr(agent.config, 'baseline') else ''}"
+        )
+    meaning["ratio"] = (
+        "π(a|s) at the next record, after the updates in between, over π(a|s) here; 1 is no change"
+    )
     return Quantities(meaning, absent)
 
 
 def action_names(recipe: Recipe) -> Sequence[str] | None:
     """What the actions are called, where the environment says so."""
     env: Any = recipe.make().unwrapped
-    return ACTION_NAMES if hasattr(getattr(env, "tables", None), "layout") else getattr(env, "action_names", ()) or None
+    return (
+        ACTION_NAMES
+        if hasattr(getattr(env, "tables", None), "layout")
+        else getattr(env, "action_names", ()) or None
+    )
 
 
 def rounded(value: float) -> float | None:

@@ -10,7 +10,8 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to stop, and it has: the checkpoint is written where the run has a folder."""
+    """A signal asked the run to stop, and it has: the checkpoint is written where the run has a
+    folder."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -36,7 +37,8 @@ class Interrupts:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises `Interrupted` wherever it arrives: for what may be left half done, such as an evaluation."""
+        """Inside, a signal raises `Interrupted` wherever it arrives: for what may be left half
+        done, such as an evaluation."""
         self._at_once = True
         try:
             self()
@@ -55,7 +57,8 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """While open, SIGINT and SIGTERM wait for the next call of what is yielded, which then raises `Interrupted`.
+    """While open, SIGINT and SIGTERM wait for the next call of what is yielded, which then raises
+    `Interrupted`.
 
     A second SIGINT does not wait. Outside the main thread nothing is changed.
     """
@@ -63,7 +66,10 @@ def interruptible() -> Iterator[Interrupts]:
     if threading.current_thread() is not threading.main_thread():
         yield interrupts
         return
-    previous = {signum: signal.signal(signum, interrupts.remember) for signum in (signal.SIGINT, signal.SIGTERM)}
+    previous = {
+        signum: signal.signal(signum, interrupts.remember)
+        for signum in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield interrupts
     finally:

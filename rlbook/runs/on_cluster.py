@@ -1,4 +1,5 @@
-"""Commands as tasks of a Ray cluster: what `side_by_side` does on one machine. Needs `pip install "rlbook[scale]"`."""
+"""Commands as tasks of a Ray cluster: what `side_by_side` does on one machine. Needs
+`pip install "rlbook[scale]"`."""
 
 from __future__ import annotations
 
@@ -14,11 +15,13 @@ from rlbook.errors import RequestError
 from rlbook.interaction.processes import python_path
 from rlbook.runs.side_by_side import LOOK_EVERY, Ended, side_by_side
 
-PATIENCE = 10.0                              # seconds in which a cluster must answer
-LONGEST_STOP = 60.0                          # seconds that commands have to stop after an interrupt
+PATIENCE = 10.0  # seconds in which a cluster must answer
+LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
 
 
-def on_cluster(module: str, commands: Sequence[Sequence[str]], jobs: int, address: str) -> Generator[Ended, None, None]:
+def on_cluster(
+    module: str, commands: Sequence[Sequence[str]], jobs: int, address: str
+) -> Generator[Ended, None, None]:
     """As `side_by_side`, each command on a machine of the cluster and one of its cores.
 
     It runs where this process does, so every machine must see that folder, and have rlbook.
@@ -39,7 +42,7 @@ def on_cluster(module: str, commands: Sequence[Sequence[str]], jobs: int, addres
                 yield _ended(ray, reference, running.pop(reference))
     finally:
         for reference in running:
-            ray.cancel(reference)            # a KeyboardInterrupt in `_run`
+            ray.cancel(reference)  # a KeyboardInterrupt in `_run`
         if running:
             ray.wait(list(running), num_returns=len(running), timeout=LONGEST_STOP)
         ray.shutdown()
@@ -55,12 +58,14 @@ def _connected(address: str) -> Any:
     host, colon, port = address.rpartition(":")
     modules = {"env_vars": {"PYTHONPATH": python_path()}}
     try:
-        if colon and port.isdecimal() and "/" not in host:               # Ray itself would try for minutes
+        if colon and port.isdecimal() and "/" not in host:  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), PATIENCE).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=modules)
     except Exception as error:  # of many kinds: a wrong address, nobody there, another version
         reason = " ".join(str(error).split())
-        raise RequestError(f"there is no Ray cluster to be reached at {address!r} ({reason[:200]})") from error
+        raise RequestError(
+            f"there is no Ray cluster to be reached at {address!r} ({reason[:200]})"
+        ) from error
     finally:
         for signum, handler in handlers.items():
             signal.signal(signum, handler)
@@ -78,4 +83,6 @@ def _ended(ray: Any, reference: object, index: int) -> Ended:
     try:
         return Ended(*ray.get(reference))._replace(index=index)
     except Exception as error:  # its machine has gone, or does not see the folder
-        return Ended(index, 1, "", " ".join(str(error).split("\n")[-1].split()) or type(error).__name__)
+        return Ended(
+            index, 1, "", " ".join(str(error).split("\n")[-1].split()) or type(error).__name__
+        )

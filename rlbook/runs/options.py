@@ -1,4 +1,5 @@
-"""The options of a run: what `rlbook.train` and `rlbook train` take beside hyper-parameters. One field here is one option everywhere."""
+"""The options of a run: what `rlbook.train` and `rlbook train` take beside hyper-parameters. One
+field here is one option everywhere."""
 
 from __future__ import annotations
 
@@ -17,28 +18,48 @@ Folder = Any
 """A path as text or Path, or what would be found there."""
 
 LEAST = {"AtLeast0": 0, "AtLeast1": 1}
-MOST = {"num_envs": 2**20, "eval_episodes": 10_000_000, "seed": None, "workers": 1_024, "inspect": 1_024, "seeds": 10_000, "jobs": 1_024}
+MOST = {
+    "num_envs": 2**20,
+    "eval_episodes": 10_000_000,
+    "seed": None,
+    "workers": 1_024,
+    "inspect": 1_024,
+    "seeds": 10_000,
+    "jobs": 1_024,
+}
 """Of the others: what 64 bits hold."""
 UNWRITTEN = ("workers", "inspect")
-"""Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed with others."""
+"""Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed
+with others."""
 DEVICES = ("cpu", "cuda", "auto")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long, from which seed, and with what beside the environment. None leaves it to the preset of the pair."""
+    """How long, from which seed, and with what beside the environment. None leaves it to the preset
+    of the pair."""
 
-    steps: AtLeast1 = None  # environment steps to train for (planners: sweeps; recorded data: minibatches)
+    steps: AtLeast1 = (
+        None  # environment steps to train for (planners: sweeps; recorded data: minibatches)
+    )
     episodes: AtLeast1 = None  # finished episodes to train for
     passes: AtLeast1 = None  # passes over recorded data to train for
-    seed: AtLeast0 = None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    seed: AtLeast0 = (
+        None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    )
     num_envs: AtLeast1 = None  # environments side by side, for algorithms that take many
-    eval_every: AtLeast0 = None  # steps between greedy evaluations; 0 for none (default: ten in the run)
+    eval_every: AtLeast0 = (
+        None  # steps between greedy evaluations; 0 for none (default: ten in the run)
+    )
     eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
-    stop_at_return: Return = None  # end the training at the first evaluation whose mean return is at least this
+    stop_at_return: Return = (
+        None  # end the training at the first evaluation whose mean return is at least this
+    )
     workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
     inspect: AtLeast1 = None  # held-out starts from which the policy's actions are recorded at each report, for `rlbook inspect`
-    data: Folder = None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
+    data: Folder = (
+        None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
+    )
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned
     reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
@@ -51,39 +72,61 @@ class RunOptions:
     def __post_init__(self) -> None:
         _check_counts(self)
         if self.stop_at_return is not None:
-            object.__setattr__(self, "stop_at_return", _finite("stop_at_return", self.stop_at_return))
+            object.__setattr__(
+                self, "stop_at_return", _finite("stop_at_return", self.stop_at_return)
+            )
         if self.reward_caution is not None:
-            object.__setattr__(self, "reward_caution", _finite("reward_caution", self.reward_caution))
+            object.__setattr__(
+                self, "reward_caution", _finite("reward_caution", self.reward_caution)
+            )
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 
     def given(self) -> dict[str, Any]:
         """The options that are not None."""
-        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) is not None}
+        return {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) is not None
+        }
 
 
 @dataclass(frozen=True)
 class SeveralSeeds:
-    """How many runs that differ in their seed alone, and how many of them at a time. They are no part of any of these runs."""
+    """How many runs that differ in their seed alone, and how many of them at a time. They are no
+    part of any of these runs."""
 
     seeds: AtLeast1 = None  # train so many runs: with seed, seed + 1, … (from --seed on), each in its own folder, OUT/seed-0, OUT/seed-1, …
-    jobs: AtLeast1 = None  # of --seeds, how many train at a time (default: as many as there are cores)
-    cluster: str | None = None  # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose machines see OUT
+    jobs: AtLeast1 = (
+        None  # of --seeds, how many train at a time (default: as many as there are cores)
+    )
+    cluster: str | None = (
+        None  # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose machines see OUT
+    )
 
     def __post_init__(self) -> None:
         _check_counts(self)
         if self.jobs is not None and self.seeds is None:
-            raise RequestError(f"jobs is how many of several seeds train at a time, got {self.jobs} without seeds")
+            raise RequestError(
+                f"jobs is how many of several seeds train at a time, got {self.jobs} without seeds"
+            )
         if self.cluster is not None and self.seeds is None:
-            raise RequestError(f"cluster is where several seeds train, got {self.cluster!r} without seeds")
+            raise RequestError(
+                f"cluster is where several seeds train, got {self.cluster!r} without seeds"
+            )
 
 
 def _check_counts(options: RunOptions | SeveralSeeds) -> None:
-    """Puts whole numbers in the place of what was given. Raises RequestError where one is none, or outside its range."""
+    """Puts whole numbers in the place of what was given. Raises RequestError where one is none, or
+    outside its range."""
     for item in fields(options):
         value = getattr(options, item.name)
         if value is not None and item.type in LEAST:
-            object.__setattr__(options, item.name, whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)))
+            object.__setattr__(
+                options,
+                item.name,
+                whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)),
+            )
 
 
 def _finite(name: str, value: object) -> float:
@@ -107,6 +150,7 @@ def refuse_narrowed(algorithm: str, name: str) -> None:
     """Raises RequestError where `name` is a way to choose tokens that no training has."""
     if name in NARROWED:
         raise RequestError(
-            f"{algorithm} has no hyper-parameter {name!r}: it would train on tokens of a narrowed distribution with log-probabilities of"
-            " the whole one, so the ratio of new to old policy would not be 1; give it to `rlbook evaluate`"
+            f"{algorithm} has no hyper-parameter {name!r}: it would train on tokens of a narrowed"
+            " distribution with log-probabilities of the whole one, so the ratio of new to old"
+            " policy would not be 1; give it to `rlbook evaluate`"
         )

@@ -22,7 +22,8 @@ AGENTS = ("expert", "teacher", "reference", "start", "reward_model")
 
 
 def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
-    """The parts that the options of a request name. `load` reads the agent of a run from its folder.
+    """The parts that the options of a request name. `load` reads the agent of a run from its
+    folder.
 
     Raises:
         RequestError: a name that is neither a run's folder nor an agent.
@@ -30,13 +31,19 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
     options = request.options
     expert, start = agent_of("expert", options.expert, load), agent_of("start", options.start, load)
     teacher, reference = (_agent_or_model(name, request, load) for name in ("teacher", "reference"))
-    return Parts(expert, teacher, reference, start, model=options.model, device=device_of(options.device))
+    return Parts(
+        expert, teacher, reference, start, model=options.model, device=device_of(options.device)
+    )
 
 
 def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) -> Agent | None:
     """The agent that an option names: of a run, or the language model of a folder."""
     value = getattr(request.options, name)
-    return agent_of(name, value, load) if model_folder(value) is None else agent_of_model(name, str(value), request)
+    return (
+        agent_of(name, value, load)
+        if model_folder(value) is None
+        else agent_of_model(name, str(value), request)
+    )
 
 
 def model_folder(value: object) -> str | None:
@@ -47,7 +54,8 @@ def model_folder(value: object) -> str | None:
 
 
 def agent_of_model(name: str, folder: str, request: Request) -> Agent:
-    """The language model of a folder, as an agent that plays in the environment of a request and never learns.
+    """The language model of a folder, as an agent that plays in the environment of a request and
+    never learns.
 
     Raises:
         RequestError: that environment is no token environment, or the folder holds no such model.
@@ -57,14 +65,18 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
 
     recipe = request.recipe
     if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
-        raise RequestError(f"{name}: {folder} holds a language model, and {recipe.name} is no token environment")
+        raise RequestError(
+            f"{name}: {folder} holds a language model, and {recipe.name} is no token environment"
+        )
     if recipe.id is None:
         raise RequestError(f"{name}: a model's folder needs an environment that is named by its id")
     temperature = getattr(request.config, "temperature", 1.0)
     try:
         told = dataclasses.replace(recipe, kwargs={**recipe.kwargs, "model": folder})
         env = adapted_vector(FrozenPolicy, told, 1, request.config)
-        policy = build_policy(env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature))
+        policy = build_policy(
+            env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature)
+        )
     except ValueError as error:
         raise RequestError(f"{name}: {error}") from None
     if not policy.named:
@@ -83,7 +95,9 @@ def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent |
             raise RequestError(f"{name}: {error}") from None
     agent = getattr(value, "agent", None)
     if not isinstance(agent, Agent):
-        raise RequestError(f"{name} must be a run, a run's folder or an agent, got {type(value).__name__}")
+        raise RequestError(
+            f"{name} must be a run, a run's folder or an agent, got {type(value).__name__}"
+        )
     return agent
 
 
@@ -98,7 +112,8 @@ def device_of(name: str | None) -> str:
 
     if not torch.cuda.is_available():
         return "cpu"
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")                        # else cuBLAS sums in an order of its own
+    # else cuBLAS sums in an order of its own
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return "cuda"
 
 
@@ -109,24 +124,37 @@ def check_device(name: str | None) -> None:
 
 
 def digests_of(request: Request, data: Data | None) -> dict[str, str]:
-    """Option → sha256 of what it names: the data's rows, the environment's, the last checkpoint of each run, a model's files."""
+    """Option → sha256 of what it names: the data's rows, the environment's, the last checkpoint of
+    each run, a model's files."""
     found = {} if data is None else {"data": data.digest()}
     for name in AGENTS:
         folder = getattr(request.options, name)
         if isinstance(folder, str | Path):
-            found[name] = _digest_of_model(folder) if model_folder(folder) else _digest_of_run(Path(folder))
-    named = {"model": model_folder(request.recipe.kwargs.get("model")), "adapter": _adapter_folder(request)}
-    found |= {name: _digest_of_model(folder) for name, folder in named.items() if folder is not None}
+            found[name] = (
+                _digest_of_model(folder) if model_folder(folder) else _digest_of_run(Path(folder))
+            )
+    named = {
+        "model": model_folder(request.recipe.kwargs.get("model")),
+        "adapter": _adapter_folder(request),
+    }
+    found |= {
+        name: _digest_of_model(folder) for name, folder in named.items() if folder is not None
+    }
     if "data" not in request.recipe.kwargs:
         return found
-    rules = getattr(request.recipe.make().unwrapped, "rules", None)                    # an environment whose examples lie in a file
+    # an environment whose examples lie in a file
+    rules = getattr(request.recipe.make().unwrapped, "rules", None)
     return found | getattr(rules, "digests", {})
 
 
 def _adapter_folder(request: Request) -> str | None:
     """The folder of an adapter that a `ModelSpec` names."""
     adapter = getattr(request.options.model, "adapter", None)
-    return adapter if isinstance(adapter, str) and (Path(adapter) / "adapter_config.json").is_file() else None
+    return (
+        adapter
+        if isinstance(adapter, str) and (Path(adapter) / "adapter_config.json").is_file()
+        else None
+    )
 
 
 def _digest_of_model(folder: str | Path) -> str:
@@ -151,4 +179,7 @@ def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
     """Raises RequestError where what a run was started with has changed since."""
     for name, digest in held.items():
         if found.get(name, digest) != digest:
-            raise RequestError(f"{name} has changed since the run was started: its sha256 was {digest[:12]}…, now {found[name][:12]}…")
+            raise RequestError(
+                f"{name} has changed since the run was started: its sha256 was {digest[:12]}…, now"
+                f" {found[name][:12]}…"
+            )

@@ -1,4 +1,5 @@
-"""The model that a planner plans in: the environment's own, or, where there is none, one that is counted from steps taken in it."""
+"""The model that a planner plans in: the environment's own, or, where there is none, one that is
+counted from steps taken in it."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 PLANS = 20
-"""How often the sampling agent plans: it samples at random first, and then more and more along its plans."""
+"""How often the sampling agent plans: it samples at random first, and then more and more along its
+plans."""
 ROUGHLY = 1e-2
-"""The tolerance of those plans, in reward units. The last one, in the finished model, is the planner's own."""
+"""The tolerance of those plans, in reward units. The last one, in the finished model, is the
+planner's own."""
 PATIENCE = 1_000
 """Sweeps of one of those plans at most."""
 
@@ -27,26 +30,40 @@ def planning_model(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
     """The model for a planner's run, and what is to be said about where it comes from.
 
     Raises:
-        ValueError: there is a model and it cannot be planned in, for instance because it is too large.
+        ValueError: there is a model and it cannot be planned in, for instance because it is too
+            large.
         TrainingError: sampling met a NaN or an infinity, or the environment failed.
     """
     try:
         return model_of(request.recipe.make()), ()
     except NoModel:
         steps = request.config.sampled_steps
-        return sampled_model(request, steps), (f"model: none, so one is estimated from {steps:,} sampled steps (certainty_equivalence)",)
+        return sampled_model(request, steps), (
+            (
+                f"model: none, so one is estimated from {steps:,} sampled steps"
+                " (certainty_equivalence)"
+            ),
+        )
 
 
 def sampled_model(request: Request, steps: int) -> TabularMDP:
-    """What certainty equivalence has counted after `steps` environment steps; a pair never tried ends the episode and pays nothing.
+    """What certainty equivalence has counted after `steps` environment steps; a pair never tried
+    ends the episode and pays nothing.
 
     The same request gives the same model, so that a run can be resumed without keeping it.
     """
     planner, sampler = agent_class(request.algorithm), agent_class("certainty_equivalence")
     raw = request.recipe.make()
     env = AdaptedEnv(raw, adapt_to(planner, raw, request.config))
-    config = sampler.Config(gamma=request.config.gamma, plan_every=-(-steps // PLANS), tolerance=ROUGHLY, max_sweeps=PATIENCE)
+    config = sampler.Config(
+        gamma=request.config.gamma,
+        plan_every=-(-steps // PLANS),
+        tolerance=ROUGHLY,
+        max_sweeps=PATIENCE,
+    )
     agent = sampler(env, config, request.seed)
-    for _ in loop(agent, SingleInteraction(env, rng_for(request.seed, "environment")), Budget(steps, None)):
+    for _ in loop(
+        agent, SingleInteraction(env, rng_for(request.seed, "environment")), Budget(steps, None)
+    ):
         pass
     return agent.counted_model()  # type: ignore[attr-defined]

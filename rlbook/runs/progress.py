@@ -1,4 +1,5 @@
-"""Showing a run while it trains: a progress bar, plain lines where there is no terminal, TensorBoard where it is asked for."""
+"""Showing a run while it trains: a progress bar, plain lines where there is no terminal,
+TensorBoard where it is asked for."""
 
 from __future__ import annotations
 
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from rlbook.runs.run import Run
 
 Report = Callable[["Run"], None]
-COSTLY, SECONDS = 0.5, 2.0                   # share and length of evaluation above which it is worth a word
-BAR = 20                                     # characters that the bar has at least
+COSTLY, SECONDS = 0.5, 2.0  # share and length of evaluation above which it is worth a word
+BAR = 20  # characters that the bar has at least
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Report]:
-    """Yields a function to call after each report: what is done, the return, the speed and the time left, on standard error."""
+    """Yields a function to call after each report: what is done, the return, the speed and the time
+    left, on standard error."""
     display = _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield display
@@ -40,14 +42,19 @@ def done_and_total(run: Run) -> tuple[int, int | None, str]:
         return run.steps, None, run.unit
     if budget.passes is not None and run.agent.progress > budget.progress(run.steps, 0):
         return int(run.passes), budget.passes, "passes"
-    if budget.steps is None or (budget.episodes is not None and run.agent.progress > budget.progress(run.steps, 0)):
+    if budget.steps is None or (
+        budget.episodes is not None and run.agent.progress > budget.progress(run.steps, 0)
+    ):
         return len(run.episode_returns), budget.episodes, "episodes"
     return run.steps, budget.steps, run.unit
 
 
 def recent_return(run: Run) -> float | None:
     """Mean return of the last episodes: of the latest report that saw one end."""
-    return next((report["return"] for report in reversed(run.metrics) if report.get("return") is not None), None)
+    return next(
+        (report["return"] for report in reversed(run.metrics) if report.get("return") is not None),
+        None,
+    )
 
 
 class Notes:
@@ -69,16 +76,20 @@ class Notes:
 
 
 def evaluation_cost(run: Run, whole: float) -> str:
-    """A sentence where of `whole` seconds evaluation took more than training, and enough of it to be worth a word; else ""."""
+    """A sentence where of `whole` seconds evaluation took more than training, and enough of it to
+    be worth a word; else ""."""
     evaluating = run.seconds.get("evaluate", 0.0)
     if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
         return ""
     fewer = "--eval-episodes 5 makes it shorter, " if run.request.eval_episodes > 5 else ""
-    return f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"
+    return (
+        f"evaluation took {evaluating / whole:.0%} of the time; {fewer}--eval-every 0 leaves it out"
+    )
 
 
 class _Bar:
-    """A tqdm bar: the return first and whole, the bar, and behind it what the width leaves room for."""
+    """A tqdm bar: the return first and whole, the bar, and behind it what the width leaves room
+    for."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -92,7 +103,9 @@ class _Bar:
             print(f"{run.request.algorithm} on {run.request.recipe.name}", file=sys.stderr)
             self._say(run)
             empty = bar_format("", "", total is not None, columns())
-            self.bar = tqdm(total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05, bar_format=empty)
+            self.bar = tqdm(
+                total=total, file=sys.stderr, dynamic_ncols=True, mininterval=0.05, bar_format=empty
+            )
         self._say(run)
         mean = recent_return(run)
         head = "" if mean is None else f"return {mean:.2f} "
@@ -120,12 +133,18 @@ def columns() -> int:
 
 
 def bar_format(head: str, behind: str, ends: bool, width: int) -> str:
-    """tqdm's format of a line: the return, the bar, and what stands behind it where the bar keeps its 20 characters."""
+    """tqdm's format of a line: the return, the bar, and what stands behind it where the bar keeps
+    its 20 characters."""
     if not ends:
         return head + "{n_fmt} done, {elapsed}"
     left = " {remaining} left"
     fixed = len(head) + len("100%||") + len(" 00:00 left") + 1
-    return head + "{percentage:3.0f}%|{bar}|" + (behind + "," if fixed + len(behind) + 1 + BAR <= width else "") + left
+    return (
+        head
+        + "{percentage:3.0f}%|{bar}|"
+        + (behind + "," if fixed + len(behind) + 1 + BAR <= width else "")
+        + left
+    )
 
 
 def _short(count: int) -> str:
@@ -138,7 +157,12 @@ def _short(count: int) -> str:
 
 def _note(text: str) -> str:
     """A note within the terminal's width."""
-    return textwrap.fill(f"note: {text}", max(40, min(100, columns() - 1)), subsequent_indent="  ", break_long_words=False)
+    return textwrap.fill(
+        f"note: {text}",
+        max(40, min(100, columns() - 1)),
+        subsequent_indent="  ",
+        break_long_words=False,
+    )
 
 
 class _Lines:
@@ -167,7 +191,13 @@ class _Lines:
         mean = recent_return(run)
         parts = [f"{run.request.algorithm} {run.request.recipe.name}: {done:,} of {total:,} {unit}"]
         parts += [f"return {mean:.2f}"] if mean is not None else []
-        return ", ".join([*parts, f"{speed:,.0f} {unit}/s", f"{max(total - done, 0) / max(speed, 1e-9):.0f} s left"])
+        return ", ".join(
+            [
+                *parts,
+                f"{speed:,.0f} {unit}/s",
+                f"{max(total - done, 0) / max(speed, 1e-9):.0f} s left",
+            ]
+        )
 
     def close(self) -> None:
         pass
@@ -179,7 +209,8 @@ def _tenths(done: int, total: int | None) -> int:
 
 @contextlib.contextmanager
 def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
-    """Yields a function that writes each report as TensorBoard events under FOLDER/tensorboard; one that does nothing unless `wanted`.
+    """Yields a function that writes each report as TensorBoard events under FOLDER/tensorboard; one
+    that does nothing unless `wanted`.
 
     Raises:
         RequestError: TensorBoard is not installed, or the folder of the events is a link.
@@ -192,11 +223,13 @@ def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise RequestError("--tensorboard needs the tensorboard package: pip install 'rlbook[log]'") from None
+        raise RequestError(
+            "--tensorboard needs the tensorboard package: pip install 'rlbook[log]'"
+        ) from None
     writers: list[Any] = []
 
     def report(run: Run) -> None:
-        if not writers:                      # the folder is the run's by now, and not before
+        if not writers:  # the folder is the run's by now, and not before
             writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=run.steps))
         latest = run.metrics[-1]
         for name, value in latest.items():

@@ -1,4 +1,5 @@
-"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data set; or a task's examples as rows."""
+"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data
+set; or a task's examples as rows."""
 
 from __future__ import annotations
 
@@ -13,22 +14,41 @@ from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
-from rlbook.runs.demonstrations import OPTIMAL, POLICIES, UNIFORM, UniformAgent, exact_expert, recorded
+from rlbook.runs.demonstrations import (
+    OPTIMAL,
+    POLICIES,
+    UNIFORM,
+    UniformAgent,
+    exact_expert,
+    recorded,
+)
 from rlbook.runs.run import Run, load
 
 
 def record(
-    source: str | Path | Run, out: str | Path, *, episodes: int = 100, policy: str | None = None, epsilon: float = 0.0, seed: int = 0,
-    explore: bool = False, checkpoint: int | str | None = None, allow_import: bool = False, env_kwargs: dict[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Plays episodes and writes them as a Minari data set, which `--data` reads. What `rlbook record` does.
+    source: str | Path | Run,
+    out: str | Path,
+    *,
+    episodes: int = 100,
+    policy: str | None = None,
+    epsilon: float = 0.0,
+    seed: int = 0,
+    explore: bool = False,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Plays episodes and writes them as a Minari data set, which `--data` reads. What
+    `rlbook record` does.
 
     Args:
-        source: a run or its folder, whose agent acts; or an environment's id, in which `policy` acts.
+        source: a run or its folder, whose agent acts; or an environment's id, in which `policy`
+            acts.
         out: the folder to write; it must not exist or hold a data set.
         episodes: how many, at least 1.
         policy: "uniform", or "optimal" from the environment's model; with an environment only.
-        epsilon: the share of actions that are drawn uniformly instead, in [0, 1]: walks of every quality.
+        epsilon: the share of actions that are drawn uniformly instead, in [0, 1]: walks of every
+            quality.
         seed: of resets and of random actions.
         explore: let a run's agent act as in training.
         checkpoint, allow_import: as in `rlbook.load`.
@@ -50,25 +70,42 @@ def record(
     except ValueError as error:
         raise RequestError(str(error)) from None
     folder = Path(out)
-    if data_folder(folder) is not None or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+    if data_folder(folder) is not None or (
+        folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    ):
         raise RequestError(f"{out} exists already; name a new folder")
     agent, recipe, name = _acting(source, policy, seed, checkpoint, allow_import, env_kwargs)
     returns: list[float] = []
 
     def played() -> Iterator[Recorded]:
-        for episode in islice(recorded(agent, recipe, seed, explore=explore, epsilon=epsilon), episodes):
+        for episode in islice(
+            recorded(agent, recipe, seed, explore=explore, epsilon=epsilon), episodes
+        ):
             returns.append(sum(episode.rewards))
             yield episode
 
     steps = write_minari(folder, played(), recipe.make(), policy=name)
-    return {"env": recipe.name, "policy": name, "episodes": episodes, "steps": steps, "return": sum(returns) / episodes, "data": str(out)}
+    return {
+        "env": recipe.name,
+        "policy": name,
+        "episodes": episodes,
+        "steps": steps,
+        "return": sum(returns) / episodes,
+        "data": str(out),
+    }
 
 
 def record_examples(
-    source: str, out: str | Path, *, schema: str = "verl", episodes: int | None = None, allow_import: bool = False,
+    source: str,
+    out: str | Path,
+    *,
+    schema: str = "verl",
+    episodes: int | None = None,
+    allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """Writes the examples of a token environment as rows, which `--env.data` of Chat-v0 and verl read. What `record --schema verl` does.
+) -> dict[str, Any]:
+    """Writes the examples of a token environment as rows, which `--env.data` of Chat-v0 and verl
+    read. What `record --schema verl` does.
 
     Args:
         source: the environment's id; its argument `split` says which examples.
@@ -78,7 +115,8 @@ def record_examples(
         allow_import, env_kwargs: as in `record`.
 
     Returns:
-        Facts: how many rows, and the file; and a note where the task's own score cannot be told from a row.
+        Facts: how many rows, and the file; and a note where the task's own score cannot be told
+            from a row.
 
     Raises:
         RequestError: one sentence; nothing was written.
@@ -90,11 +128,15 @@ def record_examples(
     if episodes is not None:
         whole_number("episodes", episodes, least=1)
     if Path(source).is_dir():
-        raise RequestError("schema is for the examples of an environment given by its id, and a run was given")
+        raise RequestError(
+            "schema is for the examples of an environment given by its id, and a run was given"
+        )
     recipe = Recipe.of(source, allow_import=allow_import, kwargs=env_kwargs)
     rules: Any = getattr(recipe.make().unwrapped, "rules", None)
     if not hasattr(rules, "example"):
-        raise RequestError(f"schema is for the examples of a token environment, and {recipe.name} has none")
+        raise RequestError(
+            f"schema is for the examples of a token environment, and {recipe.name} has none"
+        )
     from rlbook.data.verl_rows import verl_row, write_rows
     from rlbook.llm.tasks import RECORDED, MixtureTask, Task, recorded_task
 
@@ -112,22 +154,42 @@ def record_examples(
             except ValueError as error:
                 raise RequestError(str(error)) from None
 
-    facts = {"env": recipe.name, "schema": schema, "split": rules.split, "rows": write_rows(Path(out), rows()), "data": str(out)}
+    facts = {
+        "env": recipe.name,
+        "schema": schema,
+        "split": rules.split,
+        "rows": write_rows(Path(out), rows()),
+        "data": str(out),
+    }
     score = getattr(type(task), "score", Task.score)
     if score is not Task.score and recorded_task(source_of(rules.texts[0])) is None:
-        facts["note"] = f"{recipe.name} scores by more than the rows say; read again, they are compared with the ground truth"
+        facts["note"] = (
+            f"{recipe.name} scores by more than the rows say; read again, they are compared with"
+            " the ground truth"
+        )
     return facts
 
 
 def _acting(
-    source: str | Path | Run, policy: str | None, seed: int, checkpoint: int | str | None, allow_import: bool,
+    source: str | Path | Run,
+    policy: str | None,
+    seed: int,
+    checkpoint: int | str | None,
+    allow_import: bool,
     env_kwargs: dict[str, Any] | None,
-) -> tuple[Agent, Recipe, str]:  # fmt: skip
+) -> tuple[Agent, Recipe, str]:
     """Who acts, where, and what that is called."""
     if isinstance(source, Run) or Path(source).is_dir():
         if policy is not None or env_kwargs:
-            raise RequestError("a run brings its policy and its environment; policy and env_kwargs are for an environment given by its id")
-        run = source if isinstance(source, Run) else load(source, checkpoint=checkpoint, allow_import=allow_import)
+            raise RequestError(
+                "a run brings its policy and its environment; policy and env_kwargs are for an"
+                " environment given by its id"
+            )
+        run = (
+            source
+            if isinstance(source, Run)
+            else load(source, checkpoint=checkpoint, allow_import=allow_import)
+        )
         return run.agent, run.request.recipe, run.request.algorithm
     if checkpoint is not None:
         raise RequestError("checkpoint is for a run's folder")
@@ -135,4 +197,8 @@ def _acting(
     if (policy or UNIFORM) == OPTIMAL:
         return exact_expert(recipe), recipe, OPTIMAL
     env = recipe.make()
-    return UniformAgent(AdaptedEnv(env, adapt_to(UniformAgent, env, None)), seed=seed), recipe, UNIFORM
+    return (
+        UniformAgent(AdaptedEnv(env, adapt_to(UniformAgent, env, None)), seed=seed),
+        recipe,
+        UNIFORM,
+    )

@@ -1,4 +1,5 @@
-"""What a run was asked to do, checked before anything is created: everything needed to run it again, `config.yaml`."""
+"""What a run was asked to do, checked before anything is created: everything needed to run it
+again, `config.yaml`."""
 
 from __future__ import annotations
 
@@ -45,20 +46,33 @@ class Request:
 
     @classmethod
     def build(
-        cls, algorithm: str | type[Agent], env: EnvLike, *, allow_import: bool = False, env_kwargs: Mapping[str, Any] | None = None,
-        hyperparameters: Mapping[str, Any] | None = None, digests: Mapping[str, str] | None = None, **options: Any,
-    ) -> Request:  # fmt: skip
-        """Checks everything that can be checked without making the environment. `options` are those of `RunOptions`.
+        cls,
+        algorithm: str | type[Agent],
+        env: EnvLike,
+        *,
+        allow_import: bool = False,
+        env_kwargs: Mapping[str, Any] | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        digests: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Request:
+        """Checks everything that can be checked without making the environment. `options` are those
+        of `RunOptions`.
 
         Raises:
             RequestError: one sentence: what, which value, what is allowed.
         """
-        agent = agent_class(algorithm, allow_import=allow_import) if isinstance(algorithm, str) else check_class(algorithm)
+        agent = (
+            agent_class(algorithm, allow_import=allow_import)
+            if isinstance(algorithm, str)
+            else check_class(algorithm)
+        )
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
         folder, spec = model_apart(asked.model)
         asked = _one_device(asked, spec)
-        if folder is not None:               # its tokenizer decides what the environment shows, so the environment is told
+        # its tokenizer decides what the environment shows, so the environment is told
+        if folder is not None:
             env_kwargs = {**(env_kwargs or {}), "model": folder}
         recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
@@ -66,9 +80,15 @@ class Request:
         held = {name: settings.pop(name) for name in NAMES if name in settings}
         if asked.steps or asked.episodes or asked.passes:
             held |= {"steps": None, "episodes": None, "passes": None}
-        elif asked.data is not None and "data" in agent.sources() and "passes" not in held:      # the budget is one of environment steps
+        elif (
+            asked.data is not None and "data" in agent.sources() and "passes" not in held
+        ):  # the budget is one of environment steps
             held |= {"steps": None, "episodes": None, "passes": PASSES}
-        held = {"seed": 0, "num_envs": agent.default_num_envs, "eval_episodes": EVAL_EPISODES} | held
+        held = {
+            "seed": 0,
+            "num_envs": agent.default_num_envs,
+            "eval_episodes": EVAL_EPISODES,
+        } | held
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
@@ -77,9 +97,12 @@ class Request:
         config = _config(agent, asked_for)
         needed = getattr(agent, "walks_needed", None)
         walks = whole.steps and asked.data is None and "walks" not in asked_for
-        if needed is not None and walks and not hasattr(recipe.make().unwrapped, "policy_kind"):     # of texts there are no walks
+        # of texts there are no walks
+        if needed is not None and walks and not hasattr(recipe.make().unwrapped, "policy_kind"):
             # written down: a resumed run has the same data
-            config = dataclasses.replace(config, walks=min(config.walks, needed(config, whole.steps)))
+            config = dataclasses.replace(
+                config, walks=min(config.walks, needed(config, whole.steps))
+            )
         return cls(agent, recipe, whole, config, _plain(field_values(config)), dict(digests or {}))
 
     @property
@@ -118,51 +141,81 @@ class Request:
         return dataclasses.replace(self, options=dataclasses.replace(self.options, **options))
 
     def check_continues(self, held: Request, names: Iterable[str]) -> None:
-        """A run goes on as it was started: raises RequestError where the algorithm, the environment or one of `names` (of options, of
-        hyper-parameters, of `env_kwargs`) differs from what is `held` in its folder."""
+        """A run goes on as it was started: raises RequestError where the algorithm, the environment
+        or one of `names` (of options, of hyper-parameters, of `env_kwargs`) differs from what is
+        `held` in its folder."""
         mine, theirs = self._flat(), held._flat()
         for name in ("algorithm", "env", *names):
             if name not in UNWRITTEN and mine.get(name) != theirs.get(name):
-                raise RequestError(f"the run was started with {name} {theirs.get(name)}; resuming cannot make it {mine.get(name)}")
+                raise RequestError(
+                    f"the run was started with {name} {theirs.get(name)}; resuming cannot make it"
+                    f" {mine.get(name)}"
+                )
 
     def _flat(self) -> dict[str, Any]:
         named = {"algorithm": self.algorithm, "env": self.recipe.name}
-        model = [str(part) for part in (self.recipe.kwargs.get("model"), self.options.model) if part is not None]
-        if model:                            # the folder is the environment's, what else was said about it the option's
+        model = [
+            str(part)
+            for part in (self.recipe.kwargs.get("model"), self.options.model)
+            if part is not None
+        ]
+        if model:  # the folder is the environment's, what else was said about it the option's
             named["model"] = ", ".join(model)
         return {**self.recipe.kwargs, **self.hyperparameters, **vars(self.options), **named}
 
     def as_yaml(self) -> str:
-        """The text of config.yaml. Raises RequestError where an argument of the environment is not data."""
+        """The text of config.yaml. Raises RequestError where an argument of the environment is not
+        data."""
         asked_on_the_way = ("expert",) if "advice" in self.agent.uses else ()
         for name in ("teacher", "reference", "start", "reward_model", *asked_on_the_way):
             if not isinstance(getattr(self.options, name), str | Path | None):
-                raise RequestError(f"a run in a folder must find its {name} again: give the folder of the {name.replace('_', ' ')}'s run")
+                raise RequestError(
+                    f"a run in a folder must find its {name} again: give the folder of the"
+                    f" {name.replace('_', ' ')}'s run"
+                )
         env_id = self.recipe.written_id
-        named = {name: str(value) if isinstance(value, Path) else value for name, value in self.options.given().items()}
+        named = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in self.options.given().items()
+        }
         entries = {
-            "algorithm": self.algorithm, "env": env_id, "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
+            "algorithm": self.algorithm,
+            "env": env_id,
+            "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
             **{name: named.get(name) for name in COUNTS if name not in UNWRITTEN},
-            **{name: value for name, value in named.items() if name not in COUNTS and isinstance(value, str | float)},
+            **{
+                name: value
+                for name, value in named.items()
+                if name not in COUNTS and isinstance(value, str | float)
+            },
             **({} if self.options.model is None else {"model": self.options.model.given()}),
-            **({"digests": self.digests} if self.digests else {}), "hyperparameters": self.hyperparameters,
-        }  # fmt: skip
+            **({"digests": self.digests} if self.digests else {}),
+            "hyperparameters": self.hyperparameters,
+        }
         try:
             return yaml.dump(entries, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
-            raise RequestError(f"env_kwargs cannot be written to config.yaml: {' '.join(map(str, error.args))}") from None
+            raise RequestError(
+                f"env_kwargs cannot be written to config.yaml: {' '.join(map(str, error.args))}"
+            ) from None
 
     @classmethod
     def from_yaml(
-        cls, text: str, *, allow_import: bool = False, env: EnvLike | None = None, algorithm: type[Agent] | None = None, **given: Any
+        cls,
+        text: str,
+        *,
+        allow_import: bool = False,
+        env: EnvLike | None = None,
+        algorithm: type[Agent] | None = None,
+        **given: Any,
     ) -> Request:
         """The inverse of `as_yaml`; checked like any other request.
 
         Args:
             text: of a config.yaml.
             allow_import: let it name modules to import.
-            env, algorithm, given: stand in for what the file could not name: an environment without an id, a class that cannot be
-                imported, data that lay in no file.
+            env, algorithm, given: stand in for what the file could not name: an environment without
+                an id, a class that cannot be imported, data that lay in no file.
         """
         try:
             fields = parse_yaml(text)
@@ -170,26 +223,44 @@ class Request:
             raise RequestError(f"config.yaml cannot be used: {error}") from None
         if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
             raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
-        unknown = [str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *NAMES)]
+        unknown = [
+            str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *NAMES)
+        ]
         if unknown:
             raise RequestError(f"config.yaml has an unknown entry {unknown[0]!r}")
         mappings: dict[str, Any] = {name: fields.get(name) or {} for name in _MAPPINGS}
-        if not isinstance(fields["algorithm"], str) or not all(isinstance(value, dict) for value in mappings.values()):
-            raise RequestError("config.yaml: 'algorithm' must be a name, 'env_kwargs', 'digests' and 'hyperparameters' mappings")
+        if not isinstance(fields["algorithm"], str) or not all(
+            isinstance(value, dict) for value in mappings.values()
+        ):
+            raise RequestError(
+                "config.yaml: 'algorithm' must be a name, 'env_kwargs', 'digests' and"
+                " 'hyperparameters' mappings"
+            )
         target = fields["env"] or env
         if target is None:
             raise RequestError("this run's environment was made without an id; give env")
         if algorithm is not None and name_of(check_class(algorithm)) != fields["algorithm"]:
-            raise RequestError(f"the run was made with {fields['algorithm']}, not with {name_of(algorithm)}")
-        options: dict[str, Any] = {name: fields[name] for name in NAMES if fields.get(name) is not None}
+            raise RequestError(
+                f"the run was made with {fields['algorithm']}, not with {name_of(algorithm)}"
+            )
+        options: dict[str, Any] = {
+            name: fields[name] for name in NAMES if fields.get(name) is not None
+        }
         for name in FOLDERS:
             if not isinstance(options.get(name, ""), (str, dict) if name == "model" else str):
                 raise RequestError(f"config.yaml: {name} must name a folder, got {options[name]!r}")
-        return cls.build(algorithm or fields["algorithm"], target, **{**options, **given}, allow_import=allow_import, **mappings)
+        return cls.build(
+            algorithm or fields["algorithm"],
+            target,
+            **{**options, **given},
+            allow_import=allow_import,
+            **mappings,
+        )
 
 
 def model_apart(model: object) -> tuple[str | None, ModelSpec]:
-    """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it is no model."""
+    """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it
+    is no model."""
     try:
         spec = ModelSpec.of(model) or ModelSpec()
     except ValueError as error:
@@ -208,57 +279,88 @@ def _for_size(recipe: Recipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, 
 
 
 def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
-    """The options with the model's device as their own; a model without its folder and its device, if anything is left of it."""
+    """The options with the model's device as their own; a model without its folder and its device,
+    if anything is left of it."""
     if spec.device is not None and asked.device not in (None, spec.device):
-        raise RequestError(f"device is {asked.device}, and the model's device {spec.device}; give one of the two")
+        raise RequestError(
+            f"device is {asked.device}, and the model's device {spec.device}; give one of the two"
+        )
     if spec.dtype == FOUR_BIT and asked.device not in ("cuda", "auto"):
         raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
     rest = dataclasses.replace(spec, device=None)
-    return dataclasses.replace(asked, model=rest if rest.given() else None, device=spec.device or asked.device)
+    return dataclasses.replace(
+        asked, model=rest if rest.given() else None, device=spec.device or asked.device
+    )
 
 
 def _check_use(agent: type[Agent], asked: RunOptions) -> None:
     """Raises RequestError for an option that this agent has no use for."""
     name = name_of(agent)
     if not agent.batched and (asked.num_envs or 1) != 1:
-        raise RequestError(f"{name} learns from one environment; num_envs must be 1, got {asked.num_envs}")
+        raise RequestError(
+            f"{name} learns from one environment; num_envs must be 1, got {asked.num_envs}"
+        )
     sources = agent.sources()
     fits = asked.data is not None and "data" in sources
     if asked.data is not None and not fits and "demonstrations" not in agent.uses:
         raise RequestError(f"{name} does not learn from recorded data, so data cannot be given")
     if asked.passes is not None and not fits and sources != ("data",):
-        raise RequestError(f"passes are counted over recorded data, and {name} was given none; give steps or episodes")
+        raise RequestError(
+            f"passes are counted over recorded data, and {name} was given none; give steps or"
+            " episodes"
+        )
     if asked.episodes is not None and (sources == ("data",) or fits):
-        raise RequestError(f"{name} plays no episodes while it learns from recorded data; give passes or steps")
+        raise RequestError(
+            f"{name} plays no episodes while it learns from recorded data; give passes or steps"
+        )
     for part in ("expert", "teacher", "reference", "start", "model", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
-    if asked.reward_caution is not None and (asked.reward_model is None or asked.reward_caution < 0.0):
-        raise RequestError(f"reward_caution must be at least 0, and is for a reward_model; got {asked.reward_caution:g}")
+    if asked.reward_caution is not None and (
+        asked.reward_model is None or asked.reward_caution < 0.0
+    ):
+        raise RequestError(
+            "reward_caution must be at least 0, and is for a reward_model; got"
+            f" {asked.reward_caution:g}"
+        )
     if asked.reward_model is not None:
         _check_paid(agent, asked, sources)
 
 
 def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError where a run is to be stopped by an evaluation and there is none on the way."""
+    """Raises RequestError where a run is to be stopped by an evaluation and there is none on the
+    way."""
     if asked.stop_at_return is None:
         return
     sources = agent.sources()
     if not agent.seeks_return or "model" in sources:
-        raise RequestError(f"{name_of(agent)} is not evaluated while it learns, so it has no use for stop_at_return")
+        raise RequestError(
+            f"{name_of(agent)} is not evaluated while it learns, so it has no use for"
+            " stop_at_return"
+        )
     if asked.eval_every == 0:
         raise RequestError("stop_at_return needs evaluations on the way; give eval_every")
 
 
 def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError where several workers would have no environments, or only one, to step."""
+    """Raises RequestError where several workers would have no environments, or only one, to
+    step."""
     if asked.workers in (None, 1):
         return
     name, sources = name_of(agent), agent.sources()
-    if sources[0] != "environment" or "model" in sources or (asked.data is not None and "data" in sources):
-        raise RequestError(f"{name} steps no environments here while it learns; workers must be 1, got {asked.workers}")
+    if (
+        sources[0] != "environment"
+        or "model" in sources
+        or (asked.data is not None and "data" in sources)
+    ):
+        raise RequestError(
+            f"{name} steps no environments here while it learns; workers must be 1, got"
+            f" {asked.workers}"
+        )
     if not agent.batched:
-        raise RequestError(f"{name} learns from one environment; workers must be 1, got {asked.workers}")
+        raise RequestError(
+            f"{name} learns from one environment; workers must be 1, got {asked.workers}"
+        )
 
 
 def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:
@@ -269,9 +371,14 @@ def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...])
     if "demonstrations" in agent.uses:
         raise RequestError(f"{name} learns its reward itself, so it has no use for a reward_model")
     if asked.data is not None:
-        raise RequestError(f"{name} learns from recorded data here, which a reward_model does not pay for; leave one of the two out")
+        raise RequestError(
+            f"{name} learns from recorded data here, which a reward_model does not pay for; leave"
+            " one of the two out"
+        )
     if agent.bind_env is not Agent.bind_env:
-        raise RequestError(f"{name} plans in a copy of its environment, which a reward_model does not pay in")
+        raise RequestError(
+            f"{name} plans in a copy of its environment, which a reward_model does not pay in"
+        )
 
 
 def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
@@ -286,15 +393,23 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
         if key not in names:
             refuse_narrowed(algorithm, key)
             hint = did_you_mean(key, names)
-            raise RequestError(f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})")
+            raise RequestError(
+                f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"
+            )
     try:
-        return agent.Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in hyperparameters.items()})
+        return agent.Config(
+            **{
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in hyperparameters.items()
+            }
+        )
     except (ValueError, TypeError) as error:
         raise RequestError(str(error)) from error
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as plain YAML types: a tuple as a list, a schedule as its text, numpy's numbers as Python's."""
+    """Values as plain YAML types: a tuple as a list, a schedule as its text, numpy's numbers as
+    Python's."""
     return {name: _plain_value(value) for name, value in fields.items()}
 
 

@@ -30,9 +30,22 @@ from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
 from rlbook.runs.request import Request
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
-from rlbook.runs.storage.checkpoints import discard_after, load_checkpoint, mark_best, save_checkpoint, seal_with
+from rlbook.runs.storage.checkpoints import (
+    discard_after,
+    load_checkpoint,
+    mark_best,
+    save_checkpoint,
+    seal_with,
+)
 from rlbook.runs.storage.files import CheckpointError, read_file, replace_file
-from rlbook.runs.storage.folder import check_free, locked, read_config, report_disk_errors, seal, write_config
+from rlbook.runs.storage.folder import (
+    check_free,
+    locked,
+    read_config,
+    report_disk_errors,
+    seal,
+    write_config,
+)
 from rlbook.runs.storage.log import MetricsLog, read_episodes, read_metrics
 from rlbook.runs.storage.saved_parts import check_parts
 from rlbook.runs.storage.state_check import check_alike, check_report, check_shown
@@ -42,11 +55,11 @@ if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
     from rlbook.runs.token_record import Recorder
 
-REPORTS = 100          # in a run; a planner reports every sweep
-EVALUATIONS = 10       # in a run, where nothing else is asked for
-CHECKPOINTS = 10       # in a run, beside those of evaluations, of the start and of the end
+REPORTS = 100  # in a run; a planner reports every sweep
+EVALUATIONS = 10  # in a run, where nothing else is asked for
+CHECKPOINTS = 10  # in a run, beside those of evaluations, of the start and of the end
 
-SECONDS, SECONDS_LIMIT = "seconds.json", 10_000                 # where the time went, and its bytes at most
+SECONDS, SECONDS_LIMIT = "seconds.json", 10_000  # where the time went, and its bytes at most
 
 Report = Callable[["Run"], None]
 
@@ -58,41 +71,49 @@ class Run:
         self.request = request
         self.folder: Path | None = None
         self.metrics: list[dict[str, Any]] = []
-        """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers, and `eval_return` where evaluated."""
+        """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers,
+        and `eval_return` where evaluated."""
         self._episodes: list[Episode] = []
-        self._sums: dict[str, list[float]] = {}                # of the metrics since the last report: total, count
+        # of the metrics since the last report: total, count
+        self._sums: dict[str, list[float]] = {}
         self.seconds: dict[str, float] = {}
-        """Where the time of `train` went: "environment" and "act", estimated from some of the steps; "evaluate", with reports and
-        checkpoints; "learn", all that is left: of compiled loops, which do all at once, everything."""
-        self._marks = 0                                        # how many REPORTS-ths of the budget the last report stood at
-        self._best: list[float] | None = None                  # step and score of the best evaluation
+        """Where the time of `train` went: "environment" and "act", estimated from some of the
+        steps; "evaluate", with reports and checkpoints; "learn", all that is left: of compiled
+        loops, which do all at once, everything."""
+        self._marks = 0  # how many REPORTS-ths of the budget the last report stood at
+        self._best: list[float] | None = None  # step and score of the best evaluation
         self._log: MetricsLog | None = None
-        self._recorder: Recorder | None = None                 # notes what the policy does at each report
+        self._recorder: Recorder | None = None  # notes what the policy does at each report
         self._interrupts = Interrupts()
-        self._modified: list[str] = []       # hooks and the like that the run was trained with
-        self._untouched = True                                 # nothing was learned or restored yet
-        self._sealed: str | None = None                        # the seal of the config.yaml in the folder
+        self._modified: list[str] = []  # hooks and the like that the run was trained with
+        self._untouched = True  # nothing was learned or restored yet
+        self._sealed: str | None = None  # the seal of the config.yaml in the folder
         count = request.options.workers or 1
         self.workers = Workers(count) if count > 1 else None
         """The processes that step the environments, where this one does not."""
         with single_threaded():
             ready = set_up(request, self._agent_in, self.workers)
         self.agent, self._source, self.notes = ready
-        """`notes`: what was done to make the environment suit the agent, and where the run learns from."""
+        """`notes`: what was done to make the environment suit the agent, and where the run learns
+        from."""
 
     def _agent_in(self, folder: Path) -> Agent:
         """The agent of a run that this one names, as much trusted as this one."""
         return load(folder, allow_import=self.request.recipe.allow_import).agent
 
     def open(self) -> Run:
-        """Reads and starts what training needs and acting does not, such as recorded data; checks that it is what the run was started with.
+        """Reads and starts what training needs and acting does not, such as recorded data; checks
+        that it is what the run was started with.
 
         Raises:
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
         if self.request.options.inspect:
-            from rlbook.runs.inspecting import check_inspectable  # torch's agents, which tables do without
+            # torch's agents, which tables do without
+            from rlbook.runs.inspecting import (
+                check_inspectable,
+            )
 
             check_inspectable(self.agent)
         found = digests_of(self.request, self.recorded())
@@ -100,7 +121,10 @@ class Run:
         self.request = dataclasses.replace(self.request, digests=found)
         if self.workers is not None and isinstance(self._source, EnvironmentSource):
             if self.workers.count > self.request.num_envs:
-                raise RequestError(f"workers must be at most num_envs, {self.request.num_envs}, got {self.workers.count}")
+                raise RequestError(
+                    f"workers must be at most num_envs, {self.request.num_envs}, got"
+                    f" {self.workers.count}"
+                )
             env: Any = self._source.interaction.env.unwrapped
             env.start()
         return self
@@ -148,7 +172,8 @@ class Run:
         """Takes a folder for this run: writes the first checkpoint, and then its config.
 
         Raises:
-            RequestError: the folder already holds a run, another process writes it, or it cannot be written.
+            RequestError: the folder already holds a run, another process writes it, or it cannot be
+                written.
             TrainingError: the first checkpoint could not be written.
         """
         config = self.request.as_yaml()
@@ -166,7 +191,8 @@ class Run:
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
     def save(self, *, best: bool = False) -> None:
-        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best so far.
+        """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best
+        so far.
 
         Raises:
             TrainingError: it could not be written; the earlier ones stay.
@@ -182,13 +208,22 @@ class Run:
 
     def _state(self, log: MetricsLog) -> State:
         report = {
-            "sums": self._sums, "marks": self._marks, "best": self._best, "progress": self.agent.progress,
-            "log": log.position(), "log_sha256": log.digests(),
-        } | ({"modified": self._modified} if self._modified else {})  # fmt: skip
-        return {"agent": self.agent.state_dict(), "source": self._source.state_dict(), "report": report}
+            "sums": self._sums,
+            "marks": self._marks,
+            "best": self._best,
+            "progress": self.agent.progress,
+            "log": log.position(),
+            "log_sha256": log.digests(),
+        } | ({"modified": self._modified} if self._modified else {})
+        return {
+            "agent": self.agent.state_dict(),
+            "source": self._source.state_dict(),
+            "report": report,
+        }
 
     def _restore(self, step: int, state: State, *, source: bool) -> None:
-        """Puts everything where `state` has it; without `source` environment and data are left alone, as evaluation needs no more."""
+        """Puts everything where `state` has it; without `source` environment and data are left
+        alone, as evaluation needs no more."""
         try:
             self._check(state)
             self.agent.load_state_dict(state["agent"])
@@ -201,19 +236,30 @@ class Run:
                 self._add_note(f"until step {step} trained with {found}; no checkpoint keeps that")
             (self._source.load_state_dict if source else self._source.load_counts)(state["source"])
             self.agent.progress = self._source.progress(self.request.budget)
-            ended = report["marks"] > REPORTS and (self.agent.progress >= 1.0 or report["progress"] < 1.0)    # or has the budget grown?
-            held = report["marks"] if self.agent.progress == report["progress"] else math.floor(self.agent.progress * REPORTS)
+            # or has the budget grown?
+            ended = report["marks"] > REPORTS and (
+                self.agent.progress >= 1.0 or report["progress"] < 1.0
+            )
+            held = (
+                report["marks"]
+                if self.agent.progress == report["progress"]
+                else math.floor(self.agent.progress * REPORTS)
+            )
             self._marks = REPORTS + 1 if ended else held
             if self.steps != step:
                 raise StateError(f"it is of step {step} and says that {self.steps} were taken")
         except TrainingError:
             raise
-        except Exception as error:           # whatever a state may make of those who read it
+        except Exception as error:  # whatever a state may make of those who read it
             name = f"{self.request.algorithm} on {self.request.recipe.name}"
-            raise CheckpointError(f"the checkpoint in {self.folder} does not fit {name}: {' '.join(str(error).split())}") from error
+            raise CheckpointError(
+                f"the checkpoint in {self.folder} does not fit {name}:"
+                f" {' '.join(str(error).split())}"
+            ) from error
 
     def _check(self, state: State) -> None:
-        """Raises StateError unless a saved state is one of this run's. An agent that has learned is no measure of how one begins."""
+        """Raises StateError unless a saved state is one of this run's. An agent that has learned is
+        no measure of how one begins."""
         env = self._source.interaction.env if isinstance(self._source, EnvironmentSource) else None
         if env is None:
             seen, taken = None, None
@@ -223,11 +269,13 @@ class Run:
         check_parts(state, "", seen, taken)
         check_report(state["report"], REPORTS + 1)
         untouched, self._untouched = self._untouched, False
-        if untouched and type(self.agent).__module__.startswith("rlbook."):      # a class of the user's own may keep what it likes
+        # a class of the user's own may keep what it likes
+        if untouched and type(self.agent).__module__.startswith("rlbook."):
             check_alike(state["agent"], self.agent.state_dict(), "agent")
         if untouched and isinstance(self._source, EnvironmentSource):
             interaction = self._source.interaction
-            saved = {name: part for name, part in state["source"].items() if name != ACTION_MASK}   # the interaction checks that
+            # the interaction checks that
+            saved = {name: part for name, part in state["source"].items() if name != ACTION_MASK}
             check_alike(saved, interaction.state_dict(), "source")
             if state["source"]["obs"] is not None:
                 check_shown(interaction.env.observation_space, state["source"]["obs"], "source/obs")
@@ -306,18 +354,26 @@ class Run:
         try:
             yield
         finally:
-            parts = {"environment": clock.stepping, "act": clock.acting} if clock is not None and clock.stepping else {}
+            parts = (
+                {"environment": clock.stepping, "act": clock.acting}
+                if clock is not None and clock.stepping
+                else {}
+            )
             rest = time.perf_counter() - start - sum(parts.values()) - self.seconds["evaluate"]
             self.seconds = parts | {"learn": max(0.0, rest)} | self.seconds
 
     def _write_seconds(self) -> None:
-        """Adds the seconds to those in the folder. They differ from run to run, so they are no part of the log or of a checkpoint."""
+        """Adds the seconds to those in the folder. They differ from run to run, so they are no part
+        of the log or of a checkpoint."""
         if self.folder is None:
             return
         path = self.folder / SECONDS
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, CheckpointError):
             before = parse_json(read_file(path, SECONDS_LIMIT)) if path.exists() else {}
-            total = {name: round(before.get(name, 0.0) + value, 3) for name, value in self.seconds.items()}
+            total = {
+                name: round(before.get(name, 0.0) + value, 3)
+                for name, value in self.seconds.items()
+            }
             replace_file(path, json.dumps(total).encode() + b"\n")
 
     def _rewind(self, folder: Path, log: MetricsLog, state: State) -> None:
@@ -338,7 +394,8 @@ class Run:
             return
         self._note_modifications()
         self._record()
-        if not self._source.reports_each and self._report_due():                       # a signal came before it was written
+        # a signal came before it was written
+        if not self._source.reports_each and self._report_due():
             self._report(on_report)
         for metrics in self._source.items(self.agent, self.request.budget):
             if not (alone and self._report_sweep(metrics)):
@@ -361,19 +418,26 @@ class Run:
             pair[1] += count
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:
-        """Does for a planner's sweep what `_collect` and `_report` do, in less time; False where there is more to do than to note it."""
+        """Does for a planner's sweep what `_collect` and `_report` do, in less time; False where
+        there is more to do than to note it."""
         if self.agent.progress >= 1.0 or not all(map(math.isfinite, metrics.values())):
             return False
         self._marks = math.floor(self.agent.progress * REPORTS)
-        self.metrics.append({"step": self.steps, "episodes": 0} | {name: float(value) for name, value in metrics.items()})
+        self.metrics.append(
+            {"step": self.steps, "episodes": 0}
+            | {name: float(value) for name, value in metrics.items()}
+        )
         return True
 
     def _check_state(self, name: str, value: float) -> None:
-        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a weight may not."""
+        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a
+        weight may not."""
         try:
             encode(self.agent.state_dict())
         except StateError as error:
-            raise TrainingError(f"training diverged at step {self.steps}: {name} is {value}, and {error}") from error
+            raise TrainingError(
+                f"training diverged at step {self.steps}: {name} is {value}, and {error}"
+            ) from error
 
     def _report_due(self) -> bool:
         """The last report is `_finish`'s."""
@@ -391,7 +455,7 @@ class Run:
         best = self._write(evaluation)
         self._record()
         if evaluation.get("eval_return", -math.inf) >= self.request.stop_at_return:
-            self._marks = REPORTS + 1                          # the run ends here
+            self._marks = REPORTS + 1  # the run ends here
         on_report(self)
         if due or _crossed(REPORTS // CHECKPOINTS, before, self._marks):
             self.save(best=best)
@@ -403,7 +467,11 @@ class Run:
         evaluation = self._evaluate(last=True)
         self._marks = REPORTS + 1
         if self._source.reports_each and self.metrics and not self._sums:
-            self._sums = {name: [value, 1] for name, value in self.metrics[-1].items() if name in self.agent.METRICS}
+            self._sums = {
+                name: [value, 1]
+                for name, value in self.metrics[-1].items()
+                if name in self.agent.METRICS
+            }
         best = self._write(evaluation)
         self._record()
         on_report(self)
@@ -415,19 +483,41 @@ class Run:
             return False
         if self.request.eval_every is None:
             return _crossed(REPORTS // EVALUATIONS, before, marks)
-        return _crossed(self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps)
+        return _crossed(
+            self.request.eval_every, self.metrics[-1]["step"] if self.metrics else 0, self.steps
+        )
 
     def _evaluate(self, *, last: bool = False) -> Metrics:
-        """On the way an evaluation may be shortened; the `last` one never is, nor where a return decides when training ends."""
+        """On the way an evaluation may be shortened; the `last` one never is, nor where a return
+        decides when training ends."""
         if self.request.eval_every == 0:
             return {}
-        with self._interrupts.at_once():     # half an evaluation is dropped; it begins anew when the run goes on
-            before = next((report["step"] for report in reversed(self.metrics) if "eval_return" in report), 0)
+        # half an evaluation is dropped; it begins anew when the run goes on
+        with self._interrupts.at_once():
+            before = next(
+                (report["step"] for report in reversed(self.metrics) if "eval_return" in report), 0
+            )
             since = self.steps - before if isinstance(self._source, EnvironmentSource) else None
-            length = None if last or self.request.stop_at_return < math.inf else usual_length(self._source.finished, self.metrics)
-            found = evaluated(self.agent, self.request, self._exact_evaluation, self.steps, self.workers, effort=since, length=length)
+            length = (
+                None
+                if last or self.request.stop_at_return < math.inf
+                else usual_length(self._source.finished, self.metrics)
+            )
+            found = evaluated(
+                self.agent,
+                self.request,
+                self._exact_evaluation,
+                self.steps,
+                self.workers,
+                effort=since,
+                length=length,
+            )
         note = shortened(self.request.eval_episodes)
-        if "eval_episodes" in found and note not in self.notes and not self.request.recipe.may_never_end:
+        if (
+            "eval_episodes" in found
+            and note not in self.notes
+            and not self.request.recipe.may_never_end
+        ):
             self.notes += (note,)
         return found
 
@@ -436,7 +526,8 @@ class Run:
         return exact_evaluation_of(self.agent, self.model)
 
     def _write(self, found: Metrics) -> bool:
-        """Logs what happened since the last report. True where the evaluation is the best so far."""
+        """Logs what happened since the last report. True where the evaluation is the best so
+        far."""
         self.notes += tuple(note for note in self._source.notes if note not in self.notes)
         self._note_modifications()
         finished = self._source.finished
@@ -458,20 +549,31 @@ class Run:
         finished.clear()
         self._sums = {}
         score = found.get("eval_return")
-        if score is None or not self.agent.may_be_best or (self._best is not None and score < self._best[1]):
+        if (
+            score is None
+            or not self.agent.may_be_best
+            or (self._best is not None and score < self._best[1])
+        ):
             return False
         self._best = [self.steps, score]
         return True
 
     def resume(
-        self, *, steps: int | None = None, episodes: int | None = None, passes: int | None = None, on_report: Report | None = None
+        self,
+        *,
+        steps: int | None = None,
+        episodes: int | None = None,
+        passes: int | None = None,
+        on_report: Report | None = None,
     ) -> Run:
-        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays as it is.
+        """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays
+        as it is.
 
         Args:
-            steps, episodes, passes: a new budget, counted from the run's beginning, larger than what is done; it is written to config.yaml.
-                Schedules and the annealing of step sizes follow it from here on, so the weights are those of a run that was given
-                this budget from the start only where nothing is scheduled.
+            steps, episodes, passes: a new budget, counted from the run's beginning, larger than
+                what is done; it is written to config.yaml. Schedules and the annealing of step
+                sizes follow it from here on, so the weights are those of a run that was given this
+                budget from the start only where nothing is scheduled.
             on_report: as in `rlbook.train`.
 
         Raises:
@@ -481,7 +583,9 @@ class Run:
         if self.folder is None:
             raise RequestError("this run has no folder to continue in")
         if read_config(self.folder)[1] != self._sealed:
-            raise RequestError(f"{self.folder}/config.yaml has changed since this run was loaded; load it again")
+            raise RequestError(
+                f"{self.folder}/config.yaml has changed since this run was loaded; load it again"
+            )
         self.open()
         step, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(step, state, source=True)
@@ -495,29 +599,42 @@ class Run:
         if progress >= 1.0:
             done = f"{self.steps} {self.unit} and {self._source.episodes} episodes"
             raise RequestError(f"the run has already taken {done}; give a larger budget")
-        self.request = self.request.with_options(steps=budget.steps, episodes=budget.episodes, passes=budget.passes)
+        self.request = self.request.with_options(
+            steps=budget.steps, episodes=budget.episodes, passes=budget.passes
+        )
         self._marks = math.floor(progress * REPORTS)
         config = self.request.as_yaml()
         with locked(folder), report_disk_errors(folder):
-            seal_with(folder, [str(self._sealed), seal(config.encode())])           # killed here, the old config still fits
+            # killed here, the old config still fits
+            seal_with(folder, [str(self._sealed), seal(config.encode())])
             self._sealed = write_config(folder, config)
 
 
 def load(
-    folder: str | Path, *, checkpoint: int | str | None = None, allow_import: bool = False, env: EnvLike | None = None,
-    algorithm: type[Agent] | None = None, data: Data | None = None, workers: int | None = None, inspect: int | None = None,
-) -> Run:  # fmt: skip
+    folder: str | Path,
+    *,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
+    env: EnvLike | None = None,
+    algorithm: type[Agent] | None = None,
+    data: Data | None = None,
+    workers: int | None = None,
+    inspect: int | None = None,
+) -> Run:
     """A run from its folder, ready to evaluate or to `resume`.
 
     Args:
         folder: a run folder.
         checkpoint: "best", a step, or None for the last.
-        allow_import: let an environment or an algorithm of the form "module:Name" import that module.
+        allow_import: let an environment or an algorithm of the form "module:Name" import that
+            module.
         env: the environment, for a run whose environment was made without an id or in wrappers.
         algorithm: the class, for a run of a class that cannot be imported.
         data: the data set, for a run that learned from one that lay in no file.
-        workers: how many processes step the environments of a run that is resumed or evaluated; 1 where left out.
-        inspect: held-out starts to record when the run is resumed; where left out, as many as before.
+        workers: how many processes step the environments of a run that is resumed or evaluated; 1
+            where left out.
+        inspect: held-out starts to record when the run is resumed; where left out, as many as
+            before.
 
     Raises:
         RequestError: no such folder, or a config that is not valid.
@@ -527,8 +644,14 @@ def load(
     config, sealed = read_config(folder)
     # before torch is imported, so that a damaged one is refused at once
     step, state = load_checkpoint(folder, checkpoint, config=sealed)  # type: ignore[arg-type]
-    given = {name: value for name, value in (("data", data), ("workers", workers), ("inspect", inspect)) if value is not None}
-    request = Request.from_yaml(config, allow_import=allow_import, env=env, algorithm=algorithm, **given)
+    given = {
+        name: value
+        for name, value in (("data", data), ("workers", workers), ("inspect", inspect))
+        if value is not None
+    }
+    request = Request.from_yaml(
+        config, allow_import=allow_import, env=env, algorithm=algorithm, **given
+    )
     run = Run(request)
     run.folder, run._sealed = folder, sealed
     run._restore(step, state, source=False)

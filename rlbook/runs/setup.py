@@ -1,4 +1,5 @@
-"""From a request to what trains: an environment adapted to the agent, the agent, and what it learns from."""
+"""From a request to what trains: an environment adapted to the agent, the agent, and what it learns
+from."""
 
 from __future__ import annotations
 
@@ -45,18 +46,25 @@ class Ready(NamedTuple):
     """What was done to make the environment suit the agent, and where the run learns from."""
 
 
-def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | None = None) -> Ready:
-    """Makes the environment, the agent and its source. `load` reads a run's agent from its folder; `workers` step the environments.
+def set_up(
+    request: Request, load: Callable[[Path], Agent], workers: Workers | None = None
+) -> Ready:
+    """Makes the environment, the agent and its source. `load` reads a run's agent from its folder;
+    `workers` step the environments.
 
     Raises:
-        RequestError: the pair does not train, with the reason, or something that was named is not there.
+        RequestError: the pair does not train, with the reason, or something that was named is not
+            there.
     """
     try:
         asked_library()
     except ValueError as error:
         raise RequestError(str(error)) from None
     if workers is not None and request.recipe.make_native_vector(1) is not None:
-        raise RequestError(f"{request.recipe.name} steps all its copies at once in one process; workers must be 1, got {workers.count}")
+        raise RequestError(
+            f"{request.recipe.name} steps all its copies at once in one process; workers must be 1,"
+            f" got {workers.count}"
+        )
     model = agent_of("reward_model", request.options.reward_model, load)
     try:
         env = _environment(request, model, workers)
@@ -74,7 +82,9 @@ def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | N
             shown = functools.cache(lambda: _data(request, env, parts))
             parts = dataclasses.replace(parts, demonstrations=shown)
         ready = _ready(request, env, parts)
-        return ready._replace(notes=ready.notes + _library_note(ready.agent) + _memory_note(ready.agent, env))
+        return ready._replace(
+            notes=ready.notes + _library_note(ready.agent) + _memory_note(ready.agent, env)
+        )
     except RequestError:
         raise
     except ValueError as error:
@@ -82,7 +92,8 @@ def set_up(request: Request, load: Callable[[Path], Agent], workers: Workers | N
 
 
 def _library_note(agent: Agent) -> tuple[str, ...]:
-    """Which matrix library an agent with networks has, where it is not the one for this CPU's maker."""
+    """Which matrix library an agent with networks has, where it is not the one for this CPU's
+    maker."""
     if not asked_library() or not hasattr(agent, "optimizer"):
         return ()
     from rlbook.fast.matrix_product import LIBRARY  # torch, which tables do without
@@ -92,9 +103,12 @@ def _library_note(agent: Agent) -> tuple[str, ...]:
 
 def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
     """How much memory the training of a language model takes, where that is worth telling."""
-    if getattr(env.unwrapped, "policy_kind", None) != "language_model" or not isinstance(env, AdaptedVectorEnv):
+    if getattr(env.unwrapped, "policy_kind", None) != "language_model" or not isinstance(
+        env, AdaptedVectorEnv
+    ):
         return ()
-    if not isinstance(env.observation_space, Dict):          # an agent that sees the tokens one-hot has a network of its own
+    # an agent that sees the tokens one-hot has a network of its own
+    if not isinstance(env.observation_space, Dict):
         return ()
     from rlbook.llm.models.memory import memory_note  # torch, which tables do without
 
@@ -115,12 +129,17 @@ def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The environment that the agent learns in; `model`, where there is one, pays in it."""
     if request.agent.batched:
-        env = adapted_vector(request.agent, request.recipe, request.num_envs, request.config, workers)
+        env = adapted_vector(
+            request.agent, request.recipe, request.num_envs, request.config, workers
+        )
         _check_named(model, env.env)
         if model is None:
             return env
         _check_pays(request, model, env.env)
-        return AdaptedVectorEnv(PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0), env.adaptation)  # type: ignore[arg-type]
+        return AdaptedVectorEnv(
+            PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0),  # type: ignore[arg-type]
+            env.adaptation,
+        )
     raw = ResumableEnv(request.recipe.make())
     _check_named(model, raw)
     adaptation = adapt_to(request.agent, raw, request.config)
@@ -131,13 +150,15 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
 
 
 def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
-    """Raises RequestError where a reward model is one of the environment's rewards, and none was given."""
+    """Raises RequestError where a reward model is one of the environment's rewards, and none was
+    given."""
     if model is None and model_weight(env) is not None:
         raise RequestError("one of its rewards is 'model'; give --reward-model RUN")
 
 
 def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
-    """The environment with an expert beside it, and what asks that expert: the named one, or else the exact planner.
+    """The environment with an expert beside it, and what asks that expert: the named one, or else
+    the exact planner.
 
     Raises:
         ValueError: there is no such expert, or none that could be asked here.
@@ -151,7 +172,9 @@ def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVecto
         check_advisable(env.env)
         check_expert(parts.expert, env.env)
     advised = AdvisedVectorEnv(env.env, lambda: parts.expert or exact_expert(request.recipe))
-    return AdaptedVectorEnv(advised, env.adaptation), dataclasses.replace(parts, advice=advised.advice)
+    return AdaptedVectorEnv(advised, env.adaptation), dataclasses.replace(
+        parts, advice=advised.advice
+    )
 
 
 def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
@@ -161,13 +184,19 @@ def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
         raise RequestError(f"reward_model must be a run of reward_model, got one of {name}")
     caution = request.options.reward_caution
     if caution and getattr(model.config, "members", 1) == 1:
-        raise RequestError(f"reward_caution is for an ensemble, and the reward model has one member; got {caution:g}")
+        raise RequestError(
+            "reward_caution is for an ensemble, and the reward model has one member; got"
+            f" {caution:g}"
+        )
     found, made = adapt_to(type(model), env, model.config), model.adaptation
     for what in ("observation_space", "action_space"):
         here, there = getattr(found, what), getattr(made, what)
         if here != there:
             where = f"its {what.replace('_', ' ')} is {here}"
-            raise RequestError(f"the reward model was made for another environment: {where}, and the model's {there}")
+            raise RequestError(
+                f"the reward model was made for another environment: {where}, and the model's"
+                f" {there}"
+            )
 
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
@@ -183,15 +212,31 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     if isinstance(env, AdaptedEnv):
         interaction = interaction_for(agent, env, request.recipe, rng, longest)
     else:
-        interaction = VectorInteraction(env, rng, rollout=agent.rollout, group_size=agent.group_size, longest=longest)
+        interaction = VectorInteraction(
+            env, rng, rollout=agent.rollout, group_size=agent.group_size, longest=longest
+        )
     if longest < ENDLESS:
-        notes += (f"{request.recipe.name} has no time limit; a training episode is cut after {longest:,} steps",)
-        notes += ("an evaluation takes about as many steps as training did since the one before",) if request.eval_every != 0 else ()
-    return Ready(agent, EnvironmentSource(interaction), notes + ((interaction.note,) if interaction.note else ()))
+        notes += (
+            (
+                f"{request.recipe.name} has no time limit; a training episode is cut after"
+                f" {longest:,} steps"
+            ),
+        )
+        notes += (
+            ("an evaluation takes about as many steps as training did since the one before",)
+            if request.eval_every != 0
+            else ()
+        )
+    return Ready(
+        agent,
+        EnvironmentSource(interaction),
+        notes + ((interaction.note,) if interaction.note else ()),
+    )
 
 
 def _model_notes(request: Request) -> tuple[str, ...]:
-    """Says so where a model's folder was named that has no weights, or whose size decided on settings."""
+    """Says so where a model's folder was named that has no weights, or whose size decided on
+    settings."""
     folder = request.recipe.kwargs.get("model")
     if not isinstance(folder, str) or not (Path(folder) / "config.json").is_file():
         return ()
@@ -207,22 +252,28 @@ def _model_notes(request: Request) -> tuple[str, ...]:
 
 
 def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
-    """What the agent's constructor is given of `parts`: nothing where it takes none, as in a subclass that builds as it always has.
+    """What the agent's constructor is given of `parts`: nothing where it takes none, as in a
+    subclass that builds as it always has.
 
     Raises:
         RequestError: the user named something that would not reach the agent.
     """
     taken = inspect.signature(kind).parameters.values()
-    if not kind.uses or any(item.name == "parts" or item.kind is item.VAR_KEYWORD for item in taken):
+    if not kind.uses or any(
+        item.name == "parts" or item.kind is item.VAR_KEYWORD for item in taken
+    ):
         return {"parts": parts} if kind.uses else {}
     for name in kind.uses:
         if getattr(parts, name) != getattr(Parts, name):
-            raise RequestError(f"{kind.__name__}.__init__ takes no parts, so {name} cannot be given to it")
+            raise RequestError(
+                f"{kind.__name__}.__init__ takes no parts, so {name} cannot be given to it"
+            )
     return {}
 
 
 def _source_name(request: Request) -> str:
-    """Which of its sources an agent learns from here: recorded data where it was given some, else what it learns from first."""
+    """Which of its sources an agent learns from here: recorded data where it was given some, else
+    what it learns from first."""
     sources = request.agent.sources()
     if request.options.data is not None and "data" in sources:
         return "data"
@@ -255,7 +306,9 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     elif data is None and kinds == ("Groups",):
         data = made.candidates(request, env)
     elif data is None:
-        data = made.preferences(request, env) if in_pairs else made.demonstrations(request, env, parts)
+        data = (
+            made.preferences(request, env) if in_pairs else made.demonstrations(request, env, parts)
+        )
     if isinstance(data, Episodes) and in_pairs:
         data = made.ranked(data, rng_for(request.seed, "pairs"))
     if isinstance(data, Episodes) and kinds == ("Groups",):
@@ -264,8 +317,13 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         try:
             data = Steps(data.episodes, digest=data.known_digest)
         except ValueError as error:
-            raise RequestError(f"{request.algorithm} cannot learn from these data: {error}") from None
+            raise RequestError(
+                f"{request.algorithm} cannot learn from these data: {error}"
+            ) from None
     if kinds and type(data).__name__ not in kinds:
-        raise RequestError(f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are {type(data).__name__}")
+        raise RequestError(
+            f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are"
+            f" {type(data).__name__}"
+        )
     data.shuffle(rng_for(request.seed, "data"))
     return data

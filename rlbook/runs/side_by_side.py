@@ -11,16 +11,16 @@ from typing import IO, NamedTuple
 
 from rlbook.interaction.processes import start_module
 
-LOOK_EVERY = 0.05                            # seconds
+LOOK_EVERY = 0.05  # seconds
 
 
 class Ended(NamedTuple):
     """What became of a command."""
 
-    index: int                               # which one, from 0
-    code: int                                # its exit code, or minus the number of the signal that ended it
-    out: str                                 # what it printed on standard output
-    err: str                                 # and on standard error
+    index: int  # which one, from 0
+    code: int  # its exit code, or minus the number of the signal that ended it
+    out: str  # what it printed on standard output
+    err: str  # and on standard error
 
 
 class _Running(NamedTuple):
@@ -29,11 +29,14 @@ class _Running(NamedTuple):
     err: IO[str]
 
 
-def side_by_side(module: str, commands: Sequence[Sequence[str]], jobs: int) -> Generator[Ended, None, None]:
-    """Runs `python -m module ARGUMENTS` for each list of arguments, in their order, at most `jobs` at a time.
+def side_by_side(
+    module: str, commands: Sequence[Sequence[str]], jobs: int
+) -> Generator[Ended, None, None]:
+    """Runs `python -m module ARGUMENTS` for each list of arguments, in their order, at most `jobs`
+    at a time.
 
-    Yields each when it has ended. Where the iterator is closed before, as by an interrupt, those that run get a SIGTERM and are
-    waited for; a second interrupt kills them.
+    Yields each when it has ended. Where the iterator is closed before, as by an interrupt, those
+    that run get a SIGTERM and are waited for; a second interrupt kills them.
     """
     waiting = deque(enumerate(commands))
     running: dict[int, _Running] = {}

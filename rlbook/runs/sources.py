@@ -1,6 +1,7 @@
 """What a run learns from: an environment, a model or recorded data. A run treats the three alike.
 
-Each knows how far it is, takes the run's items one by one, and saves where it stands; between two items everything may be saved.
+Each knows how far it is, takes the run's items one by one, and saves where it stands; between two
+items everything may be saved.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Source(ABC):
 
     @abstractmethod
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        """What the agent reports, item by item, until the budget is used up; `agent.progress` follows."""
+        """What the agent reports, item by item, until the budget is used up; `agent.progress`
+        follows."""
 
     def progress(self, budget: Budget) -> float:
         """The fraction of the budget that is used, in [0, 1]."""
@@ -75,7 +77,8 @@ class Source(ABC):
 
     @abstractmethod
     def load_counts(self, state: State) -> None:
-        """Takes over how far a saved source was, and leaves environment and data alone: what evaluating needs."""
+        """Takes over how far a saved source was, and leaves environment and data alone: what
+        evaluating needs."""
 
 
 class EnvironmentSource(Source):
@@ -101,7 +104,7 @@ class EnvironmentSource(Source):
     @property
     def notes(self) -> list[str]:
         env: Any = self.interaction.env
-        while env is not None and not hasattr(env, "excursions"):              # within those who give advice
+        while env is not None and not hasattr(env, "excursions"):  # within those who give advice
             env = getattr(env, "env", None)
         return [*([] if env is None else env.excursions), *self.interaction.notes]
 
@@ -115,7 +118,10 @@ class EnvironmentSource(Source):
         self.interaction.load_state_dict(state)
 
     def load_counts(self, state: State) -> None:
-        self.interaction.steps, self.interaction.episodes = int(state["steps"]), int(state["episodes"])
+        self.interaction.steps, self.interaction.episodes = (
+            int(state["steps"]),
+            int(state["episodes"]),
+        )
 
 
 class _CountedSource(Source):
@@ -174,7 +180,8 @@ class DataSource(_CountedSource):
 
     @cached_property
     def data(self) -> Data:
-        """Opened when it is first needed: a run that is loaded to be evaluated never asks for it."""
+        """Opened when it is first needed: a run that is loaded to be evaluated never asks for
+        it."""
         return self._open_data()
 
     @property

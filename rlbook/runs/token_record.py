@@ -1,7 +1,8 @@
-"""RUN/tokens.jsonl: what an `Inspector` saw at each report of a run, one JSON object a line; the first says what the others hold.
+"""RUN/tokens.jsonl: what an `Inspector` saw at each report of a run, one JSON object a line; the
+first says what the others hold.
 
-The file is no part of the run: its bytes, its checkpoints and its random numbers are the same with it and without. A resumed run cuts
-off what lies behind its checkpoint, and goes on.
+The file is no part of the run: its bytes, its checkpoints and its random numbers are the same with
+it and without. A resumed run cuts off what lies behind its checkpoint, and goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Record:
     """What is known of a run's actions."""
 
     head: dict[str, Any]
-    """`algorithm`, `env`, `seed`, `prompts`, `samples`, `meaning` and `absent` of the quantities."""
+    """`algorithm`, `env`, `seed`, `prompts`, `samples`, `meaning` and `absent` of the
+    quantities."""
     moments: list[Moment]
     """In the order of their steps."""
 
@@ -50,14 +52,19 @@ class Recorder:
     def __init__(self, folder: Path, inspector: Inspector, head: dict[str, Any], step: int) -> None:
         self.inspector, path = inspector, folder / FILE
         found = read_record(folder)
-        moments = [] if found is None or found.head != head else [moment for moment in found.moments if moment["step"] <= step]
+        moments = (
+            []
+            if found is None or found.head != head
+            else [moment for moment in found.moments if moment["step"] <= step]
+        )
         if found is None or found.head != head or len(moments) < len(found.moments):
             replace_file(path, (_line(item) for item in [head, *moments]))
         self.last = moments[-1] if moments else None
         self._file: BinaryIO = open_to_append(path)
 
     def record(self, step: int) -> None:
-        """Looks at the agent now, and writes down what it does, where an update has changed that."""
+        """Looks at the agent now, and writes down what it does, where an update has changed
+        that."""
         moment = self.inspector.moment(step, self.last)
         if self.last is None or self.last["episodes"] != moment["episodes"]:
             self.last = moment
@@ -70,8 +77,11 @@ class Recorder:
         self._file.close()
 
 
-def recorder_of(agent: Agent, request: Request, folder: Path, step: int, load: Callable[[Path], Agent]) -> Recorder | None:
-    """What records a run that was asked to be inspected, or was inspected before it was interrupted; None where neither is so."""
+def recorder_of(
+    agent: Agent, request: Request, folder: Path, step: int, load: Callable[[Path], Agent]
+) -> Recorder | None:
+    """What records a run that was asked to be inspected, or was inspected before it was
+    interrupted; None where neither is so."""
     found = read_record(folder)
     prompts = request.options.inspect or (None if found is None else len(found.head["prompts"]))
     if prompts is None:
@@ -83,13 +93,19 @@ def recorder_of(agent: Agent, request: Request, folder: Path, step: int, load: C
 def head_of(request: Request, inspector: Inspector) -> dict[str, Any]:
     """The first line of the file."""
     return {
-        "algorithm": request.algorithm, "env": request.recipe.name, "seed": request.seed, "samples": inspector.samples,
-        "prompts": inspector.prompts(), "meaning": inspector.quantities.meaning, "absent": inspector.quantities.absent,
-    }  # fmt: skip
+        "algorithm": request.algorithm,
+        "env": request.recipe.name,
+        "seed": request.seed,
+        "samples": inspector.samples,
+        "prompts": inspector.prompts(),
+        "meaning": inspector.quantities.meaning,
+        "absent": inspector.quantities.absent,
+    }
 
 
 def read_record(folder: Path) -> Record | None:
-    """What the run's file holds; a last line without its end is left out. None where there is no file.
+    """What the run's file holds; a last line without its end is left out. None where there is no
+    file.
 
     Raises:
         CheckpointError: a link, too large a file, or a line that no run writes.
@@ -100,9 +116,15 @@ def read_record(folder: Path) -> Record | None:
         return None
     try:
         head, *moments = map(json.loads, lines)
-        whole = isinstance(head["prompts"], list) and isinstance(head["meaning"], dict) and is_count(head["samples"])
+        whole = (
+            isinstance(head["prompts"], list)
+            and isinstance(head["meaning"], dict)
+            and is_count(head["samples"])
+        )
         rows = len(head["prompts"]) * head["samples"]
-        whole = whole and all(is_count(moment["step"]) and len(moment["episodes"]) == rows for moment in moments)
+        whole = whole and all(
+            is_count(moment["step"]) and len(moment["episodes"]) == rows for moment in moments
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
@@ -111,4 +133,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def _line(item: dict[str, Any]) -> bytes:
-    return json.dumps(item, allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
+    return (
+        json.dumps(item, allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode()
+        + b"\n"
+    )

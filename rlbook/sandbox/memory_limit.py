@@ -1,4 +1,5 @@
-"""A limit on memory for Python code of strangers, such as a model's chat template: one call into C can ask for any amount of it."""
+"""A limit on memory for Python code of strangers, such as a model's chat template: one call into C
+can ask for any amount of it."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ONE_AT_A_TIME = threading.Lock()            # the limit is the whole process's
+_ONE_AT_A_TIME = threading.Lock()  # the limit is the whole process's
 
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """Inside, an allocation that would let the process grow by more than `more` bytes of address space raises MemoryError.
+    """Inside, an allocation that would let the process grow by more than `more` bytes of address
+    space raises MemoryError.
 
     All threads are limited meanwhile. Without effect where the system is not Linux.
     """

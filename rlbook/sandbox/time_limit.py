@@ -1,4 +1,5 @@
-"""A time limit for Python code of strangers, such as a model's chat template, in whatever thread it runs."""
+"""A time limit for Python code of strangers, such as a model's chat template, in whatever thread it
+runs."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     finally:
         with lock:
             inside = False
-            if raised:                       # on its way still: it must not come after this
+            if raised:  # on its way still: it must not come after this
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, None)
         timer.cancel()
     if raised:

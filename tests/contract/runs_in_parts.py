@@ -1,6 +1,7 @@
-"""Not a test: trains a list of runs and stops each of them somewhere, or goes on with them. `test_resume` starts it as a process.
+"""Not a test: trains a list of runs and stops each of them somewhere, or goes on with them.
+`test_resume` starts it as a process.
 
-    python runs_in_parts.py stop|resume|stop_again ROOT CASES        CASES is JSON, one object a run
+python runs_in_parts.py stop|resume|stop_again ROOT CASES        CASES is JSON, one object a run
 """
 
 from __future__ import annotations
@@ -22,23 +23,32 @@ from rlbook.runs.interrupts import Interrupted
 
 
 def begin(root: Path, case: dict[str, Any]) -> None:
-    rlbook.train(case["algorithm"], case["env"], seed=3, folder=root / case["name"], **case["options"])
+    rlbook.train(
+        case["algorithm"], case["env"], seed=3, folder=root / case["name"], **case["options"]
+    )
 
 
-def stop(root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = begin) -> None:
-    """A run in a process of its own, which gets a signal in its `at`-th step, while the agent learns from it.
+def stop(
+    root: Path, case: dict[str, Any], start: Callable[[Path, dict[str, Any]], None] = begin
+) -> None:
+    """A run in a process of its own, which gets a signal in its `at`-th step, while the agent
+    learns from it.
 
     For a planner a step is a sweep, for an agent with a table a chunk of steps.
     """
-    agent_class(case["algorithm"])           # imported here, once for all the cases
+    agent_class(case["algorithm"])  # imported here, once for all the cases
     child = os.fork()
     if child:
         status = os.waitpid(child, 0)[1]
         how = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-        expected = -signal.SIGKILL if case["signal"] == "SIGKILL" else 128 + signal.Signals[case["signal"]]
+        expected = (
+            -signal.SIGKILL if case["signal"] == "SIGKILL" else 128 + signal.Signals[case["signal"]]
+        )
         assert how == expected, f"{case['name']} ended with {how}, not {expected}"
         return
-    _signal_while_learning(agent_class(case["algorithm"]), case["at"], signal.Signals[case["signal"]])
+    _signal_while_learning(
+        agent_class(case["algorithm"]), case["at"], signal.Signals[case["signal"]]
+    )
     try:
         start(root, case)
     except Interrupted as error:
@@ -75,7 +85,9 @@ def _signal_while_learning(agent: type, at: int, signum: signal.Signals) -> None
 
         agent.plan = planning  # type: ignore[method-assign]
         return
-    owner, name = (ChunkedInteraction, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
+    owner, name = (
+        (ChunkedInteraction, "advance") if issubclass(agent, TableAgent) else (agent, "learn")
+    )
     original = getattr(owner, name)
 
     def counted(*args: Any) -> Any:

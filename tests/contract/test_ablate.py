@@ -1,4 +1,5 @@
-"""`rlbook ablate`: the variants differ in what is switched off alone, each run is its own command's, and wrong requests start nothing."""
+"""`rlbook ablate`: the variants differ in what is switched off alone, each run is its own
+command's, and wrong requests start nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_each_variant_differs_in_what_is_switched_off_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_variant_differs_in_what_is_switched_off_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     words = [*SHORT, "--off", "alpha=0.5", "--seeds", "1", "--jobs", "1", "--out", "all"]
     assert cli.main([*words, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -28,24 +31,35 @@ def test_each_variant_differs_in_what_is_switched_off_alone(capsys: pytest.Captu
     assert held["alpha=0.5"].hyperparameters == whole | {"alpha": "0.5"} != whole
     assert len({request.options for request in held.values()}) == 1
     assert [row["folders"] for row in facts["rows"]] == [[f"all/{name}/seed-0"] for name in held]
-    assert [(item["better"], item["than"]) for item in facts["improvements"]] == [("sarsa, alpha 0.1", "sarsa, alpha 0.5")]
-    assert facts["failed"] == [] and facts["written"] == ["all/ablation.png"] and Path("all/ablation.png").exists()
+    assert [(item["better"], item["than"]) for item in facts["improvements"]] == [
+        ("sarsa, alpha 0.1", "sarsa, alpha 0.5")
+    ]
+    assert (
+        facts["failed"] == []
+        and facts["written"] == ["all/ablation.png"]
+        and Path("all/ablation.png").exists()
+    )
     assert cli.main(words) == 2, "the folders hold runs"
     assert "already holds a run" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (SHORT, "ablate needs --off"),
-    ([*SHORT, "--off", "epsilom"], "did you mean 'epsilon'"),
-    ([*SHORT, "--off", "alpha"], "alpha must be"),
-    ([*SHORT, "--off", "simulate=true"], "simulate is true already"),
-    ([*SHORT, "--off", "exploration"], "which has no off"),
-    ([*SHORT, "--off", "epsilon,epsilon"], "each once"),
-    (["ablate", "srsa", "Maze-v0", "--off", "epsilon"], "did you mean 'sarsa'"),
-    (["ablate", "sarsa", "--off", "epsilon"], "needs an ENV"),
-    ([*SHORT, "--off", "epsilon", "--jbs", "2"], "did you mean '--jobs'"),
-])  # fmt: skip
-def test_a_wrong_request_starts_nothing(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (SHORT, "ablate needs --off"),
+        ([*SHORT, "--off", "epsilom"], "did you mean 'epsilon'"),
+        ([*SHORT, "--off", "alpha"], "alpha must be"),
+        ([*SHORT, "--off", "simulate=true"], "simulate is true already"),
+        ([*SHORT, "--off", "exploration"], "which has no off"),
+        ([*SHORT, "--off", "epsilon,epsilon"], "each once"),
+        (["ablate", "srsa", "Maze-v0", "--off", "epsilon"], "did you mean 'sarsa'"),
+        (["ablate", "sarsa", "--off", "epsilon"], "needs an ENV"),
+        ([*SHORT, "--off", "epsilon", "--jbs", "2"], "did you mean '--jobs'"),
+    ],
+)
+def test_a_wrong_request_starts_nothing(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(words) == 2
     assert said in capsys.readouterr().err and not list(Path().iterdir())
 

@@ -1,4 +1,5 @@
-"""Action masks: read once, checked, handed to whoever acts, and kept where a run is taken up again."""
+"""Action masks: read once, checked, handed to whoever acts, and kept where a run is taken up
+again."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ class Opener(Agent):
         self.rng, self.steps = np.random.default_rng(seed), []
         self.masks: list[np.ndarray | None] = []
 
-    def act(self, observation: Any, *, explore: bool = True, action_mask: np.ndarray | None = None) -> Any:
+    def act(
+        self, observation: Any, *, explore: bool = True, action_mask: np.ndarray | None = None
+    ) -> Any:
         self.masks.append(action_mask)
         assert action_mask is not None
         rows = action_mask.reshape(-1, 3)
@@ -86,7 +89,7 @@ VECTORS = {
 @pytest.mark.parametrize("kind", list(VECTORS))
 def test_many_environments_masks_reach_the_agent_and_the_step(kind: str, rollout: str) -> None:
     if kind == "SyncVectorEnv" and rollout == "episodes":
-        rollout = "steps"                    # it lets no finished environment wait
+        rollout = "steps"  # it lets no finished environment wait
     agent = ManyOpener(None)
     interaction = VectorInteraction(VECTORS[kind](), np.random.default_rng(0), rollout=rollout)
     for _ in loop(agent, interaction, Budget(400, None)):
@@ -94,8 +97,12 @@ def test_many_environments_masks_reach_the_agent_and_the_step(kind: str, rollout
     assert interaction.episodes > 20
     for step, mask in zip(agent.steps, agent.masks, strict=True):
         assert step.action_mask is mask and mask.shape == (4, 3)
-        np.testing.assert_array_equal(step.action_mask[step.valid], allowed_in(step.obs)[step.valid])
-        np.testing.assert_array_equal(step.next_action_mask[step.valid], allowed_in(step.next_obs)[step.valid])
+        np.testing.assert_array_equal(
+            step.action_mask[step.valid], allowed_in(step.obs)[step.valid]
+        )
+        np.testing.assert_array_equal(
+            step.next_action_mask[step.valid], allowed_in(step.next_obs)[step.valid]
+        )
         assert step.action_mask.any(axis=1).all()
 
 
@@ -103,7 +110,15 @@ def test_workers_show_the_same_masks() -> None:
     gymnasium.register("tests/Doors-v0", entry_point=Doors)
     try:
         runs = [
-            rlbook.train(ManyOpener, "tests/Doors-v0", steps=200, num_envs=4, seed=1, workers=workers, eval_every=0)
+            rlbook.train(
+                ManyOpener,
+                "tests/Doors-v0",
+                steps=200,
+                num_envs=4,
+                seed=1,
+                workers=workers,
+                eval_every=0,
+            )
             for workers in (None, 2)
         ]
     finally:
@@ -119,7 +134,9 @@ def test_the_native_vector_form_shows_masks() -> None:
 
     interaction = VectorInteraction(TicTacToeVector(3), np.random.default_rng(0))
     interaction.start()
-    np.testing.assert_array_equal(interaction.action_mask, env.unwrapped.action_mask(interaction.obs))
+    np.testing.assert_array_equal(
+        interaction.action_mask, env.unwrapped.action_mask(interaction.obs)
+    )
     assert agent.steps == []
 
 
@@ -128,7 +145,12 @@ def test_an_environment_without_masks_has_none() -> None:
     interaction.start()
     step = interaction.step(0)
     assert (interaction.action_mask, step.action_mask, step.next_action_mask) == (None, None, None)
-    assert "action_mask" not in VectorInteraction(SyncVector([Doors(shows=False)]), np.random.default_rng(0)).state_dict()
+    assert (
+        "action_mask"
+        not in VectorInteraction(
+            SyncVector([Doors(shows=False)]), np.random.default_rng(0)
+        ).state_dict()
+    )
 
 
 class Says(Doors):
@@ -143,14 +165,20 @@ class Says(Doors):
 @pytest.mark.parametrize(
     ("mask", "said"),
     [
-        ([1, 0], "must have 3 entries"), (np.ones((3, 3)), "must have 3 entries"), ([1, 2, 0], "must hold 1 for allowed and 0 for"),
-        (["a", "b", "c"], "must hold 1"), ([0, 0, 0], "allows no action"),
+        ([1, 0], "must have 3 entries"),
+        (np.ones((3, 3)), "must have 3 entries"),
+        ([1, 2, 0], "must hold 1 for allowed and 0 for"),
+        (["a", "b", "c"], "must hold 1"),
+        ([0, 0, 0], "allows no action"),
     ],
 )
 def test_what_is_no_mask_is_refused_in_one_sentence(mask: Any, said: str) -> None:
     env = Says()
     env.mask = mask
-    for interaction in (SingleInteraction(env, np.random.default_rng(0)), VectorInteraction(SyncVector([env]), np.random.default_rng(0))):
+    for interaction in (
+        SingleInteraction(env, np.random.default_rng(0)),
+        VectorInteraction(SyncVector([env]), np.random.default_rng(0)),
+    ):
         with pytest.raises(TrainingError, match=said) as caught:
             interaction.start()
         assert "\n" not in str(caught.value)
@@ -194,15 +222,21 @@ def test_evaluating_and_playing_pass_the_mask_on() -> None:
 
     run = rlbook.train(Opener, Doors(), steps=20, eval_every=0)
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
-    assert any(frame.over for frame in play_frames(run.agent, Recipe.of(Doors()), None, episodes=2, seed=0))
+    assert any(
+        frame.over for frame in play_frames(run.agent, Recipe.of(Doors()), None, episodes=2, seed=0)
+    )
     many = rlbook.train(ManyOpener, Doors(), steps=20, num_envs=2, eval_every=0)
     assert len(rlbook.evaluate(many, episodes=20).returns) == 20
-    assert any(frame.over for frame in play_frames(many.agent, Recipe.of(Doors()), None, episodes=2, seed=0))
+    assert any(
+        frame.over
+        for frame in play_frames(many.agent, Recipe.of(Doors()), None, episodes=2, seed=0)
+    )
 
 
 @pytest.mark.parametrize("kind", [Opener, ManyOpener])
 def test_a_run_that_is_taken_up_again_knows_the_mask(kind: type[Agent], tmp_path: Path) -> None:
-    """Where an environment is restored from a snapshot no info is shown, so the mask comes from the checkpoint."""
+    """Where an environment is restored from a snapshot no info is shown, so the mask comes from the
+    checkpoint."""
     env = "tests/Doors-v0"
     gymnasium.register(env, entry_point=Doors)
     try:

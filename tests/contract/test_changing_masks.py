@@ -1,4 +1,5 @@
-"""Masks that do not follow from what is shown, and actions of several parts: honoured, or refused in one sentence."""
+"""Masks that do not follow from what is shown, and actions of several parts: honoured, or refused
+in one sentence."""
 
 from __future__ import annotations
 
@@ -20,21 +21,35 @@ from rlbook.interaction.action_spaces import adapt_actions, joint_number
 from rlbook.registry import agent_class
 
 CONTROL = (
-    "q_learning", "sarsa", "expected_sarsa", "double_q_learning", "n_step_sarsa", "sarsa_lambda", "watkins_q_lambda", "mc_control",
-    "off_policy_mc", "dyna_q", "dyna_q_plus",
-)  # fmt: skip
+    "q_learning",
+    "sarsa",
+    "expected_sarsa",
+    "double_q_learning",
+    "n_step_sarsa",
+    "sarsa_lambda",
+    "watkins_q_lambda",
+    "mc_control",
+    "off_policy_mc",
+    "dyna_q",
+    "dyna_q_plus",
+)
 
 
 class OneAllowed(gymnasium.Env):
-    """Allows one of three actions, another one each time; the two states say nothing of it. Another action raises."""
+    """Allows one of three actions, another one each time; the two states say nothing of it. Another
+    action raises."""
 
     def __init__(self, numbers: bool = False) -> None:
         self.numbers = numbers
-        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32) if numbers else spaces.Discrete(2)
+        self.observation_space = (
+            spaces.Box(-1.0, 1.0, (1,), np.float32) if numbers else spaces.Discrete(2)
+        )
         self.action_space = spaces.Discrete(3)
         self.allowed = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         return self._shown()
 
@@ -46,7 +61,11 @@ class OneAllowed(gymnasium.Env):
 
     def _shown(self) -> tuple[Any, dict[str, Any]]:
         self.allowed = int(self.np_random.integers(3))
-        obs = self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32) if self.numbers else int(self.np_random.integers(2))
+        obs = (
+            self.np_random.uniform(-1.0, 1.0, 1).astype(np.float32)
+            if self.numbers
+            else int(self.np_random.integers(2))
+        )
         return obs, {"action_mask": (np.arange(3) == self.allowed).astype(np.int8)}
 
 
@@ -54,7 +73,10 @@ class OneAllowed(gymnasium.Env):
 @pytest.mark.parametrize("name", CONTROL)
 def test_a_table_says_that_the_masks_of_a_state_differ(name: str, numbers: bool) -> None:
     options = {"bins": 2} if numbers else {}
-    with pytest.raises(rlbook.TrainingError, match=r"^the action mask of state \d was \[.*a table of action values needs masks"):
+    with pytest.raises(
+        rlbook.TrainingError,
+        match=r"^the action mask of state \d was \[.*a table of action values needs masks",
+    ):
         rlbook.train(name, OneAllowed(numbers), steps=200, eval_every=0, seed=1, **options)
 
 
@@ -70,14 +92,21 @@ def test_a_run_that_is_taken_up_again_knows_what_was_forbidden(name: str, tmp_pa
 
 @pytest.mark.parametrize("name", ["mcts", "alphazero"])
 @pytest.mark.parametrize("stochastic", ["auto", "chance", "open-loop"])
-def test_searches_keep_to_masks_that_do_not_follow_from_what_is_shown(name: str, stochastic: str) -> None:
-    run = rlbook.train(name, OneAllowed(), steps=30, eval_every=0, simulations=20, stochastic=stochastic, seed=1)
+def test_searches_keep_to_masks_that_do_not_follow_from_what_is_shown(
+    name: str, stochastic: str
+) -> None:
+    run = rlbook.train(
+        name, OneAllowed(), steps=30, eval_every=0, simulations=20, stochastic=stochastic, seed=1
+    )
     assert len(rlbook.evaluate(run, episodes=2).returns) == 2
 
 
 PARTS = [
-    spaces.MultiDiscrete([2, 3], start=[1, -1]), spaces.MultiBinary(3), spaces.MultiDiscrete([[2, 2], [3, 1]]), spaces.MultiBinary((2, 2)),
-]  # fmt: skip
+    spaces.MultiDiscrete([2, 3], start=[1, -1]),
+    spaces.MultiBinary(3),
+    spaces.MultiDiscrete([[2, 2], [3, 1]]),
+    spaces.MultiBinary((2, 2)),
+]
 
 
 @pytest.mark.parametrize("space", PARTS, ids=str)
@@ -95,7 +124,9 @@ class Takes(gymnasium.Env):
     def __init__(self, action_space: spaces.Space) -> None:
         self.observation_space, self.action_space = spaces.Discrete(2), action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         return 0, {}
 
@@ -121,10 +152,22 @@ def test_an_expert_with_joint_actions_is_followed() -> None:
 
 
 @pytest.mark.parametrize("unseen", ["zero", "optimistic"])
-def test_certainty_equivalence_plans_with_the_allowed_actions_alone(unseen: str, tmp_path: Path) -> None:
-    """The closed doors are never tried, and worth neither 0 nor the largest reward: the values are the exact ones over the open doors."""
-    settings: dict[str, Any] = {"gamma": GAMMA, "plan_every": 100, "unseen": unseen, "tolerance": 1e-9, "eval_every": 0, "seed": 1}
-    run = rlbook.train("certainty_equivalence", Doors(), steps=2_000, folder=tmp_path / "run", **settings)
+def test_certainty_equivalence_plans_with_the_allowed_actions_alone(
+    unseen: str, tmp_path: Path
+) -> None:
+    """The closed doors are never tried, and worth neither 0 nor the largest reward: the values are
+    the exact ones over the open doors."""
+    settings: dict[str, Any] = {
+        "gamma": GAMMA,
+        "plan_every": 100,
+        "unseen": unseen,
+        "tolerance": 1e-9,
+        "eval_every": 0,
+        "seed": 1,
+    }
+    run = rlbook.train(
+        "certainty_equivalence", Doors(), steps=2_000, folder=tmp_path / "run", **settings
+    )
     agent: Any = run.agent
     exact = exact_action_values()
     assert UNUSED not in run.notes
@@ -144,20 +187,37 @@ def test_a_bandit_pulls_the_allowed_arms_alone(method: str) -> None:
 
 
 def test_a_planner_samples_a_model_with_the_allowed_actions_alone() -> None:
-    run = rlbook.train("value_iteration", Doors(), sampled_steps=2_000, gamma=GAMMA, tolerance=1e-9, eval_every=0)
+    run = rlbook.train(
+        "value_iteration", Doors(), sampled_steps=2_000, gamma=GAMMA, tolerance=1e-9, eval_every=0
+    )
     agent: Any = run.agent
-    assert np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max() <= agent.config.tolerance
+    assert (
+        np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max()
+        <= agent.config.tolerance
+    )
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
 
 @pytest.mark.parametrize(
-    "name", ["value_iteration", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping", "policy_evaluation"],
+    "name",
+    [
+        "value_iteration",
+        "policy_iteration",
+        "modified_policy_iteration",
+        "prioritized_sweeping",
+        "policy_evaluation",
+    ],
 )
 def test_planners_plan_with_what_the_environments_own_method_allows(name: str) -> None:
     """A closed door pays best in the table."""
     agent: Any = rlbook.train(name, DoorsTable(), eval_every=0, gamma=GAMMA).agent
-    if name != "policy_evaluation":          # policy iteration solves 6 equations with numbers up to 9, the others stop at their tolerance
-        bound = rounding_bound("float64", terms=36, size=9.0 / (1.0 - GAMMA)) if name == "policy_iteration" else agent.config.tolerance
+    # policy iteration solves 6 equations with numbers up to 9, the others stop at their tolerance
+    if name != "policy_evaluation":
+        bound = (
+            rounding_bound("float64", terms=36, size=9.0 / (1.0 - GAMMA))
+            if name == "policy_iteration"
+            else agent.config.tolerance
+        )
         assert np.abs(agent.values() - exact_action_values().max(axis=1))[:4].max() <= bound
     assert np.isneginf(agent.action_values()[:4]).tolist() == (~OPEN[:4]).tolist()
     assert OPEN[range(4), agent.greedy_policy()[:4]].all()
@@ -166,7 +226,9 @@ def test_planners_plan_with_what_the_environments_own_method_allows(name: str) -
 def test_the_values_of_the_taxi_do_not_depend_on_its_masks() -> None:
     """They forbid only what is never best: driving into walls, and calls for nobody."""
     planned: Any = rlbook.train("value_iteration", "Taxi-v4", eval_every=0).agent
-    free = ValueIteration.solve(TabularMDP.from_env(rlbook.make("Taxi-v4")), gamma=planned.config.gamma)
+    free = ValueIteration.solve(
+        TabularMDP.from_env(rlbook.make("Taxi-v4")), gamma=planned.config.gamma
+    )
     assert np.abs(planned.values() - free.values()).max() <= 2 * planned.config.tolerance
     assert np.isneginf(planned.action_values()).any() and np.isfinite(free.action_values()).all()
 

@@ -1,4 +1,5 @@
-"""The `rlbook` command, as its users meet it: what it prints where, which exit code it returns, and what it leaves behind."""
+"""The `rlbook` command, as its users meet it: what it prints where, which exit code it returns, and
+what it leaves behind."""
 
 from __future__ import annotations
 
@@ -28,13 +29,28 @@ from rlbook.runs.request import Request
 from rlbook.runs.storage.checkpoints import CheckpointError, latest
 
 ROOT = Path(rlbook.__file__).parents[1]
-SMALL = ["--steps", "512", "--num-envs", "4", "--rollout-steps", "32", "--batch-size", "64", "--hidden-sizes", "16", "--eval-every", "0"]
+SMALL = [
+    "--steps",
+    "512",
+    "--num-envs",
+    "4",
+    "--rollout-steps",
+    "32",
+    "--batch-size",
+    "64",
+    "--hidden-sizes",
+    "16",
+    "--eval-every",
+    "0",
+]
 
 
 def command(*words: object, **options: Any) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "rlbook", *map(str, words)], env=environment, **pipes, **options)
+    return subprocess.Popen(
+        [sys.executable, "-m", "rlbook", *map(str, words)], env=environment, **pipes, **options
+    )
 
 
 def run(*words: object, **options: Any) -> tuple[int, str, str]:
@@ -65,7 +81,12 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
     assert code == 0 and err == ""
     for name in cli.COMMANDS:
         assert name in out
-    loaded = subprocess.run([sys.executable, "-X", "importtime", "-m", "rlbook", "--help"], capture_output=True, text=True, cwd=ROOT).stderr
+    loaded = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "rlbook", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    ).stderr
     for heavy in ("torch", "transformers", "gymnasium", "matplotlib", "scipy", "numba"):
         assert f" {heavy}\n" not in loaded
 
@@ -78,7 +99,9 @@ def test_every_command_explains_its_options(name: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_the_help_of_an_algorithm_teaches_each_hyperparameter(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_an_algorithm_teaches_each_hyperparameter(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     import dataclasses
 
     from rlbook.registry import agent_class
@@ -91,7 +114,9 @@ def test_the_help_of_an_algorithm_teaches_each_hyperparameter(name: str, capsys:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_source(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_source(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["explain", name, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert "Source:" in facts["idea"]
@@ -103,17 +128,26 @@ def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_sour
 
 
 @pytest.mark.parametrize("columns", [60, 80])
-def test_lists_and_tables_fit_the_terminal(columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_and_tables_fit_the_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     assert cli.main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= columns
     count = len(rlbook.algorithms())
-    maze = next(number for number, line in enumerate(lines) if " Maze-v0," in line and "," in line.strip())
+    maze = next(
+        number for number, line in enumerate(lines) if " Maze-v0," in line and "," in line.strip()
+    )
     assert f"      {count - 3} of {count} algorithms, not" in lines[maze:]
-    assert lines[maze:][lines[maze:].index(f"      {count - 3} of {count} algorithms, not") + 1].startswith("      ddpg, td3: ")
+    assert lines[maze:][
+        lines[maze:].index(f"      {count - 3} of {count} algorithms, not") + 1
+    ].startswith("      ddpg, td3: ")
     assert "      distillation: it needs a teacher (--teacher)" in lines[maze:]
-    cells = [("algorithm", "environment", "interquartile mean", "95 % interval"), ("semi_gradient_sarsa", "Maze-v0", "3", "2.5 to 3")]
+    cells = [
+        ("algorithm", "environment", "interquartile mean", "95 % interval"),
+        ("semi_gradient_sarsa", "Maze-v0", "3", "2.5 to 3"),
+    ]
     table = aligned(cells).splitlines()
     assert max(map(len, table)) <= columns
     assert len(table) == (3 if columns == 60 else 2)
@@ -126,12 +160,20 @@ def test_list_shows_algorithms_and_environments(capsys: pytest.CaptureFixture[st
     assert {"Maze-v0", "Addition-v0", "Taxi-v4"} <= set(capsys.readouterr().out.split())
 
 
-def test_plot_draws_the_search_of_an_mcts_run(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_draws_the_search_of_an_mcts_run(
+    trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main("train mcts Maze-v0 --episodes 1 --simulations 20 --out run".split()) == 0
-    assert cli.main("plot run --tree tree.svg".split()) == 0 and cli.main("plot run --tree tree.html".split()) == 0
+    assert (
+        cli.main("plot run --tree tree.svg".split()) == 0
+        and cli.main("plot run --tree tree.html".split()) == 0
+    )
     assert "<svg" in Path("tree.svg").read_text() and "simulation" in Path("tree.html").read_text()
     capsys.readouterr()
-    for words, part in ((["run", "--tree", "tree.png"], ".svg, .html or .gif"), ([str(trained), "--tree", "t.svg"], "with ppo, not mcts")):
+    for words, part in (
+        (["run", "--tree", "tree.png"], ".svg, .html or .gif"),
+        ([str(trained), "--tree", "t.svg"], "with ppo, not mcts"),
+    ):
         assert cli.main(["plot", *words]) == 2
         assert part in capsys.readouterr().err
 
@@ -245,22 +287,38 @@ def test_with_json_an_error_is_one_object_too(capsys: pytest.CaptureFixture[str]
     assert facts["exit_code"] == 2 and "nowhere" in facts["error"]
 
 
-def test_a_folder_that_holds_a_run_is_not_overwritten(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_a_run_is_not_overwritten(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
     assert cli.main(["train", "ppo", "Maze-v0", "--out", str(trained)]) == 2
     assert "--resume" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
 
 
-@pytest.mark.parametrize(("stop", "code"), [
-    (RequestError("no such thing"), 2), (CheckpointError("damaged"), 2), (TrainingError("NaN"), 1), (ZeroDivisionError("by zero"), 1),
-    (KeyboardInterrupt(), 130), (Interrupted(signal.SIGINT), 130), (Interrupted(signal.SIGTERM), 143),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    ("stop", "code"),
+    [
+        (RequestError("no such thing"), 2),
+        (CheckpointError("damaged"), 2),
+        (TrainingError("NaN"), 1),
+        (ZeroDivisionError("by zero"), 1),
+        (KeyboardInterrupt(), 130),
+        (Interrupted(signal.SIGINT), 130),
+        (Interrupted(signal.SIGTERM), 143),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_stops_a_command_has_an_exit_code_of_its_own(
-    stop: BaseException, code: int, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stop: BaseException,
+    code: int,
+    as_json: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """2 asks for another request, 1 says that it failed, and above 128 stands the signal that ended it; the JSON object has it, too."""
+    """2 asks for another request, 1 says that it failed, and above 128 stands the signal that ended
+    it; the JSON object has it, too."""
 
     def stopped(words: object) -> int:
         raise stop
@@ -272,20 +330,27 @@ def test_what_stops_a_command_has_an_exit_code_of_its_own(
     assert json.loads(out)["exit_code"] == code if as_json else out == ""
 
 
-def test_an_unforeseen_error_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unforeseen_error_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(words: Any) -> int:
         raise ZeroDivisionError("division\nby zero")
 
     monkeypatch.setitem(cli.COMMANDS, "list", broken)
     assert cli.main(["list"]) == 1
-    assert capsys.readouterr().err == "rlbook: unexpected ZeroDivisionError: division by zero (--debug shows where)\n"
+    assert (
+        capsys.readouterr().err
+        == "rlbook: unexpected ZeroDivisionError: division by zero (--debug shows where)\n"
+    )
 
 
 # Training and what follows
 
 
 def test_training_prints_one_json_object_and_progress_elsewhere(empty_folder: Path) -> None:
-    code, out, err = run("train", "ppo", "Maze-v0", *SMALL, "--json", "--out", "a", cwd=empty_folder)
+    code, out, err = run(
+        "train", "ppo", "Maze-v0", *SMALL, "--json", "--out", "a", cwd=empty_folder
+    )
     assert code == 0
     facts = json.loads(out)
     assert out.count("\n") == 1
@@ -294,44 +359,64 @@ def test_training_prints_one_json_object_and_progress_elsewhere(empty_folder: Pa
     assert latest(empty_folder / "a") == 512
 
 
-def test_without_out_each_run_gets_a_new_folder_under_runs(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_out_each_run_gets_a_new_folder_under_runs(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("ppo-Maze-v0-7", "ppo-Maze-v0-7-2"):
         assert cli.main(["train", "ppo", "Maze-v0", *SMALL, "--seed", "7"]) == 0
         assert f"rlbook evaluate runs/{name}" in capsys.readouterr().out
         assert latest(empty_folder / "runs" / name) == 512
 
 
-def test_evaluate_reports_the_mean_with_its_interval(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_reports_the_mean_with_its_interval(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["evaluate", str(trained), "--episodes", "5", "--seed", "3", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["episodes"] == len(facts["returns"]) == 5
     assert facts["mean"] == near(sum(facts["returns"]) / 5, terms=5, size=10.0)
     assert facts["confidence_interval"][0] <= facts["mean"] <= facts["confidence_interval"][1]
-    assert cli.main(["evaluate", str(trained), "--episodes", "5", "--seed", "3", "--checkpoint", "512"]) == 0
+    assert (
+        cli.main(
+            ["evaluate", str(trained), "--episodes", "5", "--seed", "3", "--checkpoint", "512"]
+        )
+        == 0
+    )
     assert f"{facts['mean']:.4g}" in capsys.readouterr().out
 
 
-def test_evaluate_can_explore_as_in_training(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_can_explore_as_in_training(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["evaluate", str(trained), "--episodes", "20", "--explore"]) == 0
     assert "20, exploring" in capsys.readouterr().out
     assert cli.main(["evaluate", str(trained), "--episodes", "20", "--explore", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["explore"] is True and len(set(facts["returns"])) > 1, "greedy walks in the maze are all the same"
+    assert facts["explore"] is True and len(set(facts["returns"])) > 1, (
+        "greedy walks in the maze are all the same"
+    )
 
 
 def test_a_model_folder_is_remembered_by_its_absolute_path(empty_folder: Path) -> None:
     (empty_folder / "model").mkdir()
-    given = {name: parse_train(["grpo", "Addition-v0", "--model", name]).options["model"] for name in ("model", "elsewhere")}
+    given = {
+        name: parse_train(["grpo", "Addition-v0", "--model", name]).options["model"]
+        for name in ("model", "elsewhere")
+    }
     assert given == {"model": str(empty_folder / "model"), "elsewhere": "elsewhere"}
 
 
-def test_plot_writes_a_png(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_writes_a_png(
+    trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["plot", str(trained), "--out", "ppo.png"]) == 0
     assert capsys.readouterr().out == "ppo.png\n"
     assert (empty_folder / "ppo.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_plot_of_one_maze_run_adds_its_value_map(empty_folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plot_of_one_maze_run_adds_its_value_map(
+    empty_folder: Path, trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import shutil
 
     shutil.copytree(trained, empty_folder / "run")
@@ -342,17 +427,27 @@ def test_plot_of_one_maze_run_adds_its_value_map(empty_folder: Path, trained: Pa
     assert capsys.readouterr().out == "map.svg\n" and (empty_folder / "map.svg").exists()
 
 
-def test_animate_writes_a_page_or_a_gif(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["animate", "value_iteration", "Maze-v0", "--env.slip", "0.1", "--gamma", "0.9"]) == 0
+def test_animate_writes_a_page_or_a_gif(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.main(["animate", "value_iteration", "Maze-v0", "--env.slip", "0.1", "--gamma", "0.9"])
+        == 0
+    )
     assert capsys.readouterr().out == "value_iteration-Maze-v0.html\n"
     assert (empty_folder / "value_iteration-Maze-v0.html").read_text().startswith("<!doctype html>")
-    words = "animate q_learning CliffWalking-v1 --episodes 3 --frames 4 --alpha 0.5 --out cliff.gif --json"
+    words = (
+        "animate q_learning CliffWalking-v1 --episodes 3 --frames 4 --alpha 0.5 --out cliff.gif"
+        " --json"
+    )
     assert cli.main(words.split()) == 0
     assert json.loads(capsys.readouterr().out)["written"] == ["cliff.gif"]
     assert (empty_folder / "cliff.gif").read_bytes().startswith(b"GIF8")
 
 
-def test_watch_plays_in_the_terminal_or_writes_a_gif(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_plays_in_the_terminal_or_writes_a_gif(
+    trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["watch", str(trained), "--episodes", "2"]) == 0
     text = capsys.readouterr().out
     assert "episode 1: return" in text and "episode 2: return" in text
@@ -365,14 +460,24 @@ def test_a_finished_run_has_its_curve(trained: Path) -> None:
     assert (trained / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empty_folder: Path) -> None:
+def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(
+    empty_folder: Path,
+) -> None:
     (empty_folder / "run.yaml").write_text(
-        yaml.safe_dump({
-            "algorithm": "ppo", "env": "Maze-v0", "steps": 512, "seed": 3, "env_kwargs": {"slip": 0.1, "rewards": "shaped"},
-            "hyperparameters": {"gamma": 0.5, "hidden_sizes": [16], "gae_lambda": 0.3},
-        })
-    )  # fmt: skip
-    training = parse_train(["--config", "run.yaml", "--seed", "4", "--gae-lambda", "0.2", "--env.slip", "0.2"])
+        yaml.safe_dump(
+            {
+                "algorithm": "ppo",
+                "env": "Maze-v0",
+                "steps": 512,
+                "seed": 3,
+                "env_kwargs": {"slip": 0.1, "rewards": "shaped"},
+                "hyperparameters": {"gamma": 0.5, "hidden_sizes": [16], "gae_lambda": 0.3},
+            }
+        )
+    )
+    training = parse_train(
+        ["--config", "run.yaml", "--seed", "4", "--gae-lambda", "0.2", "--env.slip", "0.2"]
+    )
     assert (training.algorithm, training.env) == ("ppo", "Maze-v0")
     assert training.options == {"steps": 512, "seed": 4}
     assert training.env_kwargs == {"slip": 0.2, "rewards": "shaped"}
@@ -392,7 +497,9 @@ def test_a_flag_goes_before_the_config_file_and_the_file_before_the_default(empt
         ("!!python/object/apply:os.system ['touch pwned']", "is not YAML"),
     ],
 )
-def test_a_config_file_that_is_wrong_is_one_line(content: str, part: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_file_that_is_wrong_is_one_line(
+    content: str, part: str, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (empty_folder / "run.yaml").write_text(content)
     assert cli.main(["train", "--config", "run.yaml"]) == 2
     error = capsys.readouterr().err
@@ -409,7 +516,20 @@ def test_a_run_can_be_run_again_from_its_own_config(trained: Path, empty_folder:
 # Interrupting and going on
 
 
-LONG = ["--steps", "4000", "--num-envs", "4", "--rollout-steps", "16", "--batch-size", "16", "--epochs", "4", "--hidden-sizes", "16"]
+LONG = [
+    "--steps",
+    "4000",
+    "--num-envs",
+    "4",
+    "--rollout-steps",
+    "16",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "4",
+    "--hidden-sizes",
+    "16",
+]
 
 
 def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
@@ -423,24 +543,39 @@ def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
     return process.returncode, stdout, stderr
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(empty_folder: Path) -> None:
+def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(
+    empty_folder: Path,
+) -> None:
     assert cli.main(["train", "ppo", "Maze-v0", *LONG, "--out", "whole"]) == 0
     for signum, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         out = f"stopped{code}"
         returned, stdout, stderr = interrupted(signum, out, empty_folder)
         step = latest(empty_folder / out)
         assert returned == code and stdout == "" and step is not None and step < 4000
-        assert stderr.splitlines()[-1] == f"rlbook: interrupted at step {step}; continue with: rlbook train --resume {out}"
+        assert (
+            stderr.splitlines()[-1]
+            == f"rlbook: interrupted at step {step}; continue with: rlbook train --resume {out}"
+        )
         assert "Traceback" not in stderr
     assert cli.main(["train", "--resume", "stopped130"]) == 0
     assert cli.main(["train", "ppo", "Maze-v0", *LONG, "--out", "stopped143", "--resume"]) == 0
-    files = ("config.yaml", "metrics.jsonl", "episodes.csv", "checkpoints/4000/header.json", "checkpoints/4000/arrays.safetensors")
+    files = (
+        "config.yaml",
+        "metrics.jsonl",
+        "episodes.csv",
+        "checkpoints/4000/header.json",
+        "checkpoints/4000/arrays.safetensors",
+    )
     for out in ("stopped130", "stopped143"):
         for name in files:
-            assert (empty_folder / out / name).read_bytes() == (empty_folder / "whole" / name).read_bytes()
+            assert (empty_folder / out / name).read_bytes() == (
+                empty_folder / "whole" / name
+            ).read_bytes()
 
 
-def test_resume_refuses_to_change_the_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_refuses_to_change_the_run(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for words, part in (
         (["--resume", str(trained), "--gamma", "0.5"], "gamma 0.99"),
         (["--resume", str(trained), "--seed", "1"], "seed 0"),
@@ -452,7 +587,9 @@ def test_resume_refuses_to_change_the_run(trained: Path, capsys: pytest.CaptureF
         assert part in capsys.readouterr().err
 
 
-def test_a_folder_that_is_being_written_is_left_alone(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_being_written_is_left_alone(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from rlbook.runs.storage.checkpoints import lock
 
     with lock(trained):
@@ -460,7 +597,9 @@ def test_a_folder_that_is_being_written_is_left_alone(trained: Path, capsys: pyt
     assert "being written by another process" in capsys.readouterr().err
 
 
-def test_a_damaged_checkpoint_is_one_line(trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_checkpoint_is_one_line(
+    trained: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import shutil
 
     shutil.copytree(trained, empty_folder / "copy")
@@ -488,12 +627,25 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
         "gymnasium.register('World-v0', entry_point=World)\n"
     )
     words = ["train", "ppo", "broken_world:World-v0", *SMALL, "--allow-import", "--out", "a"]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{empty_folder}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, env=environment, cwd=empty_folder)
+    environment = os.environ | {
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{empty_folder}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "rlbook", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=empty_folder,
+    )
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     step = latest(empty_folder / "a")
-    assert last.startswith("rlbook: ") and "reward" in last and f"the last good checkpoint is a/checkpoints/{step}" in last
+    assert (
+        last.startswith("rlbook: ")
+        and "reward" in last
+        and f"the last good checkpoint is a/checkpoints/{step}" in last
+    )
     assert step is not None and step <= 400
 
 
@@ -502,9 +654,18 @@ def test_a_file_size_limit_ends_the_run_with_one_line(empty_folder: Path) -> Non
     code = f"{limit}; from rlbook.cli.main import main; sys.exit(main())"
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     words = ["train", "ppo", "Maze-v0", *SMALL, "--out", "a"]
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=environment, cwd=empty_folder)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=empty_folder,
+    )
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "file too large" in done.stderr.splitlines()[-1].lower() and "no checkpoint was written before" in done.stderr.splitlines()[-1]
+    assert (
+        "file too large" in done.stderr.splitlines()[-1].lower()
+        and "no checkpoint was written before" in done.stderr.splitlines()[-1]
+    )
     assert list((empty_folder / "a" / "checkpoints").iterdir()) == []
 
 
@@ -539,11 +700,25 @@ def test_a_reader_that_leaves_early_causes_no_noise(words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("3", 3), ("-3", -3), ("0.5", 0.5), ("1e-3", 1e-3), ("true", True), ("False", False), ("null", None), ("none", None), ("~", None),
-        ("[1, 2]", [1, 2]), ("text", "text"), ("#..G", "#..G"), ("S.\n.G", "S.\n.G"), ("", ""), ("2020-01-01", "2020-01-01"),
-        ("!!python/name:os.system", "!!python/name:os.system"), ("{a: 1}", {"a": 1}),
+        ("3", 3),
+        ("-3", -3),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("none", None),
+        ("~", None),
+        ("[1, 2]", [1, 2]),
+        ("text", "text"),
+        ("#..G", "#..G"),
+        ("S.\n.G", "S.\n.G"),
+        ("", ""),
+        ("2020-01-01", "2020-01-01"),
+        ("!!python/name:os.system", "!!python/name:os.system"),
+        ("{a: 1}", {"a": 1}),
     ],
-)  # fmt: skip
+)
 def test_an_environment_argument_is_a_plain_value_or_its_own_text(text: str, value: Any) -> None:
     assert scalar(text) == value and type(scalar(text)) is type(value)
 
@@ -560,9 +735,12 @@ def test_resume_takes_a_folder_or_stands_alone(empty_folder: Path) -> None:
 
 def test_switches_are_given_with_or_without_a_value() -> None:
     for words, value in (
-        (["--normalize-reward"], True), (["--no-normalize-reward"], False), (["--normalize_reward", "true"], True),
-        (["--normalize-reward=false"], False), (["--normalize-reward", "False"], False),
-    ):  # fmt: skip
+        (["--normalize-reward"], True),
+        (["--no-normalize-reward"], False),
+        (["--normalize_reward", "true"], True),
+        (["--normalize-reward=false"], False),
+        (["--normalize-reward", "False"], False),
+    ):
         given = parse_train(["ppo", "Maze-v0", *words, "--gae-lambda", "0.1"]).hyperparameters
         assert given == {"normalize_reward": value, "gae_lambda": 0.1}
 
@@ -572,13 +750,22 @@ def test_the_model_option_is_an_argument_of_the_environment_too() -> None:
     assert Request.build("ppo", "Addition-v0", model="folder").recipe.kwargs == {"model": "folder"}
 
 
-@pytest.mark.parametrize("words", [
-    ["--hidden-sizes", "8", "16", "ppo", "Maze-v0"], ["ppo", "--hidden-sizes", "8", "16", "Maze-v0", "--steps", "9"],
-    ["--steps", "9", "ppo", "Maze-v0", "--hidden_sizes", "8,16"], ["ppo", "--hidden-sizes=8", "Maze-v0", "--hidden-sizes", "8", "16"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--hidden-sizes", "8", "16", "ppo", "Maze-v0"],
+        ["ppo", "--hidden-sizes", "8", "16", "Maze-v0", "--steps", "9"],
+        ["--steps", "9", "ppo", "Maze-v0", "--hidden_sizes", "8,16"],
+        ["ppo", "--hidden-sizes=8", "Maze-v0", "--hidden-sizes", "8", "16"],
+    ],
+)
 def test_options_stand_before_between_or_after_the_names(words: list[str]) -> None:
     parsed = parse_train(words)
-    assert (parsed.algorithm, parsed.env, parsed.hyperparameters) == ("ppo", "Maze-v0", {"hidden_sizes": (8, 16)})
+    assert (parsed.algorithm, parsed.env, parsed.hyperparameters) == (
+        "ppo",
+        "Maze-v0",
+        {"hidden_sizes": (8, 16)},
+    )
 
 
 def test_a_folder_with_spaces_is_quoted_where_a_command_is_shown(empty_folder: Path) -> None:
@@ -588,15 +775,33 @@ def test_a_folder_with_spaces_is_quoted_where_a_command_is_shown(empty_folder: P
     assert cli.main(shlex.split(shown)[1:]) == 0
 
 
-def test_what_an_environment_prints_is_not_mixed_with_json(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["q_learning", "Maze-v0", "--env.render_mode", "human", "--steps", "5", "--eval-every", "0", "--json", "--out", "a"]
+def test_what_an_environment_prints_is_not_mixed_with_json(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "q_learning",
+        "Maze-v0",
+        "--env.render_mode",
+        "human",
+        "--steps",
+        "5",
+        "--eval-every",
+        "0",
+        "--json",
+        "--out",
+        "a",
+    ]
     assert cli.main(["train", *words]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["steps"] == 5 and "A..#G" in shown.err
 
 
 def test_a_tuple_is_written_with_spaces_or_commas() -> None:
-    for words in (["--hidden-sizes", "32", "16"], ["--hidden-sizes", "32,16"], ["--hidden_sizes=32,16"]):
+    for words in (
+        ["--hidden-sizes", "32", "16"],
+        ["--hidden-sizes", "32,16"],
+        ["--hidden_sizes=32,16"],
+    ):
         assert parse_train(["ppo", "Maze-v0", *words]).hyperparameters == {"hidden_sizes": (32, 16)}
 
 
@@ -615,23 +820,44 @@ def test_a_number_that_is_none_of_the_allowed_types_is_refused() -> None:
 def shell(line: str, folder: Path) -> subprocess.Popen[str]:
     """A line of bash, in which `rlbook` is the command."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    defined = f"set -o pipefail; rlbook() {{ {shlex.quote(sys.executable)} -m rlbook \"$@\"; }}; {line}"
-    return subprocess.Popen(["bash", "-c", defined], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=folder)
+    defined = (
+        f'set -o pipefail; rlbook() {{ {shlex.quote(sys.executable)} -m rlbook "$@"; }}; {line}'
+    )
+    return subprocess.Popen(
+        ["bash", "-c", defined],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=folder,
+    )
 
 
 def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None:
-    streams = {"closed": ">&- 2>&- <&-", "full": ">/dev/full", "mute": "2>/dev/full", "left": "2>&1 | head -1"}
+    streams = {
+        "closed": ">&- 2>&- <&-",
+        "full": ">/dev/full",
+        "mute": "2>/dev/full",
+        "left": "2>&1 | head -1",
+    }
     train = "rlbook train q_learning Maze-v0 --steps 60 --eval-every 0 --out"
-    started = {name: shell(f"{train} {name} {where}", empty_folder) for name, where in streams.items()}
+    started = {
+        name: shell(f"{train} {name} {where}", empty_folder) for name, where in streams.items()
+    }
     started["explained"] = shell("rlbook explain q_learning >/dev/full", empty_folder)
     errors = {name: process.communicate(timeout=120)[1] for name, process in started.items()}
-    assert {name: process.returncode for name, process in started.items()} == dict.fromkeys(streams, 0) | {"explained": 1}, errors
+    assert {name: process.returncode for name, process in started.items()} == dict.fromkeys(
+        streams, 0
+    ) | {"explained": 1}, errors
     for name in streams:
         assert latest(empty_folder / name) == 60
         lines = (empty_folder / name / "metrics.jsonl").read_text().splitlines()
         assert json.loads(lines[-1])["step"] == 60, "nothing was printed into the run's files"
         assert "Traceback" not in errors[name] and "Exception ignored" not in errors[name]
-    assert "the run is finished and in full; the result was not printed (no space left on device)" in errors["full"]
+    assert (
+        "the run is finished and in full; the result was not printed (no space left on device)"
+        in errors["full"]
+    )
     assert errors["explained"] == "rlbook: the result was not printed (no space left on device)\n"
 
 
@@ -641,7 +867,9 @@ def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
     lost, closed = "the result was not printed", "(standard output is closed)"
     expected = {
         f"{train} closed >&-": f"the run is finished and in closed; {lost} {closed}",
-        f"{train} full >/dev/full": f"the run is finished and in full; {lost} (no space left on device)",
+        f"{train} full >/dev/full": (
+            f"the run is finished and in full; {lost} (no space left on device)"
+        ),
         "rlbook evaluate closed --episodes 2 --json >&-": f"{lost} {closed}",
         "rlbook evaluate closed --episodes 2 --json | true": f"{lost} (broken pipe)",
         "rlbook list >&-": f"{lost} {closed}",
@@ -657,16 +885,23 @@ def test_a_result_that_nobody_got_is_no_success(empty_folder: Path) -> None:
         assert "Traceback" not in process.communicate(timeout=120)[1] and process.returncode == code
 
 
-def test_a_curve_that_cannot_be_drawn_is_a_note(empty_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (empty_folder / "run" / ".tmp-curve.png").mkdir(parents=True)                   # in the way of the picture
-    assert cli.main("train q_learning Maze-v0 --episodes 2 --eval-every 0 --out run --json".split()) == 0
+def test_a_curve_that_cannot_be_drawn_is_a_note(
+    empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty_folder / "run" / ".tmp-curve.png").mkdir(parents=True)  # in the way of the picture
+    assert (
+        cli.main("train q_learning Maze-v0 --episodes 2 --eval-every 0 --out run --json".split())
+        == 0
+    )
     shown = capsys.readouterr()
     assert json.loads(shown.out)["episodes"] == 2
     assert "note: the curve was not drawn: cannot write run/curve.png" in shown.err
 
 
 def test_a_folder_whose_name_begins_like_an_option_is_named_so_that_commands_take_it() -> None:
-    code, out, err = run("train", "q_learning", "Maze-v0", "--steps", "50", "--eval-every", "0", "--out=--x")
+    code, out, err = run(
+        "train", "q_learning", "Maze-v0", "--steps", "50", "--eval-every", "0", "--out=--x"
+    )
     assert code == 0, err
     shown = [shlex.split(line) for line in out.splitlines() if line.startswith("  rlbook ")]
     assert shown and all(words[2] == "./--x" for words in shown)

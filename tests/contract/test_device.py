@@ -1,6 +1,8 @@
-"""`--device`: the same training where the networks are on another device. The cases on "cuda" run where there is a GPU.
+"""`--device`: the same training where the networks are on another device. The cases on "cuda" run
+where there is a GPU.
 
-What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code, and a run goes from one form to the other.
+What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code, and a
+run goes from one form to the other.
 """
 
 from __future__ import annotations
@@ -36,18 +38,73 @@ from rlbook.runs.run import Run
 from rlbook.runs.storage.checkpoints import load_checkpoint
 from rlbook.runs.storage.state_encoding import encode
 
-GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here"))
+GPU = pytest.param(
+    "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+)
 
-# (algorithm, environment) → options, steps of the whole run, step at which it is cut; nothing follows the budget
+# (algorithm, environment) → options, steps of the whole run, step at which it is cut; nothing
+# follows the budget
 Case = tuple[str, str, dict[str, Any], int, int]
 CASES: list[Case] = [
-    ("ppo", "CartPole-v1", {"num_envs": 4, "rollout_steps": 16, "epochs": 2, "normalize_observation": True, "kl_coef": 0.1}, 256, 100),
-    ("ppo", "Pendulum-v1", {"num_envs": 2, "rollout_steps": 16, "epochs": 2, "normalize_reward": True}, 128, 36),
+    (
+        "ppo",
+        "CartPole-v1",
+        {
+            "num_envs": 4,
+            "rollout_steps": 16,
+            "epochs": 2,
+            "normalize_observation": True,
+            "kl_coef": 0.1,
+        },
+        256,
+        100,
+    ),
+    (
+        "ppo",
+        "Pendulum-v1",
+        {"num_envs": 2, "rollout_steps": 16, "epochs": 2, "normalize_reward": True},
+        128,
+        36,
+    ),
     ("ppo", "Maze-v0", {"num_envs": 4, "rollout_steps": 16, "separate_networks": False}, 256, 100),
-    ("dqn", "CartPole-v1", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "double": True, "epsilon": 0.1}, 300, 130),
-    ("dqn", "CartPole-v1", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "double": True, "importance_exponent": 0.5,
-                             "dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True}, 300, 130),
-    ("dqn", "Maze-v0", {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "epsilon": 0.1}, 300, 130),
+    (
+        "dqn",
+        "CartPole-v1",
+        {
+            "learning_starts": 50,
+            "train_every": 50,
+            "gradient_steps": 4,
+            "double": True,
+            "epsilon": 0.1,
+        },
+        300,
+        130,
+    ),
+    (
+        "dqn",
+        "CartPole-v1",
+        {
+            "learning_starts": 50,
+            "train_every": 50,
+            "gradient_steps": 4,
+            "double": True,
+            "importance_exponent": 0.5,
+            "dueling": True,
+            "prioritized": True,
+            "n_step": 3,
+            "noisy": True,
+            "distributional": True,
+        },
+        300,
+        130,
+    ),
+    (
+        "dqn",
+        "Maze-v0",
+        {"learning_starts": 50, "train_every": 50, "gradient_steps": 4, "epsilon": 0.1},
+        300,
+        130,
+    ),
     ("reinforce", "CartPole-v1", {"num_envs": 4, "baseline": "learned"}, 300, 40),
     ("dpo", "CartPole-v1", {"num_envs": 4, "group_size": 2}, 300, 40),
     ("behavior_cloning", "Maze-v0", {"demonstrations": 200}, 8, 3),
@@ -56,14 +113,19 @@ CASES: list[Case] = [
     ("grpo", "Addition-v0", {"num_envs": 8, "group_size": 4, "kl_coef": 0.01}, 200, 70),
     ("ppo", "Addition-v0", {"num_envs": 8}, 100, 50),
     ("dpo", "Addition-v0", {"num_envs": 8, "group_size": 4}, 100, 50),
-]  # fmt: skip
+]
 
 
-TEXTS = pytest.mark.skipif(find_spec("transformers") is None, reason="a machine with a GPU may have torch alone")
+TEXTS = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="a machine with a GPU may have torch alone"
+)
 
 
 def params(cases: list[Case]) -> list[Any]:
-    return [pytest.param(case, id=name_of(case), marks=[TEXTS] if case[1] == "Addition-v0" else []) for case in cases]
+    return [
+        pytest.param(case, id=name_of(case), marks=[TEXTS] if case[1] == "Addition-v0" else [])
+        for case in cases
+    ]
 
 
 def name_of(case: Case) -> str:
@@ -76,15 +138,19 @@ def numbers(run: Run) -> dict[str, bytes]:
 
 
 def network(run: Run) -> torch.nn.Module:
-    return next(getattr(run.agent, name) for name in ("q", "policy", "network") if hasattr(run.agent, name))
+    return next(
+        getattr(run.agent, name) for name in ("q", "policy", "network") if hasattr(run.agent, name)
+    )
 
 
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), GPU])
 @pytest.mark.parametrize("case", params(CASES))
-def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, device: str, tmp_path: Path) -> None:
+def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(
+    case: Case, device: str, tmp_path: Path
+) -> None:
     algorithm, env, options, steps, cut = case
     fixed = algorithm in ("dqn", "reward_model")
-    annealed = {} if fixed else {"anneal_learning_rate": False}                        # the cut run has a smaller budget
+    annealed = {} if fixed else {"anneal_learning_rate": False}  # the cut run has a smaller budget
     options = {"eval_every": 0, "seed": 3, "device": device, **annealed, **options}
     whole = rlbook.train(algorithm, env, steps=steps, folder=tmp_path / "whole", **options)
     assert module_device(network(whole)).type == device
@@ -99,24 +165,39 @@ def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(case: Case, de
         assert returns[0] == returns[1]
     else:
         asked: dict[str, Any] = {"steps": 100, "num_envs": 8, "eval_every": 0, "device": device}
-        paid = [rlbook.train("reinforce", env, reward_model=str(tmp_path / name), **asked) for name in ("whole", "cut")]
+        paid = [
+            rlbook.train("reinforce", env, reward_model=str(tmp_path / name), **asked)
+            for name in ("whole", "cut")
+        ]
         assert numbers(paid[0]) == numbers(paid[1])
 
 
 def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else []
+    items = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else []
+    )
     return [tensor for item in items for tensor in tensors_in(item)]
 
 
 @pytest.mark.parametrize("device", ["cpu", GPU])
 @pytest.mark.parametrize("case", params([case for case in CASES if case[0] == "ppo"]))
-def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(case: Case, device: str) -> None:
+def test_log_probabilities_and_values_are_those_of_the_plain_code_on_the_cpu(
+    case: Case, device: str
+) -> None:
     """Within float32's rounding."""
     algorithm, env, options, steps, _ = case
-    agent: Any = rlbook.train(algorithm, env, steps=steps, eval_every=0, device=device, **options).agent
-    interaction = Run(Request.build(algorithm, env, num_envs=options["num_envs"]))._source.interaction  # type: ignore[attr-defined]
+    agent: Any = rlbook.train(
+        algorithm, env, steps=steps, eval_every=0, device=device, **options
+    ).agent
+    interaction = Run(
+        Request.build(algorithm, env, num_envs=options["num_envs"])
+    )._source.interaction  # type: ignore[attr-defined]
     there, here = Rollout(agent.policy.stores, device), Rollout(agent.policy.stores)
 
     def learn(step: Step) -> None:
@@ -146,16 +227,30 @@ def on_meta(*shape: int) -> Tensor:
     return torch.zeros(shape, device="meta")
 
 
-@pytest.mark.parametrize("action_space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=["discrete", "continuous"])
+@pytest.mark.parametrize(
+    "action_space", [spaces.Discrete(2), spaces.Box(-1, 1, (2,))], ids=["discrete", "continuous"]
+)
 def test_an_update_of_an_mlp_stays_on_its_device(action_space: spaces.Space) -> None:
-    policy = MLPPolicy(4, action_space, torch.Generator().manual_seed(0), critic=True, normalize_observation=True).to("meta")
+    policy = MLPPolicy(
+        4, action_space, torch.Generator().manual_seed(0), critic=True, normalize_observation=True
+    ).to("meta")
     action = on_meta(16).long() if isinstance(action_space, spaces.Discrete) else on_meta(16, 2)
-    batch = Batch(obs=on_meta(16, 4), action=action, log_prob=on_meta(16), mask=on_meta(16) == 0, advantage=on_meta(16))
+    batch = Batch(
+        obs=on_meta(16, 4),
+        action=action,
+        log_prob=on_meta(16),
+        mask=on_meta(16) == 0,
+        advantage=on_meta(16),
+    )
     optimizer = adam([Group([policy])], 1e-3)
     assert isinstance(optimizer, Adam)
     log_prob, entropy, value = policy.evaluate(batch)
     assert entropy is not None and value is not None and batch.advantage is not None
-    loss = surrogate_loss(log_prob, batch.log_prob, batch.advantage) - entropy.mean() + squared_value_loss(value, on_meta(16))
+    loss = (
+        surrogate_loss(log_prob, batch.log_prob, batch.advantage)
+        - entropy.mean()
+        + squared_value_loss(value, on_meta(16))
+    )
     assert optimizer.step(loss).is_meta and policy.value(torch.zeros(3, 4)).is_meta
     assert policy.normalizer.update(batch.obs) is None
 
@@ -164,10 +259,17 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
     agent: Any = Run(Request.build("reward_model", "Maze-v0")).agent
     agent.network.to("meta")
     agent.parts = dataclasses.replace(agent.parts, device="meta")
-    seen = Batch(obs=torch.zeros(6, 5, 25), action=torch.zeros(6, 5).long(), log_prob=torch.zeros(6, 5), mask=torch.ones(6, 5) == 1)
+    seen = Batch(
+        obs=torch.zeros(6, 5, 25),
+        action=torch.zeros(6, 5).long(),
+        log_prob=torch.zeros(6, 5),
+        mask=torch.ones(6, 5) == 1,
+    )
     score = agent.score(seen)
     assert score.is_meta and score.shape == (6,)
-    assert all(part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score))
+    assert all(
+        part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score)
+    )
     assert agent.loss(PairedBatch(seen, seen, None)).loss.is_meta
 
 
@@ -179,14 +281,21 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
     from rlbook.llm.models.sources import small_llama
 
     model = small_llama(torch.Generator().manual_seed(0))
-    model.set_attn_implementation("eager")                   # the other one looks at the mask's numbers
+    model.set_attn_implementation("eager")  # the other one looks at the mask's numbers
     policy = LanguageModelPolicy(model, critic=True).to("meta")
-    here = Rows(torch.ones(3, 5).long(), torch.tensor([0, 1, 2]), torch.zeros(8).long(), torch.ones(8, 4).long())
+    here = Rows(
+        torch.ones(3, 5).long(),
+        torch.tensor([0, 1, 2]),
+        torch.zeros(8).long(),
+        torch.ones(8, 4).long(),
+    )
     decoder = policy.decoder()
     for rows in (here, here.to("meta")):
-        assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta          # type: ignore[misc]
+        assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta  # type: ignore[misc]
         assert decoder.prefill(rows, 3).is_meta and decoder.step(torch.zeros(8).long()).is_meta
-    log_prob = policy._distribution(logits(policy.model, here)[:, :4]).log_prob(here.completion.to("meta"))
+    log_prob = policy._distribution(logits(policy.model, here)[:, :4]).log_prob(
+        here.completion.to("meta")
+    )
     assert adam([Group([policy.model])], 1e-3).step(log_prob.mean()).is_meta
 
 
@@ -195,11 +304,16 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
 
 @pytest.mark.parametrize("plain_first", [False, True], ids=["fast then plain", "plain then fast"])
 @pytest.mark.parametrize("case", params([CASES[0], CASES[3], CASES[8]]))
-def test_a_run_of_one_form_is_loaded_by_the_other(case: Case, plain_first: bool, tmp_path: Path) -> None:
-    """A GPU is given the plain forms, so this is what a run does that comes from one, or goes there, in the middle of an episode."""
+def test_a_run_of_one_form_is_loaded_by_the_other(
+    case: Case, plain_first: bool, tmp_path: Path
+) -> None:
+    """A GPU is given the plain forms, so this is what a run does that comes from one, or goes
+    there, in the middle of an episode."""
     algorithm, env, options, steps, cut = case
     with plain_forms(plain_first):
-        run = rlbook.train(algorithm, env, steps=cut, eval_every=0, folder=tmp_path / "run", **options)
+        run = rlbook.train(
+            algorithm, env, steps=cut, eval_every=0, folder=tmp_path / "run", **options
+        )
     with plain_forms(not plain_first):
         loaded = rlbook.load(tmp_path / "run")
         for name, tensor in network(loaded).state_dict().items():
@@ -220,7 +334,9 @@ def test_a_run_of_a_gpu_plays_without_one_and_does_not_go_on(tmp_path: Path) -> 
 
 
 def test_a_network_is_the_same_before_training_whatever_the_device() -> None:
-    first, second = (Run(Request.build("ppo", "CartPole-v1", device=device)) for device in ("cpu", "auto"))
+    first, second = (
+        Run(Request.build("ppo", "CartPole-v1", device=device)) for device in ("cpu", "auto")
+    )
     for one, other in zip(network(first).parameters(), network(second).parameters(), strict=True):
         assert torch.equal(one.cpu(), other.cpu())
 
@@ -232,8 +348,12 @@ class AsItWas(PPO):
         super().__init__(env, config, seed)
 
 
-def test_a_subclass_without_parts_trains_and_is_given_none_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subclass_without_parts_trains_and_is_given_none_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert rlbook.train(AsItWas, "Maze-v0", steps=64, num_envs=4, rollout_steps=16).steps == 64
     monkeypatch.setattr("rlbook.runs.parts.device_of", lambda name: name or "cpu")
-    with pytest.raises(RequestError, match=r"AsItWas.__init__ takes no parts, so device cannot be given to it"):
+    with pytest.raises(
+        RequestError, match=r"AsItWas.__init__ takes no parts, so device cannot be given to it"
+    ):
         rlbook.train(AsItWas, "Maze-v0", steps=64, device="cuda")

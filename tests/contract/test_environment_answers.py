@@ -28,9 +28,11 @@ class Answering(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(
-        self, space: spaces.Space, step: Callable[[Any], Any] = tuple,
+        self,
+        space: spaces.Space,
+        step: Callable[[Any], Any] = tuple,
         reset: Callable[[Any], Any] = tuple,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.observation_space, self.answer, self.begin, self.count = space, step, reset, 0
         self.right: Any = np.zeros(2, np.float32) if space is BOX else 1
 
@@ -84,7 +86,10 @@ FORMS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "row": (put(1, np.array([1.0])), f"{NUMBER} array([1.]) of shape (1,)"),
     "tensor": (put(1, torch.ones(1)), f"{NUMBER} tensor([1.]) of shape (1,)"),
     "beyond a float": (put(1, 10**400), "float"),
-    "gradient": (put(1, GRADIENT), f"{NUMBER} tensor(1., requires_grad=True), which has a gradient"),
+    "gradient": (
+        put(1, GRADIENT),
+        f"{NUMBER} tensor(1., requires_grad=True), which has a gradient",
+    ),
 }
 
 
@@ -169,16 +174,22 @@ class Many(VectorEnv):
 
     def step(self, actions: Any) -> Any:
         said = {
-            "obs": np.zeros(2, np.int64), "reward": np.ones(2), "terminated": np.zeros(2, np.bool_),
-            "truncated": np.zeros(2, np.bool_), "info": {},
-        }  # fmt: skip
+            "obs": np.zeros(2, np.int64),
+            "reward": np.ones(2),
+            "terminated": np.zeros(2, np.bool_),
+            "truncated": np.zeros(2, np.bool_),
+            "info": {},
+        }
         return self.said.get("step", tuple((said | self.said).values()))
 
 
 MANY: dict[str, tuple[Any, str]] = {
     "reward": ([1.0, 1.0], "reward must be an array [2] of numbers, got [1.0, 1.0]"),
     "terminated": (np.zeros(2), "terminated must be an array [2] of bools, got array([0., 0.])"),
-    "truncated": (np.zeros((2, 1), np.bool_), "truncated must be an array [2] of bools, got array([["),
+    "truncated": (
+        np.zeros((2, 1), np.bool_),
+        "truncated must be an array [2] of bools, got array([[",
+    ),
     "info": ((), "info must be a dict, got ()"),
     "step": ((0, 1, 2, 3), OLD),
 }

@@ -22,8 +22,11 @@ import rlbook
 from rlbook.envs.registration import register
 
 register()
-NAMED_FIRST = {"rlbook/ReasoningGym-v0"}     # cannot be made without the name of a data set, nor without its package
-OURS = sorted(name for name in gymnasium.registry if name.startswith("rlbook/") and name not in NAMED_FIRST)
+# cannot be made without the name of a data set, nor without its package
+NAMED_FIRST = {"rlbook/ReasoningGym-v0"}
+OURS = sorted(
+    name for name in gymnasium.registry if name.startswith("rlbook/") and name not in NAMED_FIRST
+)
 OBSERVATIONS = ("index", "coordinates", "onehot", "local")
 
 
@@ -36,8 +39,14 @@ def test_gymnasium_finds_nothing_to_complain_about(env_id: str) -> None:
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("render_mode", [None, "ansi", "rgb_array", "human"])
-def test_every_view_and_drawing_of_the_maze_passes_the_checker(observation: str, render_mode: str | None) -> None:
-    check_env(gymnasium.make("rlbook/Maze-v0", observation=observation, slip=0.3, render_mode=render_mode).unwrapped)
+def test_every_view_and_drawing_of_the_maze_passes_the_checker(
+    observation: str, render_mode: str | None
+) -> None:
+    check_env(
+        gymnasium.make(
+            "rlbook/Maze-v0", observation=observation, slip=0.3, render_mode=render_mode
+        ).unwrapped
+    )
 
 
 def test_registering_twice_changes_nothing() -> None:
@@ -57,7 +66,8 @@ def test_importing_the_environments_loads_no_torch() -> None:
 
 
 def random_episodes(env: gymnasium.Env, actions: np.ndarray, seed: int) -> list[tuple[Any, ...]]:
-    """What one stream shows for a given list of actions: at an end it waits, as the vector form does, and is then reset."""
+    """What one stream shows for a given list of actions: at an end it waits, as the vector form
+    does, and is then reset."""
     shown = [(env.reset(seed=seed)[0], 0.0, False, False)]
     ended = False
     for time, action in enumerate(actions):
@@ -74,15 +84,24 @@ def random_episodes(env: gymnasium.Env, actions: np.ndarray, seed: int) -> list[
 
 
 SECTIONS = [
-    "Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End", "Arguments", "Known answer",
+    "Description",
+    "Action Space",
+    "Observation Space",
+    "Rewards",
+    "Starting State",
+    "Episode End",
+    "Arguments",
+    "Known answer",
     "Version History",
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("env_id", OURS)
 def test_a_docstring_has_the_fixed_sections(env_id: str) -> None:
     doc = inspect.getdoc(type(gymnasium.make(env_id).unwrapped)) or ""
-    assert [line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")] == SECTIONS
+    assert [
+        line.removeprefix("## ") for line in doc.splitlines() if line.startswith("## ")
+    ] == SECTIONS
 
 
 @pytest.mark.parametrize("env_id", OURS)
@@ -90,7 +109,12 @@ def test_side_by_side_each_stream_shows_what_it_would_alone(env_id: str) -> None
     seeds = [3, 3, 1, 4]
     many, alone = gymnasium.make_vec(env_id, num_envs=4), [gymnasium.make(env_id) for _ in seeds]
     shown = many.reset(seed=seeds)[0]  # type: ignore[arg-type]
-    assert same(shown, batched(alone[0], [env.reset(seed=seed)[0] for env, seed in zip(alone, seeds, strict=True)]))
+    assert same(
+        shown,
+        batched(
+            alone[0], [env.reset(seed=seed)[0] for env, seed in zip(alone, seeds, strict=True)]
+        ),
+    )
     many.action_space.seed(0)
     for _ in range(300):
         actions = many.action_space.sample()
@@ -103,7 +127,10 @@ def test_side_by_side_each_stream_shows_what_it_would_alone(env_id: str) -> None
         over = terminated | truncated
         if over.any():
             shown = many.reset(options={"reset_mask": over})[0]
-            expected = [env.reset()[0] if ended else step[0] for env, step, ended in zip(alone, steps, over, strict=True)]
+            expected = [
+                env.reset()[0] if ended else step[0]
+                for env, step, ended in zip(alone, steps, over, strict=True)
+            ]
             assert same(shown, batched(alone[0], expected))
 
 
@@ -163,13 +190,23 @@ def same(one: Any, other: Any) -> bool:
 @pytest.mark.parametrize("slip", [0.0, 0.3])
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 @pytest.mark.parametrize("rewards", ["standard", "shaped"])
-def test_single_and_vector_mazes_agree_step_by_step(slip: float, observation: str, rewards: str) -> None:
-    options: dict[str, Any] = {"slip": slip, "observation": observation, "rewards": rewards, "max_episode_steps": 20}
+def test_single_and_vector_mazes_agree_step_by_step(
+    slip: float, observation: str, rewards: str
+) -> None:
+    options: dict[str, Any] = {
+        "slip": slip,
+        "observation": observation,
+        "rewards": rewards,
+        "max_episode_steps": 20,
+    }
     rng = np.random.default_rng(0)
     num_envs, seeds = 7, [3, 3, 1, 4, 1, 5, 9]
     actions = rng.choice(4, size=(400, num_envs), p=[0.1, 0.3, 0.1, 0.5])
     many = gymnasium.make_vec("rlbook/Maze-v0", num_envs=num_envs, **options)
-    expected = [random_episodes(gymnasium.make("rlbook/Maze-v0", **options), actions[:, i], seeds[i]) for i in range(num_envs)]
+    expected = [
+        random_episodes(gymnasium.make("rlbook/Maze-v0", **options), actions[:, i], seeds[i])
+        for i in range(num_envs)
+    ]
 
     shown: list[list[tuple[Any, ...]]] = [[] for _ in range(num_envs)]
     observations, _ = many.reset(seed=seeds)  # type: ignore[arg-type]
@@ -178,7 +215,9 @@ def test_single_and_vector_mazes_agree_step_by_step(slip: float, observation: st
     for time, row in enumerate(actions):
         observations, reward, terminated, truncated, _ = many.step(row)
         for stream in range(num_envs):
-            shown[stream].append((observations[stream], reward[stream], terminated[stream], truncated[stream]))
+            shown[stream].append(
+                (observations[stream], reward[stream], terminated[stream], truncated[stream])
+            )
         mask = (terminated | truncated) & (time % 3 == 0)
         if mask.any():
             observations, _ = many.reset(options={"reset_mask": mask})
@@ -210,7 +249,11 @@ def test_an_ended_stream_ignores_its_action_until_it_is_reset() -> None:
     envs.reset(seed=0)
     for action in RIGHT_WAY:
         observation, reward, terminated, truncated, _ = envs.step(np.array([action, 0]))
-    assert (observation.tolist(), reward.tolist(), terminated.tolist()) == ([4, 0], [10.0, -5.0], [True, False])
+    assert (observation.tolist(), reward.tolist(), terminated.tolist()) == (
+        [4, 0],
+        [10.0, -5.0],
+        [True, False],
+    )
     for action in (1, 2, 3):
         observation, reward, terminated, truncated, _ = envs.step(np.array([action, 3]))
     assert (observation.tolist(), reward.tolist()) == ([4, 2], [0.0, -5.0])
@@ -228,7 +271,11 @@ def test_a_truncated_stream_keeps_its_flag_and_its_observation() -> None:
         assert not terminated.any()
     assert (observation.tolist(), reward.tolist()) == ([2, 15], [0.0, 0.0])
     envs.reset(options={"reset_mask": np.array([False, True])})
-    assert [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)] == [[True, False], [True, False], [True, True]]
+    assert [envs.step(np.array([0, 1]))[3].tolist() for _ in range(3)] == [
+        [True, False],
+        [True, False],
+        [True, True],
+    ]
 
 
 def test_reaching_the_goal_with_the_last_step_allowed_is_a_termination() -> None:
@@ -264,7 +311,9 @@ def test_observations_once_returned_are_never_changed(observation: str) -> None:
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.4])
-def test_a_snapshot_taken_in_the_middle_of_an_episode_brings_back_the_same_future(slip: float) -> None:
+def test_a_snapshot_taken_in_the_middle_of_an_episode_brings_back_the_same_future(
+    slip: float,
+) -> None:
     one: Any = gymnasium.make("rlbook/Maze-v0", slip=slip).unwrapped
     many = vector_maze(6, slip=slip, max_episode_steps=30)
     actions = np.random.default_rng(2).integers(4, size=(60, 6))
@@ -274,7 +323,10 @@ def test_a_snapshot_taken_in_the_middle_of_an_episode_brings_back_the_same_futur
         one.step(row[0])
         many.step(row)
     snapshots = one.snapshot(), many.snapshot()
-    futures = [one.step(row[0])[:3] for row in actions[25:]], [many.step(row)[:4] for row in actions[25:]]
+    futures = (
+        [one.step(row[0])[:3] for row in actions[25:]],
+        [many.step(row)[:4] for row in actions[25:]],
+    )
     fresh: Any = gymnasium.make("rlbook/Maze-v0", slip=slip).unwrapped
     others = vector_maze(6, slip=slip, max_episode_steps=30)
     fresh.restore(snapshots[0])
@@ -304,7 +356,9 @@ def test_the_vector_maze_refuses_impossible_actions(actions: list[Any], complain
 
 @pytest.mark.parametrize("package", ["rlbook", "rlbook.envs"])
 def test_gymnasium_alone_can_make_the_maze(package: str) -> None:
-    code = f"import gymnasium; assert gymnasium.make('{package}:rlbook/Maze-v0').reset(seed=0)[0] == 0"
+    code = (
+        f"import gymnasium; assert gymnasium.make('{package}:rlbook/Maze-v0').reset(seed=0)[0] == 0"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -315,7 +369,9 @@ gymnasium.register("Hall-v0", lambda **kwargs: Maze("S..G", **kwargs), max_episo
 """
 
 
-def test_a_run_remembers_the_module_of_its_environment_and_imports_it_only_if_allowed(tmp_path: Path) -> None:
+def test_a_run_remembers_the_module_of_its_environment_and_imports_it_only_if_allowed(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "hall_of_mazes.py").write_text(HALL)
     words = ["train", "q_learning", "hall_of_mazes:Hall-v0", "--episodes", "20", "--out", "a run"]
     assert command(words, tmp_path).returncode == 2 and not (tmp_path / "a run").exists()
@@ -325,7 +381,12 @@ def test_a_run_remembers_the_module_of_its_environment_and_imports_it_only_if_al
     refused = command(["evaluate", "a run"], tmp_path)
     assert refused.returncode == 2 and "would import the module 'hall_of_mazes'" in refused.stderr
     shown = next(line for line in trained.stdout.splitlines() if "rlbook evaluate" in line)
-    assert shlex.split(shown) == ["rlbook", "evaluate", "a run", "--allow-import"], "what is printed can be pasted"
+    assert shlex.split(shown) == [
+        "rlbook",
+        "evaluate",
+        "a run",
+        "--allow-import",
+    ], "what is printed can be pasted"
     assert command(shlex.split(shown)[1:], tmp_path).returncode == 0
 
 
@@ -339,26 +400,52 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(code: str, tmp_path: P
 
 def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(folder), str(Path(rlbook.__file__).parents[1])])
-    options: dict[str, Any] = {"cwd": folder, "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}}
-    return subprocess.run([sys.executable, "-m", "rlbook", *words], capture_output=True, text=True, check=False, **options)
-
-
-@pytest.mark.parametrize("imports", [
-    "import gymnasium, rlbook", "import rlbook, gymnasium", "import rlbook, gymnasium.envs", "import rlbook.agent, gymnasium",
-    "import rlbook, importlib.util as i; i.find_spec('gymnasium'); i.find_spec('gymnasium'); import gymnasium",
-])  # fmt: skip
-def test_gymnasium_knows_the_ids_once_rlbook_is_imported(imports: str, tmp_path: Path) -> None:
-    code = imports + (
-        "; import sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, {'torch', 'transformers'} & set(sys.modules));"
-        "print(gymnasium.make_vec('rlbook/Maze-v0', num_envs=2).num_envs)"
+    options: dict[str, Any] = {
+        "cwd": folder,
+        "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "rlbook", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import gymnasium, rlbook",
+        "import rlbook, gymnasium",
+        "import rlbook, gymnasium.envs",
+        "import rlbook.agent, gymnasium",
+        (
+            "import rlbook, importlib.util as i; i.find_spec('gymnasium');"
+            " i.find_spec('gymnasium'); import gymnasium"
+        ),
+    ],
+)
+def test_gymnasium_knows_the_ids_once_rlbook_is_imported(imports: str, tmp_path: Path) -> None:
+    code = (
+        imports
+        + "; import sys; print(gymnasium.make('rlbook/Maze-v0').spec.id, {'torch', 'transformers'}"
+        " & set(sys.modules));print(gymnasium.make_vec('rlbook/Maze-v0', num_envs=2).num_envs)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert result.stdout.split() == ["rlbook/Maze-v0", "set()", "2"]
 
 
 def test_gymnasium_that_is_not_installed_is_missed_as_ever(tmp_path: Path) -> None:
     """A hook that looks for gymnasium must not hide that there is none."""
-    code = "import sys; sys.path = [{!r}, *(p for p in sys.path if 'site-packages' not in p)]; import rlbook, gymnasium"
+    code = (
+        "import sys; sys.path = [{!r}, *(p for p in sys.path if 'site-packages' not in p)]; import"
+        " rlbook, gymnasium"
+    )
     code = code.format(str(Path(rlbook.__file__).parents[1]))
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert result.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'gymnasium'"

@@ -23,8 +23,13 @@ from rlbook.runs.storage.plain_yaml import config_of
 from rlbook.runs.storage.state_encoding import encode
 
 FILES = (
-    "config.yaml", "metrics.jsonl", "episodes.csv", "best.json", "header.json", "arrays.safetensors",
-)  # fmt: skip
+    "config.yaml",
+    "metrics.jsonl",
+    "episodes.csv",
+    "best.json",
+    "header.json",
+    "arrays.safetensors",
+)
 """What a run's folder holds, beside the picture and the seconds, which nothing loads."""
 
 
@@ -56,11 +61,17 @@ def compared(folder: Path) -> str:
     return repr([(row.algorithm, row.world, row.settings, row.scores.tolist()) for row in rows])
 
 
-LOOKS = (loaded, lambda folder: loaded(folder, "best"), compared, lambda run: repr(read_episodes(run)))
+LOOKS = (
+    loaded,
+    lambda folder: loaded(folder, "best"),
+    compared,
+    lambda run: repr(read_episodes(run)),
+)
 
 
 def flips(folder: Path, each: int, rng: np.random.Generator) -> Iterator[tuple[Path, int]]:
-    """Bits of each file: all eight of its first and of its last byte, and of `each` bytes between."""
+    """Bits of each file: all eight of its first and of its last byte, and of `each` bytes
+    between."""
     for path in sorted(item for item in folder.rglob("*") if item.name in FILES):
         size = path.stat().st_size
         places = {0, size - 1, *rng.integers(size, size=each).tolist()}
@@ -102,13 +113,14 @@ def test_a_digit_that_is_another_one_is_refused_by_every_command(
     """The flip leaves a line that a run could have written: only its checksum tells."""
     text = (run / name).read_text()
     old, new = {
-        "metrics.jsonl": ('"episodes": ', '"episodes": 1'), "episodes.csv": (",-", ",-1"),
+        "metrics.jsonl": ('"episodes": ', '"episodes": 1'),
+        "episodes.csv": (",-", ",-1"),
         "config.yaml": ("seed: 0", "seed: 1"),
-    }[name]  # fmt: skip
+    }[name]
     assert old in text
     (run / name).write_text(text.replace(old, new, 1))
     words: list[list[str]] = [["evaluate", str(run)], ["train", "--resume", str(run)]]
-    if name != "episodes.csv":               # which a comparison and a curve do not need
+    if name != "episodes.csv":  # which a comparison and a curve do not need
         words += [["compare", str(run)], ["plot", str(run)]]
     for command in words:
         assert main(command) == 2, command
@@ -125,7 +137,7 @@ def test_the_best_checkpoint_is_known_without_its_file(run: Path) -> None:
         b"{}": "is damaged",
         b'{"score": 9.0, "step": 7}': "names step 7, of which there is no checkpoint",
         b'{"score": 99.0, "step": %d}' % step: "names the score 99.0, and the checkpoints ",
-    }  # fmt: skip
+    }
     for content, said in wrong.items():
         best.write_bytes(content)
         assert loaded(run, "best") == right
@@ -154,7 +166,9 @@ def test_a_damaged_checkpoint_leaves_the_checksums_to_the_one_before(run: Path) 
     lines = (run / METRICS).read_text().splitlines(keepends=True)
     lines[0] = lines[0].replace('"episodes": ', '"episodes": 1')
     (run / METRICS).write_text("".join(lines))
-    with pytest.raises(ValueError, match=rf"since the checkpoint of step {steps[-2]}: its bytes do"):
+    with pytest.raises(
+        ValueError, match=rf"since the checkpoint of step {steps[-2]}: its bytes do"
+    ):
         read_metrics(run)
 
 

@@ -1,4 +1,5 @@
-"""A checkpoint whose seals are right and whose state no run has written: one sentence, before anything uses it."""
+"""A checkpoint whose seals are right and whose state no run has written: one sentence, before
+anything uses it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,15 @@ import torch
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.runs.storage.array_files import ArrayFile
-from rlbook.runs.storage.checkpoints import BLOB, HEADER, SCHEMA, CheckpointError, _sealed, latest, load_checkpoint
+from rlbook.runs.storage.checkpoints import (
+    BLOB,
+    HEADER,
+    SCHEMA,
+    CheckpointError,
+    _sealed,
+    latest,
+    load_checkpoint,
+)
 from rlbook.runs.storage.folder import seal
 from rlbook.runs.storage.state_encoding import encode
 
@@ -26,13 +35,30 @@ State = dict[str, Any]
 NAN, HUGE = float("nan"), 10**400
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
-    "dqn": ("Maze-v0", {"steps": 60, "learning_starts": 20, "prioritized": True, "n_step": 2, "env_kwargs": {"slip": 0.2}}),
+    "dqn": (
+        "Maze-v0",
+        {
+            "steps": 60,
+            "learning_starts": 20,
+            "prioritized": True,
+            "n_step": 2,
+            "env_kwargs": {"slip": 0.2},
+        },
+    ),
     "sac": ("Pendulum-v1", {"steps": 60, "learning_starts": 20, "num_envs": 2}),
     "ppo": ("CartPole-v1", {"steps": 120, "num_envs": 2, "rollout_steps": 50}),
-    "grpo": ("Addition-v0", {"steps": 20, "num_envs": 8, "group_size": 4, "model": {"hidden_size": 8, "intermediate_size": 8}}),
+    "grpo": (
+        "Addition-v0",
+        {
+            "steps": 20,
+            "num_envs": 8,
+            "group_size": 4,
+            "model": {"hidden_size": 8, "intermediate_size": 8},
+        },
+    ),
     "dyna_q": ("TicTacToe-v0", {"steps": 30}),
     "alphazero": ("Maze-v0", {"steps": 120, "simulations": 2, "greedy_simulations": 2}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -43,16 +69,27 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def run(algorithm: str) -> Path:
         if algorithm not in made:
             env, options = RUNS[algorithm]
-            small: dict[str, Any] = {"hidden_sizes": (4,)} if algorithm in ("dqn", "sac", "ppo") else {}
+            small: dict[str, Any] = (
+                {"hidden_sizes": (4,)} if algorithm in ("dqn", "sac", "ppo") else {}
+            )
             made[algorithm] = tmp_path_factory.mktemp("runs") / algorithm
-            rlbook.train(algorithm, env, folder=made[algorithm], eval_every=0, eval_episodes=1, **options, **small)
+            rlbook.train(
+                algorithm,
+                env,
+                folder=made[algorithm],
+                eval_every=0,
+                eval_episodes=1,
+                **options,
+                **small,
+            )
         return made[algorithm]
 
     return run
 
 
 def forge(folder: Path, change: Callable[[State], Any]) -> None:
-    """Rewrites the last checkpoint after `change(state)`: also with what is never written, such as NaN."""
+    """Rewrites the last checkpoint after `change(state)`: also with what is never written, such as
+    NaN."""
     step = latest(folder)
     assert step is not None
     _, state = load_checkpoint(folder)
@@ -61,9 +98,14 @@ def forge(folder: Path, change: Callable[[State], Any]) -> None:
     skeleton = skeleton_of(state, "", arrays)
     blob = ArrayFile.of(arrays)
     header = {
-        "schema": SCHEMA, "step": step, "libraries": {}, "config": [seal((folder / "config.yaml").read_bytes())],
-        "blobs": {BLOB: {"size": blob.size, "sha256": blob.sha256()}}, "frozen": {}, "state": skeleton,
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "step": step,
+        "libraries": {},
+        "config": [seal((folder / "config.yaml").read_bytes())],
+        "blobs": {BLOB: {"size": blob.size, "sha256": blob.sha256()}},
+        "frozen": {},
+        "state": skeleton,
+    }
     place = folder / "checkpoints" / str(step)
     (place / HEADER).write_bytes(_sealed(header))
     (place / BLOB).write_bytes(b"".join(blob))
@@ -115,7 +157,11 @@ ROWS, STEP = "agent/replay/rows", "agent/rollout/steps/0"
 WORLD = "source/env/rngs/0"
 FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
     "dqn": [
-        (f"{ROWS}/action", filled(99), r"agent/replay/rows/action holds what is no action of Discrete\(4\)"),
+        (
+            f"{ROWS}/action",
+            filled(99),
+            r"agent/replay/rows/action holds what is no action of Discrete\(4\)",
+        ),
         (f"{ROWS}/action", filled(-1), "what is no action"),
         (f"{ROWS}/action", lambda kept: kept.double(), "what is no action"),
         (f"{ROWS}/action", None, "what is no action"),
@@ -147,13 +193,25 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("agent/optimizers/actor/steps", filled(-5.0), "no number of steps"),
         ("agent/counts/0", -1, "below 0"),
         ("source/env/terminated", lambda flags: flags[:1], "terminated"),
-        ("source/env/envs/0/actions", lambda actions: np.full_like(actions, 1e30)[:, :0], "does not fit"),
+        (
+            "source/env/envs/0/actions",
+            lambda actions: np.full_like(actions, 1e30)[:, :0],
+            "does not fit",
+        ),
     ],
     "ppo": [
         (f"{STEP}/action", filled(99), "what is no action"),
         (f"{STEP}/obs", lambda obs: obs[:1], "what is no observation"),
-        ("agent/rollout/log_probs/0", filled(-1e30), "log-probability that no action that was drawn has"),
-        ("agent/rollout/log_probs/0", lambda kept: kept[:1], "no log-probabilities of these actions"),
+        (
+            "agent/rollout/log_probs/0",
+            filled(-1e30),
+            "log-probability that no action that was drawn has",
+        ),
+        (
+            "agent/rollout/log_probs/0",
+            lambda kept: kept[:1],
+            "no log-probabilities of these actions",
+        ),
         ("agent/rollout/log_probs", [], "one array of log-probabilities for each step"),
         ("agent/rollout/steps/0", {}, "is no step"),
         ("agent/kl_coef", NAN, "not finite"),
@@ -172,27 +230,37 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("source/rng/state/state", 1.5, "random generator"),
         ("source/length", HUGE, "64 bits"),
     ],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("algorithm", RUNS)
 def test_a_forged_state_is_refused_in_one_sentence(
-    algorithm: str, finished: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    algorithm: str,
+    finished: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     original = finished(algorithm)
     unchanged = Path(shutil.copytree(original, tmp_path / "unchanged"))
     forge(unchanged, lambda state: None)
-    assert cli.main(["train", "--resume", str(unchanged)]) == 0, "the refusals below are not about the seals"
+    assert cli.main(["train", "--resume", str(unchanged)]) == 0, (
+        "the refusals below are not about the seals"
+    )
     for number, (place, change, reason) in enumerate(FORGERIES[algorithm]):
         folder = Path(shutil.copytree(original, tmp_path / str(number)))
         forge(folder, becomes(place, change))
         capsys.readouterr()
-        code, said = cli.main(["train", "--resume", str(folder)]), capsys.readouterr().err.splitlines()
+        code, said = (
+            cli.main(["train", "--resume", str(folder)]),
+            capsys.readouterr().err.splitlines(),
+        )
         assert code == 2 and len(said) == 1 and len(said[0]) < 500, (place, said)
         assert re.search(reason, said[0]), (place, said)
 
 
-def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(finished: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(
+    finished: Callable[[str], Path], tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(finished("dqn"), tmp_path / "run"))
     place = folder / "checkpoints" / str(latest(folder))
     header = json.loads((place / HEADER).read_bytes())
@@ -200,11 +268,15 @@ def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(finished:
     header["blobs"][BLOB]["size"] = 2**40
     os.truncate(place / BLOB, 2**40)
     (place / HEADER).write_bytes(_sealed(header))
-    with pytest.raises(CheckpointError, match=r"1099511627776 bytes, more than this machine has memory"):
+    with pytest.raises(
+        CheckpointError, match=r"1099511627776 bytes, more than this machine has memory"
+    ):
         rlbook.load(folder)
 
 
-@pytest.mark.parametrize("env", ["Addition-v0", "Chat-v0", "Mixture-v0", "Retrieval-v0", "Countdown-v0"])
+@pytest.mark.parametrize(
+    "env", ["Addition-v0", "Chat-v0", "Mixture-v0", "Retrieval-v0", "Countdown-v0"]
+)
 def test_every_environment_of_texts_takes_its_own_snapshot_and_no_other_prompt(env: str) -> None:
     made: Any = gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
     fresh: Any = gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
@@ -212,7 +284,9 @@ def test_every_environment_of_texts_takes_its_own_snapshot_and_no_other_prompt(e
     snapshot = made.unwrapped.snapshot()
     fresh.unwrapped.restore(snapshot)
     action = np.zeros(2, dtype=np.int64)
-    assert [part.tolist() for part in made.step(action)[1:4]] == [part.tolist() for part in fresh.step(action)[1:4]]
+    assert [part.tolist() for part in made.step(action)[1:4]] == [
+        part.tolist() for part in fresh.step(action)[1:4]
+    ]
     count = len(made.unwrapped.rows.rules.texts)
     for prompt in (count, -3):
         snapshot["rows"]["prompt"][0] = prompt

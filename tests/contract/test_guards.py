@@ -1,4 +1,5 @@
-"""What an environment answers is looked at before anything learns from it, and what a checkpoint says before anything uses it."""
+"""What an environment answers is looked at before anything learns from it, and what a checkpoint
+says before anything uses it."""
 
 from __future__ import annotations
 
@@ -23,12 +24,27 @@ class Odd(gymnasium.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(
-        self, space: spaces.Space, right: Any, wrong: Any, at: int = 5, reward: Any = 1.0, bad_start: bool = False, every: int | None = None
+        self,
+        space: spaces.Space,
+        right: Any,
+        wrong: Any,
+        at: int = 5,
+        reward: Any = 1.0,
+        bad_start: bool = False,
+        every: int | None = None,
     ) -> None:
-        self.observation_space, self.right, self.wrong, self.at, self.reward = space, right, wrong, at, reward
+        self.observation_space, self.right, self.wrong, self.at, self.reward = (
+            space,
+            right,
+            wrong,
+            at,
+            reward,
+        )
         self.bad_start, self.every, self.count = bad_start, every, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if self.bad_start and self.count:
             raise KeyError("start")
@@ -37,17 +53,38 @@ class Odd(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self.count += 1
         here = self.count == self.at if self.every is None else self.count % self.every == 0
-        return (self.wrong if here else self.right), (self.reward if here else 1.0), self.count % 4 == 0, False, {}
+        return (
+            (self.wrong if here else self.right),
+            (self.reward if here else 1.0),
+            self.count % 4 == 0,
+            False,
+            {},
+        )
 
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 WRONG: dict[str, tuple[spaces.Space, Any, Any, str]] = {
     "-1": (spaces.Discrete(4), 2, -1, r"the observation -1 is outside Discrete\(4\)"),
     "beyond": (spaces.Discrete(4), 2, 4, r"the observation 4 is outside Discrete\(4\)"),
-    "shifted": (spaces.Discrete(4, start=3), 3, 2, r"the observation 2 is outside Discrete\(4, start=3\)"),
-    "digits": (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), np.array([1, 3]), r"the observation 3 is outside MultiDiscrete"),
+    "shifted": (
+        spaces.Discrete(4, start=3),
+        3,
+        2,
+        r"the observation 2 is outside Discrete\(4, start=3\)",
+    ),
+    "digits": (
+        spaces.MultiDiscrete([2, 3]),
+        np.array([1, 2]),
+        np.array([1, 3]),
+        r"the observation 3 is outside MultiDiscrete",
+    ),
     "shape": (BOX, np.zeros(2, np.float32), np.zeros(3, np.float32), r"shape|broadcast"),
-    "pair": (spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]), (0, 1), (0, -1), r"the observation -1 is outside Discrete\(2\)"),
+    "pair": (
+        spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)]),
+        (0, 1),
+        (0, -1),
+        r"the observation -1 is outside Discrete\(2\)",
+    ),
 }
 
 
@@ -66,8 +103,11 @@ BEYOND = "observation [1] is 1.5, outside its bounds -1 and 1; it is learned fro
 
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "sac", "semi_gradient_sarsa"])
-def test_a_finite_number_outside_the_bounds_of_a_box_is_noted_once(algorithm: str, nested: bool) -> None:
-    """As the height of a lander that hovers above its picture; it comes in every fifth step, in training and in evaluation."""
+def test_a_finite_number_outside_the_bounds_of_a_box_is_noted_once(
+    algorithm: str, nested: bool
+) -> None:
+    """As the height of a lander that hovers above its picture; it comes in every fifth step, in
+    training and in evaluation."""
     space: spaces.Space = spaces.Tuple([BOX]) if nested else BOX
     right, wrong = np.zeros(2, np.float32), np.array([0.0, 1.5], np.float32)
     env = Odd(space, (right,) if nested else right, (wrong,) if nested else wrong, every=5)
@@ -84,7 +124,7 @@ def test_after_a_note_what_is_not_finite_is_still_refused(batched: bool) -> None
     for value in (1.5, -2.0, 1e30):
         check(np.full((3, 2) if batched else 2, value))
     assert said == [BEYOND.replace("[1]", "[0]")]
-    for bad in (np.nan, np.inf, -np.inf, 1e300):               # the last is infinite in float32
+    for bad in (np.nan, np.inf, -np.inf, 1e300):  # the last is infinite in float32
         with pytest.raises(FloatingPointError):
             check(np.full((3, 2) if batched else 2, bad))
     with pytest.raises(BadAnswer, match="shape"):
@@ -98,7 +138,7 @@ def test_whole_numbers_outside_their_bounds_are_noted_where_their_type_holds_the
     space = spaces.Box(0, 10, (2,), np.uint8)
     check = observation_check(space, note=said.append)
     with pytest.raises(BadAnswer, match="the observation 300 is outside"):
-        check(np.array([3, 300]))                              # 44 as a byte
+        check(np.array([3, 300]))  # 44 as a byte
     check(np.array([3, 200], np.uint8))
     check(np.array([3, 201], np.uint8))
     assert len(said) == 1 and "observation [1] is 200, outside its bounds 0 and 10" in said[0]
@@ -109,15 +149,32 @@ def test_whole_numbers_outside_their_bounds_are_noted_where_their_type_holds_the
 def test_a_reward_that_is_no_number_is_named(algorithm: str, reward: Any) -> None:
     options = {"num_envs": 1} if algorithm == "ppo" else {}
     with pytest.raises(rlbook.TrainingError) as error:
-        rlbook.train(algorithm, Odd(spaces.Discrete(4), 2, 2, reward=reward), steps=50, eval_every=0, **options)
-    assert f"failed at step 5: the reward must be a number, got {reward!r}" in str(error.value).replace("BadAnswer: ", "")
+        rlbook.train(
+            algorithm,
+            Odd(spaces.Discrete(4), 2, 2, reward=reward),
+            steps=50,
+            eval_every=0,
+            **options,
+        )
+    assert f"failed at step 5: the reward must be a number, got {reward!r}" in str(
+        error.value
+    ).replace("BadAnswer: ", "")
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
 def test_a_reset_that_fails_is_one_sentence(algorithm: str) -> None:
     options = {"num_envs": 1} if algorithm == "ppo" else {}
-    with pytest.raises(rlbook.TrainingError, match="the environment failed to reset after step 4: KeyError: 'start'"):
-        rlbook.train(algorithm, Odd(spaces.Discrete(4), 2, 2, bad_start=True), steps=50, eval_every=0, **options)
+    with pytest.raises(
+        rlbook.TrainingError,
+        match="the environment failed to reset after step 4: KeyError: 'start'",
+    ):
+        rlbook.train(
+            algorithm,
+            Odd(spaces.Discrete(4), 2, 2, bad_start=True),
+            steps=50,
+            eval_every=0,
+            **options,
+        )
 
 
 def test_a_reset_without_info_is_named() -> None:
@@ -131,10 +188,20 @@ def test_a_reset_without_info_is_named() -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_the_quick_check_agrees_with_the_space(batched: bool) -> None:
-    """Samples are in; samples moved by more than rounding are out, except where there is no bound."""
+    """Samples are in; samples moved by more than rounding are out, except where there is no
+    bound."""
     rng = np.random.default_rng(0)
-    whole = [spaces.Discrete(5, start=-2), spaces.MultiDiscrete([2, 3, 4], start=[0, 1, 5]), spaces.MultiBinary((2, 3))]
-    real = [BOX, spaces.Box(-np.inf, 3.0, (2, 2)), spaces.Box(0, 255, (4, 4), np.uint8), spaces.Box(0, 90, (3,), np.int32)]
+    whole = [
+        spaces.Discrete(5, start=-2),
+        spaces.MultiDiscrete([2, 3, 4], start=[0, 1, 5]),
+        spaces.MultiBinary((2, 3)),
+    ]
+    real = [
+        BOX,
+        spaces.Box(-np.inf, 3.0, (2, 2)),
+        spaces.Box(0, 255, (4, 4), np.uint8),
+        spaces.Box(0, 90, (3,), np.int32),
+    ]
     for space in [*whole, *real]:
         space.seed(int(rng.integers(1000)))
         check = observation_check(space, batched=batched)
@@ -159,11 +226,14 @@ def test_the_quick_check_agrees_with_the_space(batched: bool) -> None:
 
 
 class Graded(gymnasium.Env):
-    """Pays in two parts, and names them: 1 for every step, 2 more where action 1 is taken, which is told only then."""
+    """Pays in two parts, and names them: 1 for every step, 2 more where action 1 is taken, which is
+    told only then."""
 
     observation_space, action_space = spaces.Discrete(1), spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         self.length = 0
         return 0, {}
@@ -174,12 +244,21 @@ class Graded(gymnasium.Env):
         return 0, sum(parts.values()), self.length == 4, False, {"metrics": parts}
 
 
-@pytest.mark.parametrize(("algorithm", "options"), [("q_learning", {}), ("certainty_equivalence", {}), ("ppo", {"num_envs": 3})])
-def test_what_an_environment_names_stands_in_the_log(algorithm: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [("q_learning", {}), ("certainty_equivalence", {}), ("ppo", {"num_envs": 3})],
+)
+def test_what_an_environment_names_stands_in_the_log(
+    algorithm: str, options: dict[str, Any]
+) -> None:
     run = rlbook.train(algorithm, Graded(), steps=480, eval_every=0, **options)
     told = [line for line in run.metrics if "reward/one" in line]
     assert told and all(line["reward/step"] == 1.0 and line["reward/one"] == 2.0 for line in told)
-    assert not any(name.startswith("reward/") for line in rlbook.train("q_learning", "Maze-v0", steps=50).metrics for name in line)
+    assert not any(
+        name.startswith("reward/")
+        for line in rlbook.train("q_learning", "Maze-v0", steps=50).metrics
+        for name in line
+    )
 
 
 def forged(part: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -191,9 +270,20 @@ def forged(part: str, value: Any) -> Callable[[dict[str, Any]], None]:
 
 @pytest.mark.parametrize(
     ("part", "value"),
-    [("obs", 999), ("obs", -1), ("obs", "3"), ("obs", 1.5), ("steps", "12"), ("steps", -1), ("episodes", 2.5), ("length", None),
-     ("return", "much"), ("return", float("nan")), ("finished", np.full((1, 3), np.nan))],
-)  # fmt: skip
+    [
+        ("obs", 999),
+        ("obs", -1),
+        ("obs", "3"),
+        ("obs", 1.5),
+        ("steps", "12"),
+        ("steps", -1),
+        ("episodes", 2.5),
+        ("length", None),
+        ("return", "much"),
+        ("return", float("nan")),
+        ("finished", np.full((1, 3), np.nan)),
+    ],
+)
 def test_a_forged_interaction_is_refused(part: str, value: Any) -> None:
     made = SingleInteraction(ResumableEnv(rlbook.make("FrozenLake-v1")), np.random.default_rng(0))
     made.start()
@@ -201,39 +291,63 @@ def test_a_forged_interaction_is_refused(part: str, value: Any) -> None:
         made.step(0)
         made.reset_finished()
     state = made.state_dict()
-    made.load_state_dict(json.loads(json.dumps(state, default=np.ndarray.tolist)) | {"env": state["env"], "rng": state["rng"]})
+    made.load_state_dict(
+        json.loads(json.dumps(state, default=np.ndarray.tolist))
+        | {"env": state["env"], "rng": state["rng"]}
+    )
     forged(part, value)(state)
     with pytest.raises((ValueError, TypeError)):
         made.load_state_dict(state)
 
 
 TABULAR: list[tuple[str, dict[str, Any]]] = [
-    ("q_learning", {}), ("sarsa", {}), ("double_q_learning", {}), ("dyna_q", {}), ("dyna_q_plus", {}), ("n_step_sarsa", {"n": 3}),
-    ("n_step_td", {"n": 3}), ("sarsa_lambda", {}), ("watkins_q_lambda", {"epsilon": 0.1}), ("td_lambda", {}),
+    ("q_learning", {}),
+    ("sarsa", {}),
+    ("double_q_learning", {}),
+    ("dyna_q", {}),
+    ("dyna_q_plus", {}),
+    ("n_step_sarsa", {"n": 3}),
+    ("n_step_td", {"n": 3}),
+    ("sarsa_lambda", {}),
+    ("watkins_q_lambda", {"epsilon": 0.1}),
+    ("td_lambda", {}),
     ("td_lambda", {"traces": "offline"}),
-    ("mc_control", {}), ("mc_prediction", {}), ("off_policy_mc", {}), ("td_prediction", {"batch": True}),
-]  # fmt: skip
+    ("mc_control", {}),
+    ("mc_prediction", {}),
+    ("off_policy_mc", {}),
+    ("td_prediction", {"batch": True}),
+]
 
 
 def with_first(table: np.ndarray, value: int) -> Any:
     """A table of whole numbers with another first entry; None for other tables."""
-    return np.where(np.arange(table.size).reshape(table.shape) == 0, value, table) if table.dtype.kind == "i" and table.size else None
+    return (
+        np.where(np.arange(table.size).reshape(table.shape) == 0, value, table)
+        if table.dtype.kind == "i" and table.size
+        else None
+    )
 
 
 FORGED: dict[str, Callable[[np.ndarray], Any]] = {
     "text": lambda table: np.full(table.shape, "7"),
     "another type": lambda table: table.astype(np.float32 if table.dtype.kind != "f" else np.int64),
-    "another shape": lambda table: np.concatenate([table, table[:1] if len(table) else np.zeros(1, table.dtype)]),
+    "another shape": lambda table: np.concatenate(
+        [table, table[:1] if len(table) else np.zeros(1, table.dtype)]
+    ),
     "999999": lambda table: with_first(table, 999_999),
     "-2": lambda table: with_first(table, -2),
-}  # fmt: skip
-COUNTS = {"visits", "first_visits", "time"}                # how often and when: any count of at least 0 may be
+}
+COUNTS = {"visits", "first_visits", "time"}  # how often and when: any count of at least 0 may be
 
 
 @pytest.mark.parametrize(("algorithm", "config"), TABULAR, ids=str)
-def test_a_forged_table_is_refused_before_anything_reads_it(algorithm: str, config: dict[str, Any]) -> None:
+def test_a_forged_table_is_refused_before_anything_reads_it(
+    algorithm: str, config: dict[str, Any]
+) -> None:
     """In the middle of an episode, so that windows, traces and episodes are not empty."""
-    run = rlbook.train(algorithm, "FrozenLake-v1", steps=60, eval_every=0, simulate=False, seed=1, **config)
+    run = rlbook.train(
+        algorithm, "FrozenLake-v1", steps=60, eval_every=0, simulate=False, seed=1, **config
+    )
     agent: Any = run.agent
     state = agent.state_dict()
     agent.load_state_dict(state)
@@ -267,11 +381,20 @@ def test_a_replaced_act_or_learn_is_asked_at_every_step() -> None:
     for made, ways in ((kind, ("act", "learn")), (Wary, ())):
         raw = ResumableEnv(rlbook.make("FrozenLake-v1"))
         env = AdaptedEnv(raw, adapt_to(made, raw, made.Config()))
-        for interaction in (EnvInteraction(env, np.random.default_rng(0)), TableInteraction(kind_model(), np.random.default_rng(0))):
+        for interaction in (
+            EnvInteraction(env, np.random.default_rng(0)),
+            TableInteraction(kind_model(), np.random.default_rng(0)),
+        ):
             agent, calls = made(env, made.Config(epsilon=0.5)), []
             for name in ways:
                 original = getattr(agent, name)
-                setattr(agent, name, lambda *a, original=original, name=name, calls=calls: calls.append(name) or original(*a))
+                setattr(
+                    agent,
+                    name,
+                    lambda *a, original=original, name=name, calls=calls: (
+                        calls.append(name) or original(*a)
+                    ),
+                )
             for _ in loop(agent, interaction, Budget(20, None)):
                 pass
             assert calls.count("act") == calls.count("learn") == (20 if ways else 0)
@@ -302,7 +425,9 @@ class Wide(gymnasium.Env):
 
     observation_space, action_space = spaces.Box(-1.0, 1.0, (2,), np.float64), spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.count = 0
         return np.zeros(2), {}

@@ -36,10 +36,13 @@ PUT: dict[str, tuple[Callable[[Any], Any], str]] = {
     "forward": (lambda layer: layer.register_forward_hook(doubled), "a forward hook on"),
     "before": (lambda layer: layer.register_forward_pre_hook(idle), "a forward pre-hook on"),
     "backward": (lambda layer: layer.register_full_backward_hook(idle), "a backward hook on"),
-    "pre-backward": (lambda layer: layer.register_full_backward_pre_hook(idle), "a backward pre-hook on"),
+    "pre-backward": (
+        lambda layer: layer.register_full_backward_pre_hook(idle),
+        "a backward pre-hook on",
+    ),
     "replaced": (replace_forward, "a replaced forward on"),
     "gradient": (lambda layer: layer.bias.register_hook(lambda x: x), "a gradient hook on bias on"),
-}  # fmt: skip
+}
 
 
 def about_hooks(run: rlbook.Run) -> list[str]:

@@ -1,4 +1,5 @@
-"""A run's folder may come from a stranger, or from a process that was killed: nothing outside it is read or written."""
+"""A run's folder may come from a stranger, or from a process that was killed: nothing outside it is
+read or written."""
 
 from __future__ import annotations
 
@@ -68,10 +69,15 @@ def is_folder(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [is_link, is_endless, is_pipe, is_vast, is_folder])
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "episodes.csv"])
-def test_only_regular_files_of_a_sensible_size_are_read(copy: Path, name: str, spoil: Callable[[Path], None]) -> None:
+def test_only_regular_files_of_a_sensible_size_are_read(
+    copy: Path, name: str, spoil: Callable[[Path], None]
+) -> None:
     spoil(copy / name)
     start = time.monotonic()
-    uses = [rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)]
+    uses = [
+        rlbook.load,
+        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+    ]
     for use in [*uses, plot_curves] if name != "episodes.csv" else uses:
         with pytest.raises(REFUSED) as caught:
             use(copy)
@@ -91,23 +97,39 @@ def test_a_linked_folder_of_checkpoints_is_not_entered(copy: Path, tmp_path: Pat
     assert [path for path in before if path.name != "config.yaml"] == sorted(tmp_path.rglob("*"))
 
 
-@pytest.mark.parametrize("line", [
-    b"[1]", b'{"loss": 1.0}', b'{"step": "5"}', b'{"step": -1}', b'{"step": 1, "loss": "high"}', b'{"step": 1, "loss": NaN}', b"\xff",
-    b"[" * 100_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[1]",
+        b'{"loss": 1.0}',
+        b'{"step": "5"}',
+        b'{"step": -1}',
+        b'{"step": 1, "loss": "high"}',
+        b'{"step": 1, "loss": NaN}',
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
 def test_a_line_of_the_log_that_is_no_report_is_named(copy: Path, line: bytes) -> None:
     with open(copy / "metrics.jsonl", "ab") as file:
         file.write(line + b"\n")
     number = (copy / "metrics.jsonl").read_bytes().count(b"\n")
     for use in (rlbook.load, plot_curves):
-        with pytest.raises(REFUSED, match=rf"line {number} of metrics\.jsonl is not what a run writes"):
+        with pytest.raises(
+            REFUSED, match=rf"line {number} of metrics\.jsonl is not what a run writes"
+        ):
             use(copy)
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    ("a: &a [1]\nb: *a", "aliases are not allowed"), ("a: 1\na: 2", "'a' stands there twice"), ("[" * 500, "it is not YAML"),
-    ("!!python/name:os.system x", "it is not YAML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: &a [1]\nb: *a", "aliases are not allowed"),
+        ("a: 1\na: 2", "'a' stands there twice"),
+        ("[" * 500, "it is not YAML"),
+        ("!!python/name:os.system x", "it is not YAML"),
+    ],
+)
 def test_a_config_has_no_aliases_no_name_twice_and_no_objects(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_yaml(text)
@@ -116,11 +138,22 @@ def test_a_config_has_no_aliases_no_name_twice_and_no_objects(text: str, reason:
 # Writing
 
 
-LINKED = ["metrics.jsonl", "episodes.csv", "config.yaml", ".tmp-config.yaml", ".lock", "checkpoints", "curve.png", ".tmp-curve.png"]
+LINKED = [
+    "metrics.jsonl",
+    "episodes.csv",
+    "config.yaml",
+    ".tmp-config.yaml",
+    ".lock",
+    "checkpoints",
+    "curve.png",
+    ".tmp-curve.png",
+]
 
 
 @pytest.mark.parametrize("name", [*LINKED, "tensorboard"])
-def test_nothing_is_written_through_a_link_in_the_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_written_through_a_link_in_the_folder(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, precious = tmp_path / "run", tmp_path / "precious"
     folder.mkdir()
     if name in ("checkpoints", "tensorboard"):
@@ -128,9 +161,21 @@ def test_nothing_is_written_through_a_link_in_the_folder(name: str, tmp_path: Pa
     else:
         precious.write_text("the user's")
     (folder / name).symlink_to(precious)
-    words = ["train", "q_learning", "Maze-v0", "--steps", "30", "--eval-every", "0", "--out", str(folder)]
+    words = [
+        "train",
+        "q_learning",
+        "Maze-v0",
+        "--steps",
+        "30",
+        "--eval-every",
+        "0",
+        "--out",
+        str(folder),
+    ]
     code = cli.main([*words, "--tensorboard"] if name == "tensorboard" else words)
-    assert code == (0 if name.startswith(".tmp") or name == "curve.png" else 2), capsys.readouterr().err
+    assert code == (0 if name.startswith(".tmp") or name == "curve.png" else 2), (
+        capsys.readouterr().err
+    )
     if precious.is_dir():
         assert [path.name for path in precious.rglob("*")] == ["17"]
     else:
@@ -138,7 +183,9 @@ def test_nothing_is_written_through_a_link_in_the_folder(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "episodes.csv", ".lock"])
-def test_nothing_is_written_into_a_file_that_has_another_name(copy: Path, name: str, tmp_path: Path) -> None:
+def test_nothing_is_written_into_a_file_that_has_another_name(
+    copy: Path, name: str, tmp_path: Path
+) -> None:
     precious = tmp_path / "precious"
     os.link(copy / name, precious)
     before = precious.read_bytes()
@@ -164,7 +211,10 @@ def test_a_flipped_digit_in_the_config_is_noticed(copy: Path) -> None:
     text = (copy / "config.yaml").read_text()
     assert "\nseed: 0\n" in text
     (copy / "config.yaml").write_text(text.replace("\nseed: 0\n", "\nseed: 1\n"))
-    for use in (rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)):
+    for use in (
+        rlbook.load,
+        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+    ):
         with pytest.raises(CheckpointError, match=r"belongs to another config\.yaml"):
             use(copy)
 
@@ -177,7 +227,8 @@ def test_a_config_that_changed_since_the_run_was_loaded_is_noticed(copy: Path) -
 
 
 def dies_at(call: int, work: Callable[[], Any]) -> bool:
-    """Does the work in a process that is gone before the `call`-th time it would rename or flush a file. False where it finished."""
+    """Does the work in a process that is gone before the `call`-th time it would rename or flush a
+    file. False where it finished."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
@@ -203,50 +254,63 @@ def test_a_folder_killed_while_it_is_claimed_is_resumed_or_begun_anew(tmp_path: 
         return rlbook.train("q_learning", "Maze-v0", steps=2, folder=folder, **OPTIONS)
 
     whole, anew = train(tmp_path / "whole"), 0
-    for moment in range(1, 13):                                   # the logs, a checkpoint and the config: eleven calls
+    for moment in range(1, 13):  # the logs, a checkpoint and the config: eleven calls
         folder = tmp_path / str(moment)
-        assert dies_at(moment, lambda: train(folder))             # noqa: B023 - called at once
+        assert dies_at(moment, lambda: train(folder))  # noqa: B023 - called at once
         try:
             run = rlbook.load(folder).resume()
         except REFUSED:
             run, anew = train(folder), anew + 1
         assert (run.steps, run.metrics) == (2, whole.metrics)
-        assert (run.agent.action_values() == whole.agent.action_values()).all()          # type: ignore[attr-defined]
+        assert (run.agent.action_values() == whole.agent.action_values()).all()  # type: ignore[attr-defined]
         for name in ("config.yaml", "metrics.jsonl", "episodes.csv"):
             assert (folder / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert 0 < anew < 12
 
 
-def test_frozen_parts_are_there_before_a_checkpoint_names_them_whenever_the_process_is_killed(tmp_path: Path) -> None:
+def test_frozen_parts_are_there_before_a_checkpoint_names_them_whenever_the_process_is_killed(
+    tmp_path: Path,
+) -> None:
     def save(folder: Path, step: int) -> None:
-        save_checkpoint(folder, step, {"step": step, "reference": Frozen({"weight": np.full(4, float(step))})})
+        save_checkpoint(
+            folder, step, {"step": step, "reference": Frozen({"weight": np.full(4, float(step))})}
+        )
 
-    for moment in range(1, 9):                                    # the frozen file, the checkpoint's two, their names: eight calls
+    for moment in range(1, 9):  # the frozen file, the checkpoint's two, their names: eight calls
         folder = tmp_path / str(moment)
         save(folder, 1)
-        assert dies_at(moment, lambda: save(folder, 2))           # noqa: B023 - called at once
+        assert dies_at(moment, lambda: save(folder, 2))  # noqa: B023 - called at once
         step, state = load_checkpoint(folder)
         assert step == state["step"] and (state["reference"]["weight"] == step).all()
         save(folder, 3)
         save(folder, 4)
         assert (load_checkpoint(folder)[1]["reference"]["weight"] == 4).all()
         files = {path.name for path in (folder / "checkpoints").iterdir()}
-        assert len([name for name in files if name.endswith(".safetensors")]) == 2 and {"3", "4"} < files and len(files) == 4
+        assert (
+            len([name for name in files if name.endswith(".safetensors")]) == 2
+            and {"3", "4"} < files
+            and len(files) == 4
+        )
     assert not dies_at(99, lambda: save(folder, 5))
 
 
-def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(copy: Path, tmp_path: Path) -> None:
+def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(
+    copy: Path, tmp_path: Path
+) -> None:
     whole, extended = rlbook.train("q_learning", "Maze-v0", steps=302, **OPTIONS), 0
-    for moment in range(1, 12):                                   # the seals of two checkpoints and the config: nine calls
+    for moment in range(1, 12):  # the seals of two checkpoints and the config: nine calls
         folder = Path(shutil.copytree(copy, tmp_path / str(moment)))
-        assert dies_at(moment, lambda: rlbook.load(folder).resume(steps=302))             # noqa: B023 - called at once
-        earlier = [rlbook.load(folder, checkpoint=int(path.name)).steps for path in (folder / "checkpoints").glob("[0-9]*")]
+        assert dies_at(moment, lambda: rlbook.load(folder).resume(steps=302))  # noqa: B023 - called at once
+        earlier = [
+            rlbook.load(folder, checkpoint=int(path.name)).steps
+            for path in (folder / "checkpoints").glob("[0-9]*")
+        ]
         assert 300 in earlier and len(earlier) > 1
         run = rlbook.load(folder)
         extended += run.request.budget.steps == 302
         run = run.resume(steps=302) if run.request.budget.steps == 300 else run.resume()
         assert (run.steps, run.episode_returns) == (302, whole.episode_returns)
-        assert np.array_equal(run.agent.action_values(), whole.agent.action_values())     # type: ignore[attr-defined]
+        assert np.array_equal(run.agent.action_values(), whole.agent.action_values())  # type: ignore[attr-defined]
         assert run.metrics[-1]["step"] == rlbook.load(folder).metrics[-1]["step"] == 302
     assert 0 < extended < 11
 
@@ -255,7 +319,8 @@ def test_a_budget_may_be_extended_and_the_process_killed_at_any_moment(copy: Pat
 
 
 def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    """Rewrites the last checkpoint after `change(state)`, and seals it with the config that stands there."""
+    """Rewrites the last checkpoint after `change(state)`, and seals it with the config that stands
+    there."""
     step = latest(folder)
     assert step is not None
     _, state = load_checkpoint(folder)
@@ -265,18 +330,45 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "a state that does not exist": (lambda state: state["source"].update(obs=999), r"source/obs is no observation of Discrete\(25\)"),
-    "a state below the first": (lambda state: state["source"].update(obs=-1), "source/obs is no observation"),
-    "text for a state": (lambda state: state["source"].update(obs="1"), "source/obs is no observation"),
-    "text for a counter": (lambda state: state["source"].update(steps="300"), "source/steps is str '300' where int 0 belongs"),
-    "a negative counter": (lambda state: state["source"].update(episodes=-1), "source/episodes is -1, which is below 0"),
-    "a counter of another step": (lambda state: state["source"].update(steps=2**62), "it is of step 300 and says that 4611686018427387904"),
+    "a state that does not exist": (
+        lambda state: state["source"].update(obs=999),
+        r"source/obs is no observation of Discrete\(25\)",
+    ),
+    "a state below the first": (
+        lambda state: state["source"].update(obs=-1),
+        "source/obs is no observation",
+    ),
+    "text for a state": (
+        lambda state: state["source"].update(obs="1"),
+        "source/obs is no observation",
+    ),
+    "text for a counter": (
+        lambda state: state["source"].update(steps="300"),
+        "source/steps is str '300' where int 0 belongs",
+    ),
+    "a negative counter": (
+        lambda state: state["source"].update(episodes=-1),
+        "source/episodes is -1, which is below 0",
+    ),
+    "a counter of another step": (
+        lambda state: state["source"].update(steps=2**62),
+        "it is of step 300 and says that 4611686018427387904",
+    ),
     "a part that is missing": (lambda state: state["source"].pop("rng"), "source lacks 'rng'"),
     "a part too many": (lambda state: state["agent"].update(more=1), "agent has an unknown 'more'"),
     "a report without sums": (lambda state: state["report"].update(sums=[1]), "report/sums"),
-    "marks beyond the last": (lambda state: state["report"].update(marks=10**9), "report/marks must be an integer from 0 to 101"),
-    "a best that is no step": (lambda state: state["report"].update(best=["x", 1.0]), "report/best"),
-    "lengths of other files": (lambda state: state["report"].update(log={"metrics.jsonl": -5}), "report/log"),
+    "marks beyond the last": (
+        lambda state: state["report"].update(marks=10**9),
+        "report/marks must be an integer from 0 to 101",
+    ),
+    "a best that is no step": (
+        lambda state: state["report"].update(best=["x", 1.0]),
+        "report/best",
+    ),
+    "lengths of other files": (
+        lambda state: state["report"].update(log={"metrics.jsonl": -5}),
+        "report/log",
+    ),
     "no report": (lambda state: state.update(report=None), "the report is NoneType"),
 }
 
@@ -287,10 +379,15 @@ def test_a_forged_checkpoint_is_refused_in_one_sentence(copy: Path, what: str) -
     forge(copy, lambda state: None)
     assert rlbook.load(copy).steps == 300, "the refusals below are not about the seals"
     forge(copy, change)
-    for use in (rlbook.load, lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True)):
+    for use in (
+        rlbook.load,
+        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+    ):
         with pytest.raises(CheckpointError, match=reason) as caught:
             use(copy)
-        assert "does not fit q_learning on Maze-v0" in str(caught.value) and "\n" not in str(caught.value)
+        assert "does not fit q_learning on Maze-v0" in str(caught.value) and "\n" not in str(
+            caught.value
+        )
 
 
 def tables(state: Any, change: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -302,36 +399,88 @@ def tables(state: Any, change: Callable[[np.ndarray], np.ndarray]) -> None:
             state[name] = change(value)
 
 
-@pytest.mark.parametrize("change", [lambda q: q[:-1], lambda q: q.astype(np.float32), lambda q: q.T.copy(), lambda q: q[0]])
-def test_a_table_of_another_shape_or_dtype_is_refused(copy: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [lambda q: q[:-1], lambda q: q.astype(np.float32), lambda q: q.T.copy(), lambda q: q[0]],
+)
+def test_a_table_of_another_shape_or_dtype_is_refused(
+    copy: Path, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
     forge(copy, lambda state: tables(state["agent"], change))
     with pytest.raises(CheckpointError, match=r"where float64 \[25, 4\] belongs"):
         rlbook.load(copy)
 
 
 COUNTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "an outcome that does not exist": (lambda state: state["counts"]["keys"].__setitem__(-1, 10**9), r"keys must be in \[0, 5000\)"),
-    "an outcome below the first": (lambda state: state["counts"]["keys"].__setitem__(0, -1), "keys must be in"),
-    "outcomes out of order": (lambda state: state["counts"].update(keys=state["counts"]["keys"][::-1].copy()), "keys must rise"),
-    "fewer counts than outcomes": (lambda state: state["counts"].update(counts=state["counts"]["counts"][:-1]), "counts must have shape"),
-    "a count of 0": (lambda state: state["counts"]["counts"].__setitem__(0, 0), r"counts must be in \[1, "),
-    "fewer rewards": (lambda state: state["counts"].update(rewards=np.zeros(1)), "rewards must have shape"),
-    "starts below 0": (lambda state: state["counts"]["starts"].__setitem__(0, -1), "starts must be in"),
-    "text for a reward": (lambda state: state["counts"].update(largest_reward="1"), "largest_reward"),
-    "a fresh step from nowhere": (lambda state: state["fresh"].__setitem__((0, 0), 25.0), r"fresh state must be in \[0, 25\)"),
-    "a fresh action below 0": (lambda state: state["fresh"].__setitem__((0, 1), -1.0), r"fresh action must be in \[0, 4\)"),
-    "a fresh step to half a state": (lambda state: state["fresh"].__setitem__((0, 3), 0.5), "fresh successor must be whole"),
+    "an outcome that does not exist": (
+        lambda state: state["counts"]["keys"].__setitem__(-1, 10**9),
+        r"keys must be in \[0, 5000\)",
+    ),
+    "an outcome below the first": (
+        lambda state: state["counts"]["keys"].__setitem__(0, -1),
+        "keys must be in",
+    ),
+    "outcomes out of order": (
+        lambda state: state["counts"].update(keys=state["counts"]["keys"][::-1].copy()),
+        "keys must rise",
+    ),
+    "fewer counts than outcomes": (
+        lambda state: state["counts"].update(counts=state["counts"]["counts"][:-1]),
+        "counts must have shape",
+    ),
+    "a count of 0": (
+        lambda state: state["counts"]["counts"].__setitem__(0, 0),
+        r"counts must be in \[1, ",
+    ),
+    "fewer rewards": (
+        lambda state: state["counts"].update(rewards=np.zeros(1)),
+        "rewards must have shape",
+    ),
+    "starts below 0": (
+        lambda state: state["counts"]["starts"].__setitem__(0, -1),
+        "starts must be in",
+    ),
+    "text for a reward": (
+        lambda state: state["counts"].update(largest_reward="1"),
+        "largest_reward",
+    ),
+    "a fresh step from nowhere": (
+        lambda state: state["fresh"].__setitem__((0, 0), 25.0),
+        r"fresh state must be in \[0, 25\)",
+    ),
+    "a fresh action below 0": (
+        lambda state: state["fresh"].__setitem__((0, 1), -1.0),
+        r"fresh action must be in \[0, 4\)",
+    ),
+    "a fresh step to half a state": (
+        lambda state: state["fresh"].__setitem__((0, 3), 0.5),
+        "fresh successor must be whole",
+    ),
     "steps of other columns": (lambda state: state.update(fresh=np.zeros((1, 4))), "fresh"),
-    "a policy of actions that are not there": (lambda state: state["policy"].__setitem__(0, 4), r"policy must be in \[0, 4\)"),
+    "a policy of actions that are not there": (
+        lambda state: state["policy"].__setitem__(0, 4),
+        r"policy must be in \[0, 4\)",
+    ),
     "values of other states": (lambda state: state.update(values=np.zeros(24)), "values"),
-    "text for what was told": (lambda state: state.update(told={"sweeps": "many"}), "sweeps must be a finite number"),
+    "text for what was told": (
+        lambda state: state.update(told={"sweeps": "many"}),
+        "sweeps must be a finite number",
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "counted"
-    rlbook.train("certainty_equivalence", "Maze-v0", steps=30, plan_every=20, gamma=0.9, folder=folder, eval_every=0)
+    rlbook.train(
+        "certainty_equivalence",
+        "Maze-v0",
+        steps=30,
+        plan_every=20,
+        gamma=0.9,
+        folder=folder,
+        eval_every=0,
+    )
     return folder
 
 
@@ -347,19 +496,31 @@ def test_a_forged_count_is_refused(counted: Path, tmp_path: Path, what: str) -> 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("env", "place"), [("Maze-v0", 999), ("Maze-v0", -1), ("RandomWalk-v0", 999), ("RandomWalk-v0", -1)])
+@pytest.mark.parametrize(
+    ("env", "place"),
+    [("Maze-v0", 999), ("Maze-v0", -1), ("RandomWalk-v0", 999), ("RandomWalk-v0", -1)],
+)
 def test_an_environment_is_not_put_where_it_has_no_state(env: str, place: int) -> None:
     single, many = rlbook.make(env).unwrapped, gymnasium.make_vec(f"rlbook/{env}", num_envs=2)
     for made in (single, many):
         made.reset(seed=0)
         snapshot = made.unwrapped.snapshot()
         name = "state" if "state" in snapshot else "place"
-        snapshot[name] = place if made is single else np.full_like(snapshot[name], 10**6 if place > 0 else place)
+        snapshot[name] = (
+            place if made is single else np.full_like(snapshot[name], 10**6 if place > 0 else place)
+        )
         with pytest.raises(ValueError, match="a snapshot's state"):
             made.unwrapped.restore(snapshot)
 
 
-@pytest.mark.parametrize("content", ['{"step": 300.0, "score": 1.0}', '{"step": "300", "score": 1.0}', '{"step": 300, "score": NaN}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"step": 300.0, "score": 1.0}',
+        '{"step": "300", "score": 1.0}',
+        '{"step": 300, "score": NaN}',
+    ],
+)
 def test_the_best_step_is_a_step(copy: Path, content: str) -> None:
     (copy / "checkpoints" / "best.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"best\.json is damaged"):
@@ -369,9 +530,14 @@ def test_the_best_step_is_a_step(copy: Path, content: str) -> None:
         rlbook.load(copy, checkpoint="best")
 
 
-def test_the_doctor_says_what_is_wrong_and_changes_nothing(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_says_what_is_wrong_and_changes_nothing(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["doctor", str(copy)]) == 0
-    short = "budget too short: only 4 episodes have ended: nothing can be learned from so few; raise steps or episodes"
+    short = (
+        "budget too short: only 4 episodes have ended: nothing can be learned from so few; raise"
+        " steps or episodes"
+    )
     assert capsys.readouterr().out == f"the files of {copy} are sound\n{short}\n"
     with open(copy / "metrics.jsonl", "ab") as file:
         file.write(b"[]\n")
@@ -387,8 +553,11 @@ def test_the_doctor_says_what_is_wrong_and_changes_nothing(copy: Path, capsys: p
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_the_doctor_may_look_while_the_run_goes_on(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint that training takes away after it was counted, and before it is read, is no complaint."""
+def test_the_doctor_may_look_while_the_run_goes_on(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint that training takes away after it was counted, and before it is read, is no
+    complaint."""
     oldest = shutil.copytree(copy / "checkpoints" / "300", copy / "checkpoints" / "200")
 
     def taken_away(folder: Path, step: int, **options: Any) -> Any:
@@ -403,7 +572,9 @@ def test_the_doctor_may_look_while_the_run_goes_on(copy: Path, monkeypatch: pyte
     assert complaints(copy) != []
 
 
-def test_the_doctor_sees_parts_that_do_not_fit_together(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_doctor_sees_parts_that_do_not_fit_together(
+    copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     forge(copy, lambda state: state["source"].update(obs=999))
     assert cli.main(["doctor", str(copy)]) == 1
     assert "source/obs is no observation" in capsys.readouterr().out

@@ -1,4 +1,5 @@
-"""Every agent with a network takes images as they are: uint8, filters in front, learned to the optimum."""
+"""Every agent with a network takes images as they are: uint8, filters in front, learned to the
+optimum."""
 
 from __future__ import annotations
 
@@ -30,19 +31,26 @@ STARTS = [(row, column) for row in range(SIDE) for column in range(SIDE)][:-1]
 
 
 class ImageRoom(gymnasium.Env[np.ndarray, np.int64]):
-    """4 x 4 cells of `pixels` x `pixels` bytes: the agent is white, the goal in the last corner grey, the floor black.
+    """4 x 4 cells of `pixels` x `pixels` bytes: the agent is white, the goal in the last corner
+    grey, the floor black.
 
-    A step costs 1 and moves by a cell, walls hold; the goal ends the episode, 20 steps cut it. From (r, c) the best return is
-    -(6 - r - c), so the mean over the 15 starts is -(16 · 6 - 2 · 4 · 6) / 15 = -3.2.
+    A step costs 1 and moves by a cell, walls hold; the goal ends the episode, 20 steps cut it. From
+    (r, c) the best return is -(6 - r - c), so the mean over the 15 starts is -(16 · 6 - 2 · 4 · 6)
+    / 15 = -3.2.
     """
 
     def __init__(self, pixels: int = 3, channels_first: bool = False) -> None:
         self.pixels, self.channels_first = pixels, channels_first
         side = SIDE * pixels
         shape = (1, side, side) if channels_first else (side, side, 1)
-        self.observation_space, self.action_space = spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4)
+        self.observation_space, self.action_space = (
+            spaces.Box(0, 255, shape, np.uint8),
+            spaces.Discrete(4),
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.cell, self.time = STARTS[self.np_random.integers(len(STARTS))], 0
         return self.image(self.cell), {}
@@ -67,9 +75,13 @@ def moved(cell: tuple[int, int], action: int) -> tuple[int, int]:
 
 
 def detours(agent: Any, room: ImageRoom) -> int:
-    """From how many of the 15 cells the greedy action does not lead nearer to the goal: 0 for an optimal policy."""
+    """From how many of the 15 cells the greedy action does not lead nearer to the goal: 0 for an
+    optimal policy."""
     actions = agent.act(np.stack([room.image(cell) for cell in STARTS]), explore=False)
-    return sum(sum(moved(cell, int(action))) != sum(cell) + 1 for cell, action in zip(STARTS, actions, strict=True))
+    return sum(
+        sum(moved(cell, int(action))) != sum(cell) + 1
+        for cell, action in zip(STARTS, actions, strict=True)
+    )
 
 
 gymnasium.register("ImageRoom-v0", entry_point=ImageRoom)
@@ -94,22 +106,43 @@ def agent_of(algorithm: str, **options: Any) -> Any:
 # ---- spaces
 
 
-@pytest.mark.parametrize(("shape", "size", "first"), [
-    ((12, 16, 3), (12, 16, 3), False), ((3, 12, 16), (12, 16, 3), True), ((84, 84, 4), (84, 84, 4), False), ((4, 4, 4), (4, 4, 4), False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shape", "size", "first"),
+    [
+        ((12, 16, 3), (12, 16, 3), False),
+        ((3, 12, 16), (12, 16, 3), True),
+        ((84, 84, 4), (84, 84, 4), False),
+        ((4, 4, 4), (4, 4, 4), False),
+    ],
+)
 def test_the_shorter_of_the_outer_axes_is_the_channels(shape: Any, size: Any, first: bool) -> None:
-    assert is_image(box(*shape)) and image_size(box(*shape)) == size and channels_first(box(*shape)) is first
+    assert (
+        is_image(box(*shape))
+        and image_size(box(*shape)) == size
+        and channels_first(box(*shape)) is first
+    )
 
 
 def test_bytes_along_three_axes_are_an_image_and_nothing_else_is() -> None:
-    others = [box(12, 12), box(144), spaces.Box(0, 1, (12, 12, 3)), spaces.Discrete(3), spaces.MultiDiscrete([256, 256])]
+    others = [
+        box(12, 12),
+        box(144),
+        spaces.Box(0, 1, (12, 12, 3)),
+        spaces.Discrete(3),
+        spaces.MultiDiscrete([256, 256]),
+    ]
     assert not any(map(is_image, others))
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn", "grpo", "reinforce", "behavior_cloning", "dpo"])
+@pytest.mark.parametrize(
+    "algorithm", ["ppo", "dqn", "grpo", "reinforce", "behavior_cloning", "dpo"]
+)
 def test_agents_with_a_network_see_the_image_as_it_is(algorithm: str) -> None:
     run = Run(Request.build(algorithm, "ImageRoom-v0"))
-    assert run.agent.adaptation.observe is None and run.notes[0] == "observation: an image of 12 x 12 pixels and 1 channels"
+    assert (
+        run.agent.adaptation.observe is None
+        and run.notes[0] == "observation: an image of 12 x 12 pixels and 1 channels"
+    )
     assert run.agent.act(images(5, 12, 12, 1), explore=False).shape == (5,)
 
 
@@ -117,12 +150,18 @@ def test_agents_with_a_network_see_the_image_as_it_is(algorithm: str) -> None:
 
 
 def test_the_large_filters_are_those_of_the_nature_paper() -> None:
-    """84 → (84 - 8) / 4 + 1 = 20 → (20 - 4) / 2 + 1 = 9 → 9 - 3 + 1 = 7, with 64 channels: 3 136 numbers."""
+    """84 → (84 - 8) / 4 + 1 = 20 → (20 - 4) / 2 + 1 = 9 → 9 - 3 + 1 = 7, with 64 channels: 3 136
+    numbers."""
     made = network(box(4, 84, 84))
-    assert [tuple(layer.weight.shape) for layer in made.filters] == [(32, 4, 8, 8), (64, 32, 4, 4), (64, 64, 3, 3)]
+    assert [tuple(layer.weight.shape) for layer in made.filters] == [
+        (32, 4, 8, 8),
+        (64, 32, 4, 4),
+        (64, 64, 3, 3),
+    ]
     assert made.features_size == 64 * 7 * 7 == made.layers[0].weight.shape[1]
-    assert network(box(36, 36, 1)).features_size == 64 * 1 * 1                       # 36 → 8 → 3 → 1
-    assert network(box(35, 36, 1)).features_size == 32 * 9 * 9                       # the small ones: 35 → 18 → 9, and 36 → 18 → 9
+    assert network(box(36, 36, 1)).features_size == 64 * 1 * 1  # 36 → 8 → 3 → 1
+    # the small ones: 35 → 18 → 9, and 36 → 18 → 9
+    assert network(box(35, 36, 1)).features_size == 32 * 9 * 9
 
 
 @pytest.mark.parametrize("pixels", [12, 36])
@@ -136,7 +175,9 @@ def test_channels_may_stand_first_or_last(pixels: int) -> None:
 
 def test_a_byte_counts_as_a_share_of_255_whatever_its_type() -> None:
     made, seen = network(box(12, 12, 1)), torch.from_numpy(images(4, 12, 12, 1))
-    assert torch.equal(made(seen), made(seen.float())) and torch.equal(made(seen), made(seen.long()))
+    assert torch.equal(made(seen), made(seen.float())) and torch.equal(
+        made(seen), made(seen.long())
+    )
     x = torch.relu(made.filters[0](seen.movedim(-1, 1) / 255.0))
     x = torch.relu(made.filters[1](x))
     assert_near(made(seen), made.head(x.flatten(1)), terms=widths(made), size=1.0)
@@ -161,17 +202,26 @@ def test_the_gradient_of_the_filters_is_the_difference_quotient() -> None:
 
 
 def test_weights_are_orthogonal_or_uniform() -> None:
-    """Gain √2: rows of length √2. Uniform in ±1/√fan_in: with 2 channels and 3 x 3 kernels ±1/√18."""
-    rows = network(box(6, 6, 2)).filters[0].weight.detach().flatten(1)                     # [16, 18]
+    """Gain √2: rows of length √2. Uniform in ±1/√fan_in: with 2 channels and 3 x 3 kernels
+    ±1/√18."""
+    rows = network(box(6, 6, 2)).filters[0].weight.detach().flatten(1)  # [16, 18]
     assert_near(rows @ rows.T, 2.0 * torch.eye(16), terms=rows.numel())
     uniform = network(box(6, 6, 2), orthogonal=False).filters[0]
-    assert 0.9 * 18**-0.5 < float(uniform.weight.detach().abs().max()) <= 18**-0.5 and uniform.bias.any()
+    assert (
+        0.9 * 18**-0.5 < float(uniform.weight.detach().abs().max()) <= 18**-0.5
+        and uniform.bias.any()
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_acting_and_evaluating_agree_on_images(shared: bool) -> None:
     policy = ImagePolicy(
-        box(12, 12, 3), spaces.Discrete(5), torch.Generator().manual_seed(0), critic=True, shared=shared, hidden_sizes=(16,)
+        box(12, 12, 3),
+        spaces.Discrete(5),
+        torch.Generator().manual_seed(0),
+        critic=True,
+        shared=shared,
+        hidden_sizes=(16,),
     )
     seen = images(7, 12, 12, 3)
     action, log_prob = policy.act(seen, np.random.default_rng(0))
@@ -184,36 +234,63 @@ def test_acting_and_evaluating_agree_on_images(shared: bool) -> None:
 
 
 def test_a_continuous_policy_sees_images_too() -> None:
-    policy = ImagePolicy(box(12, 12, 3), spaces.Box(-1, 1, (2,)), torch.Generator().manual_seed(0), critic=False)
+    policy = ImagePolicy(
+        box(12, 12, 3), spaces.Box(-1, 1, (2,)), torch.Generator().manual_seed(0), critic=False
+    )
     action, log_prob = policy.act(images(7, 12, 12, 3), np.random.default_rng(0))
     assert action.shape == (7, 2) and log_prob.shape == (7,)
 
 
 def test_a_critic_is_a_value_and_a_q_network_an_action_value() -> None:
     room = torch.from_numpy(images(6, 12, 12, 1))
-    for agent, seen in ((agent_of("ppo"), room), (Run(Request.build("ppo", "Maze-v0")).agent, torch.rand(6, 25))):
+    for agent, seen in (
+        (agent_of("ppo"), room),
+        (Run(Request.build("ppo", "Maze-v0")).agent, torch.rand(6, 25)),
+    ):
         value: Value = agent.policy.value
         assert value(seen).shape == (6,)
-    for agent, seen in ((agent_of("dqn"), room), (Run(Request.build("dqn", "Maze-v0")).agent, torch.rand(6, 25))):
+    for agent, seen in (
+        (agent_of("dqn"), room),
+        (Run(Request.build("dqn", "Maze-v0")).agent, torch.rand(6, 25)),
+    ):
         action_value: ActionValue = agent.q
         assert action_value(seen).shape == (6, 4)
 
 
 def test_a_q_network_is_built_from_the_spaces() -> None:
     built = [
-        build_action_value(gymnasium.make_vec(env, 2, vectorization_mode="sync"), np.random.default_rng(0), (8,))
+        build_action_value(
+            gymnasium.make_vec(env, 2, vectorization_mode="sync"), np.random.default_rng(0), (8,)
+        )
         for env in ("ImageRoom-v0", "CartPole-v1")
     ]
     assert [type(made) for made in built] == [ConvolutionalNetwork, MLP]
 
 
-@pytest.mark.parametrize("settings", [{"dtype": "float64"}, {"trainable": "head"}, {"trainable": ["*filters*"], "dtype": "bfloat16"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dtype": "float64"},
+        {"trainable": "head"},
+        {"trainable": ["*filters*"], "dtype": "bfloat16"},
+    ],
+)
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_the_model_s_settings_hold_for_images(algorithm: str, settings: dict[str, Any]) -> None:
     run = rlbook.train(
-        algorithm, "ImageRoom-v0", model=settings, steps=64, num_envs=4, eval_every=0, hidden_sizes=(8,),
-        **({"learning_starts": 16, "batch_size": 8} if algorithm == "dqn" else {"rollout_steps": 8, "batch_size": 32}),  # type: ignore[arg-type]
-    )  # fmt: skip
+        algorithm,
+        "ImageRoom-v0",
+        model=settings,
+        steps=64,
+        num_envs=4,
+        eval_every=0,
+        hidden_sizes=(8,),
+        **(
+            {"learning_starts": 16, "batch_size": 8}
+            if algorithm == "dqn"
+            else {"rollout_steps": 8, "batch_size": 32}
+        ),  # type: ignore[arg-type]
+    )
     made: Any = run.agent
     network = made.q if algorithm == "dqn" else made.policy
     trained = {name for name, weight in network.named_parameters() if weight.requires_grad}
@@ -221,16 +298,23 @@ def test_the_model_s_settings_hold_for_images(algorithm: str, settings: dict[str
         assert all("head.layers.1" in name for name in trained)
     if "*filters*" in settings.get("trainable", ()):
         assert trained and all("filters" in name for name in trained)
-    assert {weight.dtype for weight in network.parameters()} == {getattr(torch, settings.get("dtype", "float32"))}
+    assert {weight.dtype for weight in network.parameters()} == {
+        getattr(torch, settings.get("dtype", "float32"))
+    }
 
 
 def test_an_image_is_not_standardised() -> None:
-    with pytest.raises(RequestError, match="normalize_observation has no effect here, because the numbers of an image lie in"):
+    with pytest.raises(
+        RequestError,
+        match="normalize_observation has no effect here, because the numbers of an image lie in",
+    ):
         agent_of("ppo", hyperparameters={"normalize_observation": True})
 
 
 def test_a_reward_of_images_and_actions_is_learned() -> None:
-    run = rlbook.train("reward_model", "ImageRoom-v0", steps=3, batch_size=4, walks=20, hidden_sizes=(8,))
+    run = rlbook.train(
+        "reward_model", "ImageRoom-v0", steps=3, batch_size=4, walks=20, hidden_sizes=(8,)
+    )
     agent: Any = run.agent
     assert type(agent.network) is ImageReward
     seen, over = images(5, 12, 12, 1), np.zeros(5, dtype=bool)
@@ -243,7 +327,16 @@ def test_a_replay_buffer_counts_a_byte_for_a_byte() -> None:
     from rlbook.agent import Step
 
     flags = np.zeros(4, dtype=bool)
-    agent.learn(Step(images(4, 12, 12, 1), np.zeros(4, np.int64), np.zeros(4, np.float32), images(4, 12, 12, 1), flags, flags))
+    agent.learn(
+        Step(
+            images(4, 12, 12, 1),
+            np.zeros(4, np.int64),
+            np.zeros(4, np.float32),
+            images(4, 12, 12, 1),
+            flags,
+            flags,
+        )
+    )
     rows = agent.replay.rows
     assert rows.obs.dtype == torch.uint8 and rows.obs.shape == (100, 12, 12, 1)
 
@@ -252,9 +345,11 @@ def test_a_replay_buffer_counts_a_byte_for_a_byte() -> None:
 
 
 QUICK: dict[str, dict[str, Any]] = {
-    "ppo": {"rollout_steps": 16, "num_envs": 4}, "dqn": {"learning_starts": 40, "buffer_size": 64, "batch_size": 16},
-    "reinforce": {"num_envs": 4}, "grpo": {"num_envs": 4, "group_size": 4},
-}  # fmt: skip
+    "ppo": {"rollout_steps": 16, "num_envs": 4},
+    "dqn": {"learning_starts": 40, "buffer_size": 64, "batch_size": 16},
+    "reinforce": {"num_envs": 4},
+    "grpo": {"num_envs": 4, "group_size": 4},
+}
 
 
 def weights(run: Run) -> dict[str, Tensor]:
@@ -279,9 +374,17 @@ def test_a_run_on_images_resumes_bit_for_bit(algorithm: str, tmp_path: Path) -> 
 def test_all_of_rainbows_parts_on_images_resume_bit_for_bit(tmp_path: Path) -> None:
     """Filters, then noisy streams of distributions; the cut lies behind the first update."""
     options: dict[str, Any] = {
-        "hidden_sizes": (8, 8), "eval_every": 0, "importance_exponent": 0.5, "dueling": True, "prioritized": True, "n_step": 3,
-        "noisy": True, "distributional": True, "num_envs": 2, **QUICK["dqn"],
-    }  # fmt: skip
+        "hidden_sizes": (8, 8),
+        "eval_every": 0,
+        "importance_exponent": 0.5,
+        "dueling": True,
+        "prioritized": True,
+        "n_step": 3,
+        "noisy": True,
+        "distributional": True,
+        "num_envs": 2,
+        **QUICK["dqn"],
+    }
     rlbook.train("dqn", "ImageRoom-v0", steps=90, folder=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=170)
     whole = rlbook.train("dqn", "ImageRoom-v0", steps=170, **options)
@@ -290,17 +393,25 @@ def test_all_of_rainbows_parts_on_images_resume_bit_for_bit(tmp_path: Path) -> N
 
 
 LEARNING: dict[str, dict[str, Any]] = {
-    "ppo": {"steps": 12_000, "num_envs": 16, "rollout_steps": 32, "batch_size": 128, "learning_rate": 1e-3},
+    "ppo": {
+        "steps": 12_000,
+        "num_envs": 16,
+        "rollout_steps": 32,
+        "batch_size": 128,
+        "learning_rate": 1e-3,
+    },
     "dqn": {"steps": 6_000, "hidden_sizes": (64,)},
     "reinforce": {"steps": 24_000},
     "grpo": {"steps": 24_000},
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("algorithm", LEARNING)
-def test_the_shortest_way_through_the_room_is_learned_from_its_image(algorithm: str, seed: int) -> None:
+def test_the_shortest_way_through_the_room_is_learned_from_its_image(
+    algorithm: str, seed: int
+) -> None:
     run = rlbook.train(algorithm, "ImageRoom-v0", seed=seed, eval_every=0, **LEARNING[algorithm])
     assert detours(run.agent, ImageRoom()) == 0
 
@@ -309,5 +420,12 @@ def test_the_shortest_way_through_the_room_is_learned_from_its_image(algorithm: 
 def test_the_way_is_cloned_from_an_expert_that_sees_the_image() -> None:
     expert = rlbook.train("reinforce", "ImageRoom-v0", seed=0, eval_every=0, steps=24_000)
     for seed in range(3):
-        run = rlbook.train("behavior_cloning", "ImageRoom-v0", seed=seed, expert=expert, demonstrations=1_000, eval_every=0)
+        run = rlbook.train(
+            "behavior_cloning",
+            "ImageRoom-v0",
+            seed=seed,
+            expert=expert,
+            demonstrations=1_000,
+            eval_every=0,
+        )
         assert detours(run.agent, ImageRoom()) == 0

@@ -1,4 +1,5 @@
-"""Agents with networks on an environment that stops whoever takes a forbidden action: they train, are evaluated and taken up again."""
+"""Agents with networks on an environment that stops whoever takes a forbidden action: they train,
+are evaluated and taken up again."""
 
 from __future__ import annotations
 
@@ -22,24 +23,75 @@ from rlbook.runs.storage.state_encoding import encode
 
 ENV = "tests/RandomMasks-v0"
 SMALL: dict[str, Any] = {"hidden_sizes": (8,)}
-DQN: dict[str, Any] = SMALL | {"learning_starts": 50, "batch_size": 16, "train_every": 4, "buffer_size": 200}
+DQN: dict[str, Any] = SMALL | {
+    "learning_starts": 50,
+    "batch_size": 16,
+    "train_every": 4,
+    "buffer_size": 200,
+}
 AGENTS: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn": ("dqn", DQN | {"double": False}),
     "double": ("dqn", DQN | {"double": True}),
-    "rainbow": ("dqn", DQN | {"dueling": True, "prioritized": True, "n_step": 3, "noisy": True, "distributional": True, "num_atoms": 11}),
-    "world_model": ("world_model", SMALL | {
-        "learning_starts": 50, "train_every": 100, "gradient_steps": 5, "candidates": 10, "elites": 3, "iterations": 2, "horizon": 3,
-    }),
-    "ppo": ("ppo", SMALL | {"rollout_steps": 16, "batch_size": 32, "epochs": 2, "entropy_coef": 0.1}),
-    "ppo with a reference": ("ppo", SMALL | {"rollout_steps": 16, "batch_size": 32, "kl_coef": 0.1, "separate_networks": False}),
+    "rainbow": (
+        "dqn",
+        DQN
+        | {
+            "dueling": True,
+            "prioritized": True,
+            "n_step": 3,
+            "noisy": True,
+            "distributional": True,
+            "num_atoms": 11,
+        },
+    ),
+    "world_model": (
+        "world_model",
+        SMALL
+        | {
+            "learning_starts": 50,
+            "train_every": 100,
+            "gradient_steps": 5,
+            "candidates": 10,
+            "elites": 3,
+            "iterations": 2,
+            "horizon": 3,
+        },
+    ),
+    "ppo": (
+        "ppo",
+        SMALL | {"rollout_steps": 16, "batch_size": 32, "epochs": 2, "entropy_coef": 0.1},
+    ),
+    "ppo with a reference": (
+        "ppo",
+        SMALL | {"rollout_steps": 16, "batch_size": 32, "kl_coef": 0.1, "separate_networks": False},
+    ),
     "a2c": ("a2c", SMALL | {"entropy_coef": 0.1}),
     "trpo": ("trpo", SMALL | {"rollout_steps": 32, "cg_iterations": 3, "value_epochs": 2}),
     "reinforce": ("reinforce", SMALL | {"entropy_coef": 0.1, "baseline": "learned"}),
     "grpo": ("grpo", SMALL | {"group_size": 4, "kl_coef": 0.1, "entropy_coef": 0.1, "refill": 2}),
-    "sac": ("sac", SMALL | {"learning_starts": 50, "batch_size": 16, "train_every": 4, "buffer_size": 200, "initial_temperature": 2.0}),
-    "mbpo": ("mbpo", SMALL | {
-        "learning_starts": 50, "batch_size": 16, "train_every": 8, "model_batch_size": 16, "model_steps": 5, "model_hidden_sizes": (8,),
-    }),
+    "sac": (
+        "sac",
+        SMALL
+        | {
+            "learning_starts": 50,
+            "batch_size": 16,
+            "train_every": 4,
+            "buffer_size": 200,
+            "initial_temperature": 2.0,
+        },
+    ),
+    "mbpo": (
+        "mbpo",
+        SMALL
+        | {
+            "learning_starts": 50,
+            "batch_size": 16,
+            "train_every": 8,
+            "model_batch_size": 16,
+            "model_steps": 5,
+            "model_hidden_sizes": (8,),
+        },
+    ),
 }
 
 
@@ -58,7 +110,14 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many:
     few = 4 if name in ("reinforce", "grpo") else 1
     with plain_forms(not many):
         run = rlbook.train(
-            algorithm, ENV, steps=520, num_envs=max(4, 2 * few) if many else few, eval_every=260, eval_episodes=3, seed=2, **settings
+            algorithm,
+            ENV,
+            steps=520,
+            num_envs=max(4, 2 * few) if many else few,
+            eval_every=260,
+            eval_episodes=3,
+            seed=2,
+            **settings,
         )
         assert run.steps >= 520 and UNUSED not in run.notes
         assert len(rlbook.evaluate(run, episodes=10).returns) == 10
@@ -70,13 +129,17 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many:
 @pytest.mark.parametrize("name", ["semi_gradient_sarsa", "semi_gradient_td", "lstd", "gradient_td"])
 def test_agents_with_linear_values_keep_to_the_masks(name: str, seen: str) -> None:
     few = {"tilings": 2, "bins": 4} if name == "lstd" and seen == "numbers" else {}
-    run = rlbook.train(name, ENV if seen == "numbers" else Doors(), steps=520, eval_every=0, seed=2, **few)
+    run = rlbook.train(
+        name, ENV if seen == "numbers" else Doors(), steps=520, eval_every=0, seed=2, **few
+    )
     assert UNUSED not in run.notes
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
 
 @pytest.mark.parametrize("name", ["semi_gradient_sarsa", "semi_gradient_td"])
-def test_tables_of_linear_values_are_over_what_the_environments_own_method_allows(name: str) -> None:
+def test_tables_of_linear_values_are_over_what_the_environments_own_method_allows(
+    name: str,
+) -> None:
     agent: Any = rlbook.train(name, "Taxi-v4", steps=100, eval_every=0, seed=2).agent
     allowed = mask_table(rlbook.make("Taxi-v4"), range(500))
     assert allowed is not None and not allowed.all()
@@ -96,7 +159,13 @@ def test_the_greedy_policy_of_a_network_is_over_what_is_allowed() -> None:
 TEACHERS: dict[str, dict[str, Any]] = {
     "dagger": {"steps": 520, "rollout_steps": 16, "gradient_steps": 2},
     "distillation": {"steps": 520, "num_envs": 4, "divergence": "jsd", "hard_coef": 0.5},
-    "gail": {"steps": 520, "num_envs": 4, "rollout_steps": 16, "demonstrations": 60, "discriminator_steps": 2},
+    "gail": {
+        "steps": 520,
+        "num_envs": 4,
+        "rollout_steps": 16,
+        "demonstrations": 60,
+        "discriminator_steps": 2,
+    },
     "behavior_cloning": {"passes": 2, "demonstrations": 60},
 }
 """Agents that need somebody who shows them what to do."""
@@ -110,7 +179,9 @@ def teacher() -> rlbook.Run:
 @pytest.mark.parametrize("name", TEACHERS)
 def test_who_is_taught_and_who_teaches_keep_to_the_masks(name: str, teacher: rlbook.Run) -> None:
     role = "teacher" if name == "distillation" else "expert"
-    run = rlbook.train(name, ENV, seed=2, eval_every=0, **{role: teacher}, **SMALL, **TEACHERS[name])
+    run = rlbook.train(
+        name, ENV, seed=2, eval_every=0, **{role: teacher}, **SMALL, **TEACHERS[name]
+    )
     assert UNUSED not in run.notes
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
@@ -121,10 +192,19 @@ def test_who_learns_from_random_walks_keeps_to_the_masks(name: str) -> None:
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
 
-def test_an_expert_that_knows_no_masks_is_refused_where_it_breaks_one(monkeypatch: pytest.MonkeyPatch, teacher: rlbook.Run) -> None:
+def test_an_expert_that_knows_no_masks_is_refused_where_it_breaks_one(
+    monkeypatch: pytest.MonkeyPatch, teacher: rlbook.Run
+) -> None:
     act = type(teacher.agent).act
-    monkeypatch.setattr(type(teacher.agent), "act", lambda agent, obs, *, explore=True: act(agent, obs, explore=explore))
-    with pytest.raises(rlbook.TrainingError, match=r"the expert would take action \d, which the environment forbids"):
+    monkeypatch.setattr(
+        type(teacher.agent),
+        "act",
+        lambda agent, obs, *, explore=True: act(agent, obs, explore=explore),
+    )
+    with pytest.raises(
+        rlbook.TrainingError,
+        match=r"the expert would take action \d, which the environment forbids",
+    ):
         rlbook.train("dagger", ENV, steps=520, seed=2, eval_every=0, expert=teacher, **SMALL)
 
 
@@ -134,7 +214,9 @@ def interrupt(run: rlbook.Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["rainbow", "ppo with a reference", "grpo", "sac"])
-def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(name: str, tmp_path: Path) -> None:
+def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(
+    name: str, tmp_path: Path
+) -> None:
     algorithm, settings = AGENTS[name]
     chosen: dict[str, Any] = {"steps": 480, "num_envs": 4, "seed": 3, "eval_every": 0} | settings
     whole = rlbook.train(algorithm, ENV, **chosen)
@@ -146,4 +228,6 @@ def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(name: str, t
     assert resumed.steps == whole.steps == 480
     (one, arrays), (other, others) = (encode(run.agent.state_dict()) for run in (whole, resumed))
     assert one == other
-    assert {name: array.tobytes() for name, array in arrays.items()} == {name: array.tobytes() for name, array in others.items()}
+    assert {name: array.tobytes() for name, array in arrays.items()} == {
+        name: array.tobytes() for name, array in others.items()
+    }

@@ -1,4 +1,5 @@
-"""An algorithm that is not the book's trains, resumes, is evaluated and plotted like one that is."""
+"""An algorithm that is not the book's trains, resumes, is evaluated and plotted like one that
+is."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_a_class_trains_with_its_own_budget_and_presets(module: Any) -> None:
     run = rlbook.train(module.Bandit, "FrozenLake-v1")
-    assert len(run.episode_returns) == len(run.episode_lengths) == 7 and run.agent.config.alpha == 0.5
+    assert (
+        len(run.episode_returns) == len(run.episode_lengths) == 7 and run.agent.config.alpha == 0.5
+    )
     assert sum(run.episode_lengths) == run.steps and run.request.algorithm == "own_algorithm:Bandit"
 
 
@@ -44,13 +47,18 @@ def test_it_resumes_bit_for_bit(module: Any, tmp_path: Path) -> None:
     resumed = rlbook.load(tmp_path / "run").resume(steps=300)
     np.testing.assert_array_equal(resumed.agent.q, whole.agent.q)  # type: ignore[attr-defined]
     assert resumed.episode_returns == whole.episode_returns
-    assert rlbook.evaluate(tmp_path / "run", episodes=2).mean == rlbook.evaluate(whole, episodes=2).mean
+    assert (
+        rlbook.evaluate(tmp_path / "run", episodes=2).mean
+        == rlbook.evaluate(whole, episodes=2).mean
+    )
 
 
 def test_a_module_is_imported_only_where_that_is_allowed(module: Any, tmp_path: Path) -> None:
     rlbook.train(module.Bandit, "Maze-v0", steps=100, folder=tmp_path / "run")
     del sys.modules["own_algorithm"]
-    with pytest.raises(RequestError, match="would import the module 'own_algorithm'; give --allow-import"):
+    with pytest.raises(
+        RequestError, match="would import the module 'own_algorithm'; give --allow-import"
+    ):
         rlbook.load(tmp_path / "run")
     assert rlbook.load(tmp_path / "run", allow_import=True).steps == 100
 
@@ -68,26 +76,46 @@ def test_a_class_that_cannot_be_imported_is_given_again(tmp_path: Path) -> None:
 
 
 def test_from_the_command_line(tmp_path: Path) -> None:
-    """From the folder where it is, by a command that, as an installed one does, begins without that folder on its path (-P)."""
+    """From the folder where it is, by a command that, as an installed one does, begins without that
+    folder on its path (-P)."""
     environment = os.environ | {"PYTHONPATH": str(Path(rlbook.__file__).parents[1])}
-    words = ["own_algorithm:Bandit", "Maze-v0", "--allow-import", "--steps", "200", "--json", "--out", str(tmp_path / "run")]
+    words = [
+        "own_algorithm:Bandit",
+        "Maze-v0",
+        "--allow-import",
+        "--steps",
+        "200",
+        "--json",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     command = [sys.executable, "-P", "-m", "rlbook", "train", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=OWN.parent)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["steps"] == 200 and (tmp_path / "run" / "curve.png").exists()
 
 
-def test_the_command_refuses_a_module_that_it_may_not_import(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_a_module_that_it_may_not_import(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["train", "nowhere:Thing", "Maze-v0"]) == 2
     assert "would import the module 'nowhere'; give --allow-import" in capsys.readouterr().err
     assert main(["train", "nowhere:Thing", "Maze-v0", "--allow-import"]) == 2
-    assert "cannot be imported (ModuleNotFoundError: No module named 'nowhere')" in capsys.readouterr().err
+    assert (
+        "cannot be imported (ModuleNotFoundError: No module named 'nowhere')"
+        in capsys.readouterr().err
+    )
 
 
-def test_a_registered_name_is_an_algorithm_like_any_other(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registered_name_is_an_algorithm_like_any_other(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rlbook.registry.ALGORITHMS", dict(ALGORITHMS))
     register("bandit_of_mine", module.Bandit)
-    assert rlbook.algorithms()["bandit_of_mine"] is module.Bandit and why_not("bandit_of_mine", "Maze-v0") is None
+    assert (
+        rlbook.algorithms()["bandit_of_mine"] is module.Bandit
+        and why_not("bandit_of_mine", "Maze-v0") is None
+    )
     assert rlbook.train("bandit_of_mine", "Maze-v0", steps=50).request.algorithm == "bandit_of_mine"
     with pytest.raises(RequestError, match="algorithm name 'ppo' is taken"):
         register("ppo", module.Bandit)
@@ -113,7 +141,8 @@ class Still(Agent):
 
 
 def test_an_agent_needs_no_hyper_parameters_and_no_budget() -> None:
-    assert rlbook.train(Still, "Maze-v0", episodes=2).steps == 200             # two episodes of 100 steps against the wall
+    # two episodes of 100 steps against the wall
+    assert rlbook.train(Still, "Maze-v0", episodes=2).steps == 200
     with pytest.raises(RequestError, match=r"Still has no hyper-parameter 'gamma'"):
         rlbook.train(Still, "Maze-v0", gamma=0.9)
 
@@ -144,7 +173,6 @@ def test_what_is_no_agent_is_refused_with_the_reason() -> None:
             rlbook.train(kind, "Maze-v0", steps=10)  # type: ignore[arg-type]
 
 
-
 def test_three_ways_to_learn_are_told_apart_by_what_is_written() -> None:
     assert Still.sources() == ("environment",) and rlbook.ValueIteration.sources() == ("model",)
     assert rlbook.QLearning.plays() and Still.plays()
@@ -152,15 +180,26 @@ def test_three_ways_to_learn_are_told_apart_by_what_is_written() -> None:
 
 @pytest.mark.parametrize("option", ["--allow-import", "--allow_import"])
 def test_plot_imports_what_a_value_map_needs_where_it_may(option: str, tmp_path: Path) -> None:
-    (tmp_path / "own_table.py").write_text("import rlbook\n\n\nclass Table(rlbook.QLearning):\n    presets = {}\n", encoding="utf-8")
+    (tmp_path / "own_table.py").write_text(
+        "import rlbook\n\n\nclass Table(rlbook.QLearning):\n    presets = {}\n", encoding="utf-8"
+    )
     environment = os.environ | {"PYTHONPATH": str(Path(rlbook.__file__).parents[1])}
 
     def command(*words: str, module: str = "rlbook") -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-P", "-m", module, *words], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        return subprocess.run(
+            [sys.executable, "-P", "-m", module, *words],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+        )
 
-    trained = command("train", "own_table:Table", "Maze-v0", option, "--steps", "200", "--out", "run")
+    trained = command(
+        "train", "own_table:Table", "Maze-v0", option, "--steps", "200", "--out", "run"
+    )
     assert trained.returncode == 0, trained.stderr
     refused = command("plot", "run", "--values")
     assert refused.returncode == 2 and "give --allow-import" in refused.stderr
-    drawn = command("plot", "run", "--values", option, module="rlbook.cli.main")     # the module that holds main() is a command, too
+    # the module that holds main() is a command, too
+    drawn = command("plot", "run", "--values", option, module="rlbook.cli.main")
     assert (drawn.returncode, drawn.stdout) == (0, "run/value_map.png\n"), drawn.stderr

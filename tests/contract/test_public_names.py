@@ -35,9 +35,10 @@ def test_nothing_heavy_is_imported_before_it_is_needed(module: str, heavy: set[s
 
 def test_tabular_training_needs_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys, rlbook; run = rlbook.train('q_learning', 'Maze-v0', episodes=5, folder='run', eval_episodes=2);"
-        "rlbook.train('value_iteration', 'Maze-v0'); rlbook.load('run').resume(); rlbook.evaluate('run', episodes=2);"
-        "assert not {'torch', 'transformers'} & set(sys.modules)"
+        "import sys, rlbook; run = rlbook.train('q_learning', 'Maze-v0', episodes=5, folder='run',"
+        " eval_episodes=2);rlbook.train('value_iteration', 'Maze-v0'); rlbook.load('run').resume();"
+        " rlbook.evaluate('run', episodes=2);assert not {'torch', 'transformers'} &"
+        " set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
@@ -51,11 +52,30 @@ def test_every_public_name_is_there() -> None:
 
 
 PART_I = {
-    "policy_evaluation", "policy_iteration", "modified_policy_iteration", "value_iteration", "prioritized_sweeping",
-    "bandit", "mc_prediction", "mc_control", "off_policy_mc",
-    "td_prediction", "n_step_td", "td_lambda", "sarsa", "expected_sarsa", "q_learning", "double_q_learning", "n_step_sarsa", "sarsa_lambda",
-    "watkins_q_lambda", "dyna_q", "dyna_q_plus", "certainty_equivalence", "mcts",
-}  # fmt: skip
+    "policy_evaluation",
+    "policy_iteration",
+    "modified_policy_iteration",
+    "value_iteration",
+    "prioritized_sweeping",
+    "bandit",
+    "mc_prediction",
+    "mc_control",
+    "off_policy_mc",
+    "td_prediction",
+    "n_step_td",
+    "td_lambda",
+    "sarsa",
+    "expected_sarsa",
+    "q_learning",
+    "double_q_learning",
+    "n_step_sarsa",
+    "sarsa_lambda",
+    "watkins_q_lambda",
+    "dyna_q",
+    "dyna_q_plus",
+    "certainty_equivalence",
+    "mcts",
+}
 
 
 def test_algorithms_and_environments_are_listed_by_name() -> None:
@@ -65,42 +85,88 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
         algorithms, environments = rlbook.algorithms(), rlbook.environments()
         assert list(algorithms) == list(rlbook.registry.ALGORITHMS)
         later = {
-            "alphazero", "world_model", "mbpo",
-            "behavior_cloning", "rejection_sampling", "distillation", "co_distillation",
-            "rce", "dagger", "gail", "reward_model", "fitted_q", "cql",
-            "dqn", "reinforce", "a2c", "trpo", "ppo", "ddpg", "td3", "sac", "grpo", "dpo",
-        }  # fmt: skip
+            "alphazero",
+            "world_model",
+            "mbpo",
+            "behavior_cloning",
+            "rejection_sampling",
+            "distillation",
+            "co_distillation",
+            "rce",
+            "dagger",
+            "gail",
+            "reward_model",
+            "fitted_q",
+            "cql",
+            "dqn",
+            "reinforce",
+            "a2c",
+            "trpo",
+            "ppo",
+            "ddpg",
+            "td3",
+            "sac",
+            "grpo",
+            "dpo",
+        }
         linear = {"semi_gradient_td", "lstd", "gradient_td", "semi_gradient_sarsa"}
         assert set(algorithms) == PART_I | linear | later
-        assert all(issubclass(agent, rlbook.Agent) for agent in algorithms.values()) and algorithms["ppo"] is rlbook.PPO
-        assert environments["Maze-v0"].id == "rlbook/Maze-v0" and environments["CartPole-v1"].max_episode_steps == 500
+        assert (
+            all(issubclass(agent, rlbook.Agent) for agent in algorithms.values())
+            and algorithms["ppo"] is rlbook.PPO
+        )
+        assert (
+            environments["Maze-v0"].id == "rlbook/Maze-v0"
+            and environments["CartPole-v1"].max_episode_steps == 500
+        )
         assert "Taxi-v4" in environments and "FrozenLake-v0" not in environments
 
 
 @pytest.mark.parametrize("name", ["Maze-v0", "rlbook/Maze-v0"])
 def test_make_takes_short_and_long_ids_and_arguments(name: str) -> None:
     env = rlbook.make(name, slip=0.5, max_episode_steps=9)
-    assert env.spec is not None and env.spec.id == "rlbook/Maze-v0" and env.spec.max_episode_steps == 9
+    assert (
+        env.spec is not None and env.spec.id == "rlbook/Maze-v0" and env.spec.max_episode_steps == 9
+    )
     assert rlbook.make("CartPole-v1").spec.id == "CartPole-v1"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", gymnasium.make("CartPole-v1")])
 def test_a_run_tells_what_happened(env: Any, tmp_path: Path) -> None:
-    run = rlbook.train("ppo", env, steps=2000, seed=4, folder=tmp_path / "run", num_envs=4, rollout_steps=32, eval_episodes=3)
+    run = rlbook.train(
+        "ppo",
+        env,
+        steps=2000,
+        seed=4,
+        folder=tmp_path / "run",
+        num_envs=4,
+        rollout_steps=32,
+        eval_episodes=3,
+    )
     assert type(run.agent) is rlbook.PPO and run.folder == tmp_path / "run" and run.steps == 2000
     assert all(episode_return >= 8 for episode_return in run.episode_returns)
-    episodes = [line.split(",") for line in (tmp_path / "run" / "episodes.csv").read_text().splitlines()[1:]]
+    episodes = [
+        line.split(",") for line in (tmp_path / "run" / "episodes.csv").read_text().splitlines()[1:]
+    ]
     assert [float(episode_return) for _, episode_return, _ in episodes] == run.episode_returns
     assert [step for step, _, _ in episodes] == sorted((step for step, _, _ in episodes), key=int)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert lines == run.metrics
     steps = [report["step"] for report in run.metrics]
-    assert steps == sorted(set(steps)) and steps[-1] == 2000 and run.metrics[-1]["episodes"] == len(run.episode_returns)
+    assert (
+        steps == sorted(set(steps))
+        and steps[-1] == 2000
+        and run.metrics[-1]["episodes"] == len(run.episode_returns)
+    )
     evaluated = [report["step"] for report in run.metrics if "eval_return" in report]
     assert evaluated == [200 * k for k in range(1, 11)], "ten in the run, the last one at its end"
     known = {"step", "episodes", "return", "length", "eval_return", *run.agent.METRICS}
     assert all(set(report) <= known for report in run.metrics)
-    mean = sum(report["return"] * n for report, n in zip(run.metrics, new_episodes(run), strict=True) if n) / len(run.episode_returns)
+    mean = sum(
+        report["return"] * n for report, n in zip(run.metrics, new_episodes(run), strict=True) if n
+    ) / len(run.episode_returns)
     assert mean == near(np.mean(run.episode_returns), terms=len(run.episode_returns), size=100.0)
 
 
@@ -129,33 +195,57 @@ def test_without_a_budget_there_is_a_sensible_one() -> None:
     assert rlbook.evaluate(run, episodes=3).returns.tolist() == [3.0, 3.0, 3.0]
 
 
-def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_default_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rlbook.QLearning, "presets", {"Maze-v0": {"steps": 50, "alpha": 0.3, "gamma": 0.8}})
+def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_default_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        rlbook.QLearning, "presets", {"Maze-v0": {"steps": 50, "alpha": 0.3, "gamma": 0.8}}
+    )
     run = rlbook.train("q_learning", "Maze-v0", gamma=0.7, eval_every=0)
     assert (run.request.budget.steps, run.request.budget.episodes, run.steps) == (50, None, 50)
-    assert (run.request.hyperparameters["alpha"], run.request.hyperparameters["gamma"]) == ("0.3", 0.7)
-    assert rlbook.train("q_learning", "Maze-v0", episodes=2, eval_every=0).request.budget.steps is None
+    assert (run.request.hyperparameters["alpha"], run.request.hyperparameters["gamma"]) == (
+        "0.3",
+        0.7,
+    )
+    assert (
+        rlbook.train("q_learning", "Maze-v0", episodes=2, eval_every=0).request.budget.steps is None
+    )
 
 
 def test_evaluations_come_when_they_are_asked_for() -> None:
     run = rlbook.train("q_learning", "CartPole-v1", steps=5000, eval_every=1250, eval_episodes=2)
-    assert [report["step"] for report in run.metrics if "eval_return" in report] == [1250, 2500, 3750, 5000]
+    assert [report["step"] for report in run.metrics if "eval_return" in report] == [
+        1250,
+        2500,
+        3750,
+        5000,
+    ]
     never = rlbook.train("q_learning", "CartPole-v1", steps=500, eval_every=0)
     assert not any("eval_return" in report for report in never.metrics)
 
 
 def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
-    run = rlbook.train("ppo", "CartPole-v1", steps=8000, folder=tmp_path / "run", seed=1, eval_episodes=4)
-    evaluated = {report["step"]: report["eval_return"] for report in run.metrics if "eval_return" in report}
+    run = rlbook.train(
+        "ppo", "CartPole-v1", steps=8000, folder=tmp_path / "run", seed=1, eval_episodes=4
+    )
+    evaluated = {
+        report["step"]: report["eval_return"] for report in run.metrics if "eval_return" in report
+    }
     best = rlbook.load(tmp_path / "run", checkpoint="best")
     assert evaluated[best.steps] == max(evaluated.values())
-    assert rlbook.evaluate(best, episodes=4, seed=1).mean == max(evaluated.values()), "the same episodes, the same numbers"
+    assert rlbook.evaluate(best, episodes=4, seed=1).mean == max(evaluated.values()), (
+        "the same episodes, the same numbers"
+    )
 
 
 def test_reports_come_as_training_goes_on() -> None:
     seen: list[int] = []
-    run = rlbook.train("dqn", "Maze-v0", steps=400, eval_every=0, on_report=lambda run: seen.append(run.steps))
-    assert seen == [report["step"] for report in run.metrics] and len(seen) == 100 and seen[-1] == 400
+    run = rlbook.train(
+        "dqn", "Maze-v0", steps=400, eval_every=0, on_report=lambda run: seen.append(run.steps)
+    )
+    assert (
+        seen == [report["step"] for report in run.metrics] and len(seen) == 100 and seen[-1] == 400
+    )
 
 
 def test_every_equation_has_its_short_name() -> None:
@@ -173,11 +263,19 @@ def test_every_equation_has_its_short_name() -> None:
 @pytest.mark.parametrize("episodes", [1, 23])
 def test_exactly_so_many_whole_episodes_are_played(algorithm: str, episodes: int) -> None:
     run = rlbook.train(algorithm, "CartPole-v1", steps=200, eval_every=0)
-    result = rlbook.evaluate(run, rlbook.make("CartPole-v1", max_episode_steps=7), episodes=episodes)
-    assert result.returns.tolist() == [7.0] * episodes and result.lengths.tolist() == [7] * episodes, "no pole falls in 7 steps"
+    result = rlbook.evaluate(
+        run, rlbook.make("CartPole-v1", max_episode_steps=7), episodes=episodes
+    )
+    assert (
+        result.returns.tolist() == [7.0] * episodes and result.lengths.tolist() == [7] * episodes
+    ), "no pole falls in 7 steps"
     assert result.mean == 7.0 and result.confidence_interval == (7.0, 7.0)
     whole = rlbook.evaluate(run, episodes=episodes)
-    assert len(whole.returns) == episodes and (whole.returns == whole.lengths).all() and whole.lengths.min() > 7
+    assert (
+        len(whole.returns) == episodes
+        and (whole.returns == whole.lengths).all()
+        and whole.lengths.min() > 7
+    )
 
 
 def test_more_episodes_than_streams_are_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,24 +289,39 @@ def test_more_episodes_than_streams_are_the_same_episodes(monkeypatch: pytest.Mo
 
 def test_evaluating_twice_gives_the_same_and_another_seed_gives_another() -> None:
     run = rlbook.train("q_learning", "FrozenLake-v1", episodes=300, seed=0, eval_every=0)
-    first, second, other = (rlbook.evaluate(run, episodes=40, seed=seed) for seed in (None, None, 77))
+    first, second, other = (
+        rlbook.evaluate(run, episodes=40, seed=seed) for seed in (None, None, 77)
+    )
     np.testing.assert_array_equal(first.lengths, second.lengths)
     assert (first.lengths != other.lengths).any()
-    np.testing.assert_array_equal(rlbook.evaluate(run, episodes=5).lengths, rlbook.evaluate(run, episodes=5, seed=0).lengths)
+    np.testing.assert_array_equal(
+        rlbook.evaluate(run, episodes=5).lengths, rlbook.evaluate(run, episodes=5, seed=0).lengths
+    )
 
 
 def test_the_interval_is_students() -> None:
-    result = rlbook.evaluation.episodes.Evaluation(np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4, dtype=np.int64))
+    result = rlbook.evaluation.episodes.Evaluation(
+        np.array([1.0, 2.0, 3.0, 6.0]), np.ones(4, dtype=np.int64)
+    )
     # mean 3, s² = (4 + 1 + 0 + 9) / 3, t(0.975, 3) = 3.1824463
     half = 3.1824463 * (14 / 3) ** 0.5 / 4**0.5
-    assert result.mean == 3.0 and result.confidence_interval == near((3 - half, 3 + half), decimals=7)
+    assert result.mean == 3.0 and result.confidence_interval == near(
+        (3 - half, 3 + half), decimals=7
+    )
 
 
 def test_a_run_a_folder_and_an_agent_can_be_judged(tmp_path: Path) -> None:
     run = rlbook.train("q_learning", "Maze-v0", seed=0, folder=tmp_path / "run", eval_every=0)
-    for target, env in ((run, None), (tmp_path / "run", None), (str(tmp_path / "run"), "Maze-v0"), (run.agent, "Maze-v0")):
+    for target, env in (
+        (run, None),
+        (tmp_path / "run", None),
+        (str(tmp_path / "run"), "Maze-v0"),
+        (run.agent, "Maze-v0"),
+    ):
         assert rlbook.evaluate(target, env, episodes=3).returns.tolist() == [3.0] * 3
-    assert rlbook.evaluate(run, rlbook.make("Maze-v0", rewards="shaped"), episodes=1).mean == near(9.2, terms=8, size=10.0)
+    assert rlbook.evaluate(run, rlbook.make("Maze-v0", rewards="shaped"), episodes=1).mean == near(
+        9.2, terms=8, size=10.0
+    )
 
 
 def as_bytes(agent: Agent) -> tuple[Any, dict[str, bytes]]:
@@ -217,22 +330,32 @@ def as_bytes(agent: Agent) -> tuple[Any, dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo"])
-def test_exploring_in_an_evaluation_is_another_walk_and_changes_nothing_in_the_agent(algorithm: str) -> None:
+def test_exploring_in_an_evaluation_is_another_walk_and_changes_nothing_in_the_agent(
+    algorithm: str,
+) -> None:
     run = rlbook.train(algorithm, "Maze-v0", steps=2000, seed=0, eval_every=0)
     before = as_bytes(run.agent)
-    greedy, first, second = (rlbook.evaluate(run, episodes=20, explore=explore) for explore in (False, True, True))
+    greedy, first, second = (
+        rlbook.evaluate(run, episodes=20, explore=explore) for explore in (False, True, True)
+    )
     assert as_bytes(run.agent) == before
     np.testing.assert_array_equal(first.returns, second.returns)
-    assert len(set(first.returns)) > len(set(greedy.returns)) == 1, "one start, and a deterministic maze"
+    assert len(set(first.returns)) > len(set(greedy.returns)) == 1, (
+        "one start, and a deterministic maze"
+    )
 
 
 def test_exploring_a_language_model_samples_from_it() -> None:
     from rlbook.plots.completions import write
 
     run = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)
-    greedy, sampled = (rlbook.evaluate(run, episodes=512, explore=explore).mean for explore in (False, True))
-    other = write(run.agent, run.request.recipe.for_evaluation(), range(512), samples=1, seed=1).mean_reward
-    assert abs(sampled - other) < 0.094                      # twice the same share: 3 · √(2 · 0.25 / 512) = 0.094
+    greedy, sampled = (
+        rlbook.evaluate(run, episodes=512, explore=explore).mean for explore in (False, True)
+    )
+    other = write(
+        run.agent, run.request.recipe.for_evaluation(), range(512), samples=1, seed=1
+    ).mean_reward
+    assert abs(sampled - other) < 0.094  # twice the same share: 3 · √(2 · 0.25 / 512) = 0.094
     assert sampled < greedy
 
 
@@ -273,7 +396,13 @@ def test_torch_has_as_many_threads_afterwards_as_before() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        run = rlbook.train("ppo", "Maze-v0", steps=300, eval_every=0, on_report=lambda run: inside.append(torch.get_num_threads()))
+        run = rlbook.train(
+            "ppo",
+            "Maze-v0",
+            steps=300,
+            eval_every=0,
+            on_report=lambda run: inside.append(torch.get_num_threads()),
+        )
         rlbook.evaluate(run, episodes=2)
         assert set(inside) == {1} and torch.get_num_threads() == 2
     finally:

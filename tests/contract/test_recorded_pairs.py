@@ -1,4 +1,5 @@
-"""DPO on recorded pairs: one class on walks and on texts, learning as well as numbers say, and resumed bit for bit."""
+"""DPO on recorded pairs: one class on walks and on texts, learning as well as numbers say, and
+resumed bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ FAST: dict[str, Any] = {"num_envs": 8, "eval_every": 0}
 
 
 def walk(actions: list[int]) -> Episode:
-    """What a walk through the maze looks like to the agent: cells as one-hot vectors, until the goal or the end of the list."""
+    """What a walk through the maze looks like to the agent: cells as one-hot vectors, until the
+    goal or the end of the list."""
     env = rlbook.make("Maze-v0")
     cells, taken, rewards = [env.reset(seed=0)[0]], [], []
     for action in actions:
@@ -29,7 +31,12 @@ def walk(actions: list[int]) -> Episode:
         if terminated:
             break
     size = int(env.observation_space.n)  # type: ignore[attr-defined]
-    return Episode(np.eye(size, dtype=np.float32)[cells[:-1]], np.array(taken), np.array(rewards, dtype=np.float32), terminated)
+    return Episode(
+        np.eye(size, dtype=np.float32)[cells[:-1]],
+        np.array(taken),
+        np.array(rewards, dtype=np.float32),
+        terminated,
+    )
 
 
 def walks() -> Pairs:
@@ -45,26 +52,40 @@ def walks() -> Pairs:
 
 
 def texts() -> Pairs:
-    """Right answers of Addition-v0 against right answers to other sums, of another length or not."""
+    """Right answers of Addition-v0 against right answers to other sums, of another length or
+    not."""
     task, codec = AdditionTask(), character_codec()
-    prompts, answers = task.train[:64], [codec.encode_answer(task.answer(prompt)) for prompt in task.train[:65]]
+    prompts, answers = (
+        task.train[:64],
+        [codec.encode_answer(task.answer(prompt)) for prompt in task.train[:65]],
+    )
     encoded = [np.array(row) for row in codec.encode_prompts(prompts)]
-    better, worse = ([Episode(obs, np.array(answers[i + k])) for i, obs in enumerate(encoded)] for k in (0, 1))
+    better, worse = (
+        [Episode(obs, np.array(answers[i + k])) for i, obs in enumerate(encoded)] for k in (0, 1)
+    )
     return Pairs(better, worse)
 
 
 def test_recorded_walks_and_recorded_texts_are_learned_from_by_one_class() -> None:
     """The walk that was always preferred becomes the greedy one: 7 · -1 + 10 = 3.
 
-    The last pass of three other runs on texts had a loss of .415 to .452 and was right about .88 to 1 of the pairs; ln 2 = .693 and .5
-    is where it begins. On walks, five runs ended between .31 and .333, and were right about all.
+    The last pass of three other runs on texts had a loss of .415 to .452 and was right about .88 to
+    1 of the pairs; ln 2 = .693 and .5 is where it begins. On walks, five runs ended between .31 and
+    .333, and were right about all.
     """
-    maze = rlbook.train("dpo", "Maze-v0", data=walks(), passes=40, nll_coef=1.0, batch_size=20, **FAST)
-    tokens = rlbook.train("dpo", "Addition-v0", data=texts(), passes=20, batch_size=16, learning_rate=1e-3, **FAST)
+    maze = rlbook.train(
+        "dpo", "Maze-v0", data=walks(), passes=40, nll_coef=1.0, batch_size=20, **FAST
+    )
+    tokens = rlbook.train(
+        "dpo", "Addition-v0", data=texts(), passes=20, batch_size=16, learning_rate=1e-3, **FAST
+    )
     assert type(maze.agent) is type(tokens.agent) is DPO
     assert rlbook.evaluate(maze, episodes=1).mean == 7 * -1 + 10
     for run, loss, accuracy in ((maze, 0.45, 0.95), (tokens, 0.55, 0.75)):
-        last = {name: np.mean([report[name] for report in run.metrics[-4:]]) for name in ("preference_loss", "accuracy")}
+        last = {
+            name: np.mean([report[name] for report in run.metrics[-4:]])
+            for name in ("preference_loss", "accuracy")
+        }
         assert last["preference_loss"] < loss and last["accuracy"] > accuracy
         assert run.agent.rounds == 0  # type: ignore[attr-defined]
 
@@ -72,7 +93,11 @@ def test_recorded_walks_and_recorded_texts_are_learned_from_by_one_class() -> No
 @pytest.mark.parametrize("cut", [1, 5])
 def test_a_run_on_recorded_pairs_is_taken_up_bit_for_bit(tmp_path: Path, cut: int) -> None:
     """Cut after its first update, and between two passes of three minibatches each."""
-    options: dict[str, Any] = FAST | {"batch_size": 16, "anneal_learning_rate": False}     # the budget does not matter then
+    # the budget does not matter then
+    options: dict[str, Any] = FAST | {
+        "batch_size": 16,
+        "anneal_learning_rate": False,
+    }
     data = walks()
     pairs = [Pairs(data.better, data.worse) for _ in range(3)]
     whole = rlbook.train("dpo", "Maze-v0", data=pairs[0], steps=8, **options)

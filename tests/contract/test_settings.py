@@ -1,4 +1,5 @@
-"""Every setting of the agents with networks does something: another value leaves other weights, or other states of their generators."""
+"""Every setting of the agents with networks does something: another value leaves other weights, or
+other states of their generators."""
 
 from __future__ import annotations
 
@@ -18,48 +19,93 @@ from rlbook.registry import agent_class
 
 
 class Noise(gymnasium.Env):
-    """Observations are noise, rewards are noise and depend on the action; an episode ends by termination or by truncation."""
+    """Observations are noise, rewards are noise and depend on the action; an episode ends by
+    termination or by truncation."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 
     def __init__(self, continuous: bool = False) -> None:
-        self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32) if continuous else spaces.Discrete(3)
+        self.action_space = (
+            spaces.Box(-1.0, 1.0, (2,), np.float32) if continuous else spaces.Discrete(3)
+        )
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         ends = self.np_random.random()
-        return self._seen(), float(20 * self.np_random.normal() + np.sum(action)), ends < 0.15, ends > 0.85, {}
+        return (
+            self._seen(),
+            float(20 * self.np_random.normal() + np.sum(action)),
+            ends < 0.15,
+            ends > 0.85,
+            {},
+        )
 
     def _seen(self) -> np.ndarray:
         return self.np_random.normal(2.0, 3.0, size=3).astype(np.float32)
 
 
-REPLAY = {"env": Noise(True), "steps": 24, "num_envs": 2, "hidden_sizes": (4,), "learning_starts": 6, "batch_size": 4, "buffer_size": 64}
+REPLAY = {
+    "env": Noise(True),
+    "steps": 24,
+    "num_envs": 2,
+    "hidden_sizes": (4,),
+    "learning_starts": 6,
+    "batch_size": 4,
+    "buffer_size": 64,
+}
 MAZE = {"env": "Maze-v0", "passes": 1, "hidden_sizes": (4,), "batch_size": 4}
 PPO = {
-    "env": Noise(), "steps": 48, "num_envs": 2, "hidden_sizes": (4,), "rollout_steps": 8, "batch_size": 8, "epochs": 3,
+    "env": Noise(),
+    "steps": 48,
+    "num_envs": 2,
+    "hidden_sizes": (4,),
+    "rollout_steps": 8,
+    "batch_size": 8,
+    "epochs": 3,
     "learning_rate": 0.03,
-}  # fmt: skip
+}
 ROUNDS = {"env": Noise(), "num_envs": 8, "steps": 120, "hidden_sizes": (4,)}
 
 SMALLEST: dict[str, dict[str, Any]] = {
     "sac": REPLAY,
     "ddpg": REPLAY,
     "td3": REPLAY | {"target_noise": 3.0},
-    "mbpo": REPLAY | {"model_hidden_sizes": (4,), "model_steps": 3, "model_batch_size": 4, "model_every": 8, "gradient_steps": 1},
+    "mbpo": REPLAY
+    | {
+        "model_hidden_sizes": (4,),
+        "model_steps": 3,
+        "model_batch_size": 4,
+        "model_every": 8,
+        "gradient_steps": 1,
+    },
     "dqn": REPLAY | {"env": Noise(), "train_every": 2, "target_period": 7},
     "a2c": {"env": Noise(), "steps": 32, "num_envs": 2, "hidden_sizes": (4,)},
     "ppo": PPO,
-    "trpo": {"env": Noise(), "steps": 32, "num_envs": 2, "hidden_sizes": (4,), "rollout_steps": 8, "batch_size": 8},
+    "trpo": {
+        "env": Noise(),
+        "steps": 32,
+        "num_envs": 2,
+        "hidden_sizes": (4,),
+        "rollout_steps": 8,
+        "batch_size": 8,
+    },
     "reinforce": {"env": Noise(), "steps": 48, "num_envs": 2, "hidden_sizes": (4,)},
     "grpo": ROUNDS | {"group_size": 4},
     "dpo": ROUNDS | {"group_size": 4},
     "rejection_sampling": ROUNDS | {"group_size": 4},
     "alphazero": {
-        "env": Noise(), "episodes": 3, "simulations": 4, "gradient_steps": 2, "batch_size": 8, "hidden_sizes": (4,), "c": 0.5,
+        "env": Noise(),
+        "episodes": 3,
+        "simulations": 4,
+        "gradient_steps": 2,
+        "batch_size": 8,
+        "hidden_sizes": (4,),
+        "c": 0.5,
     },
     "fitted_q": MAZE | {"walks": 3, "target_period": 2},
     "cql": MAZE | {"walks": 3, "target_period": 2},
@@ -67,28 +113,100 @@ SMALLEST: dict[str, dict[str, Any]] = {
     "rce": MAZE | {"walks": 12, "candidates": 3, "batch_size": 2},
     "reward_model": MAZE | {"walks": 12, "batch_size": 2},
     "dagger": {
-        "env": "Maze-v0", "steps": 32, "num_envs": 2, "hidden_sizes": (4,), "rollout_steps": 4, "gradient_steps": 2, "batch_size": 4,
+        "env": "Maze-v0",
+        "steps": 32,
+        "num_envs": 2,
+        "hidden_sizes": (4,),
+        "rollout_steps": 4,
+        "gradient_steps": 2,
+        "batch_size": 4,
     },
     "gail": PPO | {"env": "Maze-v0", "steps": 32, "demonstrations": 20, "discriminator_steps": 2},
-}  # fmt: skip
+}
 """Algorithm → where it is trained, and how little of it shows what a setting does."""
 
 
 OTHER: dict[str, Any] = {
-    "gamma": 0.5, "gae_lambda": 0.5, "learning_rate": 0.02, "adam_eps": 1.0, "max_grad_norm": 1e-3, "hidden_sizes": (3,), "batch_size": 3,
-    "tau": 0.5, "hold": 2, "learning_starts": 9, "train_every": 5, "gradient_steps": 3, "epochs": 2, "rollout_steps": 6,
-    "temperature": 2.0, "entropy_coef": 0.5, "value_coef": 3.0, "initial_temperature": 2.0, "target_entropy": 0.5,
-    "exploration_noise": 0.5, "target_noise": 1.0, "target_noise_clip": 0.1, "policy_delay": 3,
-    "model_ratio": 0.5, "horizon": 2, "members": 2, "model_hidden_sizes": (3,), "model_learning_rate": 0.02, "model_batch_size": 3,
-    "model_every": 4, "model_steps": 2, "optimizer": "rmsprop", "target_period": 3, "epsilon": 0.5, "n_step": 3, "buffer_size": 8,
-    "max_kl": 0.1, "cg_iterations": 1, "cg_damping": 1.0, "value_epochs": 3, "baseline": "mean", "group_size": 2, "scale": "none",
-    "credit": "reward-to-go", "importance_cap": 0.5, "average": "sequence", "kl_coef": 0.5, "advantage_clip": 0.1, "beta": 0.3,
-    "preference_loss": "hinge", "label_smoothing": 0.2, "nll_coef": 1.0, "reference_period": 1, "keep": 2, "threshold": 0.0,
-    "simulations": 6, "c": 3.0, "noise_fraction": 0.9, "noise_alpha": 9.0, "weight_decay": 3.0, "walks": 5, "demonstrations": 9,
-    "conservative_coef": 3.0, "candidates": 2, "score_temperature": 0.5, "margin": 1.0, "center_coef": 1.0, "held_out": 0.4,
-    "reward": "hurry", "discriminator_steps": 1, "discriminator_rate": 0.1, "gradient_penalty": 9.0, "clip": 0.01, "clip_high": 0.01,
-    "dual_clip": 1.0, "clip_value": 0.01, "target_kl": 1e-9, "normalize_over": "rollout", "truncation": "terminal",
-}  # fmt: skip
+    "gamma": 0.5,
+    "gae_lambda": 0.5,
+    "learning_rate": 0.02,
+    "adam_eps": 1.0,
+    "max_grad_norm": 1e-3,
+    "hidden_sizes": (3,),
+    "batch_size": 3,
+    "tau": 0.5,
+    "hold": 2,
+    "learning_starts": 9,
+    "train_every": 5,
+    "gradient_steps": 3,
+    "epochs": 2,
+    "rollout_steps": 6,
+    "temperature": 2.0,
+    "entropy_coef": 0.5,
+    "value_coef": 3.0,
+    "initial_temperature": 2.0,
+    "target_entropy": 0.5,
+    "exploration_noise": 0.5,
+    "target_noise": 1.0,
+    "target_noise_clip": 0.1,
+    "policy_delay": 3,
+    "model_ratio": 0.5,
+    "horizon": 2,
+    "members": 2,
+    "model_hidden_sizes": (3,),
+    "model_learning_rate": 0.02,
+    "model_batch_size": 3,
+    "model_every": 4,
+    "model_steps": 2,
+    "optimizer": "rmsprop",
+    "target_period": 3,
+    "epsilon": 0.5,
+    "n_step": 3,
+    "buffer_size": 8,
+    "max_kl": 0.1,
+    "cg_iterations": 1,
+    "cg_damping": 1.0,
+    "value_epochs": 3,
+    "baseline": "mean",
+    "group_size": 2,
+    "scale": "none",
+    "credit": "reward-to-go",
+    "importance_cap": 0.5,
+    "average": "sequence",
+    "kl_coef": 0.5,
+    "advantage_clip": 0.1,
+    "beta": 0.3,
+    "preference_loss": "hinge",
+    "label_smoothing": 0.2,
+    "nll_coef": 1.0,
+    "reference_period": 1,
+    "keep": 2,
+    "threshold": 0.0,
+    "simulations": 6,
+    "c": 3.0,
+    "noise_fraction": 0.9,
+    "noise_alpha": 9.0,
+    "weight_decay": 3.0,
+    "walks": 5,
+    "demonstrations": 9,
+    "conservative_coef": 3.0,
+    "candidates": 2,
+    "score_temperature": 0.5,
+    "margin": 1.0,
+    "center_coef": 1.0,
+    "held_out": 0.4,
+    "reward": "hurry",
+    "discriminator_steps": 1,
+    "discriminator_rate": 0.1,
+    "gradient_penalty": 9.0,
+    "clip": 0.01,
+    "clip_high": 0.01,
+    "dual_clip": 1.0,
+    "clip_value": 0.01,
+    "target_kl": 1e-9,
+    "normalize_over": "rollout",
+    "truncation": "terminal",
+}
 """Setting → another value than the default, where that is no boolean."""
 
 MOVES = {"learning_rate": 0.1, "epochs": 3}
@@ -97,7 +215,16 @@ AFTER: dict[str, tuple[dict[str, Any], Any]] = {
     "kl_target": ({"kl_coef": 0.5}, 1e-6),
     "kl_horizon": ({"kl_coef": 0.5, "kl_target": 1e-6}, 100),
     "kl_coef_min": ({"kl_coef": 0.5, "kl_target": 1e3, "kl_horizon": 1}, 0.49),
-    "kl_coef_max": ({"kl_coef": 0.5, "kl_target": 1e-6, "kl_horizon": 1, "kl_coef_min": 0.5, "kl_estimator": "k2"}, 0.51),
+    "kl_coef_max": (
+        {
+            "kl_coef": 0.5,
+            "kl_target": 1e-6,
+            "kl_horizon": 1,
+            "kl_coef_min": 0.5,
+            "kl_estimator": "k2",
+        },
+        0.51,
+    ),
     "kl_estimator": ({"kl_coef": 0.5}, "k2"),
     "priority_exponent": ({"prioritized": True}, 0.1),
     "importance_exponent": ({"prioritized": True}, 0.0),
@@ -109,11 +236,17 @@ AFTER: dict[str, tuple[dict[str, Any], Any]] = {
     "average_divisor": ({"average": "constant"}, 3),
     "simpo_margin": ({"preference_loss": "simpo"}, 2.0),
     "good_weight": ({"preference_loss": "kto"}, 3.0),
-    "line_search_steps": ({"max_kl": 0.01, "cg_damping": 0.0, "cg_iterations": 1, "learning_rate": 0.1}, 1),
-    "line_search_decay": ({"max_kl": 0.01, "cg_damping": 0.0, "cg_iterations": 1, "learning_rate": 0.1}, 0.1),
+    "line_search_steps": (
+        {"max_kl": 0.01, "cg_damping": 0.0, "cg_iterations": 1, "learning_rate": 0.1},
+        1,
+    ),
+    "line_search_decay": (
+        {"max_kl": 0.01, "cg_damping": 0.0, "cg_iterations": 1, "learning_rate": 0.1},
+        0.1,
+    ),
     "double": ({"learning_rate": 0.1}, False),
     "stochastic": ({}, "chance"),
-}  # fmt: skip
+}
 """Setting → the other settings without which it has no effect, and another value of it."""
 OF: dict[str, dict[str, tuple[dict[str, Any], Any]]] = {
     "sac": {"temperature": ({}, 0.5)},
@@ -121,16 +254,23 @@ OF: dict[str, dict[str, tuple[dict[str, Any], Any]]] = {
     "ppo": {"kl_in": ({"kl_coef": 0.5, "kl_estimator": "k2"}, "loss")},
     "reinforce": {"baseline": ({}, "none"), "value_coef": ({"baseline": "learned"}, 3.0)},
     "grpo": {
-        "clip": (MOVES, 0.01), "clip_high": (MOVES, 0.01), "dual_clip": (MOVES, 1.0), "ratio": (MOVES, "sequence"),
-        "baseline": ({"scale": "none"}, "leave-one-out"), "credit": ({"baseline": "batch", "scale": "batch"}, "reward-to-go"),
-        "min_spread": ({"steps": 1_000}, 0.99), "kl_in": ({"kl_coef": 0.5}, "reward"),
-        "kl_band": ({"kl_coef": 0.5}, (1e-9, 1e-8)), "kl_factor": ({"kl_coef": 0.5, "kl_band": (1e-9, 1e-8)}, 2.0),
-        "kl_coef_min": ({"kl_coef": 0.5, "kl_band": (10.0, 20.0)}, 0.49), "kl_coef_max": ({"kl_coef": 0.5, "kl_band": (1e-9, 1e-8)}, 0.51),
+        "clip": (MOVES, 0.01),
+        "clip_high": (MOVES, 0.01),
+        "dual_clip": (MOVES, 1.0),
+        "ratio": (MOVES, "sequence"),
+        "baseline": ({"scale": "none"}, "leave-one-out"),
+        "credit": ({"baseline": "batch", "scale": "batch"}, "reward-to-go"),
+        "min_spread": ({"steps": 1_000}, 0.99),
+        "kl_in": ({"kl_coef": 0.5}, "reward"),
+        "kl_band": ({"kl_coef": 0.5}, (1e-9, 1e-8)),
+        "kl_factor": ({"kl_coef": 0.5, "kl_band": (1e-9, 1e-8)}, 2.0),
+        "kl_coef_min": ({"kl_coef": 0.5, "kl_band": (10.0, 20.0)}, 0.49),
+        "kl_coef_max": ({"kl_coef": 0.5, "kl_band": (1e-9, 1e-8)}, 0.51),
     },
     "alphazero": {"temperature": ({}, 0.1), "buffer_size": ({}, 2)},
     "rejection_sampling": {"batch_size": ({}, 1)},
     "reward_model": {"members": ({"center_coef": 1.0}, 2)},
-}  # fmt: skip
+}
 """The same of one algorithm's settings."""
 ELSEWHERE = {
     "micro_batch_size": "memory alone: unit/test_flat_adam.py",
@@ -142,25 +282,40 @@ ELSEWHERE = {
     "refill": "where all rewards of a group are equal: unit/test_grpo.py",
     "episode_reward": "for texts: unit/test_answer_probability.py",
     "importance_of": "where another program has sampled: unit/test_grpo.py",
-    **dict.fromkeys(("top", "top_share", "score_temperatures"), "for recorded groups: unit/test_kl_control.py"),
-}  # fmt: skip
+    **dict.fromkeys(
+        ("top", "top_share", "score_temperatures"), "for recorded groups: unit/test_kl_control.py"
+    ),
+}
 """Setting → why it changes no weights here, and where it is tested."""
-TEXTS_ALONE = {"ppo": ("average", "average_divisor"), "behavior_cloning": ("average",), "grpo": ("held_out",)}
-"""Algorithm → its settings that change something of episodes of texts, or of recorded groups, alone."""
+TEXTS_ALONE = {
+    "ppo": ("average", "average_divisor"),
+    "behavior_cloning": ("average",),
+    "grpo": ("held_out",),
+}
+"""Algorithm → its settings that change something of episodes of texts, or of recorded groups,
+alone."""
 PARENTS = {"mbpo": "sac", "gail": "ppo", "cql": "fitted_q"}
 """Algorithm → the one whose settings it has, too."""
 
 
 def changes(algorithm: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
-    """Each setting of an algorithm's own, the other settings that it needs, and another value of it."""
+    """Each setting of an algorithm's own, the other settings that it needs, and another value of
+    it."""
     fields = {item.name: item.default for item in dataclasses.fields(agent_class(algorithm).Config)}
     if algorithm in PARENTS:
-        shared = {item.name: item.default for item in dataclasses.fields(agent_class(PARENTS[algorithm]).Config)}
+        shared = {
+            item.name: item.default
+            for item in dataclasses.fields(agent_class(PARENTS[algorithm]).Config)
+        }
         fields = {name: default for name, default in fields.items() if name not in shared}
     for name, default in fields.items():
         if name in ELSEWHERE or name in TEXTS_ALONE.get(algorithm, ()):
             continue
-        needs, value = OF.get(algorithm, {}).get(name) or AFTER.get(name) or ({}, not default if isinstance(default, bool) else OTHER[name])
+        needs, value = (
+            OF.get(algorithm, {}).get(name)
+            or AFTER.get(name)
+            or ({}, not default if isinstance(default, bool) else OTHER[name])
+        )
         yield name, needs, value
 
 
@@ -184,7 +339,11 @@ def _feed(sha256: Any, part: Any) -> None:
     elif dataclasses.is_dataclass(part):
         _feed(sha256, vars(part))
     else:
-        sha256.update(np.asarray(part).tobytes() if isinstance(part, np.ndarray | torch.Tensor) else repr(part).encode())
+        sha256.update(
+            np.asarray(part).tobytes()
+            if isinstance(part, np.ndarray | torch.Tensor)
+            else repr(part).encode()
+        )
 
 
 @pytest.mark.parametrize("algorithm", SMALLEST)

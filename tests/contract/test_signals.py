@@ -1,4 +1,5 @@
-"""A signal is obeyed wherever it arrives, and the run that goes on is the one that nobody stopped."""
+"""A signal is obeyed wherever it arrives, and the run that goes on is the one that nobody
+stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.runs import run as runs
 from rlbook.runs.storage.checkpoints import list_checkpoints, load_checkpoint
 
-SETTINGS: dict[str, Any] = {"steps": 400, "num_envs": 8, "group_size": 4, "eval_every": 100, "eval_episodes": 8}
+SETTINGS: dict[str, Any] = {
+    "steps": 400,
+    "num_envs": 8,
+    "group_size": 4,
+    "eval_every": 100,
+    "eval_episodes": 8,
+}
 
 
 def nth(call: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -31,11 +38,17 @@ def nth(call: Callable[..., Any], count: int) -> Callable[..., Any]:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("where", ["acting", "update", "evaluation", "last evaluation"])
-def test_a_language_model_stops_and_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+def test_a_language_model_stops_and_goes_on_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
     whole = rlbook.train("grpo", "Addition-v0", folder=tmp_path / "whole", **SETTINGS)
     stopped: list[int] = []
     with monkeypatch.context() as patched:
@@ -56,9 +69,16 @@ def test_a_language_model_stops_and_goes_on_bit_for_bit(tmp_path: Path, monkeypa
 
 
 def test_checkpoints_of_a_language_model_stand_between_rounds(tmp_path: Path) -> None:
-    """There they hold neither half a round nor the memory of what is being written, which may be larger than all that is trained."""
+    """There they hold neither half a round nor the memory of what is being written, which may be
+    larger than all that is trained."""
     seen: list[int] = []
-    run = rlbook.train("grpo", "Addition-v0", folder=tmp_path / "run", **SETTINGS, on_report=lambda run: seen.append(run.steps))
+    run = rlbook.train(
+        "grpo",
+        "Addition-v0",
+        folder=tmp_path / "run",
+        **SETTINGS,
+        on_report=lambda run: seen.append(run.steps),
+    )
     assert len(seen) > 5
     kept = [step for step in list_checkpoints(tmp_path / "run") if step < run.steps]
     assert kept

@@ -1,4 +1,5 @@
-"""`rlbook list` keeps its word: every cell of the table trains, or is refused for the reason that it states."""
+"""`rlbook list` keeps its word: every cell of the table trains, or is refused for the reason that
+it states."""
 
 from __future__ import annotations
 
@@ -18,34 +19,66 @@ PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner
 
 BOXES_ONLY = {"ddpg", "td3"}
 """Algorithms whose actions are numbers."""
-TABLE, ENVIRONMENTS = table(), set(rlbook.environments())       # before any other test registers one of its own
-TEXTS = {"Addition-v0", "Reverse-v0", "Sorting-v0", "ModularArithmetic-v0", "TaggedCopy-v0", "Countdown-v0", "Reasoning-v0", "Chat-v0",
-         "Mixture-v0", "Retrieval-v0"}
+# before any other test registers one of its own
+TABLE, ENVIRONMENTS = (
+    table(),
+    set(rlbook.environments()),
+)
+TEXTS = {
+    "Addition-v0",
+    "Reverse-v0",
+    "Sorting-v0",
+    "ModularArithmetic-v0",
+    "TaggedCopy-v0",
+    "Countdown-v0",
+    "Reasoning-v0",
+    "Chat-v0",
+    "Mixture-v0",
+    "Retrieval-v0",
+}
 SISTERS = {
-    "CliffWalkingSlippery-v1", "FrozenLake8x8-v1", "WindyGridWorld-v0", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0", *TEXTS,
-} - {"Addition-v0"}  # fmt: skip
-"""Environments of the same kind and spaces as another one; `make test-all` goes through these too."""
+    "CliffWalkingSlippery-v1",
+    "FrozenLake8x8-v1",
+    "WindyGridWorld-v0",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+    *TEXTS,
+} - {"Addition-v0"}
+"""Environments of the same kind and spaces as another one; `make test-all` goes through these
+too."""
 QUICK = {
     "CarRental-v0": {"value_iteration", "q_learning"},
     "DynaMaze-v0": {"value_iteration", "q_learning", "dyna_q_plus", "certainty_equivalence", "ppo"},
-    "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"}, "world_model": {"Maze-v0", "CartPole-v1", "Pendulum-v1", "Addition-v0"},
-}  # fmt: skip
-"""Of environments with a costly model, and of algorithms that are costly or two others, the cells that `make test` goes through."""
+    "mbpo": {"Maze-v0", "CartPole-v1", "Pendulum-v1"},
+    "world_model": {"Maze-v0", "CartPole-v1", "Pendulum-v1", "Addition-v0"},
+}
+"""Of environments with a costly model, and of algorithms that are costly or two others, the cells
+that `make test` goes through."""
 
 
 def is_slow(algorithm: str, env: str) -> bool:
-    return env in SISTERS or algorithm not in QUICK.get(env, {algorithm}) or env not in QUICK.get(algorithm, {env})
+    return (
+        env in SISTERS
+        or algorithm not in QUICK.get(env, {algorithm})
+        or env not in QUICK.get(algorithm, {env})
+    )
 
 
 CELLS = [
     pytest.param(algorithm, env, marks=[pytest.mark.slow] if is_slow(algorithm, env) else [])
-    for algorithm, row in TABLE.items() for env in row
-]  # fmt: skip
+    for algorithm, row in TABLE.items()
+    for env in row
+]
 
 
 def test_the_table_has_every_algorithm_and_every_environment() -> None:
     assert set(TABLE) == set(rlbook.algorithms())
-    assert all(set(row) >= {"Maze-v0", "Addition-v0", "Reverse-v0", "CartPole-v1", "Taxi-v4", "Pendulum-v1"} for row in TABLE.values())
+    assert all(
+        set(row)
+        >= {"Maze-v0", "Addition-v0", "Reverse-v0", "CartPole-v1", "Taxi-v4", "Pendulum-v1"}
+        for row in TABLE.values()
+    )
     assert all(set(row) == ENVIRONMENTS for row in TABLE.values())
     assert json.loads(json.dumps(TABLE)) == TABLE
 
@@ -54,9 +87,15 @@ def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:
     others = TABLE.keys() - BOXES_ONLY - {"distillation"}
     assert {name: TABLE[name]["Maze-v0"] for name in others} == dict.fromkeys(others)
     assert TABLE["distillation"]["Maze-v0"] == "it needs a teacher (--teacher)"
-    assert {(TABLE[name]["Pendulum-v1"], "box" in str(TABLE[name]["Maze-v0"])) for name in BOXES_ONLY} == {(None, True)}
-    assert TABLE["value_iteration"]["Addition-v0"] and TABLE["q_learning"]["Addition-v0"], "no table is large enough for these"
-    assert TABLE["value_iteration"]["ShortCorridor-v0"], "what cannot be told apart cannot be planned for"
+    assert {
+        (TABLE[name]["Pendulum-v1"], "box" in str(TABLE[name]["Maze-v0"])) for name in BOXES_ONLY
+    } == {(None, True)}
+    assert TABLE["value_iteration"]["Addition-v0"] and TABLE["q_learning"]["Addition-v0"], (
+        "no table is large enough for these"
+    )
+    assert TABLE["value_iteration"]["ShortCorridor-v0"], (
+        "what cannot be told apart cannot be planned for"
+    )
 
 
 @pytest.mark.parametrize("algorithm", PLANNERS)
@@ -66,7 +105,9 @@ def test_planners_train_where_there_is_no_model_and_a_table_is_large_enough(algo
 
 
 @pytest.mark.parametrize(("algorithm", "env"), CELLS)
-def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_trains_two_hundred_steps_or_says_why_not(
+    algorithm: str, env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reason = TABLE[algorithm][env]
     if reason is not None:
         with pytest.raises(rlbook.RequestError) as refused:
@@ -75,14 +116,27 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
         assert "\n" not in reason and len(reason) < 300
         return
     kind = agent_class(algorithm)
-    cheap = {"sampled_steps": 200, "bins": 2, "simulations": 5, "walks": 20, "demonstrations": 200, "gradient_steps": 2}
+    cheap = {
+        "sampled_steps": 200,
+        "bins": 2,
+        "simulations": 5,
+        "walks": 20,
+        "demonstrations": 200,
+        "gradient_steps": 2,
+    }
     cheap |= {"horizon": 1, "candidates": 5, "elites": 2, "iterations": 1, "greedy_simulations": 2}
-    cheap |= {"model_steps": 2, "model_batch_size": 8, "model_hidden_sizes": (8,), "buffer_size": 1_000, "learning_starts": 150}
+    cheap |= {
+        "model_steps": 2,
+        "model_batch_size": 8,
+        "model_hidden_sizes": (8,),
+        "buffer_size": 1_000,
+        "learning_starts": 150,
+    }
     if kind.sources() == ("data",) or hasattr(kind.Config, "buffer_size"):
         cheap["batch_size"] = 8
     monkeypatch.setattr(playing, "LONGEST", 300)
     if env in TEXTS:
-        del cheap["walks"]                   # texts are compared, and nobody walks
+        del cheap["walks"]  # texts are compared, and nobody walks
     else:
         cheap["hidden_sizes"] = (8,)
     settings: dict[str, Any] = {name: cheap[name] for name in cheap if hasattr(kind.Config, name)}
@@ -96,9 +150,16 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(algorithm: str, env: st
 
 
 def test_the_list_names_where_random_walks_cannot_be_ranked() -> None:
-    """At random nobody reaches the hill of MountainCar, or swings Acrobot up, in 200 steps: every walk returns -200."""
-    said = "it learns from random walks that differ in their return, and here all return -200; give data (--data)"
-    assert {env for env, reason in TABLE["reward_model"].items() if reason is not None} == {"MountainCar-v0", "Acrobot-v1"}
+    """At random nobody reaches the hill of MountainCar, or swings Acrobot up, in 200 steps: every
+    walk returns -200."""
+    said = (
+        "it learns from random walks that differ in their return, and here all return -200; give"
+        " data (--data)"
+    )
+    assert {env for env, reason in TABLE["reward_model"].items() if reason is not None} == {
+        "MountainCar-v0",
+        "Acrobot-v1",
+    }
     assert TABLE["reward_model"]["MountainCar-v0"] == said
     with pytest.raises(rlbook.RequestError) as refused:
         rlbook.train("reward_model", "MountainCar-v0", steps=6)
@@ -117,10 +178,15 @@ def test_a_budget_of_six_minibatches_walks_no_farther_than_it_can_read(
         return plain(maze, action)
 
     monkeypatch.setattr(Maze, "step", counted)
-    run = rlbook.train(algorithm, "Maze-v0", steps=6, eval_every=0, eval_episodes=1, folder=tmp_path / "run")
+    run = rlbook.train(
+        algorithm, "Maze-v0", steps=6, eval_every=0, eval_episodes=1, folder=tmp_path / "run"
+    )
     assert run.request.config.walks == walks
-    assert len(steps) < 2 * 200 * (walks + 20)                   # episodes of at most 200 steps, and the last evaluation's
+    # episodes of at most 200 steps, and the last evaluation's
+    assert len(steps) < 2 * 200 * (walks + 20)
     steps.clear()
-    assert rlbook.load(tmp_path / "run").resume(steps=9).request.config.walks == walks, "the data stay what they were"
+    assert rlbook.load(tmp_path / "run").resume(steps=9).request.config.walks == walks, (
+        "the data stay what they were"
+    )
     given = rlbook.train(algorithm, "Maze-v0", steps=6, walks=16, eval_every=0, eval_episodes=1)
     assert given.request.config.walks == 16

@@ -1,4 +1,5 @@
-"""A run treats an environment, a model and recorded data alike: budget, log, evaluation, checkpoints, resume bit for bit."""
+"""A run treats an environment, a model and recorded data alike: budget, log, evaluation,
+checkpoints, resume bit for bit."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from rlbook.errors import RequestError
 
 
 class Counter(Agent):
-    """Counts how often each action was recorded, and takes the most frequent; in an environment, how often each was taken."""
+    """Counts how often each action was recorded, and takes the most frequent; in an environment,
+    how often each was taken."""
 
     batched = True
     observations = "vector"
@@ -57,7 +59,8 @@ class Both(Counter):
 
 
 def walks(steps: int = 20, action: int = 1) -> Episodes:
-    """One walk on the maze whose observations are numbered: a one-hot of 25 cells, the first entry replaced by the step's number."""
+    """One walk on the maze whose observations are numbered: a one-hot of 25 cells, the first entry
+    replaced by the step's number."""
     obs = np.zeros((steps, 25), dtype=np.float32)
     obs[:, 0] = np.arange(steps)
     return Episodes([Episode(obs, np.full(steps, action))])
@@ -65,16 +68,26 @@ def walks(steps: int = 20, action: int = 1) -> Episodes:
 
 def test_recorded_data_are_learned_from_pass_after_pass() -> None:
     run = rlbook.train(Counter, "Maze-v0", data=walks())
-    assert (run.passes, run.steps, run.unit) == (3.0, 9, "minibatches")                # 20 rows are 8 + 8 + 4, three times
+    # 20 rows are 8 + 8 + 4, three times
+    assert (run.passes, run.steps, run.unit) == (
+        3.0,
+        9,
+        "minibatches",
+    )
     assert run.agent.counts.tolist() == [0, 60, 0, 0]  # type: ignore[attr-defined]
     assert [report["rows"] for report in run.metrics[:3]] == [8, 8, 4]
     assert run.metrics[-1]["passes"] == 3.0 and "eval_return" in run.metrics[-1]
 
 
 def test_every_row_comes_once_a_pass_in_an_order_of_the_seed() -> None:
-    rows = {seed: rlbook.train(Counter, "Maze-v0", data=walks(), passes=2, seed=seed).agent.rows for seed in (0, 0, 1)}  # type: ignore[attr-defined]
+    rows = {
+        seed: rlbook.train(Counter, "Maze-v0", data=walks(), passes=2, seed=seed).agent.rows
+        for seed in (0, 0, 1)
+    }  # type: ignore[attr-defined]
     for order in rows.values():
-        assert sorted(order[:20]) == sorted(order[20:]) == list(range(20)) and order[:20] != order[20:]
+        assert (
+            sorted(order[:20]) == sorted(order[20:]) == list(range(20)) and order[:20] != order[20:]
+        )
     assert rows[0] != rows[1]
 
 
@@ -90,13 +103,17 @@ def test_a_run_on_data_goes_on_bit_for_bit(cut: int, tmp_path: Path) -> None:
 def test_other_data_than_the_run_was_started_with_are_refused(tmp_path: Path) -> None:
     rlbook.train(Counter, "Maze-v0", data=walks(), steps=2, folder=tmp_path / "run")
     assert "data: " in (tmp_path / "run" / "config.yaml").read_text()
-    with pytest.raises(RequestError, match="data has changed since the run was started: its sha256 was"):
+    with pytest.raises(
+        RequestError, match="data has changed since the run was started: its sha256 was"
+    ):
         rlbook.load(tmp_path / "run", data=walks(action=2)).resume(steps=4)
 
 
 def test_evaluating_needs_no_data(tmp_path: Path) -> None:
     run = rlbook.train(Counter, "Maze-v0", data=walks(), folder=tmp_path / "run")
-    assert rlbook.evaluate(tmp_path / "run", episodes=1).mean == rlbook.evaluate(run, episodes=1).mean
+    assert (
+        rlbook.evaluate(tmp_path / "run", episodes=1).mean == rlbook.evaluate(run, episodes=1).mean
+    )
     assert rlbook.load(tmp_path / "run").passes == 3.0
 
 
@@ -104,26 +121,62 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
     assert Both.sources() == ("environment", "data")
     assert rlbook.train(Both, "Maze-v0", steps=40).unit == "steps"
     run = rlbook.train(Both, "Maze-v0", data=walks())
-    assert (run.unit, run.passes) == ("minibatches", 10)       # not its 300 steps in an environment
+    assert (run.unit, run.passes) == ("minibatches", 10)  # not its 300 steps in an environment
 
 
-@pytest.mark.parametrize(("kind", "options", "sentence"), [
-    ("q_learning", {"data": "x"}, "q_learning does not learn from recorded data, so data cannot be given"),
-    ("q_learning", {"passes": 2}, "passes are counted over recorded data, and q_learning was given none; give steps or episodes"),
-    ("q_learning", {"expert": "x"}, "q_learning has no use for expert, got 'x'"),
-    ("q_learning", {"device": "cuda"}, "q_learning has no use for device, got 'cuda'"),
-    ("q_learning", {"device": "tpu"}, "device must be one of cpu, cuda, auto, got 'tpu'"),
-    ("value_iteration", {"reward_model": "x"}, "value_iteration is paid by no environment, so it has no use for a reward_model"),
-    ("q_learning", {"reward_model": "nowhere"}, "reward_model: nowhere"),
-    ("dpo", {"reward_model": "x", "data": "x"}, "dpo learns from recorded data here, which a reward_model does not pay for"),
-    ("mcts", {"reward_model": "x"}, "mcts plans in a copy of its environment, which a reward_model does not pay in"),
-    (Counter, {"episodes": 3}, "plays no episodes while it learns from recorded data; give passes or steps"),
-    (Counter, {"data": "nowhere"}, "nowhere does not exist"),
-    (Counter, {"data": walks(), "expert": "nowhere"}, "expert: nowhere"),
-    (Counter, {"data": walks(), "expert": 3}, "expert must be a run, a run's folder or an agent, got int"),
-    (Counter, {"data": walks(), "passes": 0}, "passes must be an integer of at least 1, got 0"),
-])  # fmt: skip
-def test_an_option_without_use_or_sense_is_refused(kind: Any, options: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options", "sentence"),
+    [
+        (
+            "q_learning",
+            {"data": "x"},
+            "q_learning does not learn from recorded data, so data cannot be given",
+        ),
+        (
+            "q_learning",
+            {"passes": 2},
+            (
+                "passes are counted over recorded data, and q_learning was given none; give steps"
+                " or episodes"
+            ),
+        ),
+        ("q_learning", {"expert": "x"}, "q_learning has no use for expert, got 'x'"),
+        ("q_learning", {"device": "cuda"}, "q_learning has no use for device, got 'cuda'"),
+        ("q_learning", {"device": "tpu"}, "device must be one of cpu, cuda, auto, got 'tpu'"),
+        (
+            "value_iteration",
+            {"reward_model": "x"},
+            "value_iteration is paid by no environment, so it has no use for a reward_model",
+        ),
+        ("q_learning", {"reward_model": "nowhere"}, "reward_model: nowhere"),
+        (
+            "dpo",
+            {"reward_model": "x", "data": "x"},
+            "dpo learns from recorded data here, which a reward_model does not pay for",
+        ),
+        (
+            "mcts",
+            {"reward_model": "x"},
+            "mcts plans in a copy of its environment, which a reward_model does not pay in",
+        ),
+        (
+            Counter,
+            {"episodes": 3},
+            "plays no episodes while it learns from recorded data; give passes or steps",
+        ),
+        (Counter, {"data": "nowhere"}, "nowhere does not exist"),
+        (Counter, {"data": walks(), "expert": "nowhere"}, "expert: nowhere"),
+        (
+            Counter,
+            {"data": walks(), "expert": 3},
+            "expert must be a run, a run's folder or an agent, got int",
+        ),
+        (Counter, {"data": walks(), "passes": 0}, "passes must be an integer of at least 1, got 0"),
+    ],
+)
+def test_an_option_without_use_or_sense_is_refused(
+    kind: Any, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(RequestError) as refusal:
         rlbook.train(kind, "Maze-v0", **options)
     assert sentence in str(refusal.value)
@@ -138,7 +191,14 @@ def test_an_expert_is_a_run_its_folder_or_an_agent(tmp_path: Path) -> None:
 
 def test_an_expert_that_was_trained_on_since_is_noticed(tmp_path: Path) -> None:
     rlbook.train("q_learning", "Maze-v0", episodes=2, folder=tmp_path / "expert")
-    rlbook.train(Counter, "Maze-v0", data=walks(), steps=2, expert=str(tmp_path / "expert"), folder=tmp_path / "run")
+    rlbook.train(
+        Counter,
+        "Maze-v0",
+        data=walks(),
+        steps=2,
+        expert=str(tmp_path / "expert"),
+        folder=tmp_path / "run",
+    )
     rlbook.load(tmp_path / "expert").resume(episodes=4)
     with pytest.raises(RequestError, match="expert has changed since the run was started"):
         rlbook.load(tmp_path / "run", data=walks()).resume(steps=4)

@@ -28,7 +28,7 @@ def test_a_test_that_hangs_is_ended_and_named(tmp_path: Path) -> None:
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         command, cwd=tmp_path, env=alone, capture_output=True, text=True, timeout=60
-    )  # fmt: skip
+    )
     assert "FAILED test_hanging.py::test_hangs" in done.stdout, done.stdout + done.stderr
     assert "1 failed, 1 passed" in done.stdout
 

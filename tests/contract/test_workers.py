@@ -1,4 +1,5 @@
-"""`--workers N`: environments in processes of their own; the same run to the byte, failures in one sentence, and nobody left behind."""
+"""`--workers N`: environments in processes of their own; the same run to the byte, failures in one
+sentence, and nobody left behind."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ def _worlds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files but the times, by their path in the folder."""
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
     return {name: data for name, data in files.items() if name != "seconds.json"}
 
 
@@ -64,7 +69,10 @@ def played(env: Any, steps: int, rng: np.random.Generator) -> Iterator[Any]:
 
 def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> None:
     with Workers(2) as two, Workers(3) as three:
-        one, envs = SyncVector(recipe().make_many(5)), [WorkerVector(workers, recipe(), 5) for workers in (two, three)]
+        one, envs = (
+            SyncVector(recipe().make_many(5)),
+            [WorkerVector(workers, recipe(), 5) for workers in (two, three)],
+        )
         answers = [list(played(env, 40, np.random.default_rng(0))) for env in (one, *envs)]
         for other in answers[1:]:
             np.testing.assert_equal(other, answers[0])
@@ -72,29 +80,57 @@ def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> N
         np.testing.assert_equal([env.snapshot() for env in envs], [saved, saved])
         actions = np.array([0, 1, 2, 0, 1])
         expected = [one.step(actions) for _ in range(4)]
-        two.close()                                                      # a new start makes the environments again
+        two.close()  # a new start makes the environments again
         for env in envs:
             env.restore(saved)
             np.testing.assert_equal([env.step(actions) for _ in range(4)], expected)
 
 
-@pytest.mark.parametrize(("algorithm", "env", "options"), [
-    ("ppo", SIGNS, {"steps": 400, "rollout_steps": 20, "workers": 3}),
-    pytest.param("reinforce", "CartPole-v1", {"steps": 1500, "num_envs": 4, "eval_episodes": 3}, marks=pytest.mark.slow),
-    pytest.param("ppo", "CartPole-v1", {"steps": 3000, "num_envs": 8}, marks=pytest.mark.slow),
-    pytest.param("a2c", "Acrobot-v1", {"steps": 3000, "num_envs": 3}, marks=pytest.mark.slow),
-    pytest.param("dqn", "MountainCar-v0", {"steps": 1500, "num_envs": 2, "learning_starts": 200}, marks=pytest.mark.slow),
-    pytest.param("sac", "Pendulum-v1", {"steps": 500, "num_envs": 2, "learning_starts": 100}, marks=pytest.mark.slow),
-    pytest.param("dagger", "FrozenLake-v1", {"steps": 500, "num_envs": 2}, marks=pytest.mark.slow),
-])  # fmt: skip
-def test_a_run_with_workers_leaves_the_same_bytes(algorithm: str, env: str, options: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        ("ppo", SIGNS, {"steps": 400, "rollout_steps": 20, "workers": 3}),
+        pytest.param(
+            "reinforce",
+            "CartPole-v1",
+            {"steps": 1500, "num_envs": 4, "eval_episodes": 3},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("ppo", "CartPole-v1", {"steps": 3000, "num_envs": 8}, marks=pytest.mark.slow),
+        pytest.param("a2c", "Acrobot-v1", {"steps": 3000, "num_envs": 3}, marks=pytest.mark.slow),
+        pytest.param(
+            "dqn",
+            "MountainCar-v0",
+            {"steps": 1500, "num_envs": 2, "learning_starts": 200},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "sac",
+            "Pendulum-v1",
+            {"steps": 500, "num_envs": 2, "learning_starts": 100},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "dagger", "FrozenLake-v1", {"steps": 500, "num_envs": 2}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_run_with_workers_leaves_the_same_bytes(
+    algorithm: str, env: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     options = {"workers": 2, "seed": 3} | (OWN if env == SIGNS else {}) | options
     rlbook.train(algorithm, env, folder=tmp_path / "one", **options | {"workers": 1})
     run = rlbook.train(algorithm, env, folder=tmp_path / "many", **options)
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
     if env == SIGNS:
-        played = [rlbook.evaluate(run.folder, episodes=7, allow_import=True, workers=workers) for workers in (1, 5)]  # type: ignore[arg-type]
-        assert played[0].returns.tolist() == played[1].returns.tolist() and played[0].lengths.tolist() == played[1].lengths.tolist()
+        played = [
+            rlbook.evaluate(run.folder, episodes=7, allow_import=True, workers=workers)
+            for workers in (1, 5)
+        ]  # type: ignore[arg-type]
+        assert (
+            played[0].returns.tolist() == played[1].returns.tolist()
+            and played[0].lengths.tolist() == played[1].lengths.tolist()
+        )
     assert not children(os.getpid())
 
 
@@ -117,56 +153,130 @@ def test_an_environment_without_an_id_is_sent_as_it_is() -> None:
         pass
 
     def returns(workers: int) -> list[float]:
-        return rlbook.train("ppo", Own(recipe().make()), steps=200, num_envs=4, workers=workers, eval_every=0).episode_returns
+        return rlbook.train(
+            "ppo", Own(recipe().make()), steps=200, num_envs=4, workers=workers, eval_every=0
+        ).episode_returns
 
     assert returns(2) == returns(1)
     holding = Own(recipe().make())
     holding.file = open(__file__)  # type: ignore[attr-defined]  # noqa: SIM115
-    with holding.file, pytest.raises(RequestError, match=r"cannot be sent to a worker process|cannot be copied"):  # type: ignore[attr-defined]
+    with (
+        holding.file,
+        pytest.raises(RequestError, match=r"cannot be sent to a worker process|cannot be copied"),
+    ):  # type: ignore[attr-defined]
         rlbook.train("ppo", holding, steps=200, num_envs=4, workers=2)
 
 
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("how", ["own", *(pytest.param(how, marks=pytest.mark.slow) for how in ("raise", "bad"))])
+@pytest.mark.parametrize(
+    "how", ["own", *(pytest.param(how, marks=pytest.mark.slow) for how in ("raise", "bad"))]
+)
 def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
     said = []
     for workers in (1, 2):
         with pytest.raises(TrainingError) as caught:
-            rlbook.train("ppo", SIGNS, steps=400, env_kwargs={"at": 9, "how": how}, workers=workers, **OWN)
+            rlbook.train(
+                "ppo", SIGNS, steps=400, env_kwargs={"at": 9, "how": how}, workers=workers, **OWN
+            )
         said.append(str(caught.value))
     assert said[0] == said[1] and "failed at step" in said[0]
     assert not children(os.getpid())
 
 
-@pytest.mark.parametrize(("how", "fate"), [
-    ("kill", "was ended by SIGKILL"), pytest.param("exit", "ended with exit code 7", marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "fate"),
+    [
+        ("kill", "was ended by SIGKILL"),
+        pytest.param("exit", "ended with exit code 7", marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
     how: str, fate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "ppo", SIGNS, "--allow-import", "--steps", "400", "--num-envs", "4", "--workers", "2", "--eval-every", "0"]
-    assert cli.main([*words, "--env.at", "14", "--env.how", how, "--out", str(tmp_path / "run")]) == 1
+    words = [
+        "train",
+        "ppo",
+        SIGNS,
+        "--allow-import",
+        "--steps",
+        "400",
+        "--num-envs",
+        "4",
+        "--workers",
+        "2",
+        "--eval-every",
+        "0",
+    ]
+    assert (
+        cli.main([*words, "--env.at", "14", "--env.how", how, "--out", str(tmp_path / "run")]) == 1
+    )
     said = capsys.readouterr().err.splitlines()[-1]
-    assert fate in said and said.startswith("rlbook: worker ") and "the last good checkpoint is" in said
+    assert (
+        fate in said
+        and said.startswith("rlbook: worker ")
+        and "the last good checkpoint is" in said
+    )
     assert latest(tmp_path / "run") is not None and not children(os.getpid())
 
 
-@pytest.mark.parametrize(("algorithm", "env", "options", "said"), [
-    ("ppo", "CartPole-v1", {"workers": 0}, "workers must be an integer of at least 1, got 0"),
-    ("ppo", "CartPole-v1", {"workers": -1}, "workers must be an integer of at least 1, got -1"),
-    ("ppo", "CartPole-v1", {"num_envs": 2, "workers": 3}, "workers must be at most num_envs, 2, got 3"),
-    ("ppo", "Maze-v0", {"workers": 2}, "Maze-v0 steps all its copies at once in one process; workers must be 1, got 2"),
-    ("grpo", "Addition-v0", {"workers": 2}, "Addition-v0 steps all its copies at once in one process; workers must be 1, got 2"),
-    ("q_learning", "CartPole-v1", {"workers": 2}, "q_learning learns from one environment; workers must be 1, got 2"),
-    ("value_iteration", "FrozenLake-v1", {"workers": 2}, "value_iteration steps no environments here while it learns; workers must be 1"),
-    ("behavior_cloning", "CartPole-v1", {"workers": 2}, "behavior_cloning steps no environments here while it learns; workers must be 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options", "said"),
+    [
+        ("ppo", "CartPole-v1", {"workers": 0}, "workers must be an integer of at least 1, got 0"),
+        ("ppo", "CartPole-v1", {"workers": -1}, "workers must be an integer of at least 1, got -1"),
+        (
+            "ppo",
+            "CartPole-v1",
+            {"num_envs": 2, "workers": 3},
+            "workers must be at most num_envs, 2, got 3",
+        ),
+        (
+            "ppo",
+            "Maze-v0",
+            {"workers": 2},
+            "Maze-v0 steps all its copies at once in one process; workers must be 1, got 2",
+        ),
+        (
+            "grpo",
+            "Addition-v0",
+            {"workers": 2},
+            "Addition-v0 steps all its copies at once in one process; workers must be 1, got 2",
+        ),
+        (
+            "q_learning",
+            "CartPole-v1",
+            {"workers": 2},
+            "q_learning learns from one environment; workers must be 1, got 2",
+        ),
+        (
+            "value_iteration",
+            "FrozenLake-v1",
+            {"workers": 2},
+            "value_iteration steps no environments here while it learns; workers must be 1",
+        ),
+        (
+            "behavior_cloning",
+            "CartPole-v1",
+            {"workers": 2},
+            "behavior_cloning steps no environments here while it learns; workers must be 1",
+        ),
+    ],
+)
 def test_workers_that_would_have_nothing_to_do_are_refused(
-    algorithm: str, env: str, options: dict[str, int], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    algorithm: str,
+    env: str,
+    options: dict[str, int],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    words = [
+        word
+        for name, value in options.items()
+        for word in (f"--{name.replace('_', '-')}", str(value))
+    ]
     assert cli.main(["train", algorithm, env, *words, "--out", str(tmp_path / "run")]) == 2
     assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
 
@@ -174,15 +284,45 @@ def test_workers_that_would_have_nothing_to_do_are_refused(
 # ---- signals
 
 
-@pytest.mark.parametrize(("signum", "code"), [
-    (signal.SIGINT, 130),
-    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
-])  # fmt: skip
-def test_workers_end_with_the_command_that_started_them(signum: signal.Signals, code: int, tmp_path: Path) -> None:
-    words = ["ppo", SIGNS, "--allow-import", "--steps", "1000000", "--num-envs", "2", "--workers", "2", "--env.seconds", "0.01"]
-    command = [sys.executable, "-m", "rlbook", "train", *words, "--eval-every", "0", "--out", str(tmp_path / "run")]
+@pytest.mark.parametrize(
+    ("signum", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, -9, marks=pytest.mark.slow),
+    ],
+)
+def test_workers_end_with_the_command_that_started_them(
+    signum: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    words = [
+        "ppo",
+        SIGNS,
+        "--allow-import",
+        "--steps",
+        "1000000",
+        "--num-envs",
+        "2",
+        "--workers",
+        "2",
+        "--env.seconds",
+        "0.01",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "rlbook",
+        "train",
+        *words,
+        "--eval-every",
+        "0",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, env=environment, process_group=0, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, env=environment, process_group=0, stderr=subprocess.PIPE, text=True
+    )
     while not (workers := children(process.pid)) or latest(tmp_path / "run") is None:
         assert process.poll() is None
         time.sleep(0.02)
@@ -191,7 +331,9 @@ def test_workers_end_with_the_command_that_started_them(signum: signal.Signals, 
     said = process.communicate()[1]
     assert process.returncode == code, said
     if signum != signal.SIGKILL:
-        assert said.splitlines()[-1].endswith(f"continue with: rlbook train --resume {tmp_path / 'run'} --workers 2 --allow-import")
+        assert said.splitlines()[-1].endswith(
+            f"continue with: rlbook train --resume {tmp_path / 'run'} --workers 2 --allow-import"
+        )
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in workers):
         assert time.monotonic() < deadline, "a worker still runs"

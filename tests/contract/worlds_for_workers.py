@@ -1,4 +1,5 @@
-"""Environments that other processes step: with a dictionary to see and numbers to tell, and some that fail."""
+"""Environments that other processes step: with a dictionary to see and numbers to tell, and some
+that fail."""
 
 from __future__ import annotations
 
@@ -14,15 +15,19 @@ from gymnasium import spaces
 
 
 class Signs(gymnasium.Env):
-    """Reward 1 for the action that the sign names; ends by chance (one step in ten), which its own generator decides.
+    """Reward 1 for the action that the sign names; ends by chance (one step in ten), which its own
+    generator decides.
 
     Args:
         seconds: that a step sleeps.
         at: the step of an episode in which it fails; 0 for none.
-        how: "raise", "own" (an exception of its own), "exit", "kill" or "bad" (a reward that is no number).
+        how: "raise", "own" (an exception of its own), "exit", "kill" or "bad" (a reward that is no
+            number).
     """
 
-    observation_space = spaces.Dict({"sign": spaces.Discrete(3, start=1), "noise": spaces.Box(-1.0, 1.0, (2,), np.float64)})
+    observation_space = spaces.Dict(
+        {"sign": spaces.Discrete(3, start=1), "noise": spaces.Box(-1.0, 1.0, (2,), np.float64)}
+    )
     action_space = spaces.Discrete(3)
 
     def __init__(self, seconds: float = 0.0, at: int = 0, how: str = "raise") -> None:

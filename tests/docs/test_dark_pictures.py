@@ -27,8 +27,12 @@ def turned(colour: tuple[int, int, int]) -> tuple[int, ...]:
 
 def contrast(first: tuple[int, ...], second: tuple[int, ...]) -> float:
     """As WCAG 2 defines it: 1 for equal colours, 21 for black on white."""
+
     def light(colour: tuple[int, ...]) -> float:
-        parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
+        parts = [
+            part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+            for part in colour
+        ]
         return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
     low, high = sorted((light(first), light(second)))
@@ -44,7 +48,9 @@ def test_paper_becomes_the_ground_of_a_dark_page_and_ink_can_be_read_on_it() -> 
 def test_a_curve_keeps_its_hue_and_can_be_seen_in_the_dark(colour: tuple[int, int, int]) -> None:
     other = turned(colour)
     assert contrast(other, dark_pictures.PAGE) > 3.0
-    before, after = (colorsys.rgb_to_hsv(*(part / 255 for part in each))[0] for each in (colour, other))
+    before, after = (
+        colorsys.rgb_to_hsv(*(part / 255 for part in each))[0] for each in (colour, other)
+    )
     assert min(abs(before - after), 1 - abs(before - after)) < 0.06
 
 
@@ -55,12 +61,17 @@ def test_the_dark_form_has_the_size_and_the_places_of_the_light_one(tmp_path: Pa
     dark_pictures.write_dark(light, tmp_path / "dark.png")
     with Image.open(light) as one, Image.open(tmp_path / "dark.png") as other:
         assert one.size == other.size
-        before, after = (np.asarray(image.convert("RGB")).reshape(-1, 3) @ (1, 256, 65536) for image in (one, other))
+        before, after = (
+            np.asarray(image.convert("RGB")).reshape(-1, 3) @ (1, 256, 65536)
+            for image in (one, other)
+        )
     for colour in np.unique(before)[:20]:
         assert len(np.unique(after[before == colour])) == 1, "what had one colour has one"
 
 
-def test_walls_stay_dark_and_letters_and_arrows_of_the_same_ink_become_light(tmp_path: Path) -> None:
+def test_walls_stay_dark_and_letters_and_arrows_of_the_same_ink_become_light(
+    tmp_path: Path,
+) -> None:
     from PIL import Image, ImageDraw
 
     light = Image.new("RGB", (120, 60), PAPER)

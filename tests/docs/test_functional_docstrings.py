@@ -1,4 +1,5 @@
-"""Every equation says where it is from and what shapes it takes, and the folder stays a bottom layer."""
+"""Every equation says where it is from and what shapes it takes, and the folder stays a bottom
+layer."""
 
 import ast
 import importlib
@@ -12,8 +13,16 @@ import rlbook.functional
 FOLDER = Path(rlbook.functional.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 WITHOUT_SOURCE = {
-    "averaged", "given", "backward_sum", "sequence_log_prob", "mean_log_prob", "divergence", "preference_accuracy", "parse_schedule",
-    "flat_gradient", "log_ratios",
+    "averaged",
+    "given",
+    "backward_sum",
+    "sequence_log_prob",
+    "mean_log_prob",
+    "divergence",
+    "preference_accuracy",
+    "parse_schedule",
+    "flat_gradient",
+    "log_ratios",
 }
 """Sums, counts, parsers and choices by name: no equation of anybody's."""
 
@@ -33,7 +42,9 @@ def test_every_equation_has_a_docstring_with_its_source(function):
     assert function.__name__ in WITHOUT_SOURCE or "Source: " in text
 
 
-@pytest.mark.parametrize("function", [item for item in public_functions() if item.values[0].__name__.endswith("_loss")])
+@pytest.mark.parametrize(
+    "function", [item for item in public_functions() if item.values[0].__name__.endswith("_loss")]
+)
 def test_every_loss_states_shapes_arguments_and_result(function):
     text = inspect.getdoc(function) or ""
     assert "[B]" in text or "as in `" in text

@@ -1,4 +1,5 @@
-"""The package's plan, measured in its source: which way imports go, how much a signature says, and that a page of code can be read.
+"""The package's plan, measured in its source: which way imports go, how much a signature says, and
+that a page of code can be read.
 
 The limits only ever go down.
 """
@@ -13,15 +14,24 @@ from pathlib import Path
 import rlbook
 
 PACKAGE = Path(rlbook.__file__).parent
-ANY_SHARE = 0.014                            # of parameters whose type is a bare `Any`
-TOP_FLOOR = 25                               # modules and rooms
+ANY_SHARE = 0.014  # of parameters whose type is a bare `Any`
+TOP_FLOOR = 25  # modules and rooms
 SHOWN = ("algorithms", "functional", "networks")
 FLOORS = (
-    ("cli",), ("book", "plots"), ("recipes", "diagnosis"), ("evaluation",), ("training",), ("runs",), ("registry",),
-    ("algorithms", "llm", "fast"), ("networks", "data", "interaction", "sandbox"),
-    ("agent", "hyperparameters"), ("checks",), ("functional", "envs"),
+    ("cli",),
+    ("book", "plots"),
+    ("recipes", "diagnosis"),
+    ("evaluation",),
+    ("training",),
+    ("runs",),
+    ("registry",),
+    ("algorithms", "llm", "fast"),
+    ("networks", "data", "interaction", "sandbox"),
+    ("agent", "hyperparameters"),
+    ("checks",),
+    ("functional", "envs"),
     ("seeding", "errors", "fast_forms"),
-)  # fmt: skip
+)
 """From the top floor to the ground. A module imports from its own floor and from those below."""
 
 
@@ -36,7 +46,8 @@ def trees() -> dict[str, ast.Module]:
 
 
 def imports(name: str) -> Iterator[str]:
-    """The package's modules that a module imports, at once, later in a function, or for its annotations."""
+    """The package's modules that a module imports, at once, later in a function, or for its
+    annotations."""
     for node in ast.walk(trees()[name]):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in trees())
@@ -66,17 +77,24 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 def test_imports_go_down() -> None:
     floor = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
     rooms = {name: name.split(".")[1] for name in trees() if name.count(".")}
-    faces = {f"rlbook.{room}" for room in floor if (PACKAGE / room).is_dir()}              # they hand names on, and compute nothing
+    # they hand names on, and compute nothing
+    faces = {f"rlbook.{room}" for room in floor if (PACKAGE / room).is_dir()}
     up = [
         f"{name} -> {other}"
-        for name, room in rooms.items() if room in floor and name not in faces
-        for other in imports(name) if other in rooms and floor[rooms[other]] < floor[room]
-    ]  # fmt: skip
+        for name, room in rooms.items()
+        if room in floor and name not in faces
+        for other in imports(name)
+        if other in rooms and floor[rooms[other]] < floor[room]
+    ]
     assert up == [], "\n".join(up)
 
 
 def test_every_room_has_its_floor_and_there_are_not_many() -> None:
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    rooms = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     named = [room for rooms in FLOORS for room in rooms]
     assert sorted(rooms - {"__init__", "__main__"}) == sorted(named)
     assert len(named) <= TOP_FLOOR
@@ -88,14 +106,32 @@ def test_a_parameters_type_says_what_it_is() -> None:
         for node in ast.walk(tree):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg]
-            annotations = [argument.annotation for argument in arguments if argument is not None and argument.arg not in ("self", "cls")]
+            arguments = [
+                *node.args.posonlyargs,
+                *node.args.args,
+                *node.args.kwonlyargs,
+                node.args.vararg,
+                node.args.kwarg,
+            ]
+            annotations = [
+                argument.annotation
+                for argument in arguments
+                if argument is not None and argument.arg not in ("self", "cls")
+            ]
             total += len(annotations)
-            bare += sum(isinstance(annotation, ast.Name) and annotation.id == "Any" for annotation in annotations)
+            bare += sum(
+                isinstance(annotation, ast.Name) and annotation.id == "Any"
+                for annotation in annotations
+            )
     assert bare / total <= ANY_SHARE, f"{bare} of {total} parameters are Any, {bare / total:.1%}"
 
 
 def test_lines_that_the_site_shows_can_be_read_without_scrolling() -> None:
     files = [path for room in SHOWN for path in sorted((PACKAGE / room).rglob("*.py"))]
-    long = [f"{path}:{number}" for path in files for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > 100]
+    long = [
+        f"{path}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 100
+    ]
     assert not long

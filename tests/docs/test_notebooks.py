@@ -1,4 +1,5 @@
-"""The notebooks: they run, what they say is true, solutions pass the checks, and a plausible wrong answer does not."""
+"""The notebooks: they run, what they say is true, solutions pass the checks, and a plausible wrong
+answer does not."""
 
 from __future__ import annotations
 
@@ -16,20 +17,26 @@ import yaml
 
 matplotlib.use("agg")
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-CLAIMS = yaml.safe_load(Path(__file__).with_name("notebook_claims.yaml").read_text(encoding="utf-8"))
+CLAIMS = yaml.safe_load(
+    Path(__file__).with_name("notebook_claims.yaml").read_text(encoding="utf-8")
+)
 """Notebook → what is true behind which of its cells; a reader does not see these checks."""
 
 WRONG: dict[str, tuple[str, str, str]] = {
     "q-learning-from-nothing": (
         # bootstraps behind the end
-        "def updated(Q, state, action, reward, next_state, terminated, alpha, gamma):\n"
-        "    Q[state, action] += alpha * (reward + gamma * Q[next_state].max() - Q[state, action])\n"
-        "    return Q",
+        (
+            "def updated(Q, state, action, reward, next_state, terminated, alpha, gamma):\n   "
+            " Q[state, action] += alpha * (reward + gamma * Q[next_state].max() - Q[state,"
+            " action])\n    return Q"
+        ),
         # the goal's reward is discounted once too often
         "def worth(gamma): return -sum(gamma**k for k in range(7)) + 10 * gamma**8",
         # Q-learning's
-        "def sarsa_target(Q, reward, next_state, next_action, terminated, gamma):\n"
-        "    return reward if terminated else reward + gamma * Q[next_state].max()",
+        (
+            "def sarsa_target(Q, reward, next_state, next_action, terminated, gamma):\n"
+            "    return reward if terminated else reward + gamma * Q[next_state].max()"
+        ),
     ),
     "bellman-to-value-iteration": (
         # the first two steps are not discounted
@@ -37,19 +44,26 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # synchronous: a second array
         "def sweep_in_place(V): return slippery.backup(V, gamma).max(axis=1)",
         # stops after one improvement
-        "def policy_iteration(model, gamma):\n"
-        "    V = model.policy_values(np.zeros(model.num_states, dtype=int), gamma)\n"
-        "    return model.policy_values(model.backup(V, gamma).argmax(axis=1), gamma)",
+        (
+            "def policy_iteration(model, gamma):\n"
+            "    V = model.policy_values(np.zeros(model.num_states, dtype=int), gamma)\n"
+            "    return model.policy_values(model.backup(V, gamma).argmax(axis=1), gamma)"
+        ),
     ),
     "bandits": (
         # every step size falls
-        "def estimate(rewards, alpha=None, first=0.0):\n"
-        "    Q = first\n"
-        "    for n, reward in enumerate(rewards):\n"
-        "        Q += (1 / (n + 1) if alpha is None else alpha / (n + 1)) * (reward - Q)\n"
-        "    return Q",
+        (
+            "def estimate(rewards, alpha=None, first=0.0):\n"
+            "    Q = first\n"
+            "    for n, reward in enumerate(rewards):\n"
+            "        Q += (1 / (n + 1) if alpha is None else alpha / (n + 1)) * (reward - Q)\n"
+            "    return Q"
+        ),
         # as if the best machine were never drawn at random
-        "def loss_of_exploring(means, epsilon): return epsilon * (means.max() - np.sort(means)[:-1].mean())",
+        (
+            "def loss_of_exploring(means, epsilon): return epsilon * (means.max() -"
+            " np.sort(means)[:-1].mean())"
+        ),
         # without what is taken from the other actions
         "def mean_step(H, means, baseline): return softmax(H) * (means - baseline)",
     ),
@@ -57,13 +71,19 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # without the discount
         "def returns_of(rewards, gamma): return [sum(rewards[t:]) for t in range(len(rewards))]",
         # upside down
-        "def weight_of(actions, pi, b): return np.prod([b[action] / max(pi[action], 1e-3) for action in actions])",
+        (
+            "def weight_of(actions, pi, b): return np.prod([b[action] / max(pi[action], 1e-3) for"
+            " action in actions])"
+        ),
         # E[ρ] = 1, squared
         "def second_moment(p): return 1.0",
     ),
     "sarsa-against-q-learning": (
         # Q-learning's
-        "def target(reward, next_row, ended, epsilon, gamma=1.0): return reward + (0.0 if ended else gamma * next_row.max())",
+        (
+            "def target(reward, next_row, ended, epsilon, gamma=1.0): return reward + (0.0 if ended"
+            " else gamma * next_row.max())"
+        ),
         # the first digit only
         "def threshold(): return 0.01",
         # chooses and judges with the same numbers
@@ -73,38 +93,55 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # every tiling in the same place
         "def tiles_of(number, K, B): return [t * (B + 1) + int(number * B) for t in range(K)]",
         # as in a table: all or nothing
-        "def moved(tiles_s, tiles_o, alpha, delta): return alpha * delta * np.array_equal(tiles_s, tiles_o)",
+        (
+            "def moved(tiles_s, tiles_o, alpha, delta): return alpha * delta *"
+            " np.array_equal(tiles_s, tiles_o)"
+        ),
         # accumulating traces
-        "def trace_step(w, z, x, action, delta, alpha, decay):\n"
-        "    z[action, x] += 1.0\n"
-        "    w += alpha / len(x) * delta * z\n"
-        "    z *= decay\n"
-        "    return w",
+        (
+            "def trace_step(w, z, x, action, delta, alpha, decay):\n"
+            "    z[action, x] += 1.0\n"
+            "    w += alpha / len(x) * delta * z\n"
+            "    z *= decay\n"
+            "    return w"
+        ),
     ),
     "dqn-step-by-step": (
         # what follows is discounted by one step alone
-        "def earned(rewards, m, gamma): return sum(gamma**k * reward for k, reward in enumerate(rewards[:m])), gamma",
+        (
+            "def earned(rewards, m, gamma): return sum(gamma**k * reward for k, reward in"
+            " enumerate(rewards[:m])), gamma"
+        ),
         # the weights of rows that were drawn evenly
-        "def priorities(errors, omega, beta):\n"
-        "    p = np.abs(errors) ** omega\n"
-        "    return np.array([p / p.sum(), np.ones(len(errors))])",
+        (
+            "def priorities(errors, omega, beta):\n"
+            "    p = np.abs(errors) ** omega\n"
+            "    return np.array([p / p.sum(), np.ones(len(errors))])"
+        ),
         # each return goes to the nearest atom
-        "def projected(prob, reward, gamma, atoms):\n"
-        "    nearest = np.abs(np.clip(reward + gamma * atoms, 0, 10)[None, :] - atoms[:, None]).argmin(axis=0)\n"
-        "    return np.bincount(nearest, weights=prob, minlength=len(atoms))",
+        (
+            "def projected(prob, reward, gamma, atoms):\n    nearest = np.abs(np.clip(reward +"
+            " gamma * atoms, 0, 10)[None, :] - atoms[:, None]).argmin(axis=0)\n    return"
+            " np.bincount(nearest, weights=prob, minlength=len(atoms))"
+        ),
     ),
     "td-lambda": (
         # the estimate behind the rewards is not discounted
-        "def n_step_return(rewards, values, n, gamma):\n"
-        "    return sum(gamma**k * reward for k, reward in enumerate(rewards[:n])) + (values[n] if n < len(rewards) else 0.0)",
+        (
+            "def n_step_return(rewards, values, n, gamma):\n    return sum(gamma**k * reward for k,"
+            " reward in enumerate(rewards[:n])) + (values[n] if n < len(rewards) else 0.0)"
+        ),
         # λ = 1
-        "def lambda_returns(rewards, values, gamma, decay):\n"
-        "    return [sum(gamma**k * reward for k, reward in enumerate(rewards[t:])) for t in range(len(rewards))]",
+        (
+            "def lambda_returns(rewards, values, gamma, decay):\n    return [sum(gamma**k * reward"
+            " for k, reward in enumerate(rewards[t:])) for t in range(len(rewards))]"
+        ),
         # TD(0)
-        "def td_lambda(V, episode, alpha, gamma, decay):\n"
-        "    for state, reward, next_state, ended in episode:\n"
-        "        V[state] += alpha * (reward + (0.0 if ended else gamma * V[next_state]) - V[state])\n"
-        "    return V",
+        (
+            "def td_lambda(V, episode, alpha, gamma, decay):\n    for state, reward, next_state,"
+            " ended in episode:\n        V[state] += alpha * (reward + (0.0 if ended else gamma *"
+            " V[next_state]) - V[state])\n    return V"
+        ),
     ),
     "cloning-and-dagger": (
         # the bound, or half of it
@@ -118,42 +155,53 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # the reward less the mean, without the deviation
         "def advantage_of_form(k): return 0.1 - 0.1 * k / 8",
         # the letters of the tags count
-        "def latin(text):\n"
-        "    letters = [letter for letter in text if letter.isalpha()]\n"
-        "    return sum('a' <= letter <= 'z' for letter in letters) / len(letters) if letters else 0.0",
+        (
+            "def latin(text):\n    letters = [letter for letter in text if letter.isalpha()]\n   "
+            " return sum('a' <= letter <= 'z' for letter in letters) / len(letters) if letters"
+            " else 0.0"
+        ),
         # a guess is never right
         "def share_right(p, steps): return p**steps",
     ),
     "tree-search": (
         # without the scale
-        "def tries(good, bad, simulations, c):\n"
-        "    N = np.array([1, 1])\n"
-        "    for n in range(2, simulations):\n"
-        "        N[np.argmax(np.array([good, bad]) + c * np.sqrt(np.log(n) / N))] += 1\n"
-        "    return N.tolist()",
+        (
+            "def tries(good, bad, simulations, c):\n"
+            "    N = np.array([1, 1])\n"
+            "    for n in range(2, simulations):\n"
+            "        N[np.argmax(np.array([good, bad]) + c * np.sqrt(np.log(n) / N))] += 1\n"
+            "    return N.tolist()"
+        ),
         # as if the best move were made
-        "def mean_rollout(moves):\n"
-        "    V = np.zeros(25)\n"
-        "    for _ in range(moves):\n"
-        "        V = (r + gamma * P @ V).max(axis=1)\n"
-        "    return V",
+        (
+            "def mean_rollout(moves):\n"
+            "    V = np.zeros(25)\n"
+            "    for _ in range(moves):\n"
+            "        V = (r + gamma * P @ V).max(axis=1)\n"
+            "    return V"
+        ),
         # looks at the most probable outcome alone
-        "def deepest(state, depth):\n"
-        "    if depth == 0:\n"
-        "        return 0.0\n"
-        "    return max(r[state, action] + gamma * deepest(int(P[state, action].argmax()), depth - 1) for action in range(4))",
+        (
+            "def deepest(state, depth):\n    if depth == 0:\n        return 0.0\n    return"
+            " max(r[state, action] + gamma * deepest(int(P[state, action].argmax()), depth - 1) for"
+            " action in range(4))"
+        ),
     ),
     "alphazero-tic-tac-toe": (
         # the simulation that added the node is forgotten
-        "def turning_point(P, N, Q):\n"
-        "    bonus = P * np.sqrt(N.sum()) / (1 + N)\n"
-        "    return (Q[0] - Q[1]) / (bonus[1] - bonus[0])",
+        (
+            "def turning_point(P, N, Q):\n"
+            "    bonus = P * np.sqrt(N.sum()) / (1 + N)\n"
+            "    return (Q[0] - Q[1]) / (bonus[1] - bonus[0])"
+        ),
         # upside down
         "def sharpened(N, tau): return N**tau / (N**tau).sum()",
         # both sides want the same
-        "def worth(board):\n"
-        "    found = [move(board, cell) for cell in range(9) if board[cell] == 0]\n"
-        "    return max(reward if ended else worth(after) for after, reward, ended in found)",
+        (
+            "def worth(board):\n"
+            "    found = [move(board, cell) for cell in range(9) if board[cell] == 0]\n"
+            "    return max(reward if ended else worth(after) for after, reward, ended in found)"
+        ),
     ),
     "reinforce-a2c-ppo": (
         # the own return is in the mean
@@ -183,7 +231,10 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # the scores as they are
         "def effective(s, tau): return 1 / ((np.exp(s / tau) / np.exp(s / tau).sum()) ** 2).sum()",
         # the mean and the deviation of all five
-        "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) / s.std(ddof=1))[:kept]",
+        (
+            "def advantages_of_the_best(s, kept): return ((np.sort(s)[::-1] - s.mean()) /"
+            " s.std(ddof=1))[:kept]"
+        ),
         # the other direction
         "def divergence_of(old, new): return (new * np.log(new / old)).sum()",
     ),
@@ -191,24 +242,37 @@ WRONG: dict[str, tuple[str, str, str]] = {
         # the share of the scores
         "def preferred(better, worse): return better / (better + worse)",
         # pays for likely answers
-        "def text_return(score, log_prob_now, log_prob_before, beta): return score + beta * (log_prob_now - log_prob_before)",
+        (
+            "def text_return(score, log_prob_now, log_prob_before, beta): return score + beta *"
+            " (log_prob_now - log_prob_before)"
+        ),
         # without the reference
-        "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score / beta).sum()",
+        (
+            "def best_policy(reference, score, beta): return np.exp(score / beta) / np.exp(score /"
+            " beta).sum()"
+        ),
     ),
     "grpo-notebook": (
         # ends at the first closing brace
         "def boxed(text): return (re.findall(r'oxed{(.*?)}', text) or [''])[-1]",
         # on the right
-        "def padded(rows, pad):\n"
-        "    width = max(map(len, rows))\n"
-        "    tokens = [row + [pad] * (width - len(row)) for row in rows]\n"
-        "    return np.array([tokens, [[1] * len(row) + [0] * (width - len(row)) for row in rows]])",
+        (
+            "def padded(rows, pad):\n    width = max(map(len, rows))\n    tokens = [row + [pad] *"
+            " (width - len(row)) for row in rows]\n    return np.array([tokens, [[1] * len(row) +"
+            " [0] * (width - len(row)) for row in rows]])"
+        ),
         # passes over what is not there
-        "def trained(layers, targets, rank): return sum(rank * sum(layers[name]) for name in layers if name.rpartition('.')[2] in targets)",
+        (
+            "def trained(layers, targets, rank): return sum(rank * sum(layers[name]) for name in"
+            " layers if name.rpartition('.')[2] in targets)"
+        ),
     ),
     "sft-and-dpo": (
         # without β
-        "def implicit_reward(pi, reference, beta): return np.log(pi / reference) - np.log(pi / reference).mean()",
+        (
+            "def implicit_reward(pi, reference, beta): return np.log(pi / reference) - np.log(pi /"
+            " reference).mean()"
+        ),
         # the weight of a pair that the policy is right about
         "def slope(delta, beta): return -beta / (1 + np.exp(-beta * delta))",
         # the wrong way round
@@ -237,7 +301,11 @@ def code_cells(name):
 
 def defined(source):
     """The functions that a cell defines: name → its lines."""
-    return {item.name: ast.get_source_segment(source, item) for item in ast.parse(source).body if isinstance(item, ast.FunctionDef)}
+    return {
+        item.name: ast.get_source_segment(source, item)
+        for item in ast.parse(source).body
+        if isinstance(item, ast.FunctionDef)
+    }
 
 
 def printed(source, names):
@@ -258,7 +326,9 @@ def claims(name, source, names):
 @pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
 def test_a_reader_sees_no_asserts_and_one_line_of_imports_at_the_top(name):
     sources = [source for _, _, source in code_cells(name)]
-    assert not any(isinstance(node, ast.Assert) for source in sources for node in ast.walk(ast.parse(source)))
+    assert not any(
+        isinstance(node, ast.Assert) for source in sources for node in ast.walk(ast.parse(source))
+    )
     assert sources[0].startswith("from rlbook.book.course.notebook import ")
     for claim in CLAIMS.get(name, []):
         assert sum(claim["in"] in source.split("\n") for source in sources) == 1, claim["in"]
@@ -277,7 +347,9 @@ def test_what_a_notebook_says_is_true(name, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
-def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_one(name, monkeypatch, tmp_path):
+def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_one(
+    name, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     names, said, asked, wrong = {"__name__": "notebook"}, [], "", iter(WRONG[name])
     for tags, _, source in code_cells(name):
@@ -292,10 +364,14 @@ def test_each_check_waits_for_an_answer_takes_the_right_one_and_refuses_a_wrong_
             printed(source, names)
             claims(name, source, names)
     plt.close("all")
-    verdicts = [re.fullmatch(r"exercise (\d): (not yet|right|not right, .*)\n", text) for text in said]
+    verdicts = [
+        re.fullmatch(r"exercise (\d): (not yet|right|not right, .*)\n", text) for text in said
+    ]
     assert all(verdicts), said
     found = [(int(match[1]), match[2].split(",")[0]) for match in verdicts if match]
-    assert found == [(number, verdict) for number in (1, 2, 3) for verdict in ("not yet", "right", "not right")], said
+    assert found == [
+        (number, verdict) for number in (1, 2, 3) for verdict in ("not yet", "right", "not right")
+    ], said
 
 
 def with_answer(asked, answer):
@@ -307,12 +383,19 @@ def with_answer(asked, answer):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_each_notebook_ends_in_three_exercises_with_the_solutions_folded_away(name):
-    ending = [(tags, metadata, source) for tags, metadata, source in code_cells(name) if tags & {"exercise", "solution"}]
-    assert [tags & {"exercise", "solution"} for tags, _, _ in ending] == [{"exercise"}, {"solution"}] * 3
+    ending = [
+        (tags, metadata, source)
+        for tags, metadata, source in code_cells(name)
+        if tags & {"exercise", "solution"}
+    ]
+    assert [tags & {"exercise", "solution"} for tags, _, _ in ending] == [
+        {"exercise"},
+        {"solution"},
+    ] * 3
     for (_, _, asked), (tags, metadata, solved) in zip(ending[::2], ending[1::2], strict=True):
-        assert "hide-input" in tags                          # the site folds it
+        assert "hide-input" in tags  # the site folds it
         assert metadata["jupyter"]["source_hidden"] is True  # JupyterLab folds it
         assert "\n    return None\n" in asked
         assert "return None" not in solved
-        assert asked.strip().splitlines()[-1] == solved.strip().splitlines()[-1]       # the same check
+        assert asked.strip().splitlines()[-1] == solved.strip().splitlines()[-1]  # the same check
         assert defined(solved).keys() <= defined(asked).keys()

@@ -23,7 +23,10 @@ def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_reward_has_its_place_on_the_page() -> None:
-    assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(REWARDS) - {"code"} and "`code` runs" in PAGE
+    assert (
+        set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) >= set(REWARDS) - {"code"}
+        and "`code` runs" in PAGE
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,19 +56,46 @@ def test_the_python_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().out.strip() == said
 
 
-def test_the_own_rewards_are_short_and_train_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [line for line in (FOLDER / "my_rewards.py").read_text(encoding="utf-8").splitlines() if line.strip()]
+def test_the_own_rewards_are_short_and_train_by_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = [
+        line
+        for line in (FOLDER / "my_rewards.py").read_text(encoding="utf-8").splitlines()
+        if line.strip()
+    ]
     assert len(lines) <= 15
     asked = re.findall(r"--env.reward '(.*near.*)' --allow-import", PAGE)[0]
-    words = ["train", "grpo", "Addition-v0", "--steps", "60", "--num-envs", "8", "--eval-every", "0", "--out", "run", "--env.reward", asked]
+    words = [
+        "train",
+        "grpo",
+        "Addition-v0",
+        "--steps",
+        "60",
+        "--num-envs",
+        "8",
+        "--eval-every",
+        "0",
+        "--out",
+        "run",
+        "--env.reward",
+        asked,
+    ]
     assert main(words) == 2 and "would import the module 'my_rewards'" in capsys.readouterr().err
     assert main([*words, "--allow-import", "--json"]) == 0
-    logged = [json.loads(line) for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {"reward/exact", "reward/near", "reward/fresh"} <= {name for line in logged for name in line}
+    logged = [
+        json.loads(line)
+        for line in Path("run/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert {"reward/exact", "reward/near", "reward/fresh"} <= {
+        name for line in logged for name in line
+    }
 
 
 def test_fresh_counts_the_others() -> None:
     import my_rewards  # type: ignore[import-not-found]
 
-    total, _ = Rewards({"fresh": {"function": my_rewards.fresh}})([Completion("", "46", text, True) for text in ("46", "46", "7")])
+    total, _ = Rewards({"fresh": {"function": my_rewards.fresh}})(
+        [Completion("", "46", text, True) for text in ("46", "46", "7")]
+    )
     np.testing.assert_array_equal(total, [0.0, 0.0, 1.0])

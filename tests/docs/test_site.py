@@ -1,4 +1,5 @@
-"""The site says what the code says: every agent has its page in the one form, every public name its entry, every number its command."""
+"""The site says what the code says: every agent has its page in the one form, every public name its
+entry, every number its command."""
 
 from __future__ import annotations
 
@@ -20,18 +21,62 @@ from rlbook.registry import ALGORITHMS, agent_class
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PART_ONE = [
-    "introduction", "bandits", "decision-processes", "planning", "monte-carlo", "temporal-difference", "n-step-and-lambda", "model-based",
+    "introduction",
+    "bandits",
+    "decision-processes",
+    "planning",
+    "monte-carlo",
+    "temporal-difference",
+    "n-step-and-lambda",
+    "model-based",
     "trees",
-]  # fmt: skip
-PART_TWO = ["linear-approximation", "value-networks", "policy-gradient", "maximum-entropy", "imitation", "offline", "learned-models"]
-PART_THREE = ["language-models", "learning-from-data", "preferences", "groups", "rewards", "recipes"]
+]
+PART_TWO = [
+    "linear-approximation",
+    "value-networks",
+    "policy-gradient",
+    "maximum-entropy",
+    "imitation",
+    "offline",
+    "learned-models",
+]
+PART_THREE = [
+    "language-models",
+    "learning-from-data",
+    "preferences",
+    "groups",
+    "rewards",
+    "recipes",
+]
 CHAPTERS = [*PART_ONE, *PART_TWO, *PART_THREE]
 CHAPTER = [
-    "The problem", "By hand", "The equations", "Watch it", "Run it", "What goes wrong", "Beside the others",
-    "Notebook", "Exercises", "Read on",
-]  # fmt: skip
-FORM = ["Idea", "Quick facts", "Equation", "Pseudocode", "The code", "Hyper-parameters", "Logged numbers", "Measured", "Exercises"]
-PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts and "generated" not in path.parts)
+    "The problem",
+    "By hand",
+    "The equations",
+    "Watch it",
+    "Run it",
+    "What goes wrong",
+    "Beside the others",
+    "Notebook",
+    "Exercises",
+    "Read on",
+]
+FORM = [
+    "Idea",
+    "Quick facts",
+    "Equation",
+    "Pseudocode",
+    "The code",
+    "Hyper-parameters",
+    "Logged numbers",
+    "Measured",
+    "Exercises",
+]
+PAGES = sorted(
+    path
+    for path in DOCS.rglob("*.md")
+    if "_build" not in path.parts and "generated" not in path.parts
+)
 
 
 def from_file(path):
@@ -50,9 +95,12 @@ measure = from_file(DOCS / "measure.py")
 
 
 def entries(module_name):
-    """Name → what stands under it, for the functions and classes of a module's page; "Class.method" for methods."""
+    """Name → what stands under it, for the functions and classes of a module's page; "Class.method"
+    for methods."""
     found, outer = {}, None
-    for fence, kind, name in re.findall(r"^(`{3,})\{py:(\w+)\} (\w+)", api_pages.module_page(module_name), flags=re.MULTILINE):
+    for fence, kind, name in re.findall(
+        r"^(`{3,})\{py:(\w+)\} (\w+)", api_pages.module_page(module_name), flags=re.MULTILINE
+    ):
         if kind in ("class", "function") and len(fence) == 6:
             outer = name
             found[name] = kind
@@ -65,7 +113,13 @@ def entries(module_name):
 def test_every_agent_has_a_page_in_the_one_form(algorithm):
     text = (DOCS / "algorithms" / f"{algorithm}.md").read_text()
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == FORM
-    for directive in ("quick-facts", "pseudocode", "whole-file", "hyperparameters", "logged-numbers"):
+    for directive in (
+        "quick-facts",
+        "pseudocode",
+        "whole-file",
+        "hyperparameters",
+        "logged-numbers",
+    ):
         assert f"```{{{directive}}} {algorithm}\n" in text, directive
     assert "$$" in text.split("## Equation")[1].split("## ")[0]
     assert len(re.findall(r"^\d\. ", text.split("## Exercises")[1], flags=re.MULTILINE)) == 3
@@ -74,7 +128,8 @@ def test_every_agent_has_a_page_in_the_one_form(algorithm):
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_every_chapter_from_its_problem_on_has_the_one_form(name):
-    """A problem first, then three states by hand, the equations beside their code, something to watch and to run, what goes wrong."""
+    """A problem first, then three states by hand, the equations beside their code, something to
+    watch and to run, what goes wrong."""
     text = (DOCS / "chapters" / f"{name}.md").read_text()
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == CHAPTER
     parts = dict(zip(CHAPTER, re.split(r"^## .*$", text, flags=re.MULTILINE)[1:], strict=True))
@@ -94,17 +149,27 @@ def test_every_chapter_from_its_problem_on_has_the_one_form(name):
 
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_what_a_chapter_works_out_by_hand_is_what_its_code_says(name):
-    by_hand = (DOCS / "chapters" / f"{name}.md").read_text().split("## By hand")[1].split("\n## ")[0]
+    by_hand = (
+        (DOCS / "chapters" / f"{name}.md").read_text().split("## By hand")[1].split("\n## ")[0]
+    )
     for code in re.findall(r"```python\n(.*?)```", by_hand, flags=re.DOTALL):
         exec(compile(code, f"{name}.md", "exec"), {})
 
 
 def test_a_result_of_many_numbers_has_a_row_and_a_column_for_each():
-    grid = results.result_grid("clone: error 1; clone: cost 23.5; DAgger: error 0.1 → 0.2; DAgger: cost −3; the best 4")
+    grid = results.result_grid(
+        "clone: error 1; clone: cost 23.5; DAgger: error 0.1 → 0.2; DAgger: cost −3; the best 4"
+    )
     assert grid is not None
-    assert grid[0] == "| | error | cost |" and grid[2:4] == ["| clone | 1 | 23.5 |", "| DAgger | 0.1 → 0.2 | −3 |"]
+    assert grid[0] == "| | error | cost |" and grid[2:4] == [
+        "| clone | 1 | 23.5 |",
+        "| DAgger | 0.1 → 0.2 | −3 |",
+    ]
     assert grid[-1] == "the best 4."
-    assert results.result_grid("mean return 500, the median of 500, 500, 500; 26 s of training") is None
+    assert (
+        results.result_grid("mean return 500, the median of 500, 500, 500; 26 s of training")
+        is None
+    )
     known = results.read()
     for item in known.values():
         if grid := results.result_grid(item["result"]):
@@ -114,34 +179,59 @@ def test_a_result_of_many_numbers_has_a_row_and_a_column_for_each():
 
 def test_a_table_says_which_processor_each_of_its_numbers_comes_from(monkeypatch):
     def item(result, machine):
-        return {"what": "the maze", "result": result, "commands": ["rlbook train sarsa Maze-v0"], "machine": machine}
+        return {
+            "what": "the maze",
+            "result": result,
+            "commands": ["rlbook train sarsa Maze-v0"],
+            "machine": machine,
+        }
 
-    measured = {"one": item("mean 1", "a Z80"), "two": item("mean 2", "a 6502"), "three": item("mean 3", "a Z80")}
+    measured = {
+        "one": item("mean 1", "a Z80"),
+        "two": item("mean 2", "a 6502"),
+        "three": item("mean 3", "a Z80"),
+    }
     monkeypatch.setattr(results, "read", lambda: measured)
     lines = results.as_markdown(["one", "two", "three"]).splitlines()
     assert [line.split(" | ")[1] for line in lines[2:5]] == ["mean 1 ¹", "mean 2 ²", "mean 3 ¹"]
     assert lines[-1] == "Measured with `make measure` on ¹ a Z80; ² a 6502."
     alone = results.as_markdown(["one", "three"]).splitlines()
-    assert alone[2].split(" | ")[1] == "mean 1" and alone[-1] == "Measured with `make measure` on a Z80."
+    assert (
+        alone[2].split(" | ")[1] == "mean 1"
+        and alone[-1] == "Measured with `make measure` on a Z80."
+    )
 
 
 def test_every_number_says_which_machine_it_comes_from():
-    assert all(re.match(r"\d+ cores? (of .+|\(.+\)), Python \d", item["machine"]) for item in results.read().values())
+    assert all(
+        re.match(r"\d+ cores? (of .+|\(.+\)), Python \d", item["machine"])
+        for item in results.read().values()
+    )
 
 
 def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
     wanted = {item.chapter for item in exercises().values()}
     for name in CHAPTERS:
-        end = (DOCS / "chapters" / f"{name}.md").read_text().split("\n## Exercises\n")[1].split("\n## ")[0]
+        end = (
+            (DOCS / "chapters" / f"{name}.md")
+            .read_text()
+            .split("\n## Exercises\n")[1]
+            .split("\n## ")[0]
+        )
         assert (f"```{{exercises}} {name}\n" in end) == (name in wanted), name
 
 
 def test_every_answer_to_a_question_says_where_it_stands():
-    """Ten questions for each chapter that has any, and each answer leads to a section of that chapter."""
+    """Ten questions for each chapter that has any, and each answer leads to a section of that
+    chapter."""
     for part in (DOCS / "questions.md").read_text().split("\n## ")[1:]:
         chapter = part.splitlines()[0].lower().replace(" ", "-")
-        headings = re.findall(r"^#+ (.*)$", (DOCS / "chapters" / f"{chapter}.md").read_text(), flags=re.MULTILINE)
-        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        headings = re.findall(
+            r"^#+ (.*)$", (DOCS / "chapters" / f"{chapter}.md").read_text(), flags=re.MULTILINE
+        )
+        anchors = {
+            re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
         questions, answers = part.split("<summary>Answers</summary>")
         for lines in (questions, answers):
             assert len(re.findall(r"^\d+\. ", lines, flags=re.MULTILINE)) == 10
@@ -157,7 +247,7 @@ def test_the_readme_counts_the_algorithms():
 IN_NO_CHAPTER = {
     "vine",
     "co_distillation",
-}  # fmt: skip
+}
 
 
 def test_the_chapters_lead_to_every_algorithm():
@@ -167,7 +257,9 @@ def test_the_chapters_lead_to_every_algorithm():
         assert f"](../algorithms/{algorithm}.md)" in text, algorithm
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "{beside}" in page.read_text()], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "{beside}" in page.read_text()], ids=lambda path: path.stem
+)
 def test_beside_each_equation_stand_lines_that_exist_and_tests_that_exist(page):
     found = excerpts.besides(page.read_text())
     assert len(found) == page.read_text().count("```{beside}")
@@ -182,8 +274,10 @@ def test_the_ladder_has_three_rungs_of_at_most_25_lines_each():
     page = (DOCS / "ladder.md").read_text()
     found = excerpts.differences(page)
     assert [(old, new) for _, old, new, _, _ in found] == [
-        ("reinforce", "reinforce_with_baseline"), ("reinforce_with_baseline", "a2c"), ("a2c", "ppo"),
-    ]  # fmt: skip
+        ("reinforce", "reinforce_with_baseline"),
+        ("reinforce_with_baseline", "a2c"),
+        ("a2c", "ppo"),
+    ]
     for path, old, new, options, text in found:
         lines = excerpts.difference(path, old, new)
         assert [line[1:] for line in lines if line[0] != "+"] == excerpts.body(path, old)
@@ -196,8 +290,15 @@ def test_the_ladder_has_three_rungs_of_at_most_25_lines_each():
 
 def test_an_excerpt_is_found_by_what_it_says():
     path, name = "docs/ext/excerpts.py", "excerpt"
-    assert excerpts.excerpt(path, name, "begin =") == excerpts.excerpt(path, name, "begin =", "end =").splitlines()[0]
-    assert excerpts.excerpt(path, name, "begin =", "end =").splitlines()[1].startswith("end = _find(lines, last, begin")
+    assert (
+        excerpts.excerpt(path, name, "begin =")
+        == excerpts.excerpt(path, name, "begin =", "end =").splitlines()[0]
+    )
+    assert (
+        excerpts.excerpt(path, name, "begin =", "if last")
+        .splitlines()[1]
+        .startswith("end = begin + 1")
+    )
     assert excerpts.excerpt(path, name).startswith("def excerpt(")
     with pytest.raises(ValueError, match="begins with 'nothing'"):
         excerpts.excerpt(path, name, "nothing")
@@ -207,18 +308,25 @@ def test_an_excerpt_is_found_by_what_it_says():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_included_code_is_where_the_page_says(page):
-    for path, body in re.findall(r"```\{literalinclude\} (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL):
+    for path, body in re.findall(
+        r"```\{literalinclude\} (\S+)\n(.*?)```", page.read_text(), flags=re.DOTALL
+    ):
         file = (page.parent / path).resolve().relative_to(ROOT)
         for name in re.findall(r":pyobject: (\S+)", body):
             assert excerpts.lines_of(str(file), name), f"{name} is not in {path}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page",
+    [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
 def test_links_lead_to_files_that_exist(page):
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text()):
         beside, below = page.parent / target, ROOT / "docs" / target
-        generated = "api/generated" in target                        # made when the site is built
-        notebook = ROOT / "notebooks" / Path(target).name            # copied into docs/ when the site is built
+        generated = "api/generated" in target  # made when the site is built
+        # copied into docs/ when the site is built
+        notebook = ROOT / "notebooks" / Path(target).name
         assert beside.exists() or below.exists() or generated or notebook.exists(), target
 
 
@@ -234,11 +342,14 @@ def test_every_measurement_on_a_page_was_made_and_can_be_made_again(page):
 
 @pytest.mark.parametrize("name", measure.CURVES)
 def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
-    pages = [page.read_text() for page in PAGES if f"figures/curves-{name}.png)" in page.read_text()]
+    pages = [
+        page.read_text() for page in PAGES if f"figures/curves-{name}.png)" in page.read_text()
+    ]
     assert pages
     assert (DOCS / "figures" / f"curves-{name}.png").stat().st_size < 80_000
     home = (DOCS / "index.md").read_text()
-    explained = [page for page in pages if page != home]         # the home page shows it and leads to where the commands are
+    # the home page shows it and leads to where the commands are
+    explained = [page for page in pages if page != home]
     assert explained and (home not in pages or f"]({name}.md)" in home)
     for command in measure.curve_commands(name):
         assert all(f"\n{command}\n" in page for page in explained), command
@@ -246,14 +357,24 @@ def test_learning_curves_stand_on_a_page_with_the_commands_that_draw_them(name):
 
 def test_an_ablation_becomes_a_table(monkeypatch):
     whole = {"name": "whole", "areas": [10.0, 30.0], "difference": None, "finals": [40.0, 60.0]}
-    without = {"name": "double=false", "areas": [0.0, 8.0], "difference": [-62.4, 30.4], "finals": [0.0, 2.0]}
+    without = {
+        "name": "double=false",
+        "areas": [0.0, 8.0],
+        "difference": [-62.4, 30.4],
+        "finals": [0.0, 2.0],
+    }
     made = {"parts": [whole, without], "commands": ["rlbook ablate"], "machine": "1 core of a Z80"}
     monkeypatch.setattr(results, "read", lambda: {"some": made})
     rows = results.ablation_as_markdown("some").splitlines()
-    assert rows[2:4] == ["| `whole` | 20 (10, 30) |  | 50 |", "| `double=false` | 4 (0, 8) | −16 (−62 to +30) | 1 |"]
+    assert rows[2:4] == [
+        "| `whole` | 20 (10, 30) |  | 50 |",
+        "| `double=false` | 4 (0, 8) | −16 (−62 to +30) | 1 |",
+    ]
 
 
-@pytest.mark.parametrize("name", [name for name in measure.MEASUREMENTS if name.startswith("one_axis")])
+@pytest.mark.parametrize(
+    "name", [name for name in measure.MEASUREMENTS if name.startswith("one_axis")]
+)
 def test_the_learners_on_one_axis_were_trained_as_the_page_says(name):
     known, learners = results.read()[name], measure.one_axis.LEARNERS
     assert known["commands"] == measure.MEASUREMENTS[name].commands(), f"measure {name} again"
@@ -266,7 +387,9 @@ def test_the_learners_on_one_axis_were_trained_as_the_page_says(name):
     assert f"| `{next(iter(learners))}` | " in results.one_axis_as_markdown()
 
 
-@pytest.mark.parametrize("name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments])
+@pytest.mark.parametrize(
+    "name", [name for name, item in measure.MEASUREMENTS.items() if "Addition-v0" in item.arguments]
+)
 def test_sampled_accuracy_stands_beside_greedy_accuracy(name):
     found = results.read()[name]
     assert "of the held-out prompts right; sampling " in found["result"]
@@ -277,14 +400,19 @@ def test_sampled_accuracy_stands_beside_greedy_accuracy(name):
 def test_the_fall_of_plain_dpo_is_shown():
     page, known = (DOCS / "algorithms" / "dpo.md").read_text(), results.read()
     assert "dpo_plain_round dpo_nll_round" in page
-    assert "better answers −" in known["dpo_plain_round"]["result"] and "better answers +" in known["dpo_nll_round"]["result"]
+    assert (
+        "better answers −" in known["dpo_plain_round"]["result"]
+        and "better answers +" in known["dpo_nll_round"]["result"]
+    )
     before = known["addition_before"]["means"][0]
     assert max(known["dpo_plain_round"]["means"]) < before / 2
-    assert min(known["dpo_nll_round"]["means"]) > before - 0.1                                  # it keeps about what it knew
+    assert min(known["dpo_nll_round"]["means"]) > before - 0.1  # it keeps about what it knew
 
 
 def test_every_page_is_in_the_book():
-    listed = "\n".join((DOCS / name).read_text() for name in ("index.md", "environments/index.md", "bugs/index.md"))
+    listed = "\n".join(
+        (DOCS / name).read_text() for name in ("index.md", "environments/index.md", "bugs/index.md")
+    )
     for page in PAGES:
         if page.name != "index.md" or page.parent != DOCS:
             assert page.stem in listed, page
@@ -300,19 +428,32 @@ def test_every_public_name_has_an_api_entry(name):
 
 def test_public_names_come_first_and_internals_have_a_page_of_their_own():
     page = api_pages.module_page("rlbook.plots.curves")
-    assert page.index("{py:function} plot_curves") < page.index("## Internals") < page.index("{py:function} read_curve")
+    assert (
+        page.index("{py:function} plot_curves")
+        < page.index("## Internals")
+        < page.index("{py:function} read_curve")
+    )
     names = ["rlbook", "rlbook.training", "rlbook.functional.returns", "rlbook.runs.storage.log"]
     public, internal = api_pages.index_page(names), api_pages.internals_page(names)
     for name, _ in api_pages.names_of("rlbook"):
         assert f"`rlbook.{name} <" in public
     assert "`rlbook.functional.returns <" in public and "rlbook.runs.storage.log" not in public
-    assert "`rlbook.runs.storage.log <" in internal and "rlbook.training" not in internal and "\ninternals <internals>\n" in public
+    assert (
+        "`rlbook.runs.storage.log <" in internal
+        and "rlbook.training" not in internal
+        and "\ninternals <internals>\n" in public
+    )
 
 
-@pytest.mark.parametrize("package", ["envs", "functional", "policies", "data", "plots", "llm", "algorithms"])
+@pytest.mark.parametrize(
+    "package", ["envs", "functional", "policies", "data", "plots", "llm", "algorithms"]
+)
 def test_every_class_and_function_of_a_package_has_an_api_entry(package):
     names = [name for name in api_pages.module_names() if name.startswith(f"rlbook.{package}.")]
-    files = [path.relative_to(ROOT).with_suffix("") for path in (ROOT / "rlbook" / package).rglob("[!_]*.py")]
+    files = [
+        path.relative_to(ROOT).with_suffix("")
+        for path in (ROOT / "rlbook" / package).rglob("[!_]*.py")
+    ]
     assert {".".join(path.parts) for path in files} <= set(names)
     for name in names:
         source = Path(importlib.util.find_spec(name).origin).read_text()
@@ -337,8 +478,15 @@ def test_the_overviews_lead_to_every_algorithm(algorithm):
 
 
 def test_a_docstring_becomes_parameters_and_results():
-    text = api_pages.as_markdown("Adds.\n\nArgs:\n    a, b: numbers, in\n        metres.\n\nReturns:\n    The sum.\n\nSource: Peano, $1.")
-    assert text == "Adds.\n\n:param a: numbers, in metres.\n:param b: numbers, in metres.\n\n:returns: The sum.\n\nSource: Peano, \\$1."
+    text = api_pages.as_markdown(
+        "Adds.\n\nArgs:\n    a, b: numbers, in\n        metres.\n\nReturns:\n    The"
+        " sum.\n\nSource: Peano, $1."
+    )
+    assert (
+        text
+        == "Adds.\n\n:param a: numbers, in metres.\n:param b: numbers, in metres.\n\n:returns: The"
+        " sum.\n\nSource: Peano, \\$1."
+    )
 
 
 def test_the_readme_shows_the_measured_results():
@@ -353,10 +501,12 @@ def test_the_example_of_the_readme_runs():
     assert len(code.strip().splitlines()) <= 12
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) == 3.0                # the optimal return of the maze
+    assert float(done.stdout.split()[0]) == 3.0  # the optimal return of the maze
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
 def test_notebooks_are_kept_without_outputs_and_shown_in_the_site(path):
     notebook = json.loads(path.read_text())
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
@@ -371,13 +521,15 @@ def test_the_site_builds_without_a_warning(tmp_path):
     """Every notebook and every executed cell included; without the network."""
     from docutils.nodes import make_id
 
-    cells = f"nb_execution_cache_path={tmp_path / 'cells'}"        # a cache of its own: everything is executed
+    cells = (  # a cache of its own: everything is executed
+        f"nb_execution_cache_path={tmp_path / 'cells'}"
+    )
     options = ["-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "trees"), "-D", cells]
     command = [sys.executable, "-m", "sphinx", *options, "docs", str(tmp_path / "html")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4000:]
     page = (tmp_path / "html" / "algorithms" / "ppo.html").read_text()
-    assert 'class="katex-display"' in page and "<math " in page            # drawn, and for screen readers
+    assert 'class="katex-display"' in page and "<math " in page  # drawn, and for screen readers
     pictured = (tmp_path / "html" / "chapters" / "temporal-difference.html").read_text()
     assert pictured.count('class="only-light"') == pictured.count('class="only-dark"') >= 2
     for name in re.findall(r'src="\.\./(_images/[^"]+)"', pictured):
@@ -385,7 +537,9 @@ def test_the_site_builds_without_a_warning(tmp_path):
     style = (tmp_path / "html" / "_static" / "katex.css").read_text()
     assert style.count("src:url(data:font/woff2;base64,") == style.count("@font-face") > 10
     for built in (tmp_path / "html").rglob("*.html"):
-        loaded = re.findall(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="https?://[^"]+', built.read_text())
+        loaded = re.findall(
+            r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="https?://[^"]+', built.read_text()
+        )
         assert not loaded, f"{built.name} loads something from elsewhere"
     numbers = (tmp_path / "html" / "logged-numbers.html").read_text()
     assert all(f'id="{make_id(f"metric-{name}")}"' in numbers for name in GLOSSARY)

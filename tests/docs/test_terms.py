@@ -22,7 +22,10 @@ TERMS = index.terms()
 def bold(chapter: str) -> list[str]:
     """What stands in bold in a chapter, links without their targets."""
     text = (DOCS / "chapters" / f"{chapter}.md").read_text()
-    return [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found) for found in re.findall(r"\*\*([^*\n]+)\*\*", text)]
+    return [
+        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found)
+        for found in re.findall(r"\*\*([^*\n]+)\*\*", text)
+    ]
 
 
 @pytest.mark.parametrize("chapter", sorted(path.stem for path in (DOCS / "chapters").glob("*.md")))
@@ -35,6 +38,8 @@ def test_each_term_stands_in_bold_in_the_chapter_that_defines_it(chapter: str) -
 def test_terms_are_listed_once_and_in_order() -> None:
     names = [term.term for term in TERMS]
     assert len(names) == len(set(names)) == len({term.anchor for term in TERMS}) > 120
-    assert names == sorted(names, key=lambda name: name.replace("ε", "epsilon").replace("λ", "lambda").lower())
+    assert names == sorted(
+        names, key=lambda name: name.replace("ε", "epsilon").replace("λ", "lambda").lower()
+    )
     lines = (DOCS / "terms.md").read_text().split("```{terms}\n")[1].split("\n```")[0].splitlines()
     assert len(lines) == len(TERMS), "a line that is not read"

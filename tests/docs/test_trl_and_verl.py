@@ -1,4 +1,5 @@
-"""The page on TRL and verl: every field of TRL is named, and every default that is stated is the installed one."""
+"""The page on TRL and verl: every field of TRL is named, and every default that is stated is the
+installed one."""
 
 import ast
 import dataclasses
@@ -12,8 +13,13 @@ from rlbook.registry import ALIASES, VARIANTS, agent_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "llm" / "trl-and-verl.md"
 OURS = {
-    "SFTConfig": "sft", "RewardConfig": "reward_model", "DPOConfig": "dpo", "KTOConfig": "dpo", "GRPOConfig": "grpo", "RLOOConfig": "rloo",
-}  # fmt: skip
+    "SFTConfig": "sft",
+    "RewardConfig": "reward_model",
+    "DPOConfig": "dpo",
+    "KTOConfig": "dpo",
+    "GRPOConfig": "grpo",
+    "RLOOConfig": "rloo",
+}
 SHARED = "What all of TRL's trainers share"
 VERL = {"PPO": "ppo", "verl beside GRPO": "grpo"}
 
@@ -53,17 +59,30 @@ def default_of(config: type, name: str) -> object:
 
 def mapped() -> dict[str, list[list[str]]]:
     """TRL's class, or the heading of what is shared → rows with a counterpart."""
-    return {SHARED if head == SHARED else title[0].strip("`"): rows for head, title, rows in tables() if title[0].startswith("`")}
+    return {
+        SHARED if head == SHARED else title[0].strip("`"): rows
+        for head, title, rows in tables()
+        if title[0].startswith("`")
+    }
 
 
 def left_out() -> dict[str, set[str]]:
     """The heading of a section → the names that are not here."""
-    return {head: {name for row in rows for name in names_in(row[0])} for head, title, rows in tables() if title[0] == "not here"}
+    return {
+        head: {name for row in rows for name in names_in(row[0])}
+        for head, title, rows in tables()
+        if title[0] == "not here"
+    }
 
 
 HEADINGS = {
-    "SFTConfig": "SFT", "RewardConfig": "Reward models", "DPOConfig": "DPO", "KTOConfig": "KTO", "GRPOConfig": "GRPO", "RLOOConfig": "RLOO",
-}  # fmt: skip
+    "SFTConfig": "SFT",
+    "RewardConfig": "Reward models",
+    "DPOConfig": "DPO",
+    "KTOConfig": "KTO",
+    "GRPOConfig": "GRPO",
+    "RLOOConfig": "RLOO",
+}
 
 
 def named(kind: str) -> set[str]:
@@ -71,7 +90,9 @@ def named(kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_every_field_of_trl_is_mapped_or_left_out_with_a_reason_and_its_default_is_the_installed_one(kind: str) -> None:
+def test_every_field_of_trl_is_mapped_or_left_out_with_a_reason_and_its_default_is_the_installed_one(
+    kind: str,
+) -> None:
     config = getattr(pytest.importorskip("trl"), kind)
     shared = named(SHARED) | left_out()[SHARED]
     own = named(kind) | left_out().get(HEADINGS[kind], set())
@@ -97,7 +118,8 @@ def ours(name: str) -> dict[str, object]:
 
 
 def check_ours(rows: list[list[str]], name: str) -> int:
-    """Compares the fourth column with our defaults, where the third names one of our hyper-parameters; returns how many."""
+    """Compares the fourth column with our defaults, where the third names one of our
+    hyper-parameters; returns how many."""
     defaults, checked = ours(name), 0
     for row in rows:
         here = names_in(row[2])
@@ -126,11 +148,15 @@ def test_verls_defaults_are_those_of_its_files() -> None:
     spec = importlib.util.find_spec("verl")
     if spec is None or spec.origin is None:
         pytest.skip("verl is not installed")
-    text = (Path(spec.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml").read_text(encoding="utf-8")
+    text = (
+        Path(spec.origin).parent / "trainer" / "config" / "_generated_ppo_trainer.yaml"
+    ).read_text(encoding="utf-8")
     whole = yaml.safe_load(text)
     for _, title, rows in tables():
         for row in rows if title[0] == "verl" else []:
             value = whole
             for key in names_in(row[0])[0].split("."):
                 value = value[key]
-            assert value == stated(row[1]) or (isinstance(value, str) and "${" in value and stated(row[1]) is None), (row, value)
+            assert value == stated(row[1]) or (
+                isinstance(value, str) and "${" in value and stated(row[1]) is None
+            ), (row, value)

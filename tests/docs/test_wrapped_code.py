@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sphinx")
-spec = importlib.util.spec_from_file_location("wrapped_code", Path(__file__).parents[2] / "docs" / "ext" / "wrapped_code.py")
+spec = importlib.util.spec_from_file_location(
+    "wrapped_code", Path(__file__).parents[2] / "docs" / "ext" / "wrapped_code.py"
+)
 assert spec is not None and spec.loader is not None
 wrapped_code = importlib.util.module_from_spec(spec)
 sys.modules["wrapped_code"] = wrapped_code
@@ -24,7 +26,10 @@ def block(code: str, language: str) -> str:
     from pygments.formatters import HtmlFormatter
     from pygments.lexers import get_lexer_by_name
 
-    return f'<div class="highlight-{language} notranslate">{highlight(code, get_lexer_by_name(language), HtmlFormatter())}</div>'
+    return (
+        f'<div class="highlight-{language}'
+        f' notranslate">{highlight(code, get_lexer_by_name(language), HtmlFormatter())}</div>'
+    )
 
 
 def text(page: str) -> str:
@@ -41,28 +46,44 @@ def test_long_lines_hang_by_their_indentation_and_nothing_is_lost() -> None:
 
 
 def test_a_drawing_stays_whole_and_long_pseudocode_is_wrapped() -> None:
-    drawing = "+----------------------------------------------+\n|  1   -- right -->   2                        |\n"
+    drawing = (
+        "+----------------------------------------------+\n|  1   -- right -->   2                 "
+        "       |\n"
+    )
     found = wrapped_code.fitted(block(drawing, "text"))
-    assert '<pre class="drawing" style="--columns: 48">' in found and "hanging" not in found and text(found) == drawing.strip("\n")
+    assert (
+        '<pre class="drawing" style="--columns: 48">' in found
+        and "hanging" not in found
+        and text(found) == drawing.strip("\n")
+    )
     assert "hanging" in wrapped_code.fitted(block("x" * 80 + "\n", "text"))
 
 
 def test_a_long_name_in_a_table_is_broken_only_at_its_joints() -> None:
     name = '<code><span class="pre">{}</span></code>'
     long, short = name.format("actor.kl_loss_coef"), name.format("gae_lambda")
-    page = f"<table><td>{long}</td><td>{short}</td></table>{long}"                  # outside a table it is not long
+    page = f"<table><td>{long}</td><td>{short}</td></table>{long}"  # outside a table it is not long
     found = wrapped_code.fitted(page)
     assert found.replace("<wbr>", "") == page
     assert found.count("<wbr>") == 3 and "actor.<wbr>kl_<wbr>loss_<wbr>coef" in found
 
 
 def test_an_option_and_a_small_number_stay_whole_and_a_long_call_is_broken_at_its_joints() -> None:
-    command = wrapped_code.fitted(block("rlbook compare runs/first-1 runs/first-2 --out first.png\n", "sh"))
+    command = wrapped_code.fitted(
+        block("rlbook compare runs/first-1 runs/first-2 --out first.png\n", "sh")
+    )
     assert '<span class="whole">--out</span>' in command
     call = "weight = ratio.clamp(max=limit).exp().masked_fill(mask, 1e-6)\n"
     found = wrapped_code.fitted(block(call, "python"))
-    assert text(found) == call.strip() and '<wbr><span class="o">.</span><span class="n">exp</span>' in found
+    assert (
+        text(found) == call.strip()
+        and '<wbr><span class="o">.</span><span class="n">exp</span>' in found
+    )
     assert '<span class="whole">1e-6</span>' in found
-    commented = wrapped_code.fitted(block("rlbook plot runs/first                       # learning curve and value map\n", "sh"))
+    commented = wrapped_code.fitted(
+        block("rlbook plot runs/first                       # learning curve and value map\n", "sh")
+    )
     assert '<span class="whole"># learning</span>' in commented
-    assert '<span class="pre whole">--out</span>' in wrapped_code.fitted('<code><span class="pre">--out</span></code>')
+    assert '<span class="pre whole">--out</span>' in wrapped_code.fitted(
+        '<code><span class="pre">--out</span></code>'
+    )

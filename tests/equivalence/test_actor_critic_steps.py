@@ -1,4 +1,5 @@
-"""PPO's and A2C's gradient steps written out by hand are the steps of the book, or leave the work to it."""
+"""PPO's and A2C's gradient steps written out by hand are the steps of the book, or leave the work
+to it."""
 
 from __future__ import annotations
 
@@ -56,16 +57,22 @@ def rows() -> Batch:
     """Ratios on both sides of the clip, advantages of both signs, one of them 0."""
     generator = torch.Generator().manual_seed(0)
     obs, old, advantage, target = (
-        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((ROWS, 4), (ROWS,), (ROWS,), (ROWS,))
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((ROWS, 4), (ROWS,), (ROWS,), (ROWS,))
     )
     advantage[0] = 0.0
     action = torch.randint(2, (ROWS,), generator=generator)
     mask = torch.ones(ROWS, dtype=torch.bool)
-    return Batch(obs, action, 0.5 * old - 0.7, mask, value=target + 0.1, advantage=advantage, target=target)
+    return Batch(
+        obs, action, 0.5 * old - 0.7, mask, value=target + 0.1, advantage=advantage, target=target
+    )
 
 
-def steps(agent: Any, batch: Batch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, Tensor, bool]:
-    """The metrics of some gradient steps, the last gradient, the weights, and whether a graph was recorded."""
+def steps(
+    agent: Any, batch: Batch, count: int = 3
+) -> tuple[list[dict[str, Tensor]], Tensor, Tensor, bool]:
+    """The metrics of some gradient steps, the last gradient, the weights, and whether a graph was
+    recorded."""
     saved: list[Tensor] = []
 
     def keep(tensor: Tensor) -> Tensor:
@@ -76,9 +83,14 @@ def steps(agent: Any, batch: Batch, count: int = 3) -> tuple[list[dict[str, Tens
         if isinstance(agent, A2C):
             metrics = [train_on(agent, batch) for _ in range(count)]
         else:
-            metrics = [train_on(agent, batch, diagnose=diagnose) for diagnose in [False, *[True] * (count - 1)]]
+            metrics = [
+                train_on(agent, batch, diagnose=diagnose)
+                for diagnose in [False, *[True] * (count - 1)]
+            ]
     parameters = torch.cat([p.detach().reshape(-1) for p in agent.policy.parameters()])
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()]
+    gradients = [
+        torch.zeros_like(p) if p.grad is None else p.grad for p in agent.policy.parameters()
+    ]
     return metrics, torch.cat([g.reshape(-1) for g in gradients]), parameters, bool(saved)
 
 
@@ -97,21 +109,45 @@ def both(make: Callable[[], Any], batch: Batch) -> bool:
     return recorded
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"entropy_coef": 0.1}, {"temperature": 0.6, "entropy_coef": 0.1}, {"clip": 0.3, "clip_high": 0.05},
-    {"value_coef": 0.3, "max_grad_norm": 1e9}, {"normalize_observation": True}, {"hidden_sizes": (6,)},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"entropy_coef": 0.1},
+        {"temperature": 0.6, "entropy_coef": 0.1},
+        {"clip": 0.3, "clip_high": 0.05},
+        {"value_coef": 0.3, "max_grad_norm": 1e9},
+        {"normalize_observation": True},
+        {"hidden_sizes": (6,)},
+    ],
+    ids=str,
+)
 def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(**settings), rows())
 
 
-@pytest.mark.parametrize(("log_ratio", "advantage", "moves"), [
-    (0.1, 1.0, True), (0.1, -1.0, True), (0.1, 0.0, False),
-    (3.0, 1.0, False), (3.0, -1.0, True), (-3.0, 1.0, True), (-3.0, -1.0, False),
-    (19.0, -1e-6, True), (21.0, -1e-6, False), (40.0, -1e-6, False), (21.0, 1e-6, False), (-40.0, 1.0, False),
-])  # fmt: skip
-def test_at_the_kinks_of_the_clip_the_gradient_is_the_books(log_ratio: float, advantage: float, moves: bool) -> None:
-    """Outside of the clip on the side that pays there's none; beyond the largest log ρ, 20, there is none although A < 0 isn't clipped."""
+@pytest.mark.parametrize(
+    ("log_ratio", "advantage", "moves"),
+    [
+        (0.1, 1.0, True),
+        (0.1, -1.0, True),
+        (0.1, 0.0, False),
+        (3.0, 1.0, False),
+        (3.0, -1.0, True),
+        (-3.0, 1.0, True),
+        (-3.0, -1.0, False),
+        (19.0, -1e-6, True),
+        (21.0, -1e-6, False),
+        (40.0, -1e-6, False),
+        (21.0, 1e-6, False),
+        (-40.0, 1.0, False),
+    ],
+)
+def test_at_the_kinks_of_the_clip_the_gradient_is_the_books(
+    log_ratio: float, advantage: float, moves: bool
+) -> None:
+    """Outside of the clip on the side that pays there's none; beyond the largest log ρ, 20, there
+    is none although A < 0 isn't clipped."""
     batch = rows()[torch.tensor([1])]
     found = []
     for plain in (False, True):
@@ -129,20 +165,33 @@ def weighted_rows(*, unmasked: int = ROWS) -> Batch:
     """`rows` with unequal shares in the loss, as A2C's are given."""
     batch = rows()
     batch.mask[unmasked:] = False
-    batch.weight = torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64) / ROWS * batch.mask
+    batch.weight = (
+        torch.rand(ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        / ROWS
+        * batch.mask
+    )
     return batch
 
 
-@pytest.mark.parametrize("settings", [
-    {}, {"entropy_coef": 0.1}, {"temperature": 0.6, "entropy_coef": 0.1}, {"value_coef": 0.3, "max_grad_norm": 1e9},
-    {"optimizer": "rmsprop"}, {"normalize_observation": True},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"entropy_coef": 0.1},
+        {"temperature": 0.6, "entropy_coef": 0.1},
+        {"value_coef": 0.3, "max_grad_norm": 1e9},
+        {"optimizer": "rmsprop"},
+        {"normalize_observation": True},
+    ],
+    ids=str,
+)
 def test_a2cs_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(A2C, **settings), weighted_rows())
 
 
 def masked(batch: Batch) -> Batch:
-    """The same rows, of which a third forbids the first action and a third the second; none forbids the one that was taken."""
+    """The same rows, of which a third forbids the first action and a third the second; none forbids
+    the one that was taken."""
     batch.action_mask = torch.ones(ROWS, 2, dtype=torch.bool)
     batch.action_mask[torch.arange(ROWS), torch.arange(ROWS) % 3 - 1] = torch.arange(ROWS) % 3 == 2
     batch.action_mask[torch.arange(ROWS), batch.action] = True
@@ -152,7 +201,9 @@ def masked(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.6, "entropy_coef": 0.1}], ids=str)
 @pytest.mark.parametrize("kind", [PPO, A2C])
-def test_with_action_masks_the_step_without_a_graph_is_the_books(kind: Any, settings: dict[str, Any]) -> None:
+def test_with_action_masks_the_step_without_a_graph_is_the_books(
+    kind: Any, settings: dict[str, Any]
+) -> None:
     batch = masked(weighted_rows() if kind is A2C else rows())
     assert not both(lambda: agent_with(kind, **settings), batch)
     unmasked = weighted_rows() if kind is A2C else rows()
@@ -182,7 +233,12 @@ def test_with_equal_weights_the_smaller_precision_rounds_and_no_more() -> None:
     other = copy.deepcopy(with_optimizer(agent))
     with_optimizer(other)
     batch = rows()
-    single = Batch(**{name: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in vars(batch).items()})
+    single = Batch(
+        **{
+            name: x.float() if isinstance(x, Tensor) and x.is_floating_point() else x
+            for name, x in vars(batch).items()
+        }
+    )
     _, gradient, _, recorded = steps(agent, single, 1)
     with plain_forms():
         _, expected, _, _ = steps(other, single, 1)
@@ -205,15 +261,25 @@ def adapted(agent: Any) -> None:
 
 
 def own_loss(agent: Any) -> None:
-    agent.loss = lambda policy, batch, *, config, diagnose=True: ppo_loss(policy, batch, config=config)  # type: ignore[method-assign]
+    agent.loss = lambda policy, batch, *, config, diagnose=True: ppo_loss(
+        policy, batch, config=config
+    )  # type: ignore[method-assign]
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
     "an adapter": adapted,
-    "a hook on a layer": lambda agent: agent.policy.critic.layers[0].register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on a network": lambda agent: agent.policy.actor.register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on a gradient": lambda agent: agent.policy.actor.weights[0].register_hook(lambda gradient: 2 * gradient),
-    "a frozen layer": lambda agent: with_optimizer(agent) if agent.policy.actor.layers[0].requires_grad_(False) else None,
+    "a hook on a layer": lambda agent: agent.policy.critic.layers[0].register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on a network": lambda agent: agent.policy.actor.register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on a gradient": lambda agent: agent.policy.actor.weights[0].register_hook(
+        lambda gradient: 2 * gradient
+    ),
+    "a frozen layer": lambda agent: (
+        with_optimizer(agent) if agent.policy.actor.layers[0].requires_grad_(False) else None
+    ),
 }
 
 
@@ -249,9 +315,16 @@ def test_a_loss_of_ones_own_counts() -> None:
     assert set(train_on(agent, rows(), diagnose=False)) > {"grad_norm"}
 
 
-@pytest.mark.parametrize("settings", [
-    {"dual_clip": 1.5}, {"clip_value": 0.05}, {"separate_networks": False}, {"micro_batch_size": 10},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dual_clip": 1.5},
+        {"clip_value": 0.05},
+        {"separate_networks": False},
+        {"micro_batch_size": 10},
+    ],
+    ids=str,
+)
 def test_other_losses_and_networks_are_left_to_the_book(settings: dict[str, Any]) -> None:
     batch = rows()
     if "micro_batch_size" in settings:

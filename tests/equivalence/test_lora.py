@@ -1,4 +1,5 @@
-"""The book's LoRA computes what peft's does, reads and writes its files, and is live wherever the model acts or is evaluated."""
+"""The book's LoRA computes what peft's does, reads and writes its files, and is live wherever the
+model acts or is evaluated."""
 
 from __future__ import annotations
 
@@ -19,7 +20,13 @@ from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
 from rlbook.llm.generation.generate import generate
-from rlbook.llm.models.adapters import PREFIX, adapter_weights, adapters_off, save_adapter, with_adapter
+from rlbook.llm.models.adapters import (
+    PREFIX,
+    adapter_weights,
+    adapters_off,
+    save_adapter,
+    with_adapter,
+)
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import Dropout, LoraLinear, lora_layers, merge_lora
 
@@ -40,7 +47,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """What peft says of transformers' renamed properties is not shown; its constructors draw from the global generator."""
+    """What peft says of transformers' renamed properties is not shown; its constructors draw from
+    the global generator."""
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
@@ -65,7 +73,9 @@ def theirs(model: Any, folder: Path) -> Any:
 
 def share_dropout(ours: nn.Module, peft_model: Any) -> None:
     """One seed for both, since peft would draw from the global generator."""
-    drop = next((layer.dropout for _, layer in lora_layers(ours) if layer.dropout is not None), None)
+    drop = next(
+        (layer.dropout for _, layer in lora_layers(ours) if layer.dropout is not None), None
+    )
     if drop is None:
         return
     twin = Dropout(drop.p, drop.seed)
@@ -82,7 +92,9 @@ def loss(model: Any) -> Tensor:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_logits_and_gradients_are_peft_s(options: str, lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+def test_logits_and_gradients_are_peft_s(
+    options: str, lively_llama: Callable[..., Any], tmp_path: Path
+) -> None:
     ours = adapted(lively_llama(kv_heads=2), OPTIONS[options])
     save_adapter(ours, tmp_path, None)
     other = theirs(lively_llama(kv_heads=2), tmp_path)
@@ -92,15 +104,26 @@ def test_logits_and_gradients_are_peft_s(options: str, lively_llama: Callable[..
         assert (ours(input_ids=IDS).logits - plain).abs().max() > 0.05
     share_dropout(ours, other)
     values = loss(ours), loss(other)
-    rounded: Any = {"dtype": "float32", "terms": widths(ours) + plain.numel(), "size": largest([plain.log_softmax(-1)]) * plain.numel()}
+    rounded: Any = {
+        "dtype": "float32",
+        "terms": widths(ours) + plain.numel(),
+        "size": largest([plain.log_softmax(-1)]) * plain.numel(),
+    }
     assert values[0].item() == near(values[1].item(), **rounded)
-    assert "dropout" not in options or loss(ours).item() != near(values[0].item(), **rounded)     # it drew again
+    # it drew again
+    assert "dropout" not in options or loss(ours).item() != near(values[0].item(), **rounded)
     for value in values:
         value.backward()
-    found = {name.replace(".default", ""): weight.grad for name, weight in other.named_parameters() if weight.requires_grad}
+    found = {
+        name.replace(".default", ""): weight.grad
+        for name, weight in other.named_parameters()
+        if weight.requires_grad
+    }
     needed = {name: weight.grad for name, weight in adapter_weights(ours).items()}
-    assert {name.removesuffix(".weight") for name in found} == {name.removesuffix(".weight") for name in needed}
-    terms = 2 * widths(ours) + plain.numel()                                                    # there and back
+    assert {name.removesuffix(".weight") for name in found} == {
+        name.removesuffix(".weight") for name in needed
+    }
+    terms = 2 * widths(ours) + plain.numel()  # there and back
     for name, gradient in needed.items():
         other_gradient = found[name] if name in found else found[f"{name}.weight"]
         assert gradient is not None and gradient.abs().max() > 0
@@ -108,11 +131,16 @@ def test_logits_and_gradients_are_peft_s(options: str, lively_llama: Callable[..
 
 
 @pytest.mark.parametrize("options", ["all linear layers", "the output layer", "both"])
-def test_an_adapter_that_peft_wrote_is_read(options: str, lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_adapter_that_peft_wrote_is_read(
+    options: str, lively_llama: Callable[..., Any], tmp_path: Path
+) -> None:
     peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
     settings = {"target_modules": "all-linear"} | OPTIONS[options]
     with quiet():
-        other: Any = peft.get_peft_model(lively_llama(), peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings))
+        other: Any = peft.get_peft_model(
+            lively_llama(),
+            peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False, **settings),
+        )
         other.save_pretrained(tmp_path)
     ours = with_adapter(lively_llama(), str(tmp_path), np.random.default_rng(0))
     assert_near(ours(input_ids=IDS).logits, other(input_ids=IDS).logits, terms=widths(ours))
@@ -122,15 +150,32 @@ def test_an_adapter_that_peft_wrote_is_read(options: str, lively_llama: Callable
 def test_qwen2_s_biases_stay_beside_the_adapter(tmp_path: Path) -> None:
     from transformers.models.qwen2 import Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(vocab_size=30, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
-                         num_key_value_heads=1, tie_word_embeddings=True, eos_token_id=2)  # fmt: skip
+    config = Qwen2Config(
+        vocab_size=30,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        tie_word_embeddings=True,
+        eos_token_id=2,
+    )
     with quiet():
         torch.manual_seed(0)
         base: Any = Qwen2ForCausalLM(config).eval()
-    torch.nn.init.normal_(base.model.layers[0].self_attn.q_proj.bias, generator=torch.Generator().manual_seed(3))
-    sentence = r"adapter: target_modules names 'dense', and no linear layer .*; did you mean '\w+_proj'\? \(they are: "
+    torch.nn.init.normal_(
+        base.model.layers[0].self_attn.q_proj.bias, generator=torch.Generator().manual_seed(3)
+    )
+    sentence = (
+        r"adapter: target_modules names 'dense', and no linear layer .*; did you mean '\w+_proj'\?"
+        r" \(they are: "
+    )
     with pytest.raises(ValueError, match=sentence):
-        with_adapter(base, {"target_modules": ["q_proj", "k_proj", "v_proj", "dense"]}, np.random.default_rng(0))
+        with_adapter(
+            base,
+            {"target_modules": ["q_proj", "k_proj", "v_proj", "dense"]},
+            np.random.default_rng(0),
+        )
     ours = adapted(copy.deepcopy(base), {"r": 2, "use_dora": True})
     save_adapter(ours, tmp_path, None)
     other = theirs(copy.deepcopy(base), tmp_path)
@@ -139,7 +184,7 @@ def test_qwen2_s_biases_stay_beside_the_adapter(tmp_path: Path) -> None:
     merge_lora(ours)
     assert_near(ours(input_ids=IDS).logits, logits, terms=widths(ours))
     assert not list(lora_layers(ours))
-    assert ours.lm_head.weight is ours.model.embed_tokens.weight                                # the output layer had no adapter
+    assert ours.lm_head.weight is ours.model.embed_tokens.weight  # the output layer had no adapter
     tied = adapted(base, {"r": 2, "target_modules": ["lm_head"]})
     logits = tied(input_ids=IDS).logits
     merge_lora(tied)
@@ -163,7 +208,9 @@ def by_hand(model: Any, adapter: dict[str, Tensor], scale: float) -> Any:
     for name, module in model.named_modules():
         if f"{PREFIX}{name}.lora_A.weight" in adapter:
             a, b = (adapter[f"{PREFIX}{name}.lora_{part}.weight"].detach().numpy() for part in "AB")
-            module.weight = nn.Parameter(torch.from_numpy(module.weight.detach().numpy() + scale * b @ a))
+            module.weight = nn.Parameter(
+                torch.from_numpy(module.weight.detach().numpy() + scale * b @ a)
+            )
     return model
 
 
@@ -175,22 +222,32 @@ def texts() -> tuple[np.ndarray, np.ndarray]:
 
 def next_logits(model: Any, tokens: np.ndarray, length: np.ndarray) -> np.ndarray:
     """By transformers' own forward pass, each text by itself."""
-    rows = [model(input_ids=torch.from_numpy(row[:count])[None]).logits[0, -1] for row, count in zip(tokens, length, strict=True)]
+    rows = [
+        model(input_ids=torch.from_numpy(row[:count])[None]).logits[0, -1]
+        for row, count in zip(tokens, length, strict=True)
+    ]
     return torch.stack(rows).detach().numpy()
 
 
-@pytest.mark.parametrize("options", ["all linear layers", "another scale", "the output layer", "rsLoRA"])
-def test_the_adapter_is_live_in_acting_evaluating_and_the_cache(options: str, lively_llama: Callable[..., Any]) -> None:
-    """Against transformers on weights that were put together by hand; then again after a step of training, in the middle of an episode."""
+@pytest.mark.parametrize(
+    "options", ["all linear layers", "another scale", "the output layer", "rsLoRA"]
+)
+def test_the_adapter_is_live_in_acting_evaluating_and_the_cache(
+    options: str, lively_llama: Callable[..., Any]
+) -> None:
+    """Against transformers on weights that were put together by hand; then again after a step of
+    training, in the middle of an episode."""
     settings = OPTIONS[options]
-    scale = settings.get("lora_alpha", 8) / (settings["r"] ** 0.5 if settings.get("use_rslora") else settings["r"])
+    scale = settings.get("lora_alpha", 8) / (
+        settings["r"] ** 0.5 if settings.get("use_rslora") else settings["r"]
+    )
     policy = LanguageModelPolicy(adapted(lively_llama(kv_heads=2), settings))
     state, optimizer, terms = policy.initial_state(), FlatAdam([policy], 0.05), widths(policy)
     tokens, length = texts()
     for _ in range(2):
         plain = by_hand(lively_llama(kv_heads=2), adapter_weights(policy.model), scale)
         now, longer = length.copy(), tokens.copy()
-        for _ in range(3):                                                                      # the cache grows
+        for _ in range(3):  # the cache grows
             logits = state.logits(longer, now)
             assert_near(logits, next_logits(plain, longer, now), terms=terms)
             longer[np.arange(6), now] = logits.argmax(-1).numpy()
@@ -205,22 +262,43 @@ def test_the_adapter_is_live_in_acting_evaluating_and_the_cache(options: str, li
 
 def batch_of(completion: np.ndarray) -> Batch:
     tokens, length = map(torch.from_numpy, texts())
-    return Batch({"tokens": tokens, "length": length}, torch.from_numpy(completion), torch.zeros(6, 3), torch.ones(6, 3, dtype=torch.bool))
+    return Batch(
+        {"tokens": tokens, "length": length},
+        torch.from_numpy(completion),
+        torch.zeros(6, 3),
+        torch.ones(6, 3, dtype=torch.bool),
+    )
 
 
-def test_with_the_adapters_off_the_model_is_the_one_from_before(lively_llama: Callable[..., Any]) -> None:
-    """The reference: the same tensors, nothing to save, and what it says does not move while the adapter is trained."""
+def test_with_the_adapters_off_the_model_is_the_one_from_before(
+    lively_llama: Callable[..., Any],
+) -> None:
+    """The reference: the same tensors, nothing to save, and what it says does not move while the
+    adapter is trained."""
     plain, (tokens, length) = LanguageModelPolicy(lively_llama()), texts()
     policy = LanguageModelPolicy(adapted(lively_llama(), {"r": 2, "use_dora": True}))
-    reference, optimizer, batch = policy.reference(), FlatAdam([policy], 0.05), batch_of(np.full((6, 3), 4))
-    assert reference.model is policy.model and not list(reference.parameters()) and reference.state_dict() == {}
+    reference, optimizer, batch = (
+        policy.reference(),
+        FlatAdam([policy], 0.05),
+        batch_of(np.full((6, 3), 4)),
+    )
+    assert (
+        reference.model is policy.model
+        and not list(reference.parameters())
+        and reference.state_dict() == {}
+    )
     before = plain.evaluate(batch)[0].detach()
     for _ in range(2):
         found = reference.evaluate(batch)[0]
         assert not found.requires_grad
-        written = [generate(one, tokens, length, eos=-1, max_new_tokens=3).log_prob for one in (reference, plain)]
+        written = [
+            generate(one, tokens, length, eos=-1, max_new_tokens=3).log_prob
+            for one in (reference, plain)
+        ]
         assert_near(found, before, terms=widths(plain))
-        assert_near(reference.distributions(batch).log_prob(batch.action), before, terms=widths(plain))
+        assert_near(
+            reference.distributions(batch).log_prob(batch.action), before, terms=widths(plain)
+        )
         assert_near(*written, terms=widths(plain), size=largest([before]))
         optimizer.step(policy.evaluate(batch)[0].mean())
         assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
@@ -230,7 +308,9 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(lively_llama: Ca
     assert isinstance(layer, LoraLinear) and layer.enabled
 
 
-def test_an_adapter_of_a_bfloat16_model_is_float32_as_peft_s(lively_llama: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_adapter_of_a_bfloat16_model_is_float32_as_peft_s(
+    lively_llama: Callable[..., Any], tmp_path: Path
+) -> None:
     ours = adapted(lively_llama().to(torch.bfloat16), {"r": 2})
     assert {weight.dtype for weight in adapter_weights(ours).values()} == {torch.float32}
     save_adapter(ours, tmp_path, None)

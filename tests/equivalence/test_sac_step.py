@@ -46,7 +46,9 @@ def minibatch(agent: Any) -> Minibatch:
     generator = torch.Generator().manual_seed(0)
     size, actions = agent.replay.observation_size, 0 if agent.discrete else agent.num_actions
     shapes = (ROWS, size), (ROWS,), (ROWS, size), (ROWS, actions), (ROWS, actions)
-    obs, reward, next_obs, noise, next_noise = (2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
+    obs, reward, next_obs, noise, next_noise = (
+        2.0 * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes
+    )
     if agent.discrete:
         action = torch.randint(agent.num_actions, (ROWS,), generator=generator)
     else:
@@ -56,7 +58,8 @@ def minibatch(agent: Any) -> Minibatch:
 
 
 def masked_minibatch(agent: Any) -> Minibatch:
-    """The same, each action forbidden in s and in s' with probability ½, but not all and not the one that was taken."""
+    """The same, each action forbidden in s and in s' with probability ½, but not all and not the
+    one that was taken."""
     batch, generator = minibatch(agent), torch.Generator().manual_seed(1)
     masks = torch.rand(2, ROWS, agent.num_actions, generator=generator) < 0.5
     masks[0, torch.arange(ROWS), batch.rows.action] = True
@@ -64,7 +67,9 @@ def masked_minibatch(agent: Any) -> Minibatch:
     return replace(batch, rows=batch.rows._replace(action_mask=masks[0], next_action_mask=masks[1]))
 
 
-def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
+def steps(
+    agent: Any, batch: Minibatch, count: int = 3
+) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
     """The metrics of some gradient steps, all weights, and whether a graph was recorded."""
     saved: list[Tensor] = []
 
@@ -74,15 +79,21 @@ def steps(agent: Any, batch: Minibatch, count: int = 3) -> tuple[list[dict[str, 
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         metrics = [agent.train_on(batch) for _ in range(count)]
-    weights = [p.detach().reshape(-1) for network in agent.networks().values() for p in network.parameters()]
+    weights = [
+        p.detach().reshape(-1)
+        for network in agent.networks().values()
+        for p in network.parameters()
+    ]
     return metrics, torch.cat(weights), bool(saved)
 
 
-def both(make: Callable[[], Any], size: float = 100.0, rows: Callable[[Any], Minibatch] = minibatch) -> bool:
+def both(
+    make: Callable[[], Any], size: float = 100.0, rows: Callable[[Any], Minibatch] = minibatch
+) -> bool:
     """Whether the fast step recorded a graph; it must do what the plain one does.
 
-    Gradients are sums of numbers up to `size`, over the rows and over layers of 4, 7 and 5, there and
-    back. A step of η g / (|g| + ε) makes η / ε of what is rounded in g.
+    Gradients are sums of numbers up to `size`, over the rows and over layers of 4, 7 and 5, there
+    and back. A step of η g / (|g| + ε) makes η / ε of what is rounded in g.
     """
     rounding = rounding_bound("float64", terms=ROWS + 2 * (4 + 7 + 5), size=size) * RATE / EPS
     batch = rows(make())
@@ -93,11 +104,18 @@ def both(make: Callable[[], Any], size: float = 100.0, rows: Callable[[Any], Min
     assert_close(weights, plain_weights, atol=rounding, rtol=rounding)
     for ours, theirs in zip(metrics, expected, strict=True):
         assert ours.keys() == theirs.keys() == SAC.METRICS.keys()
-        assert_close({name: x.double() for name, x in ours.items()}, theirs, atol=rounding, rtol=rounding)
+        assert_close(
+            {name: x.double() for name, x in ours.items()}, theirs, atol=rounding, rtol=rounding
+        )
     return recorded
 
 
-SETTINGS: list[dict[str, Any]] = [{}, {"temperature": 0.3}, {"hidden_sizes": ()}, {"target_entropy": -0.5, "tau": 1.0, "gamma": 0.5}]
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.3},
+    {"hidden_sizes": ()},
+    {"target_entropy": -0.5, "tau": 1.0, "gamma": 0.5},
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -106,19 +124,28 @@ def test_the_step_without_a_graph_is_the_books(env: str, settings: dict[str, Any
     assert not both(lambda: agent_with(env, **settings))
 
 
-@pytest.mark.parametrize("settings", [{}, {"initial_temperature": 3.0}, {"temperature": 3.0}, {"target_entropy": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"initial_temperature": 3.0}, {"temperature": 3.0}, {"target_entropy": 0.5}],
+    ids=str,
+)
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1"])
-def test_with_action_masks_the_step_without_a_graph_is_the_books(env: str, settings: dict[str, Any]) -> None:
+def test_with_action_masks_the_step_without_a_graph_is_the_books(
+    env: str, settings: dict[str, Any]
+) -> None:
     """α above 1 too, where α times the least finite number is no number."""
     assert not both(lambda: agent_with(env, **settings), rows=masked_minibatch)
     agents = [agent_with(env, **settings) for _ in range(2)]
-    ours, theirs = (steps(agent, rows(agent), 1)[1] for agent, rows in zip(agents, (masked_minibatch, minibatch), strict=True))
+    ours, theirs = (
+        steps(agent, rows(agent), 1)[1]
+        for agent, rows in zip(agents, (masked_minibatch, minibatch), strict=True)
+    )
     assert (ours - theirs).abs().max() > 1e-3
 
 
 def change_log_std(agent: Any) -> None:
     with torch.no_grad():
-        agent.actor.layers[-1].bias[1] = 2.0             # about half of the rows are cut at log σ = 2
+        agent.actor.layers[-1].bias[1] = 2.0  # about half of the rows are cut at log σ = 2
 
 
 def make_equal(agent: Any) -> None:
@@ -134,15 +161,26 @@ def test_the_kinks_of_its_functions_are_the_books(change: Callable[[Any], None])
         change(agent)
         return agent
 
-    assert not both(changed, size=100.0 * 6 * math.e**2)       # σ ε in ∂a/∂log σ
+    assert not both(changed, size=100.0 * 6 * math.e**2)  # σ ε in ∂a/∂log σ
 
 
 CHANGES: dict[str, Callable[[Any], object]] = {
-    "a hook on a layer": lambda agent: agent.actor.layers[0].register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on the critics": lambda agent: agent.critics.register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on the target": lambda agent: agent.target.networks[0].register_forward_hook(lambda module, inputs, out: 2 * out),
-    "a hook on a gradient": lambda agent: agent.actor.weights[0].register_hook(lambda gradient: 2 * gradient),
-    "a frozen layer": lambda agent: (agent.actor.layers[0].requires_grad_(False), with_optimizers(agent)),
+    "a hook on a layer": lambda agent: agent.actor.layers[0].register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on the critics": lambda agent: agent.critics.register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on the target": lambda agent: agent.target.networks[0].register_forward_hook(
+        lambda module, inputs, out: 2 * out
+    ),
+    "a hook on a gradient": lambda agent: agent.actor.weights[0].register_hook(
+        lambda gradient: 2 * gradient
+    ),
+    "a frozen layer": lambda agent: (
+        agent.actor.layers[0].requires_grad_(False),
+        with_optimizers(agent),
+    ),
 }
 
 
@@ -196,4 +234,7 @@ def test_a_row_that_is_not_finite_spoils_the_same_weights() -> None:
     with plain_forms():
         agents[1].train_on(batch)
     for one, other in zip(*(list(agent.networks().values()) for agent in agents), strict=True):
-        assert all(torch.equal(p.isnan(), q.isnan()) for p, q in zip(one.parameters(), other.parameters(), strict=True))
+        assert all(
+            torch.equal(p.isnan(), q.isnan())
+            for p, q in zip(one.parameters(), other.parameters(), strict=True)
+        )

@@ -1,6 +1,8 @@
-"""The small language model learns to add: greedy exact match on the 512 held-out sums, before and after.
+"""The small language model learns to add: greedy exact match on the 512 held-out sums, before and
+after.
 
-Evaluation walks through the held-out prompts, so 512 episodes are each of them once and the mean return is the exact match.
+Evaluation walks through the held-out prompts, so 512 episodes are each of them once and the mean
+return is the exact match.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ def exact_match(run: Run) -> float:
 def untaught(algorithm: str) -> float:
     """Of the model that ships, by an agent that has taken no step."""
     share = exact_match(Run(Request.build(algorithm, "Addition-v0")))
-    assert 0.3 <= share <= 0.6                                     # else there is nothing to reinforce, or too little to gain
+    assert 0.3 <= share <= 0.6  # else there is nothing to reinforce, or too little to gain
     return share
 
 
@@ -44,17 +46,23 @@ def test_every_one_of_three_seeds_gains_what_is_promised(algorithm: str, gain: f
 
 @pytest.mark.slow
 def test_plain_dpo_makes_even_the_better_answers_less_likely_and_the_nll_term_prevents_it() -> None:
-    """Twenty passes over the pairs of one round. Only differences count in DPO's loss: it falls although both log-probabilities do.
+    """Twenty passes over the pairs of one round. Only differences count in DPO's loss: it falls
+    although both log-probabilities do.
 
-    Over five runs (three seeds, three models) on each of four ways to multiply matrices, plain DPO ended with an exact match of at most
-    .141 from at least .439, the NLL term with at least .402 and never less than .345 above plain DPO. What the log-ratios of the better
-    answers came to: at most -1.50 without the term, at least +.351 with it. Whether one round with the term gains at all is not certain.
+    Over five runs (three seeds, three models) on each of four ways to multiply matrices, plain DPO
+    ended with an exact match of at most .141 from at least .439, the NLL term with at least .402
+    and never less than .345 above plain DPO. What the log-ratios of the better answers came to: at
+    most -1.50 without the term, at least +.351 with it. Whether one round with the term gains at
+    all is not certain.
     """
     before, found = untaught("dpo"), {}
     for nll_coef in (0.0, 1.0):
-        run = taught("dpo", steps=4200, num_envs=1024, epochs=20, learning_rate=3e-4, nll_coef=nll_coef)
+        run = taught(
+            "dpo", steps=4200, num_envs=1024, epochs=20, learning_rate=3e-4, nll_coef=nll_coef
+        )
         (update,) = [report for report in run.metrics if "chosen_log_ratio" in report]
-        assert update["accuracy"] > 0.7 and update["preference_loss"] < 0.66         # by its own measures both learn
+        # by its own measures both learn
+        assert update["accuracy"] > 0.7 and update["preference_loss"] < 0.66
         assert update["rejected_log_ratio"] < -0.6
         found[nll_coef] = update["chosen_log_ratio"], exact_match(run)
     assert found[0.0][0] < -0.7 and found[0.0][1] < before / 2

@@ -13,7 +13,9 @@ from rlbook.envs.tic_tac_toe import after, boards, finished, lost, replies
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 
-@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4))])
+@pytest.mark.parametrize(
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4))]
+)
 def test_the_maze_is_solved_on_five_of_five_seeds(seed: int) -> None:
     run = rlbook.train("alphazero", "Maze-v0", seed=seed, eval_every=0)
     assert rlbook.evaluate(run, episodes=1).returns.tolist() == [3.0]
@@ -22,13 +24,16 @@ def test_the_maze_is_solved_on_five_of_five_seeds(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_no_game_is_lost_against_any_choice_of_the_exact_player(seed: int) -> None:
-    """From either side, in all games that can come about: greedy play is the same again, and the exact player's moves are known."""
-    run = rlbook.train("alphazero", "TicTacToe-v0", env_kwargs={"opponent": "self"}, seed=seed, eval_every=0)
+    """From either side, in all games that can come about: greedy play is the same again, and the
+    exact player's moves are known."""
+    run = rlbook.train(
+        "alphazero", "TicTacToe-v0", env_kwargs={"opponent": "self"}, seed=seed, eval_every=0
+    )
     game: Any = rlbook.make("TicTacToe-v0", opponent="exact", side="first")
     env: Any = AdaptedEnv(game, adapt_to(AlphaZero, game, run.agent.config))
     env.reset(seed=0)
     agent, start, met = run.agent.bind_env(env), env.unwrapped.snapshot(), set()
-    waiting = [0, *after()[0].tolist()]                               # where the agent moves first, and second
+    waiting = [0, *after()[0].tolist()]  # where the agent moves first, and second
     while waiting:
         state = waiting.pop()
         assert not lost()[state], boards()[state]

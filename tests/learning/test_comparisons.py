@@ -1,5 +1,6 @@
-"""What the pages say of one method beside another: "fewer", "sooner", "on 28 of 40 seeds". A comparison is a claim like a number, so it has
-its runs, on seeds that chose no setting, and a test of whether chance alone would show as much."""
+"""What the pages say of one method beside another: "fewer", "sooner", "on 28 of 40 seeds". A
+comparison is a claim like a number, so it has its runs, on seeds that chose no setting, and a test
+of whether chance alone would show as much."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from rlbook.book.experiments import imitation_ladder
 from rlbook.book.experiments.one_axis import TABLES, learning_curves
 
 FIRST_SEED = 10
-LEVEL = 0.01                                 # as likely as that is a difference this large where there is none
-RESULTS = json.loads((Path(__file__).parents[2] / "docs" / "results.json").read_text())["measurements"]
+LEVEL = 0.01  # as likely as that is a difference this large where there is none
+RESULTS = json.loads((Path(__file__).parents[2] / "docs" / "results.json").read_text())[
+    "measurements"
+]
 
 
 def means(name: str) -> list[float]:
@@ -52,8 +55,11 @@ def chance_of_as_many(more: int, fewer: int, seeds: int) -> float:
 
 
 def test_a_model_saves_episodes_in_the_maze() -> None:
-    """docs/chapters/model-based.md: Dyna-Q needs about 10 episodes (17 of 20 seeds), Q-learning about 50 (18 of 20)."""
-    early = {name: seeds_with_the_best_way(name, 20, episodes=20) for name in ("dyna_q", "q_learning")}
+    """docs/chapters/model-based.md: Dyna-Q needs about 10 episodes (17 of 20 seeds), Q-learning
+    about 50 (18 of 20)."""
+    early = {
+        name: seeds_with_the_best_way(name, 20, episodes=20) for name in ("dyna_q", "q_learning")
+    }
     assert chance_of_as_many(early["dyna_q"], early["q_learning"], 20) < LEVEL, early
     assert seeds_with_the_best_way("dyna_q", 20, episodes=10) >= 14
     assert seeds_with_the_best_way("q_learning", 20, episodes=50) >= 14
@@ -62,24 +68,33 @@ def test_a_model_saves_episodes_in_the_maze() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "good", "bad"),
     [
-        ("sarsa_lambda", {"trace_decay": 0.5, "epsilon": 0.1}, {"trace_decay": 0.9, "epsilon": 0.1}),
+        (
+            "sarsa_lambda",
+            {"trace_decay": 0.5, "epsilon": 0.1},
+            {"trace_decay": 0.9, "epsilon": 0.1},
+        ),
         ("n_step_sarsa", {"n": 8, "alpha": 0.1}, {"n": 8, "alpha": 0.3}),
     ],
 )
 def test_long_returns_want_small_steps_and_little_chance(
     algorithm: str, good: dict[str, Any], bad: dict[str, Any]
 ) -> None:
-    """docs/algorithms/sarsa_lambda.md and n_step_sarsa.md, exercises: 40 of 40 seeds beside 29 and 28."""
+    """docs/algorithms/sarsa_lambda.md and n_step_sarsa.md, exercises: 40 of 40 seeds beside 29 and
+    28."""
     found = [seeds_with_the_best_way(algorithm, 40, **options) for options in (good, bad)]
     assert chance_of_as_many(*found, 40) < LEVEL, found
 
 
 @pytest.mark.slow
 def test_replay_saves_steps_on_the_pendulum() -> None:
-    """docs/chapters/maximum-entropy.md: after 10 000 steps SAC is near the best, and PPO has hardly begun."""
+    """docs/chapters/maximum-entropy.md: after 10 000 steps SAC is near the best, and PPO has hardly
+    begun."""
     means = {
         name: [
-            rlbook.evaluate(rlbook.train(name, "Pendulum-v1", steps=10_000, seed=seed, eval_every=0), episodes=50).mean
+            rlbook.evaluate(
+                rlbook.train(name, "Pendulum-v1", steps=10_000, seed=seed, eval_every=0),
+                episodes=50,
+            ).mean
             for seed in range(FIRST_SEED, FIRST_SEED + 5)
         ]
         for name in ("sac", "ppo")
@@ -95,17 +110,24 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
     ("better", "worse"),
     [
         # docs/chapters/language-models.md: PPO, GRPO and DPO on sums
-        ("ppo_addition", "grpo_addition"), ("grpo_addition", "dpo_addition"),
+        ("ppo_addition", "grpo_addition"),
+        ("grpo_addition", "dpo_addition"),
         # docs/algorithms/rejection_sampling.md: less than GRPO
         ("grpo_addition", "rejection_sampling_addition"),
-        # docs/chapters/temporal-difference.md: without exploring, Q-learning is better: -13 against -15
-        ("q_learning_cliff", "sarsa_cliff"), ("q_learning_cliff", "expected_sarsa_cliff"),
-        # docs/chapters/imitation.md and offline.md: an expert who is asked, and values of what was not tried held down
-        ("dagger_slippery", "clone_slippery"), ("cql_cliff", "fitted_q_cliff"),
-        # docs/algorithms/dpo.md: with the NLL term the model knows more than before, without it much is lost
-        ("dpo_nll_round", "addition_before"), ("addition_before", "dpo_plain_round"),
+        # docs/chapters/temporal-difference.md: without exploring, Q-learning is better: -13 against
+        # -15
+        ("q_learning_cliff", "sarsa_cliff"),
+        ("q_learning_cliff", "expected_sarsa_cliff"),
+        # docs/chapters/imitation.md and offline.md: an expert who is asked, and values of what was
+        # not tried held down
+        ("dagger_slippery", "clone_slippery"),
+        ("cql_cliff", "fitted_q_cliff"),
+        # docs/algorithms/dpo.md: with the NLL term the model knows more than before, without it
+        # much is lost
+        ("dpo_nll_round", "addition_before"),
+        ("addition_before", "dpo_plain_round"),
     ],
-)  # fmt: skip
+)
 def test_what_a_page_calls_better_was_measured_to_be(better: str, worse: str) -> None:
     assert chance_of_being_above(means(better), means(worse)) < LEVEL, (means(better), means(worse))
 
@@ -117,29 +139,44 @@ def test_forgetting_old_returns_finds_the_shortest_way_more_often() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("dqn_without", "distributional=false"), ("dqn_with", "distributional=true"), ("dqn_repairs", "buffer_size=32")]
+    ("name", "told"),
+    [
+        ("dqn_without", "distributional=false"),
+        ("dqn_with", "distributional=true"),
+        ("dqn_repairs", "buffer_size=32"),
+    ],
 )
 def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) -> None:
-    """docs/algorithms/dqn.md and docs/chapters/value-networks.md: of the other parts no effect was seen."""
+    """docs/algorithms/dqn.md and docs/chapters/value-networks.md: of the other parts no effect was
+    seen."""
     whole, *parts = RESULTS[name]["parts"]
-    assert [part["name"] for part in parts if not difference_holds_0(part["areas"], whole["areas"])] == [told]
+    assert [
+        part["name"] for part in parts if not difference_holds_0(part["areas"], whole["areas"])
+    ] == [told]
 
 
-def test_a_price_for_each_token_silences_the_model_where_it_is_divided_by_the_groups_deviation() -> None:
+def test_a_price_for_each_token_silences_the_model_where_it_is_divided_by_the_groups_deviation() -> (
+    None
+):
     """docs/chapters/rewards.md: on each of ten seeds; without the division none falls silent."""
     assert means("price_of_length") == [0.0] * 10 and min(means("price_of_length_plain")) > 0.4
 
 
 def test_a_learned_baseline_keeps_what_was_learned_more_often() -> None:
-    """docs/ladder.md: of five seeds three end at 250 to 360 without a baseline, and none below 490 with it."""
+    """docs/ladder.md: of five seeds three end at 250 to 360 without a baseline, and none below 490
+    with it."""
     with_it, without = means("reinforce_learned"), means("reinforce_plain")
     assert min(with_it) > 490 and sum(mean < 365 for mean in without) == 3
     assert chance_of_being_above(with_it, without) < 0.05
 
 
 def test_ten_seeds_do_not_settle_whether_random_actions_make_a_better_recording() -> None:
-    """docs/chapters/imitation.md: nine clones and five keep the pole up for 475 steps, which chance alone shows one time in seven."""
-    found = [sum(mean >= 475 for mean in means(name)) for name in ("clone_cartpole", "clone_cartpole_greedy")]
+    """docs/chapters/imitation.md: nine clones and five keep the pole up for 475 steps, which chance
+    alone shows one time in seven."""
+    found = [
+        sum(mean >= 475 for mean in means(name))
+        for name in ("clone_cartpole", "clone_cartpole_greedy")
+    ]
     assert found == [9, 5] and 1 / 8 < fisher_exact([[9, 1], [5, 5]]).pvalue < 1 / 6
 
 
@@ -149,17 +186,24 @@ def test_what_imagining_adds_cannot_be_told() -> None:
 
 
 def test_grpo_takes_less_time_for_more_tokens_than_ppo() -> None:
-    """docs/chapters/language-models.md; both were timed on one machine, and one has a quarter of the other's seconds."""
+    """docs/chapters/language-models.md; both were timed on one machine, and one has a quarter of
+    the other's seconds."""
     assert RESULTS["grpo_addition"]["machine"] == RESULTS["ppo_addition"]["machine"]
     assert RESULTS["grpo_addition"]["seconds"] < RESULTS["ppo_addition"]["seconds"] / 2
 
 
-def test_a_tree_spends_tokens_best_with_a_perfect_judge_and_gains_nothing_with_a_learned_one() -> None:
+def test_a_tree_spends_tokens_best_with_a_perfect_judge_and_gains_nothing_with_a_learned_one() -> (
+    None
+):
     """docs/llm/search.md: by the intervals over prompts that stand in its table."""
     found = RESULTS["token_search"]["measured"]
 
     def ends(task: str, who: str) -> tuple[float, float]:
-        share = next(value for name, value in found.items() if name.startswith(f"{task}, {who}, ") and "±" not in name)
+        share = next(
+            value
+            for name, value in found.items()
+            if name.startswith(f"{task}, {who}, ") and "±" not in name
+        )
         return share - found[f"{task}, {who}, ±"], share + found[f"{task}, {who}, ±"]
 
     for task in ("sums", "reasoning"):
@@ -168,9 +212,14 @@ def test_a_tree_spends_tokens_best_with_a_perfect_judge_and_gains_nothing_with_a
         assert ends(task, "best of n, value")[1] < ends(task, "greedy")[0]
 
 
-def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_first_on_the_lake() -> None:
-    """docs/one-axis.md, by the ranges over its seeds: the slowest of one is before the fastest of another."""
-    curves = json.loads((Path(__file__).parents[2] / "docs" / "figures" / "one-axis.json").read_text())
+def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_first_on_the_lake() -> (
+    None
+):
+    """docs/one-axis.md, by the ranges over its seeds: the slowest of one is before the fastest of
+    another."""
+    curves = json.loads(
+        (Path(__file__).parents[2] / "docs" / "figures" / "one-axis.json").read_text()
+    )
 
     def range_of(env: str, who: str) -> tuple[float, float]:
         saved = curves[env][who]
@@ -181,7 +230,9 @@ def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_fir
     others = [who for who in curves["Maze-v0"] if who != "a2c"]
     assert range_of("Maze-v0", "a2c")[0] > max(range_of("Maze-v0", who)[1] for who in others)
     slow = [who for who in curves["FrozenLake-v1"] if who != "dqn"]
-    assert range_of("FrozenLake-v1", "dqn")[1] < min(range_of("FrozenLake-v1", who)[0] for who in slow)
+    assert range_of("FrozenLake-v1", "dqn")[1] < min(
+        range_of("FrozenLake-v1", who)[0] for who in slow
+    )
 
 
 # What they say of runs that are made here
@@ -189,21 +240,36 @@ def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_fir
 
 @pytest.mark.slow
 def test_cells_that_look_alike_mislead_a_table() -> None:
-    """docs/chapters/decision-processes.md: two of ten seeds find the best way by what is around the agent, and all ten by its cell."""
-    found = [seeds_with_the_best_way("q_learning", 10, env_kwargs={"observation": seen}) for seen in ("index", "local")]
+    """docs/chapters/decision-processes.md: two of ten seeds find the best way by what is around the
+    agent, and all ten by its cell."""
+    found = [
+        seeds_with_the_best_way("q_learning", 10, env_kwargs={"observation": seen})
+        for seen in ("index", "local")
+    ]
     assert chance_of_as_many(*found, 10) < LEVEL, found
 
 
 @pytest.mark.slow
 def test_without_optimism_nothing_but_the_first_episode_varies() -> None:
-    """docs/chapters/introduction.md: with first values of -200 and no exploration every episode earns -100."""
+    """docs/chapters/introduction.md: with first values of -200 and no exploration every episode
+    earns -100."""
     for seed in range(FIRST_SEED, FIRST_SEED + 10):
-        run = rlbook.train("q_learning", "Maze-v0", episodes=500, epsilon=0.0, initial_value=-200.0, seed=seed, eval_every=0)
+        run = rlbook.train(
+            "q_learning",
+            "Maze-v0",
+            episodes=500,
+            epsilon=0.0,
+            initial_value=-200.0,
+            seed=seed,
+            eval_every=0,
+        )
         assert set(run.episode_returns[1:]) == {-100.0} and -120 <= run.episode_returns[0] <= -100
 
 
 @pytest.mark.slow
-def test_monte_carlo_earns_more_early_on_and_some_seeds_settle_on_a_way_that_never_arrives() -> None:
+def test_monte_carlo_earns_more_early_on_and_some_seeds_settle_on_a_way_that_never_arrives() -> (
+    None
+):
     """docs/chapters/introduction.md: in the first 5 000 steps; 20 seeds."""
     early: dict[str, list[float]] = {"mc_control": [], "q_learning": []}
     final: dict[str, list[float]] = {"mc_control": [], "q_learning": []}
@@ -221,20 +287,33 @@ def test_monte_carlo_earns_more_early_on_and_some_seeds_settle_on_a_way_that_nev
 @pytest.mark.parametrize("env", ["Maze-v0", "Taxi-v4", "CliffWalking-v1"])
 def test_dyna_q_comes_near_the_best_policy_before_the_other_tables(env: str) -> None:
     """docs/one-axis.md: the fastest table in three worlds."""
-    first = {name: learning_curves(name, env, 10, FIRST_SEED).first_within(0.01).tolist() for name in TABLES}
+    first = {
+        name: learning_curves(name, env, 10, FIRST_SEED).first_within(0.01).tolist()
+        for name in TABLES
+    }
     for other in set(TABLES) - {"dyna_q"}:
         assert chance_of_being_above(first[other], first["dyna_q"]) < LEVEL, first
 
 
 @pytest.mark.slow
 def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> None:
-    """docs/chapters/value-networks.md: no return is above 33.3; on five seeds `q` is above 1 000 with the Huber loss and
-    at most 21 without it, and in a larger network at most 47."""
+    """docs/chapters/value-networks.md: no return is above 33.3; on five seeds `q` is above 1 000
+    with the Huber loss and at most 21 without it, and in a larger network at most 47."""
     settings: dict[str, Any] = {
-        "steps": 10_000, "gamma": 0.97, "num_envs": 4, "learning_rate": 1e-3, "hidden_sizes": (64,), "batch_size": 32, "train_every": 32,
-        "gradient_steps": 8, "target_period": 128, "double": False, "learning_starts": 200, "epsilon": "linear(1.0, 0.05, 0.5)",
+        "steps": 10_000,
+        "gamma": 0.97,
+        "num_envs": 4,
+        "learning_rate": 1e-3,
+        "hidden_sizes": (64,),
+        "batch_size": 32,
+        "train_every": 32,
+        "gradient_steps": 8,
+        "target_period": 128,
+        "double": False,
+        "learning_starts": 200,
+        "epsilon": "linear(1.0, 0.05, 0.5)",
         "eval_every": 0,
-    }  # fmt: skip
+    }
     for seed in range(FIRST_SEED, FIRST_SEED + 5):
         bounded, squared, larger = (
             rlbook.train("dqn", "CartPole-v1", seed=seed, **settings | change)
@@ -250,4 +329,6 @@ def test_one_episode_is_too_little_for_a_clone_and_four_are_enough() -> None:
     ladder = imitation_ladder.run(5, first=FIRST_SEED, labels=(16, 64))
     few, more = np.median(ladder.clone, axis=0)
     assert few < ladder.expert - 5 and more > ladder.expert - 1, ladder
-    assert chance_of_being_above(ladder.dagger[:, 0].tolist(), ladder.clone[:, 0].tolist()) > LEVEL, "DAgger is the better one"
+    assert (
+        chance_of_being_above(ladder.dagger[:, 0].tolist(), ladder.clone[:, 0].tolist()) > LEVEL
+    ), "DAgger is the better one"

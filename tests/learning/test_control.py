@@ -12,12 +12,14 @@ import rlbook
 
 def ppos_return(seed: int) -> float:
     """Over 50 episodes, after 50 000 steps."""
-    return rlbook.evaluate(rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0), episodes=50).mean
+    return rlbook.evaluate(
+        rlbook.train("ppo", "CartPole-v1", steps=50_000, seed=seed, eval_every=0), episodes=50
+    ).mean
 
 
 def test_ppo_balances_the_pole() -> None:
-    """At least 475 of 500. Of 40 runs (with and without vector instructions, both matrix libraries) 39 had 500 and one 129, so a single
-    seed may fall short: then the two after it must not."""
+    """At least 475 of 500. Of 40 runs (with and without vector instructions, both matrix libraries)
+    39 had 500 and one 129, so a single seed may fall short: then the two after it must not."""
     assert ppos_return(0) >= 475 or min(ppos_return(1), ppos_return(2)) >= 475
 
 
@@ -35,10 +37,19 @@ def test_a2c_balances_the_pole() -> None:
 
 @pytest.mark.slow
 def test_dqns_best_checkpoint_balances_the_pole(tmp_path: Path) -> None:
-    """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have forgotten what the best one knew."""
+    """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have
+    forgotten what the best one knew."""
     for seed in range(3):
         rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, folder=tmp_path / str(seed))
-    assert np.median([rlbook.evaluate(tmp_path / str(seed), checkpoint="best", episodes=50).mean for seed in range(3)]) >= 450
+    assert (
+        np.median(
+            [
+                rlbook.evaluate(tmp_path / str(seed), checkpoint="best", episodes=50).mean
+                for seed in range(3)
+            ]
+        )
+        >= 450
+    )
 
 
 @pytest.mark.slow
@@ -51,14 +62,16 @@ def test_learning_from_old_steps_swings_up_the_pendulum_in_50_episodes(algorithm
 
 @pytest.mark.slow
 def test_imagined_steps_swing_up_the_pendulum_in_20_episodes() -> None:
-    """4 000 steps, half of each minibatch imagined. Ten seeds that chose the settings had -157 to -123."""
+    """4 000 steps, half of each minibatch imagined. Ten seeds that chose the settings had -157 to
+    -123."""
     run = rlbook.train("mbpo", "Pendulum-v1", seed=1, eval_every=0)
     assert rlbook.evaluate(run, episodes=50).mean > -250
 
 
 @pytest.mark.slow
 def test_ppo_swings_up_the_pendulum() -> None:
-    """A policy that does nothing gets about -1200; up and held there from anywhere costs about -150."""
+    """A policy that does nothing gets about -1200; up and held there from anywhere costs about
+    -150."""
     runs = [rlbook.train("ppo", "Pendulum-v1", seed=seed, eval_every=0) for seed in range(3)]
     returns = [rlbook.evaluate(run, episodes=50).mean for run in runs]
     assert min(returns) > -300, returns

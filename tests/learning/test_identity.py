@@ -1,4 +1,5 @@
-"""The simplest thing to learn: do what you are shown. In the spirit of Stable-Baselines3's identity environments."""
+"""The simplest thing to learn: do what you are shown. In the spirit of Stable-Baselines3's identity
+environments."""
 
 from __future__ import annotations
 
@@ -13,14 +14,17 @@ import rlbook
 
 
 class Identity(gymnasium.Env):
-    """Reward 1 where the action is the observation, a number below 4. Optimal return: the length of an episode."""
+    """Reward 1 where the action is the observation, a number below 4. Optimal return: the length of
+    an episode."""
 
     observation_space, action_space = spaces.Discrete(4), spaces.Discrete(4)
 
     def __init__(self, length: int) -> None:
         self.length = length
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.left, self.shown = self.length, self._next()
         return self.shown, {}
@@ -38,7 +42,8 @@ class Identity(gymnasium.Env):
 
 
 class IdentityBox(Identity):
-    """Reward 1 where the action is within 0.25 of the observation, a number in [-1, 1]; five bins reach every one."""
+    """Reward 1 where the action is within 0.25 of the observation, a number in [-1, 1]; five bins
+    reach every one."""
 
     observation_space = action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
@@ -51,7 +56,13 @@ class IdentityBox(Identity):
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "ppo": {"steps": 12_000, "rollout_steps": 32, "batch_size": 64, "learning_rate": 3e-3},
-    "dqn": {"steps": 6_000, "num_envs": 4, "learning_starts": 200, "target_period": 200, "gamma": 0.0},
+    "dqn": {
+        "steps": 6_000,
+        "num_envs": 4,
+        "learning_starts": 200,
+        "target_period": 200,
+        "gamma": 0.0,
+    },
     "grpo": {"steps": 15_000, "num_envs": 64, "learning_rate": 1e-2},
     "dpo": {"steps": 15_000, "num_envs": 64, "group_size": 8, "learning_rate": 1e-2},
 }

@@ -1,4 +1,5 @@
-"""Agents with a table keep to action masks: they never take a forbidden action, and learn the values of the allowed ones."""
+"""Agents with a table keep to action masks: they never take a forbidden action, and learn the
+values of the allowed ones."""
 
 from __future__ import annotations
 
@@ -19,9 +20,18 @@ from rlbook.interaction.action_masks import UNUSED
 
 ROOMS = slice(0, 4)
 CONTROL = (
-    "q_learning", "double_q_learning", "dyna_q", "dyna_q_plus", "watkins_q_lambda", "expected_sarsa", "sarsa", "n_step_sarsa",
-    "sarsa_lambda", "mc_control", "off_policy_mc",
-)  # fmt: skip
+    "q_learning",
+    "double_q_learning",
+    "dyna_q",
+    "dyna_q_plus",
+    "watkins_q_lambda",
+    "expected_sarsa",
+    "sarsa",
+    "n_step_sarsa",
+    "sarsa_lambda",
+    "mc_control",
+    "off_policy_mc",
+)
 PREDICTION = ("td_prediction", "n_step_td", "td_lambda", "mc_prediction", "off_policy_mc")
 LAST_EPSILON = 1e-6
 FADES = {"epsilon": f"exponential(1.0, {LAST_EPSILON})"}
@@ -40,13 +50,16 @@ def trained(name: str, env: Any = None, episodes: int = 2_000, **settings: Any) 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", CONTROL)
 def test_the_values_become_the_exact_ones_over_the_open_doors(name: str, seed: int) -> None:
-    """`Doors` raises where a closed one is tried. All is deterministic, so what is left of an error is halved at each visit, except
-    expected SARSA's: it learns the values of a policy that opens any open door with probability ε, which loses at most ε times the
-    largest difference of two values, 3.5, at each of the steps that count, 1 / (1 - γ) = 2.
+    """`Doors` raises where a closed one is tried. All is deterministic, so what is left of an error
+    is halved at each visit, except expected SARSA's: it learns the values of a policy that opens
+    any open door with probability ε, which loses at most ε times the largest difference of two
+    values, 3.5, at each of the steps that count, 1 / (1 - γ) = 2.
     """
     agent, exact = trained(name, seed=seed, **FADES).agent, exact_action_values()[ROOMS]
     off = 7 * LAST_EPSILON if name == "expected_sarsa" else 0.0
-    assert agent.values()[ROOMS] == pytest.approx(exact.max(axis=1), rel=0, abs=off + rounding_bound("float64", terms=500))
+    assert agent.values()[ROOMS] == pytest.approx(
+        exact.max(axis=1), rel=0, abs=off + rounding_bound("float64", terms=500)
+    )
     assert (agent.greedy_policy()[ROOMS] == exact.argmax(axis=1)).all()
     assert (np.isneginf(agent.q[ROOMS]) == ~OPEN[ROOMS]).all()
 
@@ -55,7 +68,7 @@ def test_the_values_become_the_exact_ones_over_the_open_doors(name: str, seed: i
 @pytest.mark.parametrize("name", CONTROL)
 def test_no_way_to_explore_tries_a_closed_door(name: str, exploration: str) -> None:
     if exploration == "ucb" and name in ("expected_sarsa", "off_policy_mc"):
-        return                               # which need the probabilities of a policy
+        return  # which need the probabilities of a policy
     agent = trained(name, episodes=100, exploration=exploration, epsilon=1.0).agent
     assert np.isfinite(agent.q[ROOMS][OPEN[ROOMS]]).all()
     policy = agent.own_policy()
@@ -67,7 +80,7 @@ def test_no_way_to_explore_tries_a_closed_door(name: str, exploration: str) -> N
 @pytest.mark.parametrize("starts", ["actions", "pairs"])
 def test_exploring_starts_try_open_doors_alone(starts: str) -> None:
     env = Doors() if starts == "actions" else DoorsTable()
-    with plain_forms(True):                  # compiling takes longer
+    with plain_forms(True):  # compiling takes longer
         agent = trained("mc_control", env, exploring_starts=starts, **FADES).agent
     assert agent.values()[ROOMS] == near(exact_action_values()[ROOMS].max(axis=1), terms=500)
 
@@ -107,13 +120,19 @@ def test_a_table_of_a_users_own_that_shows_masks_without_a_method_is_stepped() -
             return DoorsTable().model()
 
     assert type(trained("q_learning", Shows(), episodes=10)._source.interaction) is EnvInteraction
-    assert type(trained("q_learning", Shows(shows=False), episodes=10)._source.interaction) is TableInteraction
+    assert (
+        type(trained("q_learning", Shows(shows=False), episodes=10)._source.interaction)
+        is TableInteraction
+    )
 
 
 @pytest.mark.parametrize("name", PREDICTION)
 def test_a_given_policy_is_followed_and_evaluated_over_the_open_doors(name: str) -> None:
     """Of the doors that it would take one is open in each room: 0, 1, 2, 2."""
-    policy, taken = ((0.5, 0, 0.5), (0.5, 0.5, 0), (0, 0.5, 0.5), (0.2, 0.3, 0.5), (1, 0, 0), (1, 0, 0)), np.array([0, 1, 2, 2])
+    policy, taken = (
+        ((0.5, 0, 0.5), (0.5, 0.5, 0), (0, 0.5, 0.5), (0.2, 0.3, 0.5), (1, 0, 0), (1, 0, 0)),
+        np.array([0, 1, 2, 2]),
+    )
     value = np.zeros(6)
     for _ in range(100):
         value[ROOMS] = PAYS[np.arange(4), taken] + GAMMA * value[LEADS_TO[np.arange(4), taken]]
@@ -121,13 +140,23 @@ def test_a_given_policy_is_followed_and_evaluated_over_the_open_doors(name: str)
     run = trained(name, episodes=500, policy=policy, **prediction)
     assert run.agent.values()[ROOMS] == near(value[ROOMS], terms=500)
     assert UNUSED not in run.notes
-    assert [run.agent.act(room, explore=False, action_mask=OPEN[room]) for room in range(4)] == taken.tolist()
+    assert [
+        run.agent.act(room, explore=False, action_mask=OPEN[room]) for room in range(4)
+    ] == taken.tolist()
 
 
 def test_importance_weights_are_1_on_average_over_the_open_doors() -> None:
-    """Of 5 000 episodes: a weight's deviation is below 2, so that the mean's is below 2 / √5000 = 0.03."""
+    """Of 5 000 episodes: a weight's deviation is below 2, so that the mean's is below 2 / √5000 =
+    0.03."""
     policy = ((0.5, 0, 0.5), (0.5, 0.5, 0), (0, 0.5, 0.5), (0.2, 0.3, 0.5), (1, 0, 0), (1, 0, 0))
-    agent = trained("off_policy_mc", task="prediction", epsilon=0.5, policy=policy, weighting="ordinary", episodes=5_000).agent
+    agent = trained(
+        "off_policy_mc",
+        task="prediction",
+        epsilon=0.5,
+        policy=policy,
+        weighting="ordinary",
+        episodes=5_000,
+    ).agent
     rates = agent.rates()
     assert rates["mean_weight"] == pytest.approx(1.0, rel=0, abs=4 * 2 / 5_000**0.5)
     assert rates["weight_variance"] < 4.0
@@ -140,11 +169,16 @@ def test_a_state_that_was_never_shown_keeps_to_the_mask_that_comes_with_it() -> 
         before = agent.state_dict()
         for allowed in (OPEN[room], ~OPEN[room]):
             assert allowed[agent.act(room, explore=False, action_mask=allowed)]
-        np.testing.assert_array_equal(agent.q, before["memory"]["q"])          # acting greedily notes nothing
+        # acting greedily notes nothing
+        np.testing.assert_array_equal(agent.q, before["memory"]["q"])
     agent.act(0, action_mask=np.array([True, False, False]))
     assert np.isneginf(agent.q[0]).tolist() == [False, True, True]
-    with pytest.raises(TrainingError, match=r"mask of state 0 was \[1, 0, 0\] and is now \[1, 1, 0\]: a table .* needs masks"):
-        agent.act(0, action_mask=np.array([True, True, False]))               # Q(s, a) cannot be a number and -∞ by turns
+    with pytest.raises(
+        TrainingError,
+        match=r"mask of state 0 was \[1, 0, 0\] and is now \[1, 1, 0\]: a table .* needs masks",
+    ):
+        # Q(s, a) cannot be a number and -∞ by turns
+        agent.act(0, action_mask=np.array([True, True, False]))
 
 
 @pytest.mark.parametrize("name", ["q_learning", "double_q_learning", "sarsa", "off_policy_mc"])
@@ -176,7 +210,13 @@ class WithoutMasks(gymnasium.Wrapper):
 @pytest.mark.parametrize("seed", range(2))
 def test_taxi_is_learned_sooner_with_its_masks(seed: int) -> None:
     """The mean return of the first 100 training episodes: about -95 and -250."""
-    settings: dict[str, Any] = {"episodes": 100, "seed": seed, "alpha": 0.5, "epsilon": 0.1, "eval_every": 0}
+    settings: dict[str, Any] = {
+        "episodes": 100,
+        "seed": seed,
+        "alpha": 0.5,
+        "epsilon": 0.1,
+        "eval_every": 0,
+    }
     masked = rlbook.train("q_learning", "Taxi-v4", simulate=False, **settings)
     plain = rlbook.train("q_learning", WithoutMasks(gymnasium.make("Taxi-v4")), **settings)
     assert np.mean(masked.episode_returns) > np.mean(plain.episode_returns) + 100

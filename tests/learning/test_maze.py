@@ -1,4 +1,5 @@
-"""The agents with a network find the shortest way through the maze, and the test knows how long it is."""
+"""The agents with a network find the shortest way through the maze, and the test knows how long it
+is."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from closeness import near
 
 import rlbook
 
-OPTIMA = {"standard": 7 * -1 + 10, "shaped": 8 * -0.1 + 10}      # eight moves: 3.0 and 9.2
+OPTIMA = {"standard": 7 * -1 + 10, "shaped": 8 * -0.1 + 10}  # eight moves: 3.0 and 9.2
 
 
-THE_REST = pytest.mark.slow                  # `make test` takes the first seeds, `make test-all` all of them
+THE_REST = pytest.mark.slow  # `make test` takes the first seeds, `make test-all` all of them
 
 
 def optimum(rewards: str) -> Any:
@@ -39,14 +40,20 @@ def test_ppo_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
 @pytest.mark.parametrize("seeds", [range(4), pytest.param(range(10), marks=THE_REST)], ids=str)
 @pytest.mark.parametrize("rewards", OPTIMA)
 @pytest.mark.parametrize("algorithm", ["grpo", "dpo"])
-def test_groups_and_pairs_of_episodes_solve_the_maze_on_nine_of_ten_seeds(algorithm: str, rewards: str, seeds: range) -> None:
+def test_groups_and_pairs_of_episodes_solve_the_maze_on_nine_of_ten_seeds(
+    algorithm: str, rewards: str, seeds: range
+) -> None:
     returns = greedy_returns(algorithm, rewards, seeds)
     assert sum(value == optimum(rewards) for value in returns) >= len(seeds) - 1, returns
 
 
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
-    [("standard", range(1)), pytest.param("standard", range(1, 10), marks=THE_REST), pytest.param("shaped", range(5), marks=THE_REST)],
+    [
+        ("standard", range(1)),
+        pytest.param("standard", range(1, 10), marks=THE_REST),
+        pytest.param("shaped", range(5), marks=THE_REST),
+    ],
 )
 def test_a2c_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> None:
     assert greedy_returns("a2c", rewards, seeds) == optimum(rewards)
@@ -55,7 +62,11 @@ def test_a2c_solves_the_maze_on_ten_of_ten_seeds(rewards: str, seeds: range) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
-    [("standard", range(1)), pytest.param("standard", range(1, 5), marks=THE_REST), pytest.param("shaped", range(2), marks=THE_REST)],
+    [
+        ("standard", range(1)),
+        pytest.param("standard", range(1, 5), marks=THE_REST),
+        pytest.param("shaped", range(2), marks=THE_REST),
+    ],
 )
 def test_trpo_solves_the_maze_on_five_of_five_seeds(rewards: str, seeds: range) -> None:
     assert greedy_returns("trpo", rewards, seeds) == optimum(rewards)
@@ -71,7 +82,11 @@ def test_reinforce_solves_the_maze_on_ten_of_ten_seeds(baseline: str, seeds: ran
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
-    [("standard", range(1)), pytest.param("standard", range(1, 5), marks=THE_REST), pytest.param("shaped", range(5), marks=THE_REST)],
+    [
+        ("standard", range(1)),
+        pytest.param("standard", range(1, 5), marks=THE_REST),
+        pytest.param("shaped", range(5), marks=THE_REST),
+    ],
 )
 def test_dqn_solves_the_maze_on_five_of_five_seeds(rewards: str, seeds: range) -> None:
     assert greedy_returns("dqn", rewards, seeds) == optimum(rewards)
@@ -83,8 +98,8 @@ def test_sac_solves_the_maze() -> None:
 
 
 def test_ppos_value_of_the_start_is_nearly_the_optimal_one() -> None:
-    """V*(start) = 2.527 at γ = 0.99. Its policy still errs now and then when it learns, so V lies a little lower: by 0
-    to .03 from seeds 100 to 109."""
+    """V*(start) = 2.527 at γ = 0.99. Its policy still errs now and then when it learns, so V lies a
+    little lower: by 0 to .03 from seeds 100 to 109."""
     run: Any = rlbook.train("ppo", "Maze-v0", eval_every=0)
     best = sum(-(0.99**t) for t in range(7)) + 10 * 0.99**7
     assert best - 0.1 < run.agent.value(np.array([0]))[0] < best + 0.1

@@ -41,12 +41,15 @@ print((peak() - before) / own, error)
 @pytest.mark.slow
 @pytest.mark.parametrize("plain", ["", "1"], ids=["numba", "no numba"])
 def test_a_million_states_are_solved_within_three_times_the_models_own_memory(plain: str) -> None:
-    """The arrays themselves are in it. V is near enough V* where one more sweep moves no value by more than 2 · 1e-3."""
+    """The arrays themselves are in it. V is near enough V* where one more sweep moves no value by
+    more than 2 · 1e-3."""
     environment = os.environ | {"RLBOOK_PLAIN": plain, "OMP_NUM_THREADS": "1"}
     results = []
-    for check in ("False", "True"):          # checking needs memory of its own
+    for check in ("False", "True"):  # checking needs memory of its own
         code = CODE.replace("CHECK", check)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         results.append([float(number) for number in done.stdout.split()])
     assert results[0][0] <= 3.0

@@ -1,4 +1,5 @@
-"""PPO, GRPO and DPO on a language model that is a table: each comes to the closed form π_ref exp(r / β) / Z."""
+"""PPO, GRPO and DPO on a language model that is a table: each comes to the closed form π_ref exp(r
+/ β) / Z."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def test_the_task_pays_each_completion_what_it_is_worth() -> None:
     model = tabular.writing(reward)
     padded = np.vstack([policy, np.full(tabular.TOKENS, 1 / tabular.TOKENS)])
     assert tabular.chances(policy).sum() == near(1.0, terms=27)
-    assert model.policy_values(padded, 1.0)[0] == near(tabular.chances(policy) @ reward, terms=27, size=1.0)
+    assert model.policy_values(padded, 1.0)[0] == near(
+        tabular.chances(policy) @ reward, terms=27, size=1.0
+    )
 
 
 def test_no_policy_is_better_than_the_closed_form() -> None:
@@ -26,22 +29,33 @@ def test_no_policy_is_better_than_the_closed_form() -> None:
     reference, reward, beta = tabular.chances(softmax(LOGITS)), tabular.rewards(1), 0.5
     best = tabular.optimum(reference, reward, beta)
     value = best @ reward - beta * best @ np.log(best / reference)
-    assert value == near(beta * np.log((reference * np.exp(reward / beta)).sum()), terms=27, size=np.abs(np.log(reference)).max())
+    assert value == near(
+        beta * np.log((reference * np.exp(reward / beta)).sum()),
+        terms=27,
+        size=np.abs(np.log(reference)).max(),
+    )
     for other in np.random.default_rng(0).dirichlet(best * 200, size=50):
         assert other @ reward - beta * other @ np.log(other / reference) < value
 
 
 def test_a_penalty_in_the_loss_settles_beside_it_unless_no_token_matters_to_later_ones() -> None:
-    """Where reference and reward are the same after every text of a length, divergence to come does not depend on the token: k2 is exact.
+    """Where reference and reward are the same after every text of a length, divergence to come does
+    not depend on the token: k2 is exact.
 
     k3 has the gradient of KL(π_ref ‖ π) and is not, even then.
     """
     rows = [0, *[1] * 3, *[4] * 9]
     paid = np.random.default_rng(4).random((tabular.STEPS, tabular.TOKENS))
     additive = paid[np.arange(tabular.STEPS), tabular.COMPLETIONS].sum(axis=1)
-    for reference, reward, exact in ((softmax(LOGITS[rows]), additive, True), (softmax(LOGITS), tabular.rewards(0), False)):
+    for reference, reward, exact in (
+        (softmax(LOGITS[rows]), additive, True),
+        (softmax(LOGITS), tabular.rewards(0), False),
+    ):
         best = tabular.optimum(tabular.chances(reference), reward, 0.5)
-        away = {name: np.abs(tabular.fixed_point(reference, reward, 0.5, name) - best).max() for name in ("k2", "k3")}
+        away = {
+            name: np.abs(tabular.fixed_point(reference, reward, 0.5, name) - best).max()
+            for name in ("k2", "k3")
+        }
         # where its steps stop; the other one stays ten times as far away, and more
         assert (away["k2"] < 1e-4) == exact and 1e-3 < away["k3"] < 0.05, away
 
@@ -57,7 +71,8 @@ def test_grpo_comes_within_three_hundredths_of_the_closed_form() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", tabular.LEARNERS)
 def test_every_learner_does_from_three_seeds(name: str) -> None:
-    """k3 in the loss settles elsewhere: no learner could come closer than its own gradients do, and this one comes to where they cancel."""
+    """k3 in the loss settles elsewhere: no learner could come closer than its own gradients do, and
+    this one comes to where they cancel."""
     (found,) = tabular.run(3, names=(name,)).values()
     for beta in tabular.BETAS:
         assert found.beside[beta].max() < 0.03

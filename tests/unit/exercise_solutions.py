@@ -1,4 +1,5 @@
-"""Every exercise solved as a learner would, with numpy alone. Handed in by one student, graded in test_course.py."""
+"""Every exercise solved as a learner would, with numpy alone. Handed in by one student, graded in
+test_course.py."""
 
 import math
 
@@ -63,7 +64,9 @@ def value_iteration(P, r, gamma, sweeps):
 
 
 def improved(Q, policy):
-    return [old if row[old] == row.max() else row.argmax() for row, old in zip(Q, policy, strict=True)]
+    return [
+        old if row[old] == row.max() else row.argmax() for row, old in zip(Q, policy, strict=True)
+    ]
 
 
 def first_visit(states, G, state):
@@ -197,7 +200,10 @@ def sft_loss(log_prob, mask):
 
 
 def distillation_loss(student, teacher, temperature):
-    s, t = (np.exp(logits / temperature) / np.exp(logits / temperature).sum() for logits in (student, teacher))
+    s, t = (
+        np.exp(logits / temperature) / np.exp(logits / temperature).sum()
+        for logits in (student, teacher)
+    )
     return temperature**2 * (t * np.log(t / s)).sum()
 
 

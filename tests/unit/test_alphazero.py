@@ -1,4 +1,5 @@
-"""AlphaZero: PUCT, its targets and its loss by hand; searches with exact values; whose gain a value is."""
+"""AlphaZero: PUCT, its targets and its loss by hand; searches with exact values; whose gain a value
+is."""
 
 from __future__ import annotations
 
@@ -23,12 +24,24 @@ from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 PERFECT = perfect_values()
 
 
-def puct(count: list[int], mean: list[float], prior: list[float], *, c: float, bounds: tuple[float, float] = (0.0, 1.0)) -> int:
+def puct(
+    count: list[int],
+    mean: list[float],
+    prior: list[float],
+    *,
+    c: float,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> int:
     return select_puct(0, len(count), count, mean, prior, list(bounds), c)
 
 
-def agent_in(env: Any, seed: int = 0, env_kwargs: dict[str, Any] | None = None, **options: Any) -> tuple[AlphaZero, Any]:
-    made, config = rlbook.make(env, **(env_kwargs or {})) if isinstance(env, str) else env, AlphaZeroConfig(**options)
+def agent_in(
+    env: Any, seed: int = 0, env_kwargs: dict[str, Any] | None = None, **options: Any
+) -> tuple[AlphaZero, Any]:
+    made, config = (
+        rlbook.make(env, **(env_kwargs or {})) if isinstance(env, str) else env,
+        AlphaZeroConfig(**options),
+    )
     adapted = AdaptedEnv(made, adapt_to(AlphaZero, made, config))
     return AlphaZero(adapted, config, seed), adapted
 
@@ -45,10 +58,17 @@ def oracle(observation: Any, allowed: Any = None) -> tuple[list[float], float]:
 
 def some_positions(count: int) -> np.ndarray:
     """Open positions in which not every move is as good as every other."""
-    after = -PERFECT[number(np.where(boards()[:, None] == 0, 0, 3 - boards()[:, None]) + 2 * np.eye(9, dtype=int)) % 3**9]
+    after = -PERFECT[
+        number(
+            np.where(boards()[:, None] == 0, 0, 3 - boards()[:, None]) + 2 * np.eye(9, dtype=int)
+        )
+        % 3**9
+    ]
     free = boards() == 0
     uneven = np.where(free, after, np.inf).min(axis=1) < np.where(free, after, -np.inf).max(axis=1)
-    return np.random.default_rng(0).permutation(np.flatnonzero(positions() & ~finished() & uneven))[:count]
+    return np.random.default_rng(0).permutation(np.flatnonzero(positions() & ~finished() & uneven))[
+        :count
+    ]
 
 
 def share_of_best_moves(agent: AlphaZero, env: Any, states: np.ndarray) -> float:
@@ -64,11 +84,12 @@ def share_of_best_moves(agent: AlphaZero, env: Any, states: np.ndarray) -> float
 
 
 def test_puct_by_hand() -> None:
-    """N(s) = 1 + 3 + 1: 0.5 + c · 0.5 · √5 / 4 against 0 + c · 0.5 · √5 / 2. They meet at c = 0.5 / (√5 / 8) = 1.789."""
+    """N(s) = 1 + 3 + 1: 0.5 + c · 0.5 · √5 / 4 against 0 + c · 0.5 · √5 / 2. They meet at c = 0.5 /
+    (√5 / 8) = 1.789."""
     meet = 0.5 / (math.sqrt(5) / 8)
     assert puct([3, 1], [0.5, 0.0], [0.5, 0.5], c=meet - 1e-6) == 0
     assert puct([3, 1], [0.5, 0.0], [0.5, 0.5], c=meet + 1e-6) == 1
-    low, high = -30.0, 50.0                  # the same returns in other units: the same choice at the same c
+    low, high = -30.0, 50.0  # the same returns in other units: the same choice at the same c
     shifted = [low + 0.5 * (high - low), low]
     assert puct([3, 1], shifted, [0.5, 0.5], c=meet - 1e-6, bounds=(low, high)) == 0
     assert puct([3, 1], shifted, [0.5, 0.5], c=meet + 1e-6, bounds=(low, high)) == 1
@@ -87,9 +108,9 @@ def test_an_untried_action_counts_as_the_mean_of_the_tried_ones() -> None:
 
 def test_what_a_search_recommends_are_its_visits_sharpened_by_the_temperature() -> None:
     assert_near(visit_policy([1, 3]), [1 / 4, 3 / 4])
-    assert_near(visit_policy([1, 3], 0.5), [1 / 10, 9 / 10], terms=2)                # 1² and 3²
+    assert_near(visit_policy([1, 3], 0.5), [1 / 10, 9 / 10], terms=2)  # 1² and 3²
     assert_near(visit_policy([4, 0, 4, 1], 0.0), [0.5, 0, 0.5, 0])
-    assert_near(visit_policy([10**6, 1], 1e-3), [1, 0])                              # no overflow
+    assert_near(visit_policy([10**6, 1], 1e-3), [1, 0])  # no overflow
 
 
 def test_noise_keeps_its_share_and_stays_off_what_is_not_allowed() -> None:
@@ -125,13 +146,15 @@ def test_the_loss_by_hand() -> None:
         cross_entropy_loss(log_prob, torch.zeros(2, 1))
 
 
-def test_with_exact_values_and_a_uniform_prior_the_search_plays_perfectly_and_with_a_wrong_sign_it_does_not() -> None:
+def test_with_exact_values_and_a_uniform_prior_the_search_plays_perfectly_and_with_a_wrong_sign_it_does_not() -> (
+    None
+):
     agent, env = against_itself(simulations=150)
     env.reset(seed=0)
-    agent.expect = oracle                                             # type: ignore[method-assign]
+    agent.expect = oracle  # type: ignore[method-assign]
     states = some_positions(60)
     assert share_of_best_moves(agent, env, states) == 1.0
-    agent.discount = 1.0                                              # the bug: the opponent's gain taken for one's own
+    agent.discount = 1.0  # the bug: the opponent's gain taken for one's own
     assert share_of_best_moves(agent, env, states) < 0.8
 
 
@@ -139,7 +162,7 @@ def test_with_exact_values_and_a_uniform_prior_the_search_finds_the_way_out_of_t
     planner: Any = rlbook.train("value_iteration", "Maze-v0", eval_every=0).agent
     agent, _ = agent_in("Maze-v0", simulations=100)
     agent.expect = lambda observation, allowed: ([0.25] * 4, float(planner.values()[observation]))  # type: ignore[method-assign,assignment]
-    model = rlbook.make("Maze-v0").unwrapped.model()                  # type: ignore[attr-defined]
+    model = rlbook.make("Maze-v0").unwrapped.model()  # type: ignore[attr-defined]
     best = planner.action_values() >= planner.action_values().max(axis=1, keepdims=True) - 1e-9
     for state in np.flatnonzero(model.reachable() & ~model.terminal).tolist():
         assert best[state, agent.act(state, explore=False)], state
@@ -148,7 +171,7 @@ def test_with_exact_values_and_a_uniform_prior_the_search_finds_the_way_out_of_t
 def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
     agent, env = against_itself(simulations=20)
     env.reset(seed=0)
-    for cell in (0, 1, 2, 4, 3, 5, 7, 6):                             # X O X / X O O / O X .: the last mark is a draw
+    for cell in (0, 1, 2, 4, 3, 5, 7, 6):  # X O X / X O O / O X .: the last mark is a draw
         shown = env.step(cell)[0]
     agent.expect = lambda observation, allowed: (oracle(observation)[0], 1000.0)  # type: ignore[method-assign]
     tree = agent.search(shown, np.random.default_rng(0))
@@ -156,11 +179,14 @@ def test_an_end_is_worth_nothing_beside_what_the_last_move_earned() -> None:
 
 
 class Bet(gymnasium.Env):
-    """Action 0 ends the episode, or leads to a choice between 1 and 0: either as often. Action 1 costs 1 and ends it."""
+    """Action 0 ends the episode, or leads to a choice between 1 and 0: either as often. Action 1
+    costs 1 and ends it."""
 
     observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         super().reset(seed=seed)
         self.where = 0
         return 0, {}
@@ -175,7 +201,8 @@ class Bet(gymnasium.Env):
 
 
 def test_in_an_open_loop_search_what_first_ended_the_episode_is_searched_where_it_goes_on() -> None:
-    """The node behind action 0 gets its prior when it is met, even at a termination: with none, its first action alone would be tried."""
+    """The node behind action 0 gets its prior when it is met, even at a termination: with none, its
+    first action alone would be tried."""
     met = set()
     for seed in range(8):
         agent, env = agent_in(Bet(), simulations=60, stochastic="open-loop", noise_fraction=0.0)
@@ -186,7 +213,10 @@ def test_in_an_open_loop_search_what_first_ended_the_episode_is_searched_where_i
         tree = agent.search(shown, np.random.default_rng(seed))
         (behind,) = tree.children(0, 0)
         assert tree.prior[2 * behind : 2 * behind + 2] == [0.5, 0.5]
-        assert tree.counts(behind)[1] > tree.counts(behind)[0] > 0 and tree.values(behind) == [0.0, 1.0]
+        assert tree.counts(behind)[1] > tree.counts(behind)[0] > 0 and tree.values(behind) == [
+            0.0,
+            1.0,
+        ]
         assert tree.best_actions() == [0]
     assert met == {0.0, 0.99 * 0.7}, "some first meet the end, some do not"
 
@@ -205,8 +235,8 @@ class Found:
 
 
 def played(agent: AlphaZero, cells: tuple[int, ...], env: Any, **disliked: float) -> None:
-    """One game of given moves, learned from, as if the search liked them best; but for `disliked`, m3=v: the fourth, in whose
-    place it found a move worth v."""
+    """One game of given moves, learned from, as if the search liked them best; but for `disliked`,
+    m3=v: the fourth, in whose place it found a move worth v."""
     shown, _ = env.reset(seed=0)
     for move, cell in enumerate(cells):
         agent.act(shown)
@@ -225,20 +255,24 @@ def test_the_sign_of_what_followed_changes_from_move_to_move() -> None:
         assert_near(agent.kept.z, [gamma**4, -(gamma**3), gamma**2, -gamma, 1.0])
 
 
-def test_behind_a_move_that_the_search_did_not_like_best_its_value_stands_for_what_followed() -> None:
+def test_behind_a_move_that_the_search_did_not_like_best_its_value_stands_for_what_followed() -> (
+    None
+):
     agent, env = against_itself(simulations=2, gamma=0.9)
     played(agent, (0, 3, 1, 4, 2), env, m3=0.5)
     assert_near(agent.kept.z, [-(0.9**3) * 0.5, 0.9**2 * 0.5, -0.9 * 0.5, 0.5, 1.0])
 
 
-def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> None:
+def test_in_the_maze_what_followed_is_the_discounted_return_and_behind_a_time_limit_the_networks_value() -> (
+    None
+):
     agent, env = agent_in("Maze-v0", simulations=2, gamma=0.9, gradient_steps=1)
     value = agent.expect(2)[1]
     assert value != 0.0
     env.reset(seed=0)
     for obs, after, truncated in ((0, 1, False), (1, 2, True)):
         agent.act(obs)
-        agent.tree = Found(3)                                         # type: ignore[assignment]
+        agent.tree = Found(3)  # type: ignore[assignment]
         agent.learn(Step(obs, 3, -1.0, after, False, truncated))
     assert_near(agent.kept.z, [-1.0 + 0.9 * (-1.0 + 0.9 * value), -1.0 + 0.9 * value], terms=3)
 
@@ -259,7 +293,9 @@ def test_only_the_last_states_are_kept_and_values_are_told_in_reward_units() -> 
 
 
 def test_an_agent_that_was_saved_draws_the_moves_and_minibatches_that_the_first_one_draws() -> None:
-    (agent, env), (other, _) = (against_itself(seed, simulations=3, batch_size=4, gradient_steps=3) for seed in (0, 1))
+    (agent, env), (other, _) = (
+        against_itself(seed, simulations=3, batch_size=4, gradient_steps=3) for seed in (0, 1)
+    )
     played(agent, (0, 3, 1, 4, 2), env)
     other.load_state_dict(agent.state_dict())
     for one in (agent, other):
@@ -279,21 +315,29 @@ def test_it_learns_after_so_many_episodes() -> None:
 
 
 def test_a_minibatch_is_turned_together_with_what_was_recommended() -> None:
-    """Each image stays the game it was: π, the cells that are free, still says which those are; all eight images come up."""
+    """Each image stays the game it was: π, the cells that are free, still says which those are; all
+    eight images come up."""
     agent, _ = against_itself()
     board = np.array([1, 2, 0, 0, 1, 0, 0, 0, 2])
-    rows = Positions(agent.estimates.vector(np.tile(board, (400, 1))), torch.tensor(board == 0).float().expand(400, 9), torch.zeros(400))
+    rows = Positions(
+        agent.estimates.vector(np.tile(board, (400, 1))),
+        torch.tensor(board == 0).float().expand(400, 9),
+        torch.zeros(400),
+    )
     assert agent._symmetries is not None
     turned = rows.minibatch(400, np.random.default_rng(0), agent._symmetries)
     seen = turned.obs.reshape(400, 9, 3).argmax(dim=2)
     assert torch.equal((seen == 0).float(), turned.target)
     assert len(torch.unique(seen, dim=0)) == 8
     agent, _ = against_itself(symmetries=False)
-    assert agent._symmetries is None and torch.equal(rows.minibatch(9, np.random.default_rng(0), None).obs, rows.obs[:9])
+    assert agent._symmetries is None and torch.equal(
+        rows.minibatch(9, np.random.default_rng(0), None).obs, rows.obs[:9]
+    )
 
 
 def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
-    """The same position gives the same tree whoever will answer; the opponent's env is only read."""
+    """The same position gives the same tree whoever will answer; the opponent's env is only
+    read."""
     agent, _ = against_itself(simulations=30)
     trees = []
     for opponent in ("random", "exact"):
@@ -308,7 +352,8 @@ def test_playing_somebody_it_searches_the_game_and_not_its_opponent() -> None:
 
 @pytest.mark.parametrize("fraction", [0.0, 0.25, 0.6])
 def test_at_the_root_the_noise_has_its_share_of_the_prior(fraction: float) -> None:
-    """The prior is (1 - ε) P + ε η: η adds up to 1, is drawn anew for each move, and is nowhere below 0."""
+    """The prior is (1 - ε) P + ε η: η adds up to 1, is drawn anew for each move, and is nowhere
+    below 0."""
     agent, env = against_itself(simulations=2, noise_fraction=fraction, noise_alpha=0.5)
     shown, _ = env.reset(seed=0)
     prior, seen = np.array(agent.expect(shown)[0]), []
@@ -316,13 +361,16 @@ def test_at_the_root_the_noise_has_its_share_of_the_prior(fraction: float) -> No
         agent.act(shown)
         assert agent.tree is not None
         noise = np.array(agent.tree.prior[:9]) - (1 - fraction) * prior
-        assert noise.min() >= -rounding_bound("float64", terms=9) and noise.sum() == near(fraction, terms=9, size=1.0)
+        assert noise.min() >= -rounding_bound("float64", terms=9) and noise.sum() == near(
+            fraction, terms=9, size=1.0
+        )
         seen.append(noise.tolist())
     assert (np.ptp(seen, axis=0).max() > 0.1 * fraction) == (fraction > 0)
 
 
 def test_in_training_moves_are_drawn_by_their_visits_at_the_temperature_of_this_time() -> None:
-    """τ from 1 to 0: at first moves that are seldom visited are played, too; in the second half the most visited alone."""
+    """τ from 1 to 0: at first moves that are seldom visited are played, too; in the second half the
+    most visited alone."""
     agent, env = against_itself(simulations=30, temperature="linear(1.0, 0.0, 0.5)")
     shown, _ = env.reset(seed=0)
     for progress, always in ((0.0, False), (0.5, True), (0.9, True)):
@@ -346,6 +394,10 @@ def test_greedy_play_is_the_same_again_and_without_noise() -> None:
     )
     before = rlbook.seeding.rng_state(agent.rng)
     assert len({agent.act(shown, explore=False) for _ in range(3)}) == 1
-    assert rlbook.seeding.rng_state(agent.rng) == before and agent.tree is None and asked == [30, 30, 30]
+    assert (
+        rlbook.seeding.rng_state(agent.rng) == before
+        and agent.tree is None
+        and asked == [30, 30, 30]
+    )
     agent.act(shown)
     assert agent.tree is not None and agent.tree.prior[:9] != agent.expect(shown)[0]

@@ -13,7 +13,10 @@ from rlbook.book.experiments import answer_probability, intrinsic_rewards
 def test_both_rewards_start_from_the_same_model_and_are_looked_at_alike() -> None:
     found = answer_probability.run(seeds=1, rounds=10, start={"steps": 6})
     assert found["verifier"].accuracy[0, 0] == found["answer"].accuracy[0, 0]
-    assert all(each.accuracy.shape == each.rounds.shape and each.rounds[0, 0] == 0 < each.rounds[0, -1] for each in found.values())
+    assert all(
+        each.accuracy.shape == each.rounds.shape and each.rounds[0, 0] == 0 < each.rounds[0, -1]
+        for each in found.values()
+    )
     assert answer_probability.draw(found).axes
 
 
@@ -21,13 +24,16 @@ def test_what_is_told_is_the_mean_of_the_ends() -> None:
     """Ends .8 and .6 against .7 and .6: means .7 and .65, a difference of -.05."""
     looks = np.array([[0.0, 10.0], [0.0, 12.0]])
     ends = {"verifier": [[0.5, 0.8], [0.4, 0.6]], "answer": [[0.5, 0.7], [0.4, 0.6]]}
-    told = answer_probability.measurements({name: answer_probability.Learned(looks, np.array(each)) for name, each in ends.items()})
+    told = answer_probability.measurements(
+        {name: answer_probability.Learned(looks, np.array(each)) for name, each in ends.items()}
+    )
     assert told["before"] == near(0.45, terms=2) and told["answer, seed 0"] == 0.7
     assert told["answer less verifier, mean"] == near(0.65 - 0.7, terms=4, size=0.7)
 
 
 def test_the_rise_that_is_told_is_the_least_of_all_seeds() -> None:
-    """Drawn answers: .2 → .5 → .1 and .3 → .4 → .2, which rise by .3 and .1; in the mean .25 → .45 → .15."""
+    """Drawn answers: .2 → .5 → .1 and .3 → .4 → .2, which rise by .3 and .1; in the mean .25 → .45
+    → .15."""
     looks, reward = np.array([[0.0, 5.0, 9.0]] * 2), np.array([[np.nan, -0.6, -0.2]] * 2)
     sampled = np.array([[0.2, 0.5, 0.1], [0.3, 0.4, 0.2]])
     found = {"entropy": intrinsic_rewards.Found(looks, np.full((2, 3), 0.5), sampled, reward)}

@@ -1,4 +1,5 @@
-"""Bandits: the formulas by hand, the gradient against the exact one, the test bed's facts, and who finds the best machine."""
+"""Bandits: the formulas by hand, the gradient against the exact one, the test bed's facts, and who
+finds the best machine."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from rlbook.agent import Step
 from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig, choose, empty_memory, update
 from rlbook.book.figures import figure, measurements
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed, machine_means
-from rlbook.functional.bandits import preference_gradient, random_argmax, softmax, upper_confidence_bound
+from rlbook.functional.bandits import (
+    preference_gradient,
+    random_argmax,
+    softmax,
+    upper_confidence_bound,
+)
 
 ENV = TenArmedTestbed(arms=3)
 
@@ -59,8 +65,11 @@ def test_the_preferences_follow_the_books_rule_by_hand() -> None:
 
 
 @pytest.mark.parametrize("baseline", [0.0, 0.7])
-def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_baseline(baseline: float) -> None:
-    """Σ_a π(a) (q(a) - b)(1[· = a] - π) = π (q - π·q): computed over all actions, so there is nothing random."""
+def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_baseline(
+    baseline: float,
+) -> None:
+    """Σ_a π(a) (q(a) - b)(1[· = a] - π) = π (q - π·q): computed over all actions, so there is
+    nothing random."""
     preferences, q = np.array([0.3, -1.0, 0.5]), np.array([1.0, 5.0, -2.0])
     pi = softmax(preferences)
     mean = sum(pi[a] * preference_gradient(preferences, a, q[a], baseline) for a in range(3))
@@ -68,7 +77,8 @@ def test_the_sampled_gradient_has_the_exact_gradient_as_its_mean_whatever_the_ba
 
 
 def test_ties_are_broken_evenly() -> None:
-    """Each of the two best of four actions comes up with probability ½: within 4 standard errors of 10 000 draws."""
+    """Each of the two best of four actions comes up with probability ½: within 4 standard errors of
+    10 000 draws."""
     scores = np.tile([1.0, 3.0, 3.0, 2.0], (10_000, 1))
     chosen = random_argmax(scores, np.random.default_rng(0))
     assert set(chosen) == {1, 2} and abs((chosen == 1).mean() - 0.5) < 4 * 0.5 / 100
@@ -81,20 +91,32 @@ def test_the_test_bed_is_what_its_docstring_says() -> None:
     bed = env.unwrapped
     assert isinstance(bed, TenArmedTestbed)
     means, model = bed.means, bed.model()
-    assert f"In problem 0 it is {means.max():.6f}, of action {means.argmax()}; random actions are worth {means.mean():.6f}." in doc
-    largest = integrate.quad(lambda x: x * 10 * stats.norm.pdf(x) * stats.norm.cdf(x) ** 9, -12, 12)[0]
+    assert (
+        f"In problem 0 it is {means.max():.6f}, of action {means.argmax()}; random actions are"
+        f" worth {means.mean():.6f}." in doc
+    )
+    largest = integrate.quad(
+        lambda x: x * 10 * stats.norm.pdf(x) * stats.norm.cdf(x) ** 9, -12, 12
+    )[0]
     assert f"V* averages {largest:.6f}" in doc
     assert model.rewards[0].tolist() == means.tolist() == machine_means(0).tolist()
     env.reset(seed=0)
     rewards = np.array([env.step(6)[1] for _ in range(4_000) if env.reset()])
-    assert abs(rewards.mean() - means[6]) < 4 / math.sqrt(4_000) and abs(rewards.std() - 1.0) < 4 / math.sqrt(2 * 4_000)
+    assert abs(rewards.mean() - means[6]) < 4 / math.sqrt(4_000) and abs(
+        rewards.std() - 1.0
+    ) < 4 / math.sqrt(2 * 4_000)
     assert_near(TenArmedTestbed(problem=3, mean=4.0).means, machine_means(3) + 4.0)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"problem": -1}, "problem must be an integer of at least 0, got -1"), ({"arms": 1}, "arms must be an integer of at least 2, got 1"),
-    ({"mean": math.nan}, "mean must be a finite number, got nan"), ({"problem": True}, "problem must be an integer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"problem": -1}, "problem must be an integer of at least 0, got -1"),
+        ({"arms": 1}, "arms must be an integer of at least 2, got 1"),
+        ({"mean": math.nan}, "mean must be a finite number, got nan"),
+        ({"problem": True}, "problem must be an integer"),
+    ],
+)
 def test_a_test_bed_that_cannot_be_is_refused(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TenArmedTestbed(**arguments)  # type: ignore[arg-type]
@@ -102,20 +124,34 @@ def test_a_test_bed_that_cannot_be_is_refused(arguments: dict[str, float], messa
 
 @pytest.mark.parametrize("method", ["epsilon-greedy", "ucb", "gradient"])
 def test_a_bandit_finds_the_best_machine(method: str) -> None:
-    """Problem 14 with three machines: the best is 1.67 above the next, and 600 pulls find it on 5 of 5 seeds."""
+    """Problem 14 with three machines: the best is 1.67 above the next, and 600 pulls find it on 5
+    of 5 seeds."""
     means = machine_means(14, 3)
     where = {"env": "TenArmedTestbed-v0", "env_kwargs": {"problem": 14, "arms": 3}}
-    runs = [rlbook.train("bandit", **where, steps=600, seed=seed, method=method, eval_every=0) for seed in range(5)]  # type: ignore[arg-type]
+    runs = [
+        rlbook.train("bandit", **where, steps=600, seed=seed, method=method, eval_every=0)
+        for seed in range(5)
+    ]  # type: ignore[arg-type]
     # printed with three decimals
     assert np.diff(np.sort(means))[-1] == near(1.675, decimals=3)
     assert [run.agent.act(0, explore=False) for run in runs] == [means.argmax()] * 5
 
 
-@pytest.mark.parametrize("config", [
-    BanditConfig(), BanditConfig(alpha=0.2, initial_value=5.0), BanditConfig("ucb"), BanditConfig("gradient", 0.4, baseline=False),
-], ids=["mean", "optimistic", "ucb", "gradient"])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        BanditConfig(),
+        BanditConfig(alpha=0.2, initial_value=5.0),
+        BanditConfig("ucb"),
+        BanditConfig("gradient", 0.4, baseline=False),
+    ],
+    ids=["mean", "optimistic", "ucb", "gradient"],
+)
 def test_problems_side_by_side_learn_what_one_alone_learns(config: BanditConfig) -> None:
-    means, rng = np.stack([machine_means(problem) for problem in range(4)]), np.random.default_rng(0)
+    means, rng = (
+        np.stack([machine_means(problem) for problem in range(4)]),
+        np.random.default_rng(0),
+    )
     together, alone = empty_memory((4, 10), config), [empty_memory((10,), config) for _ in range(4)]
     for _ in range(50):
         actions = choose(together, config, rng, 0.1)
@@ -140,19 +176,32 @@ def test_the_gradient_method_draws_from_its_preferences() -> None:
 
 
 def test_figure_2_2_has_the_books_shares_of_optimal_actions() -> None:
-    """Greedy: about a third (Sutton & Barto, p. 29). Exact: means over 4 000 problems; between problems the share of the last hundred steps
-    has the standard deviations beside them."""
+    """Greedy: about a third (Sutton & Barto, p. 29). Exact: means over 4 000 problems; between
+    problems the share of the last hundred steps has the standard deviations beside them."""
     result = measurements("2.2", figure("2.2", runs=400, steps=1_000))
-    share = {name: result[f"{name}: share of optimal actions, last 100 steps"] for name in ("ε = 0 (greedy)", "ε = 0.01", "ε = 0.1")}
-    for name, exact, deviation in (("ε = 0 (greedy)", 0.357, 0.476), ("ε = 0.01", 0.595, 0.48), ("ε = 0.1", 0.798, 0.291)):
+    share = {
+        name: result[f"{name}: share of optimal actions, last 100 steps"]
+        for name in ("ε = 0 (greedy)", "ε = 0.01", "ε = 0.1")
+    }
+    for name, exact, deviation in (
+        ("ε = 0 (greedy)", 0.357, 0.476),
+        ("ε = 0.01", 0.595, 0.48),
+        ("ε = 0.1", 0.798, 0.291),
+    ):
         assert abs(share[name] - exact) < 4 * deviation / math.sqrt(400), name
 
 
 def test_figures_2_3_to_2_5_show_what_their_titles_say() -> None:
     few = {"runs": 200, "steps": 600}
     optimistic, realistic = figure("2.3", **few).optimal.values()
-    assert optimistic[1:40].mean() < realistic[1:40].mean() and optimistic[-100:].mean() > realistic[-100:].mean() + 0.05
+    assert (
+        optimistic[1:40].mean() < realistic[1:40].mean()
+        and optimistic[-100:].mean() > realistic[-100:].mean() + 0.05
+    )
     ucb, greedy = figure("2.4", **few).reward.values()
     assert ucb[10] > ucb[9] + 0.5 and ucb[-100:].mean() > greedy[-100:].mean()
     shares = figure("2.5", **few).optimal
-    assert shares["with baseline, α = 0.1"][-100:].mean() > shares["without baseline, α = 0.1"][-100:].mean() + 0.2
+    assert (
+        shares["with baseline, α = 0.1"][-100:].mean()
+        > shares["without baseline, α = 0.1"][-100:].mean() + 0.2
+    )

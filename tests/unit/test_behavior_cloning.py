@@ -1,4 +1,5 @@
-"""Behaviour cloning: one class on the maze and on texts, by hand, and taken up after its first update."""
+"""Behaviour cloning: one class on the maze and on texts, by hand, and taken up after its first
+update."""
 
 from __future__ import annotations
 
@@ -31,7 +32,12 @@ def agent_for(env: str, **settings: object) -> BehaviorCloning:
 
 def rows(path: Path, count: int) -> Path:
     task = AdditionTask()
-    path.write_text("".join(json.dumps({"prompt": p, "completion": task.answer(p)}) + "\n" for p in task.train[:count]))
+    path.write_text(
+        "".join(
+            json.dumps({"prompt": p, "completion": task.answer(p)}) + "\n"
+            for p in task.train[:count]
+        )
+    )
     return path
 
 
@@ -49,8 +55,12 @@ def test_the_loss_of_uniform_guessing_is_the_logarithm_of_the_number_of_actions(
 
 
 def test_padding_counts_for_nothing() -> None:
-    """A text beside a longer one: the mean over all 2 + 4 tokens is that of the two losses alone, weighed 2 : 4."""
-    texts = [Episode(np.array([1, 5, 6]), np.array([7, 2])), Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2]))]
+    """A text beside a longer one: the mean over all 2 + 4 tokens is that of the two losses alone,
+    weighed 2 : 4."""
+    texts = [
+        Episode(np.array([1, 5, 6]), np.array([7, 2])),
+        Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2])),
+    ]
     data, losses = Episodes(texts), []
     for chosen in ([0], [1], [0, 1]):
         losses.append(agent_for("Addition-v0").train_on(data[np.array(chosen)])["loss"])
@@ -60,17 +70,28 @@ def test_padding_counts_for_nothing() -> None:
 
 
 def test_each_token_is_predicted_from_the_recorded_ones_before_it() -> None:
-    """Teacher forcing: what is said of EOS is what the model says behind the prompt and the recorded answer, whatever it would write."""
-    policy, batch = agent_for("Addition-v0").policy, Episodes([Episode(np.array([1, 5, 6]), np.array([7, 2]))])[np.array([0])]
+    """Teacher forcing: what is said of EOS is what the model says behind the prompt and the
+    recorded answer, whatever it would write."""
+    policy, batch = (
+        agent_for("Addition-v0").policy,
+        Episodes([Episode(np.array([1, 5, 6]), np.array([7, 2]))])[np.array([0])],
+    )
     with torch.no_grad():
         together, _, _ = policy.evaluate(batch, entropy=False)
-        behind = policy.distribution({"tokens": torch.tensor([[1, 5, 6, 7]]), "length": torch.tensor([4])})
+        behind = policy.distribution(
+            {"tokens": torch.tensor([[1, 5, 6, 7]]), "length": torch.tensor([4])}
+        )
         assert_near(together[:, 1], behind.log_prob(torch.tensor([2])), terms=widths(policy))
 
 
 def test_micro_batches_change_no_gradient() -> None:
-    data = Episodes([Episode(np.array([1, 5, 6]), np.array([7] * length + [2])) for length in (1, 2, 3, 4)])
-    norms = [agent_for("Addition-v0", micro_batch_size=size).train_on(data[np.arange(4)])["grad_norm"] for size in (None, 1)]
+    data = Episodes(
+        [Episode(np.array([1, 5, 6]), np.array([7] * length + [2])) for length in (1, 2, 3, 4)]
+    )
+    norms = [
+        agent_for("Addition-v0", micro_batch_size=size).train_on(data[np.arange(4)])["grad_norm"]
+        for size in (None, 1)
+    ]
     assert norms[0] == near(
         norms[1], dtype="float32", terms=widths(agent_for("Addition-v0").policy)
     )
@@ -96,12 +117,16 @@ class Down(Agent):
 
 def test_an_expert_that_is_named_is_the_one_that_is_cloned() -> None:
     expert = Down(rlbook.make("Maze-v0"), None)
-    run = rlbook.train("sft", "Maze-v0", expert=expert, passes=5, demonstrations=100, batch_size=10, eval_every=0)
+    run = rlbook.train(
+        "sft", "Maze-v0", expert=expert, passes=5, demonstrations=100, batch_size=10, eval_every=0
+    )
     assert run.agent.act(np.eye(25, dtype=np.float32)[[0, 20]], explore=False).tolist() == [1, 1]
 
 
 def test_where_there_is_nobody_to_imitate_the_refusal_says_what_to_name() -> None:
-    with pytest.raises(RequestError, match=r"needs recorded data or an expert \(--data, --expert\)"):
+    with pytest.raises(
+        RequestError, match=r"needs recorded data or an expert \(--data, --expert\)"
+    ):
         rlbook.train("behavior_cloning", "CartPole-v1")
 
 
@@ -115,17 +140,35 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("sft", env, steps=7, data=data, eval_every=0, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train(
+            "sft",
+            env,
+            steps=7,
+            data=data,
+            eval_every=0,
+            folder=tmp_path / "run",
+            on_report=stop,
+            **settings,
+        )
     cut = rlbook.load(tmp_path / "run")
     assert cut.steps == 1 and cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
     resumed = cut.resume()
     assert resumed.steps == 7 and resumed.passes == whole.passes
-    for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
 
 
 def test_data_that_changed_since_are_not_gone_on_with(tmp_path: Path) -> None:
-    rlbook.train("sft", "Addition-v0", steps=1, data=rows(tmp_path / "rows", 40), eval_every=0, folder=tmp_path / "run")
+    rlbook.train(
+        "sft",
+        "Addition-v0",
+        steps=1,
+        data=rows(tmp_path / "rows", 40),
+        eval_every=0,
+        folder=tmp_path / "run",
+    )
     rows(tmp_path / "rows", 41)
     with pytest.raises(RequestError, match="data has changed since the run was started"):
         rlbook.load(tmp_path / "run").resume(steps=2)

@@ -11,7 +11,17 @@ from pathlib import Path
 import pytest
 from closeness import assert_near, rounding_bound, widths
 
-from benchmarks import a2c_cartpole, dqn_cartpole, fit_steps, grpo_step, maze_steps, ppo_cartpole, sac_pendulum, sampling, training
+from benchmarks import (
+    a2c_cartpole,
+    dqn_cartpole,
+    fit_steps,
+    grpo_step,
+    maze_steps,
+    ppo_cartpole,
+    sac_pendulum,
+    sampling,
+    training,
+)
 from benchmarks.model_sizes import SIZES
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
@@ -20,21 +30,30 @@ def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:
     command = [sys.executable, "-m", "benchmarks", "planning", "taular"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: no comparison is called 'taular'; there are imports, planning") and done.stderr.count("\n") == 1
+    assert (
+        done.stderr.startswith(
+            "error: no comparison is called 'taular'; there are imports, planning"
+        )
+        and done.stderr.count("\n") == 1
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", [
-    lambda: ppo_cartpole.ours(512, ppo_cartpole.ZOO),
-    lambda: a2c_cartpole.ours(80),
-    lambda: maze_steps.acting_steps_per_second(num_envs=16, rounds=2),
-    lambda: dqn_cartpole.our_agent().update(),
-    lambda: sac_pendulum.our_agent().update(),
-    lambda: grpo_step.our_steps(),
-    lambda: fit_steps.our_fine_tuning(),
-    lambda: fit_steps.our_dpo(),
-    lambda: fit_steps.our_reward_model(),
-], ids=["ppo", "a2c", "maze", "dqn", "sac", "grpo", "fine-tuning", "dpo pairs", "reward model"])  # fmt: skip
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: ppo_cartpole.ours(512, ppo_cartpole.ZOO),
+        lambda: a2c_cartpole.ours(80),
+        lambda: maze_steps.acting_steps_per_second(num_envs=16, rounds=2),
+        lambda: dqn_cartpole.our_agent().update(),
+        lambda: sac_pendulum.our_agent().update(),
+        lambda: grpo_step.our_steps(),
+        lambda: fit_steps.our_fine_tuning(),
+        lambda: fit_steps.our_dpo(),
+        lambda: fit_steps.our_reward_model(),
+    ],
+    ids=["ppo", "a2c", "maze", "dqn", "sac", "grpo", "fine-tuning", "dpo pairs", "reward model"],
+)
 def test_our_side_of_a_comparison_runs(run):
     assert run()
 
@@ -45,7 +64,9 @@ def test_the_batch_of_a_training_comparison_is_the_same_work_for_both_sides() ->
     losses = training.ours(LanguageModelPolicy(model), batch), training.theirs(model, batch)
     assert_near(losses[0], losses[1], terms=widths(model))
     assert [size.name for size in SIZES] == ["0.1 M", "1 M", "10 M", "135 M"]
-    small = [sum(parameter.numel() for parameter in size.model().parameters()) for size in SIZES[:3]]
+    small = [
+        sum(parameter.numel() for parameter in size.model().parameters()) for size in SIZES[:3]
+    ]
     assert [
         0.6 < count / 1e6 / millions < 1.4
         for count, millions in zip(small, (0.1, 1, 10), strict=True)

@@ -1,4 +1,5 @@
-"""The bug museum: each line stands where its exhibit says, the curves show the bug, and the test it names fails with the bug alone."""
+"""The bug museum: each line stands where its exhibit says, the curves show the bug, and the test it
+names fails with the bug alone."""
 
 from __future__ import annotations
 
@@ -44,9 +45,11 @@ codes = {name: exit_code(name, tests) for name, tests in json.loads(sys.argv[1])
 print()
 print(json.dumps(codes))
 """
-"""Runs tests with one bug, or with none, each time in a copy of a process that has loaded torch and transformers but nothing of ours.
+"""Runs tests with one bug, or with none, each time in a copy of a process that has loaded torch and
+transformers but nothing of ours.
 
-These have loaded plugins of pytest too, at which it must not stumble; 99 is a child that came to grief outside its tests.
+These have loaded plugins of pytest too, at which it must not stumble; 99 is a child that came to
+grief outside its tests.
 """
 
 
@@ -54,7 +57,12 @@ def exit_codes(asked: dict[str, list[str]]) -> dict[str, int]:
     """Exhibit, or "" for none → how pytest ends on those tests with this bug in the library."""
     surroundings = {**os.environ, "RLBOOK_PLAIN": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", PROOF, json.dumps(asked)], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROOF, json.dumps(asked)],
+        cwd=ROOT,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -64,14 +72,28 @@ def test_every_line_stands_in_its_file_once_and_the_other_one_is_python() -> Non
         source = (PACKAGE.parent / exhibit.file).read_text(encoding="utf-8")
         lines, other = source.split("\n"), exhibit.planted_in(source)
         compile(other, exhibit.file, "exec")
-        changed = [number for number, pair in enumerate(zip(lines, other.split("\n"), strict=True), 1) if pair[0] != pair[1]]
+        changed = [
+            number
+            for number, pair in enumerate(zip(lines, other.split("\n"), strict=True), 1)
+            if pair[0] != pair[1]
+        ]
         assert changed == [exhibit.number] and exhibit.old.strip() == exhibit.old, exhibit.name
 
 
 def test_no_exhibit_is_without_words() -> None:
     for exhibit in exhibits().values():
-        told = (exhibit.title, exhibit.symptom, exhibit.question, exhibit.why, exhibit.notice, exhibit.seen, exhibit.shown.unit)
-        assert min(map(len, told)) > 15 and (exhibit.shown.known is None or exhibit.shown.known_is), exhibit.name
+        told = (
+            exhibit.title,
+            exhibit.symptom,
+            exhibit.question,
+            exhibit.why,
+            exhibit.notice,
+            exhibit.seen,
+            exhibit.shown.unit,
+        )
+        assert min(map(len, told)) > 15 and (
+            exhibit.shown.known is None or exhibit.shown.known_is
+        ), exhibit.name
         assert (ROOT / exhibit.test.split("::")[0]).is_file()
 
 
@@ -83,12 +105,17 @@ def test_a_line_that_has_gone_or_is_there_twice_is_refused() -> None:
 
 def test_there_are_twenty_four_of_all_three_kinds() -> None:
     assert len(NAMES) >= 24
-    assert {exhibit.part for exhibit in exhibits().values()} == {"tables", "networks", "language models"}
+    assert {exhibit.part for exhibit in exhibits().values()} == {
+        "tables",
+        "networks",
+        "language models",
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_recorded_curves_show_the_bug(name: str) -> None:
-    """The curves part: at the end the two means are further from each other than a tenth of all that is drawn."""
+    """The curves part: at the end the two means are further from each other than a tenth of all
+    that is drawn."""
     exhibit = exhibits()[name]
     curves = recorded(exhibit)
     assert len(curves.without) == len(curves.planted) == exhibit.shown.seeds
@@ -103,25 +130,56 @@ def test_the_recorded_curves_show_the_bug(name: str) -> None:
 def test_the_command_asks_for_what_is_shown(name: str) -> None:
     shown = exhibits()[name].shown
     asked = parse_train(shlex.split(exhibits()[name].command)[2:])
-    given = {key: (*value,) if isinstance(value, tuple) else value for key, value in (asked.options | asked.hyperparameters).items()}
-    wanted = {key: (*value,) if isinstance(value, list) else value for key, value in shown.settings.items()}
-    assert {key: str(given[key]) for key in wanted} == {key: str(value) for key, value in wanted.items()}
-    assert (asked.algorithm, asked.env, asked.env_kwargs) == (shown.algorithm, shown.env, dict(shown.env_kwargs))
+    given = {
+        key: (*value,) if isinstance(value, tuple) else value
+        for key, value in (asked.options | asked.hyperparameters).items()
+    }
+    wanted = {
+        key: (*value,) if isinstance(value, list) else value
+        for key, value in shown.settings.items()
+    }
+    assert {key: str(given[key]) for key in wanted} == {
+        key: str(value) for key, value in wanted.items()
+    }
+    assert (asked.algorithm, asked.env, asked.env_kwargs) == (
+        shown.algorithm,
+        shown.env,
+        dict(shown.env_kwargs),
+    )
 
 
 def test_each_has_its_page_and_no_page_is_left_over() -> None:
-    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "bugs").glob("*.md")}
+    pages = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / "docs" / "bugs").glob("*.md")
+    }
     del pages["index"], pages["by-name"]
-    contents = (ROOT / "docs" / "bugs" / "index.md").read_text(encoding="utf-8").split(":hidden:")[1].split("```")[0]
+    contents = (
+        (ROOT / "docs" / "bugs" / "index.md")
+        .read_text(encoding="utf-8")
+        .split(":hidden:")[1]
+        .split("```")[0]
+    )
     assert contents.split() == [*exhibits(), "by-name"]
-    assert pages == {name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n" for name, exhibit in exhibits().items()}
+    assert pages == {
+        name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n"
+        for name, exhibit in exhibits().items()
+    }
 
 
 def test_the_list_by_name_leads_to_every_exhibit_and_to_tests_that_exist() -> None:
     text = (ROOT / "docs" / "bugs" / "by-name.md").read_text(encoding="utf-8")
     assert {*re.findall(r"\((\S+)\.md\)", text)} == {*exhibits()}
     named = [test.partition("::") for test in re.findall(r"`(tests/\S+)`", text)]
-    assert len(named) >= 42 and [name for file, _, name in named if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []
+    assert (
+        len(named) >= 42
+        and [
+            name
+            for file, _, name in named
+            if f"def {name}(" not in (ROOT / file).read_text(encoding="utf-8")
+        ]
+        == []
+    )
 
 
 def test_a_module_that_is_loaded_cannot_be_changed_any_more() -> None:
@@ -147,22 +205,37 @@ def test_each_is_noticed_by_the_test_it_names_which_passes_without_it() -> None:
     assert {name for name, code in codes.items() if code != pytest.ExitCode.TESTS_FAILED} == set()
 
 
-def test_the_command_shows_the_symptom_and_answers_when_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_shows_the_symptom_and_answers_when_it_is_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["bug", "list"]) == 0
     assert QUICK in (listed := capsys.readouterr().out)
     assert exhibits()[QUICK].title in listed
     assert main(["bug", "show", QUICK]) == 0
     shown = capsys.readouterr().out
-    assert "o without the bug" in shown and "x with the bug" in shown and exhibits()[QUICK].old not in shown
+    assert (
+        "o without the bug" in shown
+        and "x with the bug" in shown
+        and exhibits()[QUICK].old not in shown
+    )
     assert main(["bug", "answer", QUICK, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bug"] == exhibits()[QUICK].new
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["show", "wall-bumpr"], "did you mean 'wall-bumper'"), (["shwo"], "did you mean 'show'"), (["answer"], "needs the name"),
-    (["list", QUICK], "takes no name"), (["run", QUICK, "--seeds", "0"], "at least 1"), (["show", QUICK, "--seeds", "2"], "no --seeds"),
-])  # fmt: skip
-def test_a_typo_is_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "wall-bumpr"], "did you mean 'wall-bumper'"),
+        (["shwo"], "did you mean 'show'"),
+        (["answer"], "needs the name"),
+        (["list", QUICK], "takes no name"),
+        (["run", QUICK, "--seeds", "0"], "at least 1"),
+        (["show", QUICK, "--seeds", "2"], "no --seeds"),
+    ],
+)
+def test_a_typo_is_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bug", *words]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert said in line

@@ -1,4 +1,5 @@
-"""Jack's car rental: its tables against sums and simulations written out, and the answers of figure 4.2."""
+"""Jack's car rental: its tables against sums and simulations written out, and the answers of figure
+4.2."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ import numpy as np
 import pytest
 from closeness import assert_near, near
 
-from rlbook.envs.car_rental import REQUESTS, RETURNS, CarRental, CarRentalVector, car_rental_model, lot
+from rlbook.envs.car_rental import (
+    REQUESTS,
+    RETURNS,
+    CarRental,
+    CarRentalVector,
+    car_rental_model,
+    lot,
+)
 from rlbook.envs.tabular.mdp import TabularMDP
 
 CORNERS = [0, 20, 10 * 21 + 10, 20 * 21, 20 * 21 + 20]
@@ -24,7 +32,9 @@ def solved(modified: bool) -> tuple[np.ndarray, np.ndarray]:
     chance, states = model.transitions.toarray().reshape(441, 11, 441), np.arange(441)
     policy = np.full(441, 5)
     while True:
-        values = np.linalg.solve(np.eye(441) - 0.9 * chance[states, policy], model.rewards[states, policy])
+        values = np.linalg.solve(
+            np.eye(441) - 0.9 * chance[states, policy], model.rewards[states, policy]
+        )
         action_values = model.rewards + 0.9 * chance @ values
         better = action_values.max(axis=1) > action_values[states, policy] + 1e-9
         if not better.any():
@@ -35,16 +45,31 @@ def solved(modified: bool) -> tuple[np.ndarray, np.ndarray]:
 def test_the_docstring_states_the_known_answer() -> None:
     doc = CarRental.__doc__ or ""
     for name, modified in (("example 4.2", False), ("`modified`", True)):
-        assert f"| {name} | " + " | ".join(f"{value:.3f}" for value in solved(modified)[0][CORNERS]) + " |" in doc
+        assert (
+            f"| {name} | "
+            + " | ".join(f"{value:.3f}" for value in solved(modified)[0][CORNERS])
+            + " |"
+            in doc
+        )
     moved = CarRental().moved[np.arange(441), solved(False)[1]]
     assert moved[CORNERS].tolist() == [0, -4, 0, 5, 0]
-    headings = [line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")]
-    assert headings[:6] == ["Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"]
+    headings = [
+        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
+    ]
+    assert headings[:6] == [
+        "Description",
+        "Action Space",
+        "Observation Space",
+        "Rewards",
+        "Starting State",
+        "Episode End",
+    ]
     assert headings[6:] == ["Arguments", "Known answer", "Version History"]
 
 
 def test_the_best_policy_has_the_shape_of_figure_4_2() -> None:
-    """Along its upper edge (20 cars on the first lot) and along its right one (20 on the second), from the axis outwards."""
+    """Along its upper edge (20 cars on the first lot) and along its right one (20 on the second),
+    from the axis outwards."""
     moved = CarRental().moved[np.arange(441), solved(False)[1]].reshape(21, 21)
     assert moved[20].tolist() == [5, 5, 5, 5, 4, 4, 3, 3, 3, 3, 2, 2, 2, 2, 2, 1, 1, 1, 0, 0, 0]
     assert moved[:, 20].tolist() == [-4, -3, -2, -2, -1, *[0] * 16]
@@ -73,8 +98,11 @@ def test_a_lots_day_is_the_sum_over_customers_and_returns(requests: float, retur
     assert_near(day.chance.sum(axis=1), np.ones(21), terms=21)
 
 
-def simulated_returns(start: tuple[int, int], modified: bool, count: int, rng: np.random.Generator) -> np.ndarray:
-    """[count]: discounted returns of the best policy over 150 days of the story itself; 0.9^150 is below 1e-6."""
+def simulated_returns(
+    start: tuple[int, int], modified: bool, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """[count]: discounted returns of the best policy over 150 days of the story itself; 0.9^150 is
+    below 1e-6."""
     moves = CarRental(modified).moved[np.arange(441), solved(modified)[1]]
     first, second = np.full(count, start[0]), np.full(count, start[1])
     returns = np.zeros(count)
@@ -84,7 +112,10 @@ def simulated_returns(start: tuple[int, int], modified: bool, count: int, rng: n
         price = 2.0 * abs(moved)
         if modified:
             price = price - 2.0 * (moved > 0) + 4.0 * (first > 10) + 4.0 * (second > 10)
-        rentals = np.minimum(rng.poisson(3, count), first), np.minimum(rng.poisson(4, count), second)
+        rentals = (
+            np.minimum(rng.poisson(3, count), first),
+            np.minimum(rng.poisson(4, count), second),
+        )
         returns += 0.9**day * (10.0 * sum(rentals) - price)
         first = np.minimum(first - rentals[0] + rng.poisson(3, count), 20)
         second = np.minimum(second - rentals[1] + rng.poisson(2, count), 20)
@@ -116,22 +147,31 @@ def test_what_is_sampled_has_the_expected_reward() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "action", "moved", "price"),
     [
-        (20, 0, 10, 5, (10, 8 + 4)),         # 15 and 5 in the morning: four paid moves, one lot to park on
-        (0, 20, 0, -5, (10, 10 + 4)),        # 5 and 15: the free car goes the other way only
-        (3, 9, 10, 3, (6, 4 + 4)),           # 0 and 12: no more than there are
-        (10, 2, 1, -2, (4, 4 + 4)),          # 12 and 0
-        (10, 10, 5, 0, (0, 0)),              # ten cars park for nothing
+        (20, 0, 10, 5, (10, 8 + 4)),  # 15 and 5 in the morning: four paid moves, one lot to park on
+        (0, 20, 0, -5, (10, 10 + 4)),  # 5 and 15: the free car goes the other way only
+        (3, 9, 10, 3, (6, 4 + 4)),  # 0 and 12: no more than there are
+        (10, 2, 1, -2, (4, 4 + 4)),  # 12 and 0
+        (10, 10, 5, 0, (0, 0)),  # ten cars park for nothing
         (11, 11, 5, 0, (0, 8)),
-        (15, 18, 10, 5, (10, 8 + 4)),        # 10 and 20: three cars find no room, and are driven all the same
+        (
+            15,
+            18,
+            10,
+            5,
+            (10, 8 + 4),
+        ),  # 10 and 20: three cars find no room, and are driven all the same
     ],
 )
-def test_a_night_moves_what_there_is_and_costs_what_it_should(first: int, second: int, action: int, moved: int, price: Any) -> None:
+def test_a_night_moves_what_there_is_and_costs_what_it_should(
+    first: int, second: int, action: int, moved: int, price: Any
+) -> None:
     state = 21 * first + second
     morning = 21 * (first - moved) + min(second + moved, 20)
     for modified, expected in zip((False, True), price, strict=True):
         env = CarRental(modified)
         model = env.model()
-        stay = CarRental().model().rewards[morning, 5]      # the day that follows, with nothing moved and nothing parked
+        # the day that follows, with nothing moved and nothing parked
+        stay = CarRental().model().rewards[morning, 5]
         assert env.moved[state, action] == moved
         assert model.rewards[state, action] == near(stay - expected, terms=4, size=100.0)
         rows = model.transitions[[11 * state + action, 11 * morning + 5]].toarray()
@@ -165,7 +205,10 @@ def test_only_true_and_false_are_prices() -> None:
 
 def test_the_drawing_shows_every_car() -> None:
     env = CarRental()
-    assert env.draw_text(21 * 3 + 17) == "first  lot  3  ###.................\nsecond lot 17  #################..."
+    assert (
+        env.draw_text(21 * 3 + 17)
+        == "first  lot  3  ###.................\nsecond lot 17  #################..."
+    )
     changed = (env.draw_pixels(0) != env.draw_pixels(21 * 3 + 17)).any(axis=2)
     car = (env.draw_pixels(0) != env.draw_pixels(1)).any(axis=2).sum()
     assert (changed[:24].sum(), changed[24:].sum()) == (3 * car, 17 * car)

@@ -1,4 +1,5 @@
-"""Checkpoints: every state comes back, the same state gives the same bytes, and whatever is damaged or foreign is refused."""
+"""Checkpoints: every state comes back, the same state gives the same bytes, and whatever is damaged
+or foreign is refused."""
 
 from __future__ import annotations
 
@@ -77,11 +78,15 @@ def example_state() -> dict[str, Any]:
 
 
 def reseal(checkpoint: Path, change: Any) -> None:
-    """Rewrites the header after `change(header)`, with all checksums right: an attacker would do no less."""
+    """Rewrites the header after `change(header)`, with all checksums right: an attacker would do no
+    less."""
     header = json.loads((checkpoint / "header.json").read_bytes())
     del header["sha256"]
     blob = (checkpoint / "arrays.safetensors").read_bytes()
-    header["blobs"]["arrays.safetensors"] = {"size": len(blob), "sha256": hashlib.sha256(blob).hexdigest()}
+    header["blobs"]["arrays.safetensors"] = {
+        "size": len(blob),
+        "sha256": hashlib.sha256(blob).hexdigest(),
+    }
     change(header)
     seal(checkpoint, json.dumps(header)[:-1].encode())
 
@@ -130,14 +135,28 @@ def test_tied_weights_and_parameters_are_saved_as_plain_tensors(tmp_path: Path) 
 
 arrays = st.sampled_from(sorted(DTYPES)).flatmap(
     lambda dtype: hnp.arrays(
-        dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+        dtype,
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
         elements=hnp.from_dtype(np.dtype(dtype), allow_nan=False, allow_infinity=False),
     )
 )
 tensors = arrays.map(lambda array: torch.from_numpy(array.copy()))
-leaves = st.none() | st.booleans() | st.integers(-(2**200), 2**200) | st.floats(allow_nan=False) | st.text() | arrays | tensors
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**200), 2**200)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | arrays
+    | tensors
+)
 states = st.dictionaries(
-    st.text(), st.recursive(leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8)
+    st.text(),
+    st.recursive(
+        leaves,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    ),
 )
 
 
@@ -150,7 +169,9 @@ def test_any_state_comes_back_through_json_and_arrays(state: dict[str, Any]) -> 
 
 @settings(max_examples=25, deadline=None)
 @given(states)
-def test_any_state_comes_back_from_the_disk_and_is_written_alike_twice(tmp_path_factory: Any, state: dict[str, Any]) -> None:
+def test_any_state_comes_back_from_the_disk_and_is_written_alike_twice(
+    tmp_path_factory: Any, state: dict[str, Any]
+) -> None:
     folder = tmp_path_factory.mktemp("run")
     first = save_checkpoint(folder, 1, state)
     loaded = load_checkpoint(folder)[1]
@@ -160,7 +181,9 @@ def test_any_state_comes_back_from_the_disk_and_is_written_alike_twice(tmp_path_
         assert (first / name).read_bytes() == (again / name).read_bytes()
 
 
-def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_alike(tmp_path: Path) -> None:
+def test_keys_come_back_in_their_order_so_that_a_resumed_run_walks_through_them_alike(
+    tmp_path: Path,
+) -> None:
     save_checkpoint(tmp_path, 1, {"z": 1, "a": {"y": 2, "b": np.zeros(1)}})
     state = load_checkpoint(tmp_path)[1]
     assert list(state) == ["z", "a"] and list(state["a"]) == ["y", "b"]
@@ -178,7 +201,9 @@ def test_another_process_writes_the_same_bytes(tmp_path: Path) -> None:
         folder = tmp_path / seed
         folder.mkdir()
         python(code, folder, env={"PYTHONHASHSEED": seed}, cwd=folder)
-        hashes.add(tuple(file.read_bytes() for file in sorted((folder / "checkpoints" / "1").iterdir())))
+        hashes.add(
+            tuple(file.read_bytes() for file in sorted((folder / "checkpoints" / "1").iterdir()))
+        )
     assert len(hashes) == 1
 
 
@@ -261,7 +286,7 @@ def test_going_on_from_an_earlier_step_gives_up_the_later_ones(tmp_path: Path) -
 
 def test_a_run_killed_between_two_renames_is_still_found(tmp_path: Path) -> None:
     path = save_checkpoint(tmp_path, 0, {"sweep": 1})
-    path.rename(path.with_name("0.old"))     # the moment between the two renames of a replacement
+    path.rename(path.with_name("0.old"))  # the moment between the two renames of a replacement
     assert load_checkpoint(tmp_path) == (0, {"sweep": 1})
     save_checkpoint(tmp_path, 0, {"sweep": 2})
     assert load_checkpoint(tmp_path) == (0, {"sweep": 2})
@@ -459,11 +484,15 @@ def spoil_infinite_table(path: Path) -> None:
 
 
 def spoil_nan_bfloat16(path: Path) -> None:
-    replace_arrays(path, lambda loaded: loaded["/agent/bfloat16"].__setitem__(0, 0x7FC0))   # the bits of NaN
+    # the bits of NaN
+    replace_arrays(path, lambda loaded: loaded["/agent/bfloat16"].__setitem__(0, 0x7FC0))
 
 
 def spoil_dtype(path: Path) -> None:
-    replace_arrays(path, lambda loaded: loaded.update({"/agent/weight": loaded["/agent/weight"].astype(np.float64)}))
+    replace_arrays(
+        path,
+        lambda loaded: loaded.update({"/agent/weight": loaded["/agent/weight"].astype(np.float64)}),
+    )
 
 
 def raw_safetensors(path: Path, header: bytes, data: bytes) -> None:
@@ -472,15 +501,23 @@ def raw_safetensors(path: Path, header: bytes, data: bytes) -> None:
 
 
 def spoil_shape(path: Path) -> None:
-    raw_safetensors(path, b'{"/agent/q":{"dtype":"F64","shape":[1000000000,1000000000],"data_offsets":[0,8]}}', bytes(8))
+    raw_safetensors(
+        path,
+        b'{"/agent/q":{"dtype":"F64","shape":[1000000000,1000000000],"data_offsets":[0,8]}}',
+        bytes(8),
+    )
 
 
 def spoil_negative_shape(path: Path) -> None:
-    raw_safetensors(path, b'{"/agent/q":{"dtype":"F64","shape":[-1],"data_offsets":[0,8]}}', bytes(8))
+    raw_safetensors(
+        path, b'{"/agent/q":{"dtype":"F64","shape":[-1],"data_offsets":[0,8]}}', bytes(8)
+    )
 
 
 def spoil_unknown_dtype(path: Path) -> None:
-    raw_safetensors(path, b'{"/agent/q":{"dtype":"PYTHON","shape":[1],"data_offsets":[0,8]}}', bytes(8))
+    raw_safetensors(
+        path, b'{"/agent/q":{"dtype":"PYTHON","shape":[1],"data_offsets":[0,8]}}', bytes(8)
+    )
 
 
 def spoil_overlap(path: Path) -> None:
@@ -503,7 +540,11 @@ def spoil_tiny_blob(path: Path) -> None:
     reseal(path, lambda header: None)
 
 
-SPOILERS = {name.removeprefix("spoil_"): function for name, function in list(globals().items()) if name.startswith("spoil_")}
+SPOILERS = {
+    name.removeprefix("spoil_"): function
+    for name, function in list(globals().items())
+    if name.startswith("spoil_")
+}
 
 
 @pytest.mark.parametrize("how", SPOILERS)
@@ -546,7 +587,9 @@ REASONS = {
     "fifo": "not a regular file",
     "pickled_blob": "length of its header makes no sense",
     "pickled_header": "not a checkpoint header",
-    "schema": "its schema is 999, which rlbook 7.1.0 made, and this version of rlbook, .+, reads 2 and 3",
+    "schema": (
+        "its schema is 999, which rlbook 7.1.0 made, and this version of rlbook, .+, reads 2 and 3"
+    ),
     "step": "it holds step 11",
     "size": "one of the wrong type",
     "name_twice": "it is not JSON",
@@ -576,7 +619,9 @@ def test_the_reason_is_named(saved: Path, how: str) -> None:
         load_checkpoint(saved.parent.parent, 10)
 
 
-def test_a_resealed_checkpoint_loads_so_the_refusals_above_are_not_about_the_seal(saved: Path) -> None:
+def test_a_resealed_checkpoint_loads_so_the_refusals_above_are_not_about_the_seal(
+    saved: Path,
+) -> None:
     replace_arrays(saved, lambda loaded: None)
     assert same(load_checkpoint(saved)[1], example_state())
 
@@ -602,10 +647,19 @@ def test_a_damaged_best_file_is_refused(tmp_path: Path, content: bytes) -> None:
 # Accidents
 
 
-def python(code: str, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+def python(
+    code: str, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     root = str(Path(checkpoints.__file__).parents[2])
-    return subprocess.run(command, env=os.environ | {"PYTHONPATH": root} | (env or {}), cwd=cwd, check=True, capture_output=True, text=True)
+    return subprocess.run(
+        command,
+        env=os.environ | {"PYTHONPATH": root} | (env or {}),
+        cwd=cwd,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
@@ -622,13 +676,18 @@ def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path)
     """
     sentences = python(code, tmp_path).stdout.splitlines()
     where = f"The checkpoint {tmp_path / 'checkpoints'}"
-    assert sentences == [f"{where}/{step} was not written (file too large); the earlier ones are intact." for step in (1, 2)]
+    assert sentences == [
+        f"{where}/{step} was not written (file too large); the earlier ones are intact."
+        for step in (1, 2)
+    ]
     assert os.listdir(tmp_path / "checkpoints") == ["1"]
     step, state = load_checkpoint(tmp_path)
     assert step == 1 and (state["q"] == 0).all()
 
 
-def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_in_the_middle_of_writing_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_checkpoint(tmp_path, 1, {"a": 1})
 
     def interrupt(descriptor: int) -> None:
@@ -658,7 +717,9 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
     last = 0
     for delay in delays:
         process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": root}
+            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": root},
         )
         assert process.stdout is not None
         process.stdout.readline()
@@ -667,7 +728,8 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
         process.wait()
         process.stdout.close()
         step, state = load_checkpoint(tmp_path)
-        assert state["step"] == step > last and len(set(state["q"])) == 1    # each process finished one save at least
+        # each process finished one save at least
+        assert state["step"] == step > last and len(set(state["q"])) == 1
         last = step
     save_checkpoint(tmp_path, last + 1, {})
     assert len(os.listdir(tmp_path / "checkpoints")) == 2
@@ -696,26 +758,42 @@ def test_the_lock_does_not_hide_the_errors_of_its_body(tmp_path: Path) -> None:
 def test_a_file_of_arrays_is_read_as_safetensors_reads_it() -> None:
     arrays = {name: np.arange(6).reshape(2, 3).astype(name) for name in DTYPES}
     arrays |= {"none": np.zeros((0, 4), np.float32), "one": np.array(7.5)}
-    found = load_arrays(bytearray(safetensors.numpy.save(arrays, metadata={"format": "np"})), Path("file"))
+    found = load_arrays(
+        bytearray(safetensors.numpy.save(arrays, metadata={"format": "np"})), Path("file")
+    )
     assert found.keys() == arrays.keys() and all(same(found[name], arrays[name]) for name in arrays)
 
 
-@pytest.mark.parametrize("entry", [
-    {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
-    {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": [2], "data_offsets": [0, 8, 8]},
-    {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}, {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
-    {"dtype": "F32", "shape": [2.0], "data_offsets": [0.0, 8.0]}, {"dtype": "F32", "shape": [2]}, [], None,
-    {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "more": 1}, {"dtype": "F32", "shape": [2**62, 2], "data_offsets": [0, 8]},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
+        {"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 8, 8]},
+        {"dtype": "O", "shape": [1], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [2.0], "data_offsets": [0.0, 8.0]},
+        {"dtype": "F32", "shape": [2]},
+        [],
+        None,
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], "more": 1},
+        {"dtype": "F32", "shape": [2**62, 2], "data_offsets": [0, 8]},
+    ],
+)
 def test_a_header_of_arrays_that_contradicts_its_bytes_is_refused(entry: Any) -> None:
-    for entries in ({"a": entry}, {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": entry}, [entry]):
+    for entries in (
+        {"a": entry},
+        {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}, "b": entry},
+        [entry],
+    ):
         text = json.dumps(entries).encode()
         with pytest.raises(CheckpointError, match="it is not a safetensors file of arrays"):
             load_arrays(bytearray(struct.pack("<Q", len(text)) + text + bytes(8)), Path("file"))
 
 
 def test_loading_takes_the_memory_of_the_arrays_and_no_more(tmp_path: Path) -> None:
-    state = {str(index): np.ones(2**18) for index in range(8)}                         # 16 MiB
+    state = {str(index): np.ones(2**18) for index in range(8)}  # 16 MiB
     save_checkpoint(tmp_path, 1, state)
     tracemalloc.start()
     _, found = load_checkpoint(tmp_path)

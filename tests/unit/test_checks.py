@@ -1,4 +1,5 @@
-"""Refusals of hyper-parameters: one sentence that names the field, what it must be, and what came."""
+"""Refusals of hyper-parameters: one sentence that names the field, what it must be, and what
+came."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -40,12 +41,18 @@ def test_a_refusal_names_the_field_the_range_and_the_value():
     assert refusal(gamma=1.5) == "gamma must be a number in [0, 1], got 1.5"
     assert refusal(gamma=float("nan")) == "gamma must be a number in [0, 1], got nan"
     assert refusal(batch_size=0) == "batch_size must be an integer of at least 1, got 0"
-    assert refusal(hidden_sizes=(64, 0)) == "hidden_sizes must be a tuple of integers of at least 1, got (64, 0)"
+    assert (
+        refusal(hidden_sizes=(64, 0))
+        == "hidden_sizes must be a tuple of integers of at least 1, got (64, 0)"
+    )
     assert refusal(target_kl=-1) == "target_kl must be a number above 0, or none, got -1"
 
 
 def test_an_unknown_choice_suggests_the_nearest():
-    assert refusal(kl_in="rewards") == "kl_in must be one of 'reward', 'loss', got 'rewards' (did you mean 'reward'?)"
+    assert (
+        refusal(kl_in="rewards")
+        == "kl_in must be one of 'reward', 'loss', got 'rewards' (did you mean 'reward'?)"
+    )
     assert refusal(kl_in="xyz") == "kl_in must be one of 'reward', 'loss', got 'xyz'"
 
 
@@ -60,7 +67,9 @@ def test_what_is_not_a_positive_integer_is_refused(value):
 
 
 def test_good_values_pass_numpy_scalars_included():
-    assert Settings(gamma=0, batch_size=np.int64(3), hidden_sizes=[32], target_kl=0.1).batch_size == 3
+    assert (
+        Settings(gamma=0, batch_size=np.int64(3), hidden_sizes=[32], target_kl=0.1).batch_size == 3
+    )
     assert Settings(gamma=np.float32(1.0), hidden_sizes=()).gamma == 1.0
 
 
@@ -86,7 +95,10 @@ def test_each_kind_has_the_border_it_states(kind, good, bad):
 def test_schedules_are_parsed_and_checked_at_both_ends():
     assert Settings(epsilon=0.1).epsilon == Constant(0.1)
     assert Settings(epsilon="linear(0.5, 0.1, 0.2)").epsilon == Linear(0.5, 0.1, 0.2)
-    assert refusal(epsilon="linear(1.5, 0.1)") == "epsilon must be a number in [0, 1] at all times, got linear(1.5, 0.1)"
+    assert (
+        refusal(epsilon="linear(1.5, 0.1)")
+        == "epsilon must be a number in [0, 1] at all times, got linear(1.5, 0.1)"
+    )
     assert refusal(epsilon=2) == "epsilon must be a number in [0, 1] at all times, got 2"
     assert refusal(epsilon="quick").startswith("epsilon: a schedule must be a number, linear(")
 
@@ -95,12 +107,17 @@ def test_a_rate_stays_a_number_or_becomes_a_schedule_that_may_end_at_0():
     assert Settings(learning_rate="1e-3").learning_rate == 1e-3
     assert Settings(learning_rate="linear(1e-3, 0)").learning_rate == Linear(1e-3, 0.0)
     assert refusal(learning_rate=0.0) == "learning_rate must be a number above 0, got 0.0"
-    assert refusal(learning_rate="linear(-1, 0)") == "learning_rate must be a number of at least 0 at all times, got linear(-1, 0)"
+    assert (
+        refusal(learning_rate="linear(-1, 0)")
+        == "learning_rate must be a number of at least 0 at all times, got linear(-1, 0)"
+    )
 
 
 def test_only_an_algorithm_that_counts_visits_takes_an_inverse_schedule():
     assert Settings(alpha="inverse(1.0)").alpha == Inverse(1.0)
-    assert refusal(epsilon="inverse(1.0)").startswith("epsilon cannot be inverse(1.0, 1.0): this algorithm counts no visits")
+    assert refusal(epsilon="inverse(1.0)").startswith(
+        "epsilon cannot be inverse(1.0, 1.0): this algorithm counts no visits"
+    )
 
 
 def test_bool_and_literal_say_by_themselves_what_they_allow():

@@ -1,4 +1,5 @@
-"""The measures of a judge: by hand, at their limits, and of a reward model and of verifiers through the command line."""
+"""The measures of a judge: by hand, at their limits, and of a reward model and of verifiers through
+the command line."""
 
 from __future__ import annotations
 
@@ -23,28 +24,39 @@ SCORE = np.array([0.9, 0.8, 0.3, 0.7, 0.4, 0.2, 0.1, 0.0])
 
 
 def test_every_measure_by_hand() -> None:
-    """Above .5 are two right ones and one wrong one; a third right one is missed, and four wrong ones are left out."""
+    """Above .5 are two right ones and one wrong one; a third right one is missed, and four wrong
+    ones are left out."""
     found = classified(LABEL, SCORE, 0.5)
     assert found.confusion.tolist() == [[4, 1], [1, 2]]
     precision, recall = 2 / 3, 2 / 3
-    assert found.measures == near({
-        "accuracy": 6 / 8, "average accuracy": (2 / 3 + 4 / 5) / 2, "precision": precision, "recall": recall,
-        "F1": 2 * precision * recall / (precision + recall),
-        "ROC AUC": 13 / 15,                                                           # of 3 · 5 pairs .3 loses against .7 and .4
-        "average precision": (1 + 1 + 3 / 5) / 3,                                     # precision where each right one is found
-    }, terms=8)  # fmt: skip
+    assert found.measures == near(
+        {
+            "accuracy": 6 / 8,
+            "average accuracy": (2 / 3 + 4 / 5) / 2,
+            "precision": precision,
+            "recall": recall,
+            "F1": 2 * precision * recall / (precision + recall),
+            "ROC AUC": 13 / 15,  # of 3 · 5 pairs .3 loses against .7 and .4
+            "average precision": (1 + 1 + 3 / 5) / 3,  # precision where each right one is found
+        },
+        terms=8,
+    )
     assert classified(LABEL, SCORE).threshold == near((2.0 / 3 + 1.4 / 5) / 2, terms=8)
 
 
-@pytest.mark.parametrize(("score", "area"), [(LABEL * 1.0, 1.0), (LABEL * -1.0, 0.0), (LABEL * 0.0, 0.5)])
-def test_the_area_is_1_for_a_perfect_judge_half_for_a_blind_one_and_less_for_one_that_is_mistaken(score: np.ndarray, area: float) -> None:
+@pytest.mark.parametrize(
+    ("score", "area"), [(LABEL * 1.0, 1.0), (LABEL * -1.0, 0.0), (LABEL * 0.0, 0.5)]
+)
+def test_the_area_is_1_for_a_perfect_judge_half_for_a_blind_one_and_less_for_one_that_is_mistaken(
+    score: np.ndarray, area: float
+) -> None:
     assert classified(LABEL, score, 0.5).measures["ROC AUC"] == area
 
 
 def test_a_judge_that_calls_nothing_right_has_no_precision() -> None:
     found = classified(LABEL, SCORE, 1.0)
     assert found.measures["precision"] == found.measures["recall"] == found.measures["F1"] == 0.0
-    assert found.measures["accuracy"] == 5 / 8                                        # and yet more than half is right
+    assert found.measures["accuracy"] == 5 / 8  # and yet more than half is right
 
 
 def test_both_kinds_must_occur() -> None:
@@ -62,7 +74,9 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reward model of the maze, hardly trained."""
     folder = tmp_path_factory.mktemp("judge") / "run"
-    rlbook.train("reward_model", "Maze-v0", passes=1, walks=40, held_out=0.5, eval_every=0, folder=folder)
+    rlbook.train(
+        "reward_model", "Maze-v0", passes=1, walks=40, held_out=0.5, eval_every=0, folder=folder
+    )
     return folder
 
 
@@ -73,7 +87,9 @@ def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: P
     assert len(found.label) == 2 * len(rows) and found.label.sum() == len(rows)
     expected = run.agent.accuracy(run.recorded(), rows)
     assert found.measures["pairs in order"] == near(expected, dtype="float32", terms=len(rows))
-    logged = [report["held_out_accuracy"] for report in run.metrics if "held_out_accuracy" in report]
+    logged = [
+        report["held_out_accuracy"] for report in run.metrics if "held_out_accuracy" in report
+    ]
     assert found.measures["pairs in order"] == near(logged[-1], dtype="float32", terms=len(rows))
     with pytest.raises(rlbook.RequestError, match="q_learning is none"):
         of_reward_model(Run(Request.build("q_learning", "Maze-v0")))
@@ -81,33 +97,56 @@ def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: P
 
 def test_a_reward_model_that_has_learned_nothing_is_blind_to_any_pairs(tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.jsonl"
-    pairs.write_text("\n".join(json.dumps({"prompt": f"{a}+11=", "chosen": str(a + 11), "rejected": "7"}) for a in range(20, 25)))
+    pairs.write_text(
+        "\n".join(
+            json.dumps({"prompt": f"{a}+11=", "chosen": str(a + 11), "rejected": "7"})
+            for a in range(20, 25)
+        )
+    )
     run: Any = Run(Request.build("reward_model", "Addition-v0"))
     found = of_reward_model(run, pairs)
-    assert len(found.label) == 10 and found.measures["ROC AUC"] == 0.5 and found.measures["pairs in order"] == 0.0
+    assert (
+        len(found.label) == 10
+        and found.measures["ROC AUC"] == 0.5
+        and found.measures["pairs in order"] == 0.0
+    )
     with pytest.raises(rlbook.RequestError, match="nowhere"):
         of_reward_model(run, tmp_path / "nowhere.jsonl")
 
 
-def test_the_command_line_judges_a_reward_model(judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_judges_a_reward_model(
+    judge: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     picture = tmp_path / "curves.svg"
     assert main(["evaluate", str(judge), "--out", str(picture)]) == 0
     shown = capsys.readouterr().out
-    assert "called preferred" in shown and "ROC AUC" in shown and picture.read_bytes().startswith(b"<?xml")
+    assert (
+        "called preferred" in shown
+        and "ROC AUC" in shown
+        and picture.read_bytes().startswith(b"<?xml")
+    )
     assert main(["evaluate", str(judge), "--samples", "3"]) == 2
     assert "--samples has no effect on a reward model" in capsys.readouterr().err
 
 
-def test_a_verifier_is_judged_by_the_rows_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verifier_is_judged_by_the_rows_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "completions.jsonl"
-    rows = [{"right": bool(right), "rewards": {"reward/edit": score}, "tokens": 3} for right, score in zip(LABEL, SCORE, strict=True)]
+    rows = [
+        {"right": bool(right), "rewards": {"reward/edit": score}, "tokens": 3}
+        for right, score in zip(LABEL, SCORE, strict=True)
+    ]
     path.write_text("\n".join(map(json.dumps, [*rows, {**rows[0], "sample": "greedy"}])))
     assert of_rows(path, "edit", threshold=0.5).confusion.tolist() == [[4, 1], [1, 2]]
     assert main(["evaluate", str(path), "--score", "edit", "--threshold", "0.5", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["cases"] == 8 and facts["measures"]["ROC AUC"] == near(13 / 15, terms=8)
     assert main(["evaluate", str(path), "--score", "exact"]) == 2
-    assert "'exact' must be a number, got None; the row has reward/edit, tokens" in capsys.readouterr().err
+    assert (
+        "'exact' must be a number, got None; the row has reward/edit, tokens"
+        in capsys.readouterr().err
+    )
     assert main(["evaluate", str(path)]) == 2
     assert "--score NAME" in capsys.readouterr().err
     assert main(["evaluate", str(path), "--score", "edit", "--label", "prompt"]) == 2

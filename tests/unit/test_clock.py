@@ -1,4 +1,5 @@
-"""Where the time goes: a sample of the steps stands for all, and nothing of it is in what a run must reproduce."""
+"""Where the time goes: a sample of the steps stands for all, and nothing of it is in what a run
+must reproduce."""
 
 from __future__ import annotations
 
@@ -23,9 +24,13 @@ def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -
         now[0] += seconds
         return seconds
 
-    interaction: Any = SimpleNamespace(obs=0, action_mask=None, step=lambda action: spend(3.0), reset_finished=lambda: False)
+    interaction: Any = SimpleNamespace(
+        obs=0, action_mask=None, step=lambda action: spend(3.0), reset_finished=lambda: False
+    )
     clock = Clock()
-    steps = act_step_reset(interaction, lambda obs: spend(1.0), lambda step: spend(5.0), clock=clock)
+    steps = act_step_reset(
+        interaction, lambda obs: spend(1.0), lambda step: spend(5.0), clock=clock
+    )
     for _ in range(10 * SAMPLED):
         next(steps)
     assert (clock.acting, clock.stepping) == (170 * 1.0, 170 * 3.0)
@@ -33,9 +38,14 @@ def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
-    run = rlbook.train("ppo", "CartPole-v1", steps=1000, rollout_steps=16, folder=tmp_path / "run", eval_episodes=2)
+    run = rlbook.train(
+        "ppo", "CartPole-v1", steps=1000, rollout_steps=16, folder=tmp_path / "run", eval_episodes=2
+    )
     kept = json.loads((tmp_path / "run" / "seconds.json").read_text())
-    assert list(kept) == list(run.seconds) == ["environment", "act", "learn", "evaluate"] and min(run.seconds.values()) > 0
+    assert (
+        list(kept) == list(run.seconds) == ["environment", "act", "learn", "evaluate"]
+        and min(run.seconds.values()) > 0
+    )
     assert kept == {name: round(value, 3) for name, value in run.seconds.items()}
     assert "seconds" not in (tmp_path / "run" / "metrics.jsonl").read_text()
     run.resume(steps=1500)

@@ -1,4 +1,5 @@
-"""The one helper that all numeric tests compare with: wide enough for any order of a sum, narrow enough for a bug."""
+"""The one helper that all numeric tests compare with: wide enough for any order of a sum, narrow
+enough for a bug."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ def test_every_order_of_a_sum_is_within_the_bound(terms: int) -> None:
     exact = float(numbers.astype(np.float64).sum())
     for _ in range(20):
         one_by_one = float(np.cumsum(rng.permutation(numbers), dtype=np.float32)[-1])
-        assert one_by_one == near(exact, dtype="float32", terms=terms, size=float(np.abs(numbers).sum()))
+        assert one_by_one == near(
+            exact, dtype="float32", terms=terms, size=float(np.abs(numbers).sum())
+        )
 
 
 def test_the_bound_is_eps_times_the_size_times_the_root_of_the_count() -> None:
@@ -46,11 +49,16 @@ def test_numbers_lists_and_mappings_are_compared_and_nan_is_not_near() -> None:
 
 def test_the_terms_of_a_network_are_its_inner_widths() -> None:
     """Matrices [4, 3] and [1, 4], biases [4] and [1]: 3 + 4 + 4 + 1."""
-    assert widths(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))) == 12
+    assert (
+        widths(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)))
+        == 12
+    )
 
 
 def test_printed_numbers_are_known_to_half_a_unit_of_their_last_decimal() -> None:
-    assert near([3.142, -1.0], decimals=3) == [3.14249, -1.0005] and near(3.142, decimals=3) != 3.14251
+    assert (
+        near([3.142, -1.0], decimals=3) == [3.14249, -1.0005] and near(3.142, decimals=3) != 3.14251
+    )
     assert_near(np.array([3.14249]), [3.142], decimals=3)
     with pytest.raises(AssertionError):
         assert_near(np.array([3.14251]), [3.142], decimals=3)

@@ -39,19 +39,38 @@ def test_without_an_end_there_is_no_bar() -> None:
 def test_in_a_terminal_no_line_is_wider_than_it(columns: int, tmp_path: Path) -> None:
     parent, child = pty.openpty()
     termios.tcsetwinsize(child, (40, columns))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")} | {"TERM": "xterm"}
-    command = [sys.executable, "-m", "rlbook", "train", "q_learning", "FrozenLake-v1", "--episodes", "300", "--simulate", "false"]
-    with subprocess.Popen(command, stdout=child, stderr=child, cwd=tmp_path, env=environment) as running:
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")
+    } | {"TERM": "xterm"}
+    command = [
+        sys.executable,
+        "-m",
+        "rlbook",
+        "train",
+        "q_learning",
+        "FrozenLake-v1",
+        "--episodes",
+        "300",
+        "--simulate",
+        "false",
+    ]
+    with subprocess.Popen(
+        command, stdout=child, stderr=child, cwd=tmp_path, env=environment
+    ) as running:
         os.close(child)
         shown = b""
         try:
             while block := os.read(parent, 65_536):
                 shown += block
-        except OSError:                      # the terminal is closed
+        except OSError:  # the terminal is closed
             pass
         assert running.wait(timeout=120) == 0
     text = shown.decode()
-    lines = [line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)) if line.strip()]
+    lines = [
+        line
+        for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text))
+        if line.strip()
+    ]
     assert [line for line in lines if len(line) > columns] == []
     assert any(line.startswith("return 0.") and "100%" in line for line in lines)
 
@@ -61,9 +80,14 @@ def said(algorithm: str, env: Any, **options: Any) -> list[str]:
 
 
 def test_greedy_play_is_set_beside_the_optimum() -> None:
-    assert said("q_learning", "Maze-v0", steps=20_000, epsilon=0.2, alpha=0.5)[-1] == "greedy play solves it: 3.00 of 3.00"
+    assert (
+        said("q_learning", "Maze-v0", steps=20_000, epsilon=0.2, alpha=0.5)[-1]
+        == "greedy play solves it: 3.00 of 3.00"
+    )
     assert said("q_learning", "Maze-v0", steps=50)[-1].startswith("greedy play does not solve it: ")
-    assert said("value_iteration", "Maze-v0", eval_every=1) == ["greedy play solves it: 3.00 of 3.00"]
+    assert said("value_iteration", "Maze-v0", eval_every=1) == [
+        "greedy play solves it: 3.00 of 3.00"
+    ]
     assert len(said("q_learning", "Blackjack-v1", steps=200)) == 1, "nobody knows the optimum"
 
 
@@ -71,24 +95,39 @@ def test_few_episodes_are_counted() -> None:
     assert said("q_learning", "Maze-v0", episodes=3, eval_every=0) == [
         "3 episodes finished, too few to learn much from; give more --steps or --episodes"
     ]
-    assert said("q_learning", "Maze-v0", steps=3, eval_every=0) == ["no episode finished in 3 steps; give more --steps"]
+    assert said("q_learning", "Maze-v0", steps=3, eval_every=0) == [
+        "no episode finished in 3 steps; give more --steps"
+    ]
 
 
 def test_rewards_that_were_all_0_are_named() -> None:
-    """FrozenLake pays 1 or nothing, so a return of 0 has no other reading. Where rewards may cancel, only the returns are known."""
+    """FrozenLake pays 1 or nothing, so a return of 0 has no other reading. Where rewards may
+    cancel, only the returns are known."""
     assert said("q_learning", "FrozenLake8x8-v1", episodes=2, eval_every=0, seed=0) == [
         "2 episodes finished, and every reward was 0: nothing told a good action from a bad one"
     ]
 
 
 def test_episodes_that_were_cut_are_told() -> None:
-    (last,) = [line for line in said("q_learning", "CliffWalking-v1", steps=300) if line.startswith("greedy")]
-    assert last == "greedy play did not finish: 100% of its episodes were cut, since the environment has no time limit"
+    (last,) = [
+        line
+        for line in said("q_learning", "CliffWalking-v1", steps=300)
+        if line.startswith("greedy")
+    ]
+    assert (
+        last
+        == "greedy play did not finish: 100% of its episodes were cut, since the environment has no"
+        " time limit"
+    )
 
 
 def test_evaluation_that_takes_most_of_the_time_is_told() -> None:
     run = rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)
     run.seconds = {"learn": 1.0, "evaluate": 9.0}
-    assert happened(run)[-1] == "evaluation took 90% of the time; --eval-episodes 5 makes it shorter, --eval-every 0 leaves it out"
+    assert (
+        happened(run)[-1]
+        == "evaluation took 90% of the time; --eval-episodes 5 makes it shorter, --eval-every 0"
+        " leaves it out"
+    )
     run.seconds = {"learn": 9.0, "evaluate": 9.0 - 1e-9}
     assert not any("evaluation" in line for line in happened(run))

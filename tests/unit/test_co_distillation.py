@@ -1,4 +1,5 @@
-"""Co-distillation: both students' losses by hand, one class on the maze and on texts, and the bytes of a run that was cut."""
+"""Co-distillation: both students' losses by hand, one class on the maze and on texts, and the bytes
+of a run that was cut."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 STEPS = Episodes([Episode(np.eye(25, dtype=np.float32)[:4], np.array([0, 1, 3, 2]))])
-TEXTS = Episodes([Episode(np.array([1, 5, 6]), np.array([7, 2])), Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2]))])
+TEXTS = Episodes(
+    [
+        Episode(np.array([1, 5, 6]), np.array([7, 2])),
+        Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2])),
+    ]
+)
 
 
 def agent_for(env: str, **settings: Any) -> CoDistillation:
@@ -31,7 +37,11 @@ def agent_for(env: str, **settings: Any) -> CoDistillation:
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
-    assert type(agent_for("Maze-v0")) is type(agent_for("Addition-v0")) is rlbook.algorithms()["co_distillation"]
+    assert (
+        type(agent_for("Maze-v0"))
+        is type(agent_for("Addition-v0"))
+        is rlbook.algorithms()["co_distillation"]
+    )
 
 
 def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_everywhere() -> None:
@@ -42,7 +52,9 @@ def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_ev
         hard = -first.log_softmax(-1)[[0, 1], [0, 1]].mean()
         soft = forward_kl(first, second).mean()
         expected = 0.3 * hard + 0.7 * soft
-        found = agent.student_loss(agent.policy, batch, torch.tensor([True, True, False, False]), second)
+        found = agent.student_loss(
+            agent.policy, batch, torch.tensor([True, True, False, False]), second
+        )
     terms = widths(agent.policy)
     assert_near(found.loss, expected, terms=terms)
     assert min(hard, soft) > 0.1
@@ -55,7 +67,9 @@ def test_both_students_take_a_step_and_become_different(env: str, data: Episodes
     agent.train_on(data[np.arange(len(data))])
     assert any((old != new).any() for old, new in zip(before, agent.peer.parameters(), strict=True))
     pairs = zip(agent.policy.parameters(), agent.peer.parameters(), strict=True)
-    assert any((mine != theirs).any() for mine, theirs in pairs), "the shipped model twice, and two halves"
+    assert any((mine != theirs).any() for mine, theirs in pairs), (
+        "the shipped model twice, and two halves"
+    )
 
 
 def test_what_two_students_have_no_use_for_is_refused() -> None:
@@ -77,7 +91,11 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         rlbook.train("co_distillation", env, folder=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     for name in ("policy", "peer"):
-        for ours, theirs in zip(getattr(whole.agent, name).parameters(), getattr(resumed.agent, name).parameters(), strict=True):
+        for ours, theirs in zip(
+            getattr(whole.agent, name).parameters(),
+            getattr(resumed.agent, name).parameters(),
+            strict=True,
+        ):
             assert torch.equal(ours, theirs)
 
 

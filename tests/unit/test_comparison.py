@@ -11,31 +11,53 @@ from closeness import near
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.evaluation.comparison import improvements, interquartile_mean, probability_of_improvement
+from rlbook.evaluation.comparison import (
+    improvements,
+    interquartile_mean,
+    probability_of_improvement,
+)
 
 
-@pytest.mark.parametrize(("scores", "expected"), [
-    ([7.0], 7.0),
-    ([1.0, 5.0], (1 + 5) / 2),
-    ([100.0, 2.0, 4.0, -50.0], (2 + 4) / 2),
-    ([0.0, 1.0, 2.0, 3.0, 90.0], (0.75 * 1 + 2 + 0.75 * 3) / 2.5),        # 5/4 of the runs are left out on each side
-    (list(range(8)), (2 + 3 + 4 + 5) / 4),
-])  # fmt: skip
-def test_the_interquartile_mean_is_the_mean_of_the_middle_half(scores: list[float], expected: float) -> None:
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([7.0], 7.0),
+        ([1.0, 5.0], (1 + 5) / 2),
+        ([100.0, 2.0, 4.0, -50.0], (2 + 4) / 2),
+        (
+            [0.0, 1.0, 2.0, 3.0, 90.0],
+            (0.75 * 1 + 2 + 0.75 * 3) / 2.5,
+        ),  # 5/4 of the runs are left out on each side
+        (list(range(8)), (2 + 3 + 4 + 5) / 4),
+    ],
+)
+def test_the_interquartile_mean_is_the_mean_of_the_middle_half(
+    scores: list[float], expected: float
+) -> None:
     assert interquartile_mean(np.array(scores)) == near(expected, terms=len(scores))
 
 
 def write(folder: Path, seed: int, reports: list[dict[str, float]], alpha: float = 0.1) -> str:
     folder.mkdir()
-    config = {"algorithm": "q_learning", "env": "rlbook/Maze-v0", "seed": seed, "hyperparameters": {"alpha": alpha}}
+    config = {
+        "algorithm": "q_learning",
+        "env": "rlbook/Maze-v0",
+        "seed": seed,
+        "hyperparameters": {"alpha": alpha},
+    }
     (folder / "config.yaml").write_text(json.dumps(config))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
     return str(folder)
 
 
 def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
-    ours = [write(tmp_path / f"a{seed}", seed, [{"step": 9, "eval_return": float(seed)}]) for seed in range(4)]
-    other = write(tmp_path / "b", 0, [{"step": 9, "return": 3.0}, {"step": 10, "return": 5.0}], alpha=0.5)
+    ours = [
+        write(tmp_path / f"a{seed}", seed, [{"step": 9, "eval_return": float(seed)}])
+        for seed in range(4)
+    ]
+    other = write(
+        tmp_path / "b", 0, [{"step": 9, "return": 3.0}, {"step": 10, "return": 5.0}], alpha=0.5
+    )
     first, second = rlbook.compare([*ours, other])
     assert (first.algorithm, first.env, first.folders) == ("q_learning", "Maze-v0", tuple(ours))
     assert first.interquartile_mean == (1 + 2) / 2
@@ -44,29 +66,44 @@ def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
     assert (second.interquartile_mean, second.confidence_interval) == ((3 + 5) / 2, (4.0, 4.0))
 
 
-def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folders = [write(tmp_path / name, seed, [{"step": 9, "eval_return": -8.0}]) for seed, name in enumerate("ab")]
+def test_the_command_prints_a_table_or_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [
+        write(tmp_path / name, seed, [{"step": 9, "eval_return": -8.0}])
+        for seed, name in enumerate("ab")
+    ]
     assert cli.main(["compare", *folders]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["algorithm", "environment", "runs"]
     assert row.split() == ["q_learning", "Maze-v0", "2", "-8", "-8", "to", "-8"]
     assert cli.main(["compare", *folders, "--json"]) == 0
     (facts,) = json.loads(capsys.readouterr().out)["rows"]
-    assert (facts["interquartile_mean"], facts["scores"], facts["folders"]) == (-8.0, [-8.0, -8.0], folders)
+    assert (facts["interquartile_mean"], facts["scores"], facts["folders"]) == (
+        -8.0,
+        [-8.0, -8.0],
+        folders,
+    )
 
 
-@pytest.mark.parametrize(("first", "second", "expected"), [
-    ([3.0, 4.0], [1.0, 3.0], (1 + 0.5 + 1 + 1) / 4),                       # of the four pairs one is a tie
-    ([1.0], [2.0], 0.0),
-    ([5.0, 5.0], [5.0, 5.0, 5.0], 0.5),
-])  # fmt: skip
-def test_the_probability_of_improvement_counts_pairs(first: list[float], second: list[float], expected: float) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([3.0, 4.0], [1.0, 3.0], (1 + 0.5 + 1 + 1) / 4),  # of the four pairs one is a tie
+        ([1.0], [2.0], 0.0),
+        ([5.0, 5.0], [5.0, 5.0, 5.0], 0.5),
+    ],
+)
+def test_the_probability_of_improvement_counts_pairs(
+    first: list[float], second: list[float], expected: float
+) -> None:
     probability, (low, high) = probability_of_improvement([(np.array(first), np.array(second))])
     assert probability == expected and 0 <= low <= expected <= high <= 1
 
 
 def test_the_bootstrap_is_stratified_over_environments() -> None:
-    """Always better in one environment, always worse in another: the mean is 0.5 in each stratified resample, and in no other way."""
+    """Always better in one environment, always worse in another: the mean is 0.5 in each stratified
+    resample, and in no other way."""
     low, high = np.array([1.0, 2.0, 3.0]), np.array([11.0, 12.0, 13.0])
     assert probability_of_improvement([(high, low), (low, high)]) == (0.5, (0.5, 0.5))
 
@@ -75,20 +112,35 @@ def test_two_kinds_are_named_by_what_sets_them_apart_and_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    reports = [[{"step": step, "return": value, "eval_return": value} for step in (5, 9)] for value in (1.0, 2.0, 3.0, 4.0)]
-    good = [write(tmp_path / f"good-{seed}", seed, reports[seed + 1], alpha=0.5) for seed in range(3)]
+    reports = [
+        [{"step": step, "return": value, "eval_return": value} for step in (5, 9)]
+        for value in (1.0, 2.0, 3.0, 4.0)
+    ]
+    good = [
+        write(tmp_path / f"good-{seed}", seed, reports[seed + 1], alpha=0.5) for seed in range(3)
+    ]
     bad = [write(tmp_path / f"bad-{seed}", seed, reports[seed]) for seed in range(3)]
     assert cli.main(["compare", *good, *bad, "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert [row["label"] for row in facts["rows"]] == ["q_learning, alpha 0.5", "q_learning, alpha 0.1"]
+    assert [row["label"] for row in facts["rows"]] == [
+        "q_learning, alpha 0.5",
+        "q_learning, alpha 0.1",
+    ]
     (found,) = facts["improvements"]
-    assert (found["better"], found["than"], found["envs"]) == ("q_learning, alpha 0.5", "q_learning, alpha 0.1", ["Maze-v0"])
+    assert (found["better"], found["than"], found["envs"]) == (
+        "q_learning, alpha 0.5",
+        "q_learning, alpha 0.1",
+        ["Maze-v0"],
+    )
     # 2, 3, 4 against 1, 2, 3: six above, two ties
     assert found["probability"] == near((6 + 2 * 0.5) / 9, terms=9)
     assert found["confidence_interval"][0] < found["probability"] < found["confidence_interval"][1]
     assert facts["written"] == ["compare.png"] and Path(facts["written"][0]).stat().st_size > 5_000
     (again,) = improvements(rlbook.compare([*good, *bad]))
-    assert (again.probability, list(again.confidence_interval)) == (found["probability"], found["confidence_interval"])
+    assert (again.probability, list(again.confidence_interval)) == (
+        found["probability"],
+        found["confidence_interval"],
+    )
     assert cli.main(["compare", *good, "--out", str(tmp_path / "x.txt")]) == 2
     assert cli.main(["compare", *good, "--our", "x.png"]) == 2
     assert "did you mean '--out'" in capsys.readouterr().err

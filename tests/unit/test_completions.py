@@ -1,4 +1,5 @@
-"""What a language model wrote, as it is shown: the probabilities are the model's, the advantages the algorithm's."""
+"""What a language model wrote, as it is shown: the probabilities are the model's, the advantages
+the algorithm's."""
 
 from __future__ import annotations
 
@@ -23,7 +24,15 @@ ENV = "rlbook/Addition-v0"
 
 
 def untrained(algorithm: str, model: str, **hyperparameters: Any) -> Any:
-    return rlbook.train(algorithm, ENV, steps=1, eval_every=0, num_envs=8, env_kwargs={"model": model}, **hyperparameters)
+    return rlbook.train(
+        algorithm,
+        ENV,
+        steps=1,
+        eval_every=0,
+        num_envs=8,
+        env_kwargs={"model": model},
+        **hyperparameters,
+    )
 
 
 def dense(model: str) -> Recipe:
@@ -36,12 +45,16 @@ def test_prompts_stand_together_and_held_out_ones_are_numbered_by_their_seed(mod
     recipe = run.request.recipe.for_evaluation()
     rules = recipe.make().unwrapped.rules  # type: ignore[attr-defined]
     written = write(run.agent, recipe, [3, 511])
-    assert [completion.prompt for completion in written.completions] == [rules.texts[3]] * 4 + [rules.texts[511]] * 4
+    assert [completion.prompt for completion in written.completions] == [rules.texts[3]] * 4 + [
+        rules.texts[511]
+    ] * 4
     left, right = rules.texts[3].rstrip("=").split("+")
     assert written.completions[0].answer == str(int(left) + int(right))
 
 
-def test_of_an_agent_that_compares_no_groups_each_answer_is_compared_with_the_others_to_its_prompt(model: str) -> None:
+def test_of_an_agent_that_compares_no_groups_each_answer_is_compared_with_the_others_to_its_prompt(
+    model: str,
+) -> None:
     run = rlbook.train("sft", ENV, steps=1, eval_every=0, env_kwargs={"model": model})
     written = write(run.agent, dense(model), range(20), samples=4)
     assert written.meaning == "relative to its group, in reward units"
@@ -78,7 +91,7 @@ def test_a_group_advantage_is_the_rewards_distance_from_its_groups_mean(model: s
     for first in range(0, 20 * 4, 4):
         group = written.completions[first : first + 4]
         rewards = np.array([completion.reward for completion in group])
-        for completion in group:                               # (r - mean) / (standard deviation with G - 1, + 1e-4)
+        for completion in group:  # (r - mean) / (standard deviation with G - 1, + 1e-4)
             size = 1 / (rewards.std(ddof=1) + 1e-4)
             expected = np.full(len(completion.tokens), (completion.reward - rewards.mean()) * size)
             assert_near(completion.advantage, expected, dtype="float32", terms=4, size=size)
@@ -86,8 +99,10 @@ def test_a_group_advantage_is_the_rewards_distance_from_its_groups_mean(model: s
 
 def test_with_lambda_1_a_critics_advantage_is_the_reward_less_the_value(model: str) -> None:
     run = untrained("ppo", model, gamma=1.0, gae_lambda=1.0, truncation="terminal")
-    (bias,) = (parameter for parameter in run.agent.policy.critic.parameters() if parameter.numel() == 1)
-    torch.nn.init.constant_(bias, 0.25)                        # the other weights of the head are 0: V is 0.25 everywhere
+    (bias,) = (
+        parameter for parameter in run.agent.policy.critic.parameters() if parameter.numel() == 1
+    )
+    torch.nn.init.constant_(bias, 0.25)  # the other weights of the head are 0: V is 0.25 everywhere
     written = write(run.agent, dense(model), [0, 1])
     assert "critic" in written.meaning and len(written.completions) == 2 * 4
     for completion in written.completions:
@@ -98,7 +113,7 @@ def test_with_lambda_1_a_critics_advantage_is_the_reward_less_the_value(model: s
 def test_a_preference_agents_advantage_is_its_implicit_reward(model: str) -> None:
     run = untrained("dpo", model, group_size=4, beta=0.1)
     written = write(run.agent, dense(model), [0])
-    for completion in written.completions:                     # π is still π_ref
+    for completion in written.completions:  # π is still π_ref
         size = 0.1 * np.abs(np.log(completion.probability)).sum()
         nothing, terms = np.zeros(len(completion.tokens)), widths(run.agent.policy)
         assert_near(completion.advantage, nothing, dtype="float32", terms=terms, size=size)
@@ -121,7 +136,11 @@ def test_writing_is_seeded_and_changes_nothing_in_the_agent(model: str) -> None:
     agent = untrained("grpo", model).agent
     before = repr(encode(agent.state_dict()))
     first, again, other = (write(agent, dense(model), [0], seed=seed) for seed in (1, 1, 2))
-    assert [c.tokens for c in first.completions] == [c.tokens for c in again.completions] != [c.tokens for c in other.completions]
+    assert (
+        [c.tokens for c in first.completions]
+        == [c.tokens for c in again.completions]
+        != [c.tokens for c in other.completions]
+    )
     assert repr(encode(agent.state_dict())) == before
 
 
@@ -147,7 +166,9 @@ def test_a_language_models_gif_has_a_frame_for_each_token(model: str, tmp_path: 
     watch(run, gif=tmp_path / "film.gif", seed=5)
     from rlbook.plots.playing import play_frames
 
-    moments = list(play_frames(run.agent, run.request.recipe.for_evaluation(), "ansi", episodes=1, seed=5))
+    moments = list(
+        play_frames(run.agent, run.request.recipe.for_evaluation(), "ansi", episodes=1, seed=5)
+    )
     with Image.open(tmp_path / "film.gif") as film:
         assert film.n_frames == len(moments) > 1  # type: ignore[attr-defined]
 
@@ -164,7 +185,14 @@ class FakeTerminal(io.StringIO):
 
 def completion(advantage: list[float], reward: float = 1.0) -> Completion:
     count = len(advantage)
-    return Completion("12+34=", "46", [str(i % 10) for i in range(count)], np.full(count, 0.5), np.array(advantage), reward)
+    return Completion(
+        "12+34=",
+        "46",
+        [str(i % 10) for i in range(count)],
+        np.full(count, 0.5),
+        np.array(advantage),
+        reward,
+    )
 
 
 def test_green_is_better_than_expected_and_red_is_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,9 +200,9 @@ def test_green_is_better_than_expected_and_red_is_worse(monkeypatch: pytest.Monk
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
     text = written_text(Written([completion([1.0, -1.0, 0.0])], ""), Terminal(FakeTerminal()))
-    assert "48;2;88;160;98m 0 " in text                        # the book's green behind token 0
-    assert "48;2;204;92;60m 1 " in text                        # its red behind token 1
-    assert "\x1b[1m 2 \x1b[0m" in text                         # nothing behind token 2
+    assert "48;2;88;160;98m 0 " in text  # the book's green behind token 0
+    assert "48;2;204;92;60m 1 " in text  # its red behind token 1
+    assert "\x1b[1m 2 \x1b[0m" in text  # nothing behind token 2
 
 
 def test_long_completions_are_wrapped_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

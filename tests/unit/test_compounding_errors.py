@@ -1,4 +1,5 @@
-"""What mistakes cost over a horizon: exact values by hand, the two bounds, and the two exponents."""
+"""What mistakes cost over a horizon: exact values by hand, the two bounds, and the two
+exponents."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ from rlbook.book.experiments.compounding_errors import (
 
 
 def test_the_expert_costs_nothing_and_who_never_returns_costs_what_the_hand_computes() -> None:
-    """With ε per step on the road and never back, t steps later one is in the field with probability 1 - (1 - ε)^t."""
+    """With ε per step on the road and never back, t steps later one is in the field with
+    probability 1 - (1 - ε)^t."""
     there = road(0, ends=0.0)
     assert expected_returns(there.model, there.right, 50)[-1] == 0.0
     clone = there.right.copy()
-    clone[100:] = (clone[100:] + 1) % BACK                 # wrong about the rare sights, and "back" in no lane
+    clone[100:] = (clone[100:] + 1) % BACK  # wrong about the rare sights, and "back" in no lane
     epsilon = float(there.model.initial[100:].sum())
     assert mistake_rate(there, clone, there.right, 50) == near(epsilon, terms=50 * SIGHTS)
     exact = np.cumsum(1 - (1 - epsilon) ** np.arange(50))

@@ -24,12 +24,17 @@ from rlbook.llm.tokenizers.tokenizer import EOS, character_codec, character_toke
 
 Make = Callable[..., Any]
 CHAT = [
-    {"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"},
-    {"role": "user", "content": "12+3="}, {"role": "assistant", "content": "15"},
-]  # fmt: skip
+    {"role": "user", "content": "1+1="},
+    {"role": "assistant", "content": "2"},
+    {"role": "user", "content": "12+3="},
+    {"role": "assistant", "content": "15"},
+]
 GENERATION = (
-    "{% for message in messages %}{% if message['role'] == 'assistant' %}a{% generation %}{{ message['content'] }}" + EOS
-    + "{% endgeneration %}+{% else %}b{{ message['content'] }}{% endif %}{% endfor %}{% if add_generation_prompt %}a{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}a{% generation %}{{"
+    " message['content'] }}"
+    + EOS
+    + "{% endgeneration %}+{% else %}b{{ message['content'] }}{% endif %}{% endfor %}{% if"
+    " add_generation_prompt %}a{% endif %}"
 )
 """Marks its own turns: transformers' {% generation %}."""
 
@@ -51,13 +56,20 @@ def test_the_mask_is_that_of_transformers_where_a_template_marks_its_turns() -> 
     tokenizer = character_tokenizer()
     tokenizer.chat_template = GENERATION
     codec = character_codec()
-    told = tokenizer.apply_chat_template(CHAT, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+    told = tokenizer.apply_chat_template(
+        CHAT, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
 
     def template(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        return tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=add_generation_prompt
+        )
 
     found = conversation(codec.backend, template, codec.ends, CHAT)
-    assert found.ids == told["input_ids"] and [int(own) for own in found.counts] == told["assistant_masks"]
+    assert (
+        found.ids == told["input_ids"]
+        and [int(own) for own in found.counts] == told["assistant_masks"]
+    )
     assert 0 < sum(found.counts) == len("2") + len("15") + 2
 
 
@@ -69,7 +81,9 @@ def test_a_chat_that_is_too_long_is_rendered_once() -> None:
         rendered.append(len(messages))
         return "1" * len(messages)
 
-    with pytest.raises(ValueError, match=r"^the prompt and its answer have 40000 tokens, and the model reads 4096$"):
+    with pytest.raises(
+        ValueError, match=r"^the prompt and its answer have 40000 tokens, and the model reads 4096$"
+    ):
         conversation(codec.backend, template, codec.ends, CHAT * 10_000, limit=codec.limit)
     assert rendered == [40_000]
 
@@ -77,7 +91,13 @@ def test_a_chat_that_is_too_long_is_rendered_once() -> None:
 def test_a_file_with_a_chat_of_many_turns_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps({"messages": turns}) for turns in (CHAT, CHAT * 5_000)))
-    with pytest.raises(RequestError, match=r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, and the model reads 4096$"):
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, and the model reads"
+            r" 4096$"
+        ),
+    ):
         rlbook.train("sft", "Addition-v0", data=str(path), steps=4)
 
 
@@ -104,25 +124,37 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
 
 def test_a_file_of_chats_is_one_episode_each_from_the_first_answer_on(tmp_path: Path) -> None:
     file = tmp_path / "chats.jsonl"
-    file.write_text(json.dumps({"messages": CHAT}) + "\n" + json.dumps({"messages": CHAT[:2]}) + "\n")
+    file.write_text(
+        json.dumps({"messages": CHAT}) + "\n" + json.dumps({"messages": CHAT[:2]}) + "\n"
+    )
     env = adapted_vector(BehaviorCloning, Recipe.of("Addition-v0"), 1, BehaviorCloning.Config())
     data: Any = load(file, env)
     several, one = data.episodes[0], data.episodes[1]
     codec = character_codec()
-    assert codec.decode(several.obs) == "<bos>1+1=" and codec.decode(several.action) == "2<eos>12+3=15<eos>"
+    assert (
+        codec.decode(several.obs) == "<bos>1+1="
+        and codec.decode(several.action) == "2<eos>12+3=15<eos>"
+    )
     assert several.counts.tolist() == [True] * 2 + [False] * 5 + [True] * 3
     assert codec.decode(one.action) == "2<eos>" and one.counts is None
     plain = chat_codec(character_codec(), template="plain")
-    assert plain.encode_conversation(CHAT) is None                # nothing says where a turn ends: the last answer alone is learned from
+    # nothing says where a turn ends: the last answer alone is learned from
+    assert plain.encode_conversation(CHAT) is None
 
 
 @pytest.mark.parametrize("packing", [None, 40])
-def test_the_loss_is_that_of_each_answer_behind_all_that_was_said_before(stage: Make, packing: int | None) -> None:
-    """-mean over the 5 tokens of the answers; a row for each turn says the same, and the user's tokens are read and not learned."""
+def test_the_loss_is_that_of_each_answer_behind_all_that_was_said_before(
+    stage: Make, packing: int | None
+) -> None:
+    """-mean over the 5 tokens of the answers; a row for each turn says the same, and the user's
+    tokens are read and not learned."""
     codec: Any = character_codec()
     ids, own = codec.encode_conversation(CHAT)
     whole = Episode(np.array(ids[:5]), np.array(ids[5:]), counts=np.array(own[5:]))
-    turns = [Episode(np.array(ids[:5]), np.array(ids[5:7])), Episode(np.array(ids[:12]), np.array(ids[12:]))]
+    turns = [
+        Episode(np.array(ids[:5]), np.array(ids[5:7])),
+        Episode(np.array(ids[:12]), np.array(ids[12:])),
+    ]
     agent = stage("behavior_cloning", "Addition-v0", num_envs=1, packing=packing).agent
     losses = []
     for episodes in ([whole], turns, [whole, *turns]):
@@ -151,6 +183,10 @@ def test_which_actions_count_is_part_of_the_digest_and_checked() -> None:
 
 def test_a_refusal_names_the_line(tmp_path: Path, stage: Make) -> None:
     file = tmp_path / "chats.jsonl"
-    file.write_text(json.dumps({"messages": [*CHAT[:3], {"role": "assistant", "content": "?"}]}) + "\n")
-    with pytest.raises(RequestError, match=r"chats.jsonl, line 1: the vocabulary has no token for '\?'"):
+    file.write_text(
+        json.dumps({"messages": [*CHAT[:3], {"role": "assistant", "content": "?"}]}) + "\n"
+    )
+    with pytest.raises(
+        RequestError, match=r"chats.jsonl, line 1: the vocabulary has no token for '\?'"
+    ):
         load(file, stage("behavior_cloning", "Addition-v0", num_envs=1).env)

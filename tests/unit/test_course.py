@@ -1,4 +1,5 @@
-"""The course: its data name what exists, a learner's files are written once, and a class is graded whatever it hands in."""
+"""The course: its data name what exists, a learner's files are written once, and a class is graded
+whatever it hands in."""
 
 from __future__ import annotations
 
@@ -21,9 +22,18 @@ from rlbook.llm.rewards.code import isolation_works
 ROOT = Path(__file__).parents[2]
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
 
-FIRST_VISIT = "def first_visit(states, G, state):\n    return next((g for s, g in zip(states, G) if s == state), 0.0)\n"
-WEIGHTS = "import numpy as np\ndef importance_weights(actions, pi, b):\n    return np.cumprod((pi / b)[actions][::-1])[::-1]\n"
-AVERAGES = "def two_averages(G, weight):\n    return [(weight * G).mean(), (weight * G).sum() / weight.sum()]\n"
+FIRST_VISIT = (
+    "def first_visit(states, G, state):\n    return next((g for s, g in zip(states, G) if s =="
+    " state), 0.0)\n"
+)
+WEIGHTS = (
+    "import numpy as np\ndef importance_weights(actions, pi, b):\n    return np.cumprod((pi /"
+    " b)[actions][::-1])[::-1]\n"
+)
+AVERAGES = (
+    "def two_averages(G, weight):\n    return [(weight * G).mean(), (weight * G).sum() /"
+    " weight.sum()]\n"
+)
 UPSIDE_DOWN = WEIGHTS.replace("pi / b", "b / pi")
 FORGED = """
 import json, os
@@ -36,8 +46,10 @@ def first_visit(*given):
 def test_the_course_names_what_there_is_and_leaves_nothing_out() -> None:
     assert [week.number for week in weeks()] == [*range(1, 13)]
     written = [name for week in weeks() for name in week.write]
-    assert sorted(written) == sorted(exercises())                                    # each once
-    assert {name for week in weeks() for name in week.notebooks} == {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert sorted(written) == sorted(exercises())  # each once
+    assert {name for week in weeks() for name in week.notebooks} == {
+        path.stem for path in (ROOT / "notebooks").glob("*.ipynb")
+    }
     read = {page for week in weeks() for page in week.read}
     assert read >= {f"chapters/{path.stem}" for path in (ROOT / "docs/chapters").glob("*.md")}
     assert all((ROOT / "docs" / f"{page}.md").is_file() for page in read)
@@ -56,7 +68,11 @@ def test_weeks_are_chosen_by_number_and_by_span() -> None:
 
 def test_a_learners_files_are_written_once_and_kept(tmp_path: Path) -> None:
     written, there = start(tmp_path / "mine", chosen("3"))
-    assert [path.name for path in written] == ["first_visit.py", "importance_weights.py", "two_averages.py"] and not there
+    assert [path.name for path in written] == [
+        "first_visit.py",
+        "importance_weights.py",
+        "two_averages.py",
+    ] and not there
     written[0].write_text(FIRST_VISIT)
     more, kept = start(tmp_path / "mine", chosen("3-4"))
     assert len(more) == 3 and kept == written
@@ -74,7 +90,8 @@ def test_a_class_is_graded_whatever_it_hands_in(
     ann, bob, eve, zoe = (tmp_path / "class" / name for name in ("ann", "bob", "=eve", "zoe"))
     for folder in (ann / "week", bob, eve, zoe):
         folder.mkdir(parents=True)
-    (ann / "week" / "all.py").write_text("\ufeff" + FIRST_VISIT + WEIGHTS + AVERAGES)          # as an editor on Windows saves it
+    # as an editor on Windows saves it
+    (ann / "week" / "all.py").write_text("\ufeff" + FIRST_VISIT + WEIGHTS + AVERAGES)
     (bob / "first_visit.py").write_text(FIRST_VISIT.replace("0.0", "1.0"))
     (bob / "importance_weights.py").write_text(UPSIDE_DOWN)
     (bob / "two_averages.py").write_text("def two_average(G, weight):\n    return G\n")
@@ -86,22 +103,43 @@ def test_a_class_is_graded_whatever_it_hands_in(
     options = ["--due", "2030-01-01", "--seconds", "1", "--jobs", "2", "--details", "said.csv"]
     assert main(["course", "grade", "class", "--weeks", "3", *options]) == 0
     shown = capsys.readouterr().out
-    for line in ("ann      111", "bob      0h!     0/3     1     0        1", "=eve     !!!", "zoe      ---     0/3     0     3        0"):
+    for line in (
+        "ann      111",
+        "bob      0h!     0/3     1     0        1",
+        "=eve     !!!",
+        "zoe      ---     0/3     0     3        0",
+    ):
         assert line in shown
     for said in (
-        "did not end within 1 seconds", "an answer is no number", "defines no function 'two_averages'; it has 'two_average'",
-        "importance_weights.py cannot be read as Python", "zoe: cannot read notes.py",
+        "did not end within 1 seconds",
+        "an answer is no number",
+        "defines no function 'two_averages'; it has 'two_average'",
+        "importance_weights.py cannot be read as Python",
+        "zoe: cannot read notes.py",
         "1 × importance_weights: not right: it is the target's",
-    ):  # fmt: skip
+    ):
         assert said in shown
     head, *rows = csv.reader(Path("marks.csv").read_text().splitlines())
-    assert head == ["student", "first_visit", "importance_weights", "two_averages", "week 3", "points", "of", "late", "missing", "hints"]
+    assert head == [
+        "student",
+        "first_visit",
+        "importance_weights",
+        "two_averages",
+        "week 3",
+        "points",
+        "of",
+        "late",
+        "missing",
+        "hints",
+    ]
     assert rows == [
-        ["'=eve", "0", "0", "0", "0", "0", "3", "0", "0", "0"], ["ann", "1", "1", "1", "3", "3", "3", "0", "0", "0"],
-        ["bob", "0", "0", "0", "0", "0", "3", "1", "0", "1"], ["zoe", "0", "0", "0", "0", "0", "3", "0", "3", "0"],
-    ]  # fmt: skip
+        ["'=eve", "0", "0", "0", "0", "0", "3", "0", "0", "0"],
+        ["ann", "1", "1", "1", "3", "3", "3", "0", "0", "0"],
+        ["bob", "0", "0", "0", "0", "0", "3", "1", "0", "1"],
+        ["zoe", "0", "0", "0", "0", "0", "3", "0", "3", "0"],
+    ]
     assert len([*csv.reader(Path("said.csv").read_text().splitlines())]) == 1 + 4 * 3
-    assert main(["course", "grade", "class", "--weeks", "3"]) == 2                            # marks are not written over
+    assert main(["course", "grade", "class", "--weeks", "3"]) == 2  # marks are not written over
     assert "marks.csv exists already" in capsys.readouterr().err
     assert main(["course", "grade", "class", "--out", "no/marks.csv"]) == 2
     assert "there is no folder no" in capsys.readouterr().err
@@ -114,32 +152,60 @@ def test_programs_that_mean_harm_are_named_and_the_others_graded(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     harm = {
-        "exits": ("import sys\nsys.exit(0)\ndef first_visit(*given): return 1\n", "it calls exit()"),
+        "exits": (
+            "import sys\nsys.exit(0)\ndef first_visit(*given): return 1\n",
+            "it calls exit()",
+        ),
         "imports": ("import rlbook\ndef first_visit(*given): return 1\n", "ModuleNotFoundError"),
-        "reads": (f"def first_visit(*given): return len(open({str(ROOT / 'README.md')!r}).read())\n", "Error"),
+        "reads": (
+            f"def first_visit(*given): return len(open({str(ROOT / 'README.md')!r}).read())\n",
+            "Error",
+        ),
         "starts": ("import os\ndef first_visit(*given): return os.system('true')\n", None),
-        "connects": ("import socket\ndef first_visit(*given): return socket.create_connection(('127.0.0.1', 9))\n", "Error"),
+        "connects": (
+            (
+                "import socket\ndef first_visit(*given): return"
+                " socket.create_connection(('127.0.0.1', 9))\n"
+            ),
+            "Error",
+        ),
         "eats": ("def first_visit(*given): return len(bytearray(10**11))\n", "MemoryError"),
         "prints": ("def first_visit(*given):\n    while True: print('x' * 10**6)\n", "did not end"),
         "sleeps": ("import time\ndef first_visit(*given): time.sleep(60)\n", "did not end"),
         "recurses": ("def first_visit(*given): return first_visit(*given)\n", "RecursionError"),
-        "crashes": ("import ctypes\ndef first_visit(*given): ctypes.string_at(0)\n", "exit code -11"),
-        "steers": ("def first_visit(*given): raise ValueError('\\x1b[2J\\ud800')\n", "ValueError: ?[2J?"),
-        "nests": ("def first_visit(*given): return " + "(" * 5_000 + "\n", "cannot be read as Python"),
+        "crashes": (
+            "import ctypes\ndef first_visit(*given): ctypes.string_at(0)\n",
+            "exit code -11",
+        ),
+        "steers": (
+            "def first_visit(*given): raise ValueError('\\x1b[2J\\ud800')\n",
+            "ValueError: ?[2J?",
+        ),
+        "nests": (
+            "def first_visit(*given): return " + "(" * 5_000 + "\n",
+            "cannot be read as Python",
+        ),
         "counts": (FORGED.replace("* 24", "* 23"), "without an answer"),
         "objects": ("def first_visit(*given): return 10**400\n", "OverflowError"),
         "nothing": ("def first_visit(*given): return NotImplemented\n", None),
         "right": (FIRST_VISIT + "print('spoken')\n", None),
-    }  # fmt: skip
+    }
     for name, (text, _) in harm.items():
         (tmp_path / "class" / name).mkdir(parents=True)
         (tmp_path / "class" / name / "first_visit.py").write_text(text)
-    assert main(["course", "grade", "class", "--weeks", "3", "--seconds", "2", "--jobs", "4", "--json"]) == 0
+    assert (
+        main(
+            ["course", "grade", "class", "--weeks", "3", "--seconds", "2", "--jobs", "4", "--json"]
+        )
+        == 0
+    )
     facts = json.loads(capsys.readouterr().out)
     found = {student["student"]: student["marks"][0] for student in facts["students"]}
     assert {name for name, mark in found.items() if mark["points"]} == {"right"}
     for name, (_, said) in harm.items():
-        assert said is None or (said in found[name]["said"] and found[name]["mark"] == "failed"), found[name]
+        assert said is None or (said in found[name]["said"] and found[name]["mark"] == "failed"), (
+            found[name]
+        )
     assert found["nothing"]["mark"] == "not begun"
 
 
@@ -162,7 +228,8 @@ def test_who_is_a_student(tmp_path: Path) -> None:
     (tmp_path / "ann" / "returns.py").write_text("")
     (tmp_path / "ann" / "link.py").symlink_to("/etc/passwd")
     assert students(tmp_path) == {"ann": [tmp_path / "ann" / "returns.py"]}
-    assert students(tmp_path / "ann") == {"ann": [tmp_path / "ann" / "returns.py"]}            # one student's folder, flat
+    # one student's folder, flat
+    assert students(tmp_path / "ann") == {"ann": [tmp_path / "ann" / "returns.py"]}
     (tmp_path / "bob.py").write_text("")
     with pytest.raises(RequestError, match=r"beside them bob\.py"):
         students(tmp_path)
@@ -175,15 +242,27 @@ def test_a_day_ends_at_midnight() -> None:
         deadline("1.10.2026")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["course", "grad", "class"], "did you mean 'grade'"), (["course", "week", "13"], "weeks 1 to 12"), (["course", "week"], "got nothing"),
-    (["course", "start"], "one folder"), (["course", "start", "mine", "--weeks", "0"], "weeks 1 to 12"),
-    (["course", "start", "mine", "--weks", "1"], "--weks"), (["course", "grade", "class"], "is no folder"),
-    (["course", "grade", "class", "--due", "soon"], "a date is written as"), (["course", "grade", "class", "--jobs", "0"], "jobs"),
-    (["course", "grade", "class", "--seconds", "x"], "seconds"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["course", "grad", "class"], "did you mean 'grade'"),
+        (["course", "week", "13"], "weeks 1 to 12"),
+        (["course", "week"], "got nothing"),
+        (["course", "start"], "one folder"),
+        (["course", "start", "mine", "--weeks", "0"], "weeks 1 to 12"),
+        (["course", "start", "mine", "--weks", "1"], "--weks"),
+        (["course", "grade", "class"], "is no folder"),
+        (["course", "grade", "class", "--due", "soon"], "a date is written as"),
+        (["course", "grade", "class", "--jobs", "0"], "jobs"),
+        (["course", "grade", "class", "--seconds", "x"], "seconds"),
+    ],
+)
 def test_a_wrong_request_is_one_sentence_and_writes_nothing(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(words) == 2
@@ -195,7 +274,11 @@ def test_the_syllabus_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["course"]) == 0
     assert capsys.readouterr().out.count("\nweek ") == 11
     assert main(["course", "week", "3", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["weeks"][0]["write"] == ["first_visit", "importance_weights", "two_averages"]
+    assert json.loads(capsys.readouterr().out)["weeks"][0]["write"] == [
+        "first_visit",
+        "importance_weights",
+        "two_averages",
+    ]
 
 
 def test_a_file_is_read_without_running_it(tmp_path: Path) -> None:
@@ -214,7 +297,9 @@ def test_every_exercise_can_be_solved_with_numpy_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ann").mkdir()
-    (tmp_path / "ann" / "all.py").write_text(Path(__file__).with_name("exercise_solutions.py").read_text())
+    (tmp_path / "ann" / "all.py").write_text(
+        Path(__file__).with_name("exercise_solutions.py").read_text()
+    )
     assert main(["course", "grade", "ann", "--json"]) == 0
     (student,) = json.loads(capsys.readouterr().out)["students"]
     assert [mark for mark in student["marks"] if mark["mark"] != "right"] == []

@@ -21,7 +21,8 @@ def best_way(observation: Any, rng: np.random.Generator) -> int:
 
 
 def test_one_new_episode_of_a_policy_without_chance_is_the_value_exactly() -> None:
-    """In the maze without slips Monte Carlo from a state is dynamic programming: the same number from every state of the way."""
+    """In the maze without slips Monte Carlo from a state is dynamic programming: the same number
+    from every state of the way."""
     env = ResumableEnv(rlbook.make("Maze-v0", observation="index"))
     rng, values = np.random.default_rng(0), GREEDY.values()
     walk = credit.walked(env, best_way, rng)
@@ -31,7 +32,8 @@ def test_one_new_episode_of_a_policy_without_chance_is_the_value_exactly() -> No
 
 
 def test_with_slips_the_mean_comes_to_the_value_and_no_two_episodes_are_the_same_one() -> None:
-    """Within four standard errors of the linear system's solution; a snapshot whose generator is not replaced would repeat one episode."""
+    """Within four standard errors of the linear system's solution; a snapshot whose generator is
+    not replaced would repeat one episode."""
     env = rlbook.make("Maze-v0", slip=0.2, observation="index", max_episode_steps=-1)
     model = TabularMDP.from_env(env)
     policy = np.eye(4)[GREEDY.greedy_policy()]
@@ -50,7 +52,10 @@ def test_a_text_can_be_gone_back_to_as_well() -> None:
     rules: Any = env.unwrapped.rules  # type: ignore[attr-defined]
 
     def writer(observation: Any, rng: np.random.Generator) -> int:
-        prompt = rules.codec.decode(observation["tokens"][1 : observation["length"]]).partition("=")[0] + "="
+        prompt = (
+            rules.codec.decode(observation["tokens"][1 : observation["length"]]).partition("=")[0]
+            + "="
+        )
         written = observation["length"] - len(prompt) - 1
         return rules.codec.encode_answer(rules.task.answer(prompt))[written]
 
@@ -59,13 +64,18 @@ def test_a_text_can_be_gone_back_to_as_well() -> None:
     for first, value in ((right, 1.0), (right + 1, 0.0)):
         env.reset(seed=3)
         env.step(first)
-        assert credit.vine_value(env, env.snapshot(), writer, 2, np.random.default_rng(0))[0] == value
+        assert (
+            credit.vine_value(env, env.snapshot(), writer, 2, np.random.default_rng(0))[0] == value
+        )
 
 
 def test_an_advantage_is_judged_by_its_distance_and_by_what_stays_in_the_mean() -> None:
-    """Errors 1 and 3 at one pair, -2 and -2 at another: the mean square is 18 / 4; of the first mean, 1² is sampling noise."""
+    """Errors 1 and 3 at one pair, -2 and -2 at another: the mean square is 18 / 4; of the first
+    mean, 1² is sampling noise."""
     walk = credit.Walk(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.int64), np.zeros(4), [])
-    found = credit.estimate_errors([walk], [np.array([1.0, 3.0, -2.0, -2.0])], np.zeros((2, 1)), 1.0)
+    found = credit.estimate_errors(
+        [walk], [np.array([1.0, 3.0, -2.0, -2.0])], np.zeros((2, 1)), 1.0
+    )
     assert found.error == near((18 / 4) ** 0.5, terms=4)
     assert found.bias == near(((4 - 1 + 4) / 2) ** 0.5, terms=4)
 

@@ -1,4 +1,5 @@
-"""DAgger: labels by hand, who acts, what is learned from, and the maze where one cloned episode is not enough."""
+"""DAgger: labels by hand, who acts, what is learned from, and the maze where one cloned episode is
+not enough."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def values(run: Run, model: TabularMDP) -> np.ndarray:
 
 
 def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> None:
-    """A planner that takes indices beside a learner that sees one-hot vectors: its advice is the exact policy of each state."""
+    """A planner that takes indices beside a learner that sees one-hot vectors: its advice is the
+    exact policy of each state."""
     recipe = Recipe.of("Maze-v0", kwargs={"slip": 0.2})
     plain = adapted_vector(DAgger, recipe, 5, DAggerConfig())
     env = AdvisedVectorEnv(plain.env, lambda: exact_expert(recipe))
@@ -62,7 +64,11 @@ def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> Non
     obs, _ = env.reset(seed=3)
     rng = np.random.default_rng(0)
     for _ in range(40):
-        assert (best[obs, env.advice()] > 0).all() if best.ndim == 2 else (env.advice() == best[obs]).all()
+        assert (
+            (best[obs, env.advice()] > 0).all()
+            if best.ndim == 2
+            else (env.advice() == best[obs]).all()
+        )
         obs, _, terminated, truncated, _ = env.step(rng.integers(4, size=5))
         if (terminated | truncated).any():
             obs, _ = env.reset(options={"reset_mask": terminated | truncated})
@@ -74,10 +80,14 @@ def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: in
     env = adapted_vector(DAgger, Recipe.of("Maze-v0"), 4, config)
     asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
     agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
-    agent.policy.actor.layers[-1].bias.data[0] = 100.0                             # the learner goes up
+    agent.policy.actor.layers[-1].bias.data[0] = 100.0  # the learner goes up
     obs, _ = asked.reset(seed=0)
-    taken = [agent.act(env.adaptation.observe(obs)) for _ in range(5)]            # type: ignore[misc]
-    assert (np.stack(taken) == 0).sum() == up and (np.concatenate(agent.labels) == 3).all() and agent.new == 20
+    taken = [agent.act(env.adaptation.observe(obs)) for _ in range(5)]  # type: ignore[misc]
+    assert (
+        (np.stack(taken) == 0).sum() == up
+        and (np.concatenate(agent.labels) == 3).all()
+        and agent.new == 20
+    )
 
 
 def test_the_loss_is_the_experts_action_under_the_policy() -> None:
@@ -93,50 +103,95 @@ def test_the_loss_is_the_experts_action_under_the_policy() -> None:
 
 def test_everything_that_was_ever_labelled_is_learned_from() -> None:
     """160 steps of 8 environments, a fit every 4 · 8: after each, all states so far."""
-    run = rlbook.train("dagger", "Maze-v0", steps=160, num_envs=8, rollout_steps=4, gradient_steps=2, eval_every=0)
-    assert [report["labels"] for report in run.metrics if "labels" in report] == [32, 64, 96, 128, 160]
-    assert len(run.agent.labels) == 1 and run.agent.obs[0].shape == (160, 25)      # type: ignore[attr-defined]
+    run = rlbook.train(
+        "dagger", "Maze-v0", steps=160, num_envs=8, rollout_steps=4, gradient_steps=2, eval_every=0
+    )
+    assert [report["labels"] for report in run.metrics if "labels" in report] == [
+        32,
+        64,
+        96,
+        128,
+        160,
+    ]
+    assert len(run.agent.labels) == 1 and run.agent.obs[0].shape == (160, 25)  # type: ignore[attr-defined]
 
 
 def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) -> None:
     expert = Last(rlbook.make("Maze-v0"), None)
-    run = rlbook.train("dagger", "Maze-v0", expert=expert, steps=64, num_envs=2, rollout_steps=16, eval_every=0)
+    run = rlbook.train(
+        "dagger", "Maze-v0", expert=expert, steps=64, num_envs=2, rollout_steps=16, eval_every=0
+    )
     asked = expert.asked
     rlbook.evaluate(run, episodes=2)
     assert asked == 64 == expert.asked
     assert run.agent.act(np.eye(25, dtype=np.float32)[[0]], explore=False).tolist() == [3]
-    with pytest.raises(RequestError, match="must find its expert again: give the folder of the expert's run"):
+    with pytest.raises(
+        RequestError, match="must find its expert again: give the folder of the expert's run"
+    ):
         rlbook.train("dagger", "Maze-v0", expert=expert, steps=64, folder=tmp_path / "run")
 
 
-@pytest.mark.parametrize(("env", "expert", "sentence"), [
-    ("CartPole-v1", None, r"it needs an expert \(--expert\), since CartPole-v1 has no model"),
-    ("Addition-v0", None, "nobody says how to go on from a wrong one"),
-    ("FrozenLake-v1", "Maze-v0", r"made for another environment: its observation space is Discrete\(16\)"),
-    ("Maze-v0", "mcts", "must say what to do in any state that it is shown, which MCTS does not"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("env", "expert", "sentence"),
+    [
+        ("CartPole-v1", None, r"it needs an expert \(--expert\), since CartPole-v1 has no model"),
+        ("Addition-v0", None, "nobody says how to go on from a wrong one"),
+        (
+            "FrozenLake-v1",
+            "Maze-v0",
+            r"made for another environment: its observation space is Discrete\(16\)",
+        ),
+        (
+            "Maze-v0",
+            "mcts",
+            "must say what to do in any state that it is shown, which MCTS does not",
+        ),
+    ],
+)
 def test_who_cannot_be_asked_is_refused(env: str, expert: str | None, sentence: str) -> None:
-    named = None if expert is None else rlbook.train("mcts" if expert == "mcts" else "value_iteration", "Maze-v0", steps=3, eval_every=0)
+    named = (
+        None
+        if expert is None
+        else rlbook.train(
+            "mcts" if expert == "mcts" else "value_iteration", "Maze-v0", steps=3, eval_every=0
+        )
+    )
     with pytest.raises(RequestError, match=sentence):
         rlbook.train("dagger", env, expert=named, steps=8)
 
 
 @pytest.mark.parametrize("cut", [1, 3])
 def test_a_run_cut_after_a_fit_goes_on_bit_for_bit(tmp_path: Path, cut: int) -> None:
-    settings: dict[str, Any] = {"steps": 400, "num_envs": 4, "rollout_steps": 10, "gradient_steps": 3, "eval_every": 0, "beta": 0.5}
+    settings: dict[str, Any] = {
+        "steps": 400,
+        "num_envs": 4,
+        "rollout_steps": 10,
+        "gradient_steps": 3,
+        "eval_every": 0,
+        "beta": 0.5,
+    }
     whole = rlbook.train("dagger", "Maze-v0", env_kwargs={"slip": 0.2}, **settings)
 
     def stop(run: Run) -> None:
-        if run.agent.optimizer.steps >= 3 * cut:           # type: ignore[attr-defined]
+        if run.agent.optimizer.steps >= 3 * cut:  # type: ignore[attr-defined]
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("dagger", "Maze-v0", env_kwargs={"slip": 0.2}, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train(
+            "dagger",
+            "Maze-v0",
+            env_kwargs={"slip": 0.2},
+            folder=tmp_path / "run",
+            on_report=stop,
+            **settings,
+        )
     resumed = rlbook.load(tmp_path / "run")
     assert 0 < resumed.steps < 400
     resumed = resumed.resume()
     assert resumed.episode_returns == whole.episode_returns
-    for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
 
 
@@ -146,10 +201,14 @@ def ladder(seed: int) -> tuple[float, float, float]:
     clone = rlbook.train("behavior_cloning", "Maze-v0", demonstrations=16, steps=500, **both)
     asked = rlbook.train("dagger", "Maze-v0", steps=2_000, **both)
     best = PolicyIteration.solve(model, gamma=0.99).values()
-    return tuple(float(model.initial @ each) for each in (values(clone, model), values(asked, model), best))  # type: ignore[return-value]
+    return tuple(
+        float(model.initial @ each) for each in (values(clone, model), values(asked, model), best)
+    )  # type: ignore[return-value]
 
 
-def test_dagger_is_optimal_on_the_slippery_maze_where_a_clone_of_one_episode_is_far_from_it() -> None:
+def test_dagger_is_optimal_on_the_slippery_maze_where_a_clone_of_one_episode_is_far_from_it() -> (
+    None
+):
     clone, asked, best = ladder(0)
     # a rounding is carried on for 1 / (1 - γ) = 100 steps
     assert asked == near(best, terms=25, size=100 * abs(best)) and clone < best - 5

@@ -53,9 +53,16 @@ def ids(text: str) -> list[int]:
 
 ONE_ANSWER = [
     {"prompt": "12+34=", "completion": "46"},
-    {"prompt": [{"role": "user", "content": "12+34="}], "completion": [{"role": "assistant", "content": "46"}]},
+    {
+        "prompt": [{"role": "user", "content": "12+34="}],
+        "completion": [{"role": "assistant", "content": "46"}],
+    },
     {"messages": [{"role": "user", "content": "12+34="}, {"role": "assistant", "content": "46"}]},
-    {"data_source": "x", "prompt": [{"role": "user", "content": "12+34="}], "reward_model": {"style": "rule", "ground_truth": 46}},
+    {
+        "data_source": "x",
+        "prompt": [{"role": "user", "content": "12+34="}],
+        "reward_model": {"style": "rule", "ground_truth": 46},
+    },
     {"instruction": "12+34=", "input": "", "output": "46"},
     {"conversations": [{"from": "human", "value": "12+34="}, {"from": "gpt", "value": "46"}]},
     {"prompt": "12+34=", "answer": 46},
@@ -65,65 +72,141 @@ FORMS = ["completion", "conversation", "messages", "verl", "alpaca", "sharegpt",
 
 
 @pytest.mark.parametrize("row", ONE_ANSWER, ids=FORMS)
-def test_every_form_of_one_answer_is_the_same_episode(tmp_path: Path, addition: Any, row: dict[str, Any]) -> None:
+def test_every_form_of_one_answer_is_the_same_episode(
+    tmp_path: Path, addition: Any, row: dict[str, Any]
+) -> None:
     data = load(lines(tmp_path / "rows.jsonl", row, row), addition)
     batch = data[np.array([1])]
     assert isinstance(data, Episodes) and data.unit == "episode" and len(data) == 2
-    assert batch.obs["tokens"].tolist() == [[BOS, *ids("12+34=")]] and batch.action.tolist() == [[*ids("46"), EOS]]
+    assert batch.obs["tokens"].tolist() == [[BOS, *ids("12+34=")]] and batch.action.tolist() == [
+        [*ids("46"), EOS]
+    ]
 
 
 def test_a_chosen_and_a_rejected_answer_are_a_pair(tmp_path: Path, addition: Any) -> None:
-    data = load(lines(tmp_path / "pairs", {"prompt": "1+1=", "chosen": "2", "rejected": "11"}), addition)
+    data = load(
+        lines(tmp_path / "pairs", {"prompt": "1+1=", "chosen": "2", "rejected": "11"}), addition
+    )
     better, worse, _ = data[np.array([0])]
-    assert isinstance(data, Pairs) and better.action.tolist() == [[*ids("2"), EOS]] and worse.action.tolist() == [[*ids("11"), EOS]]
+    assert (
+        isinstance(data, Pairs)
+        and better.action.tolist() == [[*ids("2"), EOS]]
+        and worse.action.tolist() == [[*ids("11"), EOS]]
+    )
 
 
-def test_beams_come_best_first_whatever_their_order_in_the_file(tmp_path: Path, addition: Any) -> None:
-    data = load(lines(tmp_path / "beams", {"prompt": "1+1=", "completions": ["3", "2", "4"], "scores": [0.5, 1, -1]}), addition)
+def test_beams_come_best_first_whatever_their_order_in_the_file(
+    tmp_path: Path, addition: Any
+) -> None:
+    data = load(
+        lines(
+            tmp_path / "beams",
+            {"prompt": "1+1=", "completions": ["3", "2", "4"], "scores": [0.5, 1, -1]},
+        ),
+        addition,
+    )
     assert isinstance(data, Groups)
     assert data[np.array([0])].episodes.action[:, 0].tolist() == ids("234")
 
 
-def test_beams_may_be_token_ids_and_their_scores_are_the_rewards_of_the_last_token(tmp_path: Path, addition: Any) -> None:
-    row = {"prompt": "1+1=", "id_list": [[7, 2], [6, 2, 2], [8, 2]], "score_list": [0.045, 0.046, 0.037]}
+def test_beams_may_be_token_ids_and_their_scores_are_the_rewards_of_the_last_token(
+    tmp_path: Path, addition: Any
+) -> None:
+    row = {
+        "prompt": "1+1=",
+        "id_list": [[7, 2], [6, 2, 2], [8, 2]],
+        "score_list": [0.045, 0.046, 0.037],
+    }
     data = load(lines(tmp_path / "beams", row, row | {"prompt": [1, 5]}), addition)
     assert isinstance(data, Groups)
     best, second, third = data.groups[0]
-    assert (best.action.tolist(), second.action.tolist(), third.action.tolist()) == ([6, 2, 2], [7, 2], [8, 2])
+    assert (best.action.tolist(), second.action.tolist(), third.action.tolist()) == (
+        [6, 2, 2],
+        [7, 2],
+        [8, 2],
+    )
     assert best.reward is not None and best.reward.tolist() == [0.0, 0.0, np.float32(0.046)]
-    assert data[np.array([0, 1])].episodes.obs["length"].tolist() == [5, 5, 5, 2, 2, 2]      # BOS and four characters; two ids
+    # BOS and four characters; two ids
+    assert data[np.array([0, 1])].episodes.obs["length"].tolist() == [
+        5,
+        5,
+        5,
+        2,
+        2,
+        2,
+    ]
     for wrong, sentence in (
         ({"id_list": [[7, 26], [1]]}, "the token id 26 is not among the 26 of the vocabulary"),
-        ({"id_list": [[7, -1], [1]]}, "id_list must hold lists of token ids"), ({"id_list": [[1, True], [2]]}, "id_list must hold"),
-        ({"id_list": [[1], []]}, "id_list must hold"), ({"id_list": [[1]]}, "at least two beams"),
-        ({"id_list": [[1], [2]], "score_list": [1]}, "score_list must be one finite number for each of the 2"),
-        ({"id_list": [[1], [2]], "score_list": [1, 10**400]}, "score_list must be one finite number"),
-        ({"prompt": []}, "prompt must be"), ({"prompt": [1, "2"]}, "prompt must hold lists of token ids"),
-    ):  # fmt: skip
+        ({"id_list": [[7, -1], [1]]}, "id_list must hold lists of token ids"),
+        ({"id_list": [[1, True], [2]]}, "id_list must hold"),
+        ({"id_list": [[1], []]}, "id_list must hold"),
+        ({"id_list": [[1]]}, "at least two beams"),
+        (
+            {"id_list": [[1], [2]], "score_list": [1]},
+            "score_list must be one finite number for each of the 2",
+        ),
+        (
+            {"id_list": [[1], [2]], "score_list": [1, 10**400]},
+            "score_list must be one finite number",
+        ),
+        ({"prompt": []}, "prompt must be"),
+        ({"prompt": [1, "2"]}, "prompt must hold lists of token ids"),
+    ):
         with pytest.raises(RequestError, match=f"line 2: .*{sentence}"):
-            load(lines(tmp_path / "bad", row, row | {"id_list": [[7, 2], [8, 2]], "score_list": [0.1, 0.2]} | wrong), addition)
+            load(
+                lines(
+                    tmp_path / "bad",
+                    row,
+                    row | {"id_list": [[7, 2], [8, 2]], "score_list": [0.1, 0.2]} | wrong,
+                ),
+                addition,
+            )
 
 
 def test_a_chats_system_text_and_history_are_its_prompt() -> None:
-    alpaca = {"instruction": "c", "input": "d", "output": "e", "system": "s", "history": [["a", "b"]]}
-    turns = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}, {"from": "user", "value": "c"}, {"from": "gpt", "value": "d"}]
+    alpaca = {
+        "instruction": "c",
+        "input": "d",
+        "output": "e",
+        "system": "s",
+        "history": [["a", "b"]],
+    }
+    turns = [
+        {"from": "human", "value": "a"},
+        {"from": "gpt", "value": "b"},
+        {"from": "user", "value": "c"},
+        {"from": "gpt", "value": "d"},
+    ]
     share = {"system": "s", "conversations": turns}
     for row, last, answer in ((alpaca, "c\n\nd", "e"), (share, "c", "d")):
         text = schema_of(row).read(row)
         roles = [message["role"] for message in text.prompt]  # type: ignore[index]
         contents = [message["content"] for message in text.prompt]  # type: ignore[index]
-        assert (roles, contents, text.completions) == (["system", "user", "assistant", "user"], ["s", "a", "b", last], [answer])
+        assert (roles, contents, text.completions) == (
+            ["system", "user", "assistant", "user"],
+            ["s", "a", "b", last],
+            [answer],
+        )
 
 
 def test_an_example_is_a_prompt_with_what_is_known_about_it() -> None:
     chat = [{"role": "user", "content": "1+1="}]
-    columns = {"data_source": "sums", "reward_model": {"ground_truth": [2, 3]}, "extra_info": {"index": 7}}
+    columns = {
+        "data_source": "sums",
+        "reward_model": {"ground_truth": [2, 3]},
+        "extra_info": {"index": 7},
+    }
     assert example_of({"prompt": chat, **columns}) == Example(chat, "[2, 3]", columns)
     assert example_of({"prompt": "a", "level": 3}) == Example("a", None, {"level": 3})
     chat = [{"from": "human", "value": "a"}]
-    assert example_of({"conversations": chat, "id": 1}) == Example([{"role": "user", "content": "a"}], None, {"id": 1})
+    assert example_of({"conversations": chat, "id": 1}) == Example(
+        [{"role": "user", "content": "a"}], None, {"id": 1}
+    )
     assert example_of({"question": "6*200", "answer": "6*200=1200\n#### 1,200"}).answer == "1200"
-    with pytest.raises(ValueError, match=r"must have the columns of one of these forms.*did you mean 'prompt' by 'promt'"):
+    with pytest.raises(
+        ValueError,
+        match=r"must have the columns of one of these forms.*did you mean 'prompt' by 'promt'",
+    ):
         example_of({"promt": "a"})
 
 
@@ -132,11 +215,18 @@ def test_parquet_and_datasets_folders_hold_the_same_rows(tmp_path: Path, additio
     import pyarrow
     import pyarrow.parquet
 
-    table = {"prompt": [f"{i}+1=" for i in range(30)], "completion": [str(i + 1) for i in range(30)]}
+    table = {
+        "prompt": [f"{i}+1=" for i in range(30)],
+        "completion": [str(i + 1) for i in range(30)],
+    }
     pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "rows.parquet", row_group_size=7)
     datasets.Dataset.from_dict(table).save_to_disk(str(tmp_path / "split" / "train"), num_shards=2)
     rows = [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
-    paths = tmp_path / "rows.parquet", tmp_path / "split" / "train", lines(tmp_path / "rows.jsonl", *rows)
+    paths = (
+        tmp_path / "rows.parquet",
+        tmp_path / "split" / "train",
+        lines(tmp_path / "rows.jsonl", *rows),
+    )
     found = [load(path, addition)[np.arange(30)] for path in paths]
     assert all((batch.action == found[0].action).all() for batch in found)
     assert found[0].action[12].tolist() == [*ids("13"), EOS]
@@ -181,9 +271,13 @@ def test_columns_of_plain_types_are_read_as_they_are(tmp_path: Path) -> None:
     import pyarrow.parquet
 
     row = {
-        "text": "é", "large": 2**53 + 1, "share": 0.1, "yes": True, "nothing": None,
+        "text": "é",
+        "large": 2**53 + 1,
+        "share": 0.1,
+        "yes": True,
+        "nothing": None,
         "parts": [{"role": "user", "ids": [1, 2]}],
-    }  # fmt: skip
+    }
     half = pyarrow.array([1.5], pyarrow.float16())
     kinds = {"kind": pyarrow.array(["a"]).dictionary_encode(), "half": half, "missing": [math.nan]}
     plain = {name: pyarrow.array([value]) for name, value in row.items()}
@@ -206,9 +300,18 @@ BAD_ROWS = {
     "a list": ("[1]", "line 3 must be a JSON object"),
     "another form": ({"messages": []}, "line 3 lacks 'prompt', which the first row has"),
     "a number": ({"prompt": "1+1=", "completion": 2}, "line 3: completion must be a text, got 2"),
-    "no prompt": ({"prompt": "", "completion": "2"}, "line 3: prompt must be a text that is not empty, got ''"),
-    "a number as text": ({"prompt": "1+1=", "completion": ["2"]}, "line 3: completion must hold messages with a role and a content"),
-    "half a pair": ('{"prompt": "1+1=", "completion": "\\ud800"}', "line 3: completion holds half of a surrogate pair"),
+    "no prompt": (
+        {"prompt": "", "completion": "2"},
+        "line 3: prompt must be a text that is not empty, got ''",
+    ),
+    "a number as text": (
+        {"prompt": "1+1=", "completion": ["2"]},
+        "line 3: completion must hold messages with a role and a content",
+    ),
+    "half a pair": (
+        '{"prompt": "1+1=", "completion": "\\ud800"}',
+        "line 3: completion holds half of a surrogate pair",
+    ),
     "a name twice": (
         '{"prompt": "1+1=", "completion": "3", "completion": "2"}',
         "line 3 is not JSON: the name 'completion' stands there twice",
@@ -219,7 +322,10 @@ BAD_ROWS = {
     ),
     "NaN": ('{"prompt": "1+1=", "weight": NaN}', "line 3 is not JSON: NaN is no number of JSON's"),
     "infinity": ('{"prompt": "1+1=", "weight": -Infinity}', "not JSON: -Infinity is no number"),
-    "beyond the largest": ('{"prompt": "1+1=", "weight": 1e400}', "not JSON: '1e400' is beyond the largest"),
+    "beyond the largest": (
+        '{"prompt": "1+1=", "weight": 1e400}',
+        "not JSON: '1e400' is beyond the largest",
+    ),
     "two rows": (json.dumps({"prompt": "1+1=", "completion": "2"}) * 2, "not JSON: Extra data"),
     "null": ({"prompt": "1+1=", "completion": None}, "line 3: completion must be a text, got None"),
     "Latin-1": ('{"prompt": "\udce9"}', "line 3 is not JSON: 'utf-8' codec can't decode byte 0xe9"),
@@ -229,32 +335,46 @@ BAD_ROWS = {
     ),
     "very deep": ("[" * 100_000, "line 3 is not JSON"),
     "very long number": ('{"prompt": ' + "1" * 5_000 + "}", "line 3 is not JSON"),
-    "no token": ({"prompt": "1*1=", "completion": "1"}, r"line 3: the vocabulary has no token for '\*' in '1\*1='"),
+    "no token": (
+        {"prompt": "1*1=", "completion": "1"},
+        r"line 3: the vocabulary has no token for '\*' in '1\*1='",
+    ),
 }
 
 
 @pytest.mark.parametrize(("row", "sentence"), BAD_ROWS.values(), ids=list(BAD_ROWS))
-def test_a_bad_row_is_named_with_its_file_and_line(tmp_path: Path, addition: Any, row: Any, sentence: str) -> None:
-    path = lines(tmp_path / "rows.jsonl", GOOD, "", row, GOOD)            # the empty line counts as a line, and is no row
+def test_a_bad_row_is_named_with_its_file_and_line(
+    tmp_path: Path, addition: Any, row: Any, sentence: str
+) -> None:
+    # the empty line counts as a line, and is no row
+    path = lines(tmp_path / "rows.jsonl", GOOD, "", row, GOOD)
     with pytest.raises(RequestError, match=sentence) as refusal:
         load(path, addition)
     assert str(path) in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_a_form_that_is_not_known_names_the_nearest(tmp_path: Path, addition: Any) -> None:
-    with pytest.raises(RequestError, match=r"line 1: must have the columns of one.*did you mean 'completion' by 'completio'"):
+    with pytest.raises(
+        RequestError,
+        match=r"line 1: must have the columns of one.*did you mean 'completion' by 'completio'",
+    ):
         load(lines(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completio": "2"}), addition)
 
 
-def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition: Any, maze: Any) -> None:
+def test_what_is_no_data_set_is_refused_in_one_sentence(
+    tmp_path: Path, addition: Any, maze: Any
+) -> None:
     (tmp_path / "empty").write_text("\n\n")
     (tmp_path / "folder").mkdir()
     (tmp_path / "array.json").write_text("[{}]")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 and nothing else")
     for name, sentence in (
-        ("missing", "does not exist"), ("empty", "has no rows"), ("folder", "neither a Minari data set nor one"),
-        ("array.json", "row 1: must have the columns of one"), ("bad.parquet", "is not a parquet file that can be read"),
-    ):  # fmt: skip
+        ("missing", "does not exist"),
+        ("empty", "has no rows"),
+        ("folder", "neither a Minari data set nor one"),
+        ("array.json", "row 1: must have the columns of one"),
+        ("bad.parquet", "is not a parquet file that can be read"),
+    ):
         with pytest.raises(RequestError, match=sentence):
             load(tmp_path / name, addition)
     with pytest.raises(RequestError, match="neither a file nor a folder"):
@@ -264,21 +384,35 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(tmp_path: Path, addition
 
 
 ARRAYS = {
-    "[": "row 1 is not JSON", '[{"a": 1}': "row 1 is not JSON: it ends too soon", '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
-    '[{"a": 1},]': "row 2 is not JSON", '[{"a": 1}, 2]': "row 2 must be a JSON object", '["\udcff"]': "is not UTF-8",
-    '[{"a": 1},\n{"a": 2}]\n\n[{"a": 3}]': r"line 4: nothing may follow the end of the array, got '\[\{",
+    "[": "row 1 is not JSON",
+    '[{"a": 1}': "row 1 is not JSON: it ends too soon",
+    '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
+    '[{"a": 1},]': "row 2 is not JSON",
+    '[{"a": 1}, 2]': "row 2 must be a JSON object",
+    '["\udcff"]': "is not UTF-8",
+    '[{"a": 1},\n{"a": 2}]\n\n[{"a": 3}]': (
+        r"line 4: nothing may follow the end of the array, got '\[\{"
+    ),
     '[{"a": 1}]' + " " * 30 + "more": "line 1: nothing may follow the end of the array, got 'm",
-    "[]]": "line 1: nothing may follow", '[{"a": NaN}]': "row 1 is not JSON: NaN is no number",
+    "[]]": "line 1: nothing may follow",
+    '[{"a": NaN}]': "row 1 is not JSON: NaN is no number",
     '[{"a": 1, "a": 2}]': "row 1 is not JSON: the name 'a' stands there twice",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("chunk", [5, text_files.CHUNK])
-def test_one_json_array_is_read_piece_by_piece(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_json_array_is_read_piece_by_piece(
+    tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(text_files, "CHUNK", chunk)
-    rows, path = [{"instruction": f"say\n {i}", "output": "é" * i} for i in range(50)], tmp_path / "rows.json"
+    rows, path = (
+        [{"instruction": f"say\n {i}", "output": "é" * i} for i in range(50)],
+        tmp_path / "rows.json",
+    )
     for indent in (None, 2):
-        path.write_text("\n" + json.dumps(rows, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8")
+        path.write_text(
+            "\n" + json.dumps(rows, indent=indent, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
         assert list(text_files.read_rows(path)) == rows
     path.write_text(" [ ] ")
     assert len(text_files.read_rows(path)) == 0
@@ -289,48 +423,80 @@ def test_one_json_array_is_read_piece_by_piece(tmp_path: Path, chunk: int, monke
 
 
 def test_rows_are_read_in_constant_memory(tmp_path: Path, addition: Any) -> None:
-    path, row = tmp_path / "many.jsonl", json.dumps({"prompt": "1+1=", "completion": "2", "note": "x" * 2000}) + "\n"
-    path.write_text(row * 5_000)                                          # 10 MB
+    path, row = (
+        tmp_path / "many.jsonl",
+        json.dumps({"prompt": "1+1=", "completion": "2", "note": "x" * 2000}) + "\n",
+    )
+    path.write_text(row * 5_000)  # 10 MB
     tracemalloc.start()
     data = load(path, addition)
     assert data[np.array([4_999, 0])].action[:, 0].tolist() == ids("22")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4e6                                                     # a chunk of 1 MB, twice, and 16 bytes a row
+    assert peak < 4e6  # a chunk of 1 MB, twice, and 16 bytes a row
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["lines", "array"])
 def test_a_million_rows_are_read_in_constant_memory(tmp_path: Path, form: str) -> None:
-    """The peak of reading and checking them is that of reading a thousand, and 40 MB: 16 bytes a row, and as many while they are found."""
+    """The peak of reading and checking them is that of reading a thousand, and 40 MB: 16 bytes a
+    row, and as many while they are found."""
     row, peaks = json.dumps({"instruction": "1+1=", "output": "2", "note": "x" * 100}), []
     program = (
-        "import resource, sys; from pathlib import Path\n"
-        "from rlbook.data.files import EncodedTexts; from rlbook.llm.tokenizers.tokenizer import character_codec\n"
-        "from rlbook.data.text_files import read_rows\n"
-        "rows = EncodedTexts(read_rows(Path(sys.argv[1])), character_codec()); rows.check(); rows[len(rows) - 1]\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "import resource, sys; from pathlib import Path\nfrom rlbook.data.files import"
+        " EncodedTexts; from rlbook.llm.tokenizers.tokenizer import character_codec\nfrom"
+        " rlbook.data.text_files import read_rows\nrows ="
+        " EncodedTexts(read_rows(Path(sys.argv[1])), character_codec()); rows.check();"
+        " rows[len(rows) - 1]\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     )
     for count in (1_000, 1_000_000):
         path = tmp_path / "rows"
         with path.open("w") as file:
             file.write("[" * (form == "array"))
-            file.writelines(row + ("\n" if form == "lines" else ",\n" if i < count - 1 else "]") for i in range(count))
-        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+            file.writelines(
+                row + ("\n" if form == "lines" else ",\n" if i < count - 1 else "]")
+                for i in range(count)
+            )
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True
+        )
         peaks.append(int(done.stdout))
-    assert peaks[1] - peaks[0] < 40_000                                   # KiB; the file has 140 MB
+    assert peaks[1] - peaks[0] < 40_000  # KiB; the file has 140 MB
 
 
-def test_a_recorded_maze_is_what_the_agent_saw(tmp_path: Path, maze: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recorded_maze_is_what_the_agent_saw(
+    tmp_path: Path, maze: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "walks"
-    assert main(["record", "Maze-v0", "--policy", "optimal", "--episodes", "3", "--out", str(out), "--json"]) == 0
+    assert (
+        main(
+            [
+                "record",
+                "Maze-v0",
+                "--policy",
+                "optimal",
+                "--episodes",
+                "3",
+                "--out",
+                str(out),
+                "--json",
+            ]
+        )
+        == 0
+    )
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["steps"], facts["return"]) == (3 * 8, 3.0)              # the shortest way has 8 moves and returns 3
+    # the shortest way has 8 moves and returns 3
+    assert (facts["steps"], facts["return"]) == (
+        3 * 8,
+        3.0,
+    )
     data = load(out, maze)
     assert isinstance(data, Episodes) and len(data) == 24 and len(data.episodes) == 3
     way = [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2), (2, 3), (2, 4), (1, 4)]
     assert data.episodes[2].obs.argmax(1).tolist() == [5 * row + column for row, column in way]
-    assert data.episodes[2].action.tolist() == [3, 3, 1, 1, 3, 3, 0, 0] and data.episodes[2].terminated
+    assert (
+        data.episodes[2].action.tolist() == [3, 3, 1, 1, 3, 3, 0, 0] and data.episodes[2].terminated
+    )
     assert data.episodes[2].reward.tolist() == [-1.0] * 7 + [10.0]
     assert data.digest() == load(out, maze).digest()
     with pytest.raises(RequestError, match=r"observations of .*, and the environment's are of"):
@@ -340,14 +506,34 @@ def test_a_recorded_maze_is_what_the_agent_saw(tmp_path: Path, maze: Any, capsys
 def test_minari_itself_reads_what_was_recorded(tmp_path: Path) -> None:
     import minari
 
-    assert main(["record", "CartPole-v1", "--episodes", "2", "--seed", "3", "--out", str(tmp_path / "poles"), "--json"]) == 0
+    assert (
+        main(
+            [
+                "record",
+                "CartPole-v1",
+                "--episodes",
+                "2",
+                "--seed",
+                "3",
+                "--out",
+                str(tmp_path / "poles"),
+                "--json",
+            ]
+        )
+        == 0
+    )
     data = minari.MinariDataset(tmp_path / "poles" / "data")
     episode = data[0]
     assert data.total_episodes == 2 and len(episode.observations) == len(episode.actions) + 1
-    assert episode.terminations[-1] and not episode.terminations[:-1].any() and episode.rewards.sum() == len(episode.actions)
+    assert (
+        episode.terminations[-1]
+        and not episode.terminations[:-1].any()
+        and episode.rewards.sum() == len(episode.actions)
+    )
     env = data.recover_environment()
     obs, _ = env.reset(seed=int(next(iter(data.storage.get_episode_metadata([0])))["seed"]))
-    assert np.array_equal(obs, episode.observations[0])                   # the seed is kept, and begins the same episode
+    # the seed is kept, and begins the same episode
+    assert np.array_equal(obs, episode.observations[0])
     assert np.array_equal(env.step(episode.actions[0])[0], episode.observations[1])
 
 
@@ -355,15 +541,28 @@ def test_minari_itself_reads_what_was_recorded(tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["Maze-v0"], "record needs a run's folder or an environment, and --out DATA"),
-        (["Maze-v0", "--out", "x", "--policy", "best"], "policy must be one of 'uniform', 'optimal', got 'best'"),
-        (["CartPole-v1", "--out", "x", "--policy", "optimal"], "policy 'optimal' is not known here: CartPole-v1 has no model"),
+        (
+            ["Maze-v0", "--out", "x", "--policy", "best"],
+            "policy must be one of 'uniform', 'optimal', got 'best'",
+        ),
+        (
+            ["CartPole-v1", "--out", "x", "--policy", "optimal"],
+            "policy 'optimal' is not known here: CartPole-v1 has no model",
+        ),
         (["Maze-v0", "--out", "x", "--epsilon", "2"], "epsilon must be a number in [0, 1], got 2"),
-        (["Maze-v0", "--out", "x", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
+        (
+            ["Maze-v0", "--out", "x", "--episodes", "0"],
+            "episodes must be an integer of at least 1, got 0",
+        ),
         (["Maze-v0", "--out", "."], ". exists already; name a new folder"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_record_command_is_one_sentence(
-    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
@@ -371,7 +570,13 @@ def test_a_wrong_record_command_is_one_sentence(
     assert sentence in capsys.readouterr().err and not (tmp_path / "x").exists()
 
 
-def test_a_data_set_is_written_beside_where_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_is_written_beside_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["record", "Maze-v0", "--policy", "optimal", "--episodes", "2", "--out", "walks"]) == 0
-    assert (tmp_path / "walks" / "data").is_dir() and [path.name for path in tmp_path.iterdir()] == ["walks"]
+    assert (
+        main(["record", "Maze-v0", "--policy", "optimal", "--episodes", "2", "--out", "walks"]) == 0
+    )
+    assert (tmp_path / "walks" / "data").is_dir() and [
+        path.name for path in tmp_path.iterdir()
+    ] == ["walks"]

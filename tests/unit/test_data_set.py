@@ -12,15 +12,29 @@ import torch
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 
 WALKS = [
-    Episode(np.array([[0.0], [1.0], [2.0]], dtype=np.float32), np.array([3, 3, 1]), np.array([-1, -1, 10], dtype=np.float32)),
-    Episode(np.array([[0.0]], dtype=np.float32), np.array([0]), np.array([-5], dtype=np.float32), terminated=False),
+    Episode(
+        np.array([[0.0], [1.0], [2.0]], dtype=np.float32),
+        np.array([3, 3, 1]),
+        np.array([-1, -1, 10], dtype=np.float32),
+    ),
+    Episode(
+        np.array([[0.0]], dtype=np.float32),
+        np.array([0]),
+        np.array([-5], dtype=np.float32),
+        terminated=False,
+    ),
 ]
-TEXTS = [Episode(np.array([1, 7, 8]), np.array([9, 2])), Episode(np.array([1, 7]), np.array([5, 6, 2]))]
+TEXTS = [
+    Episode(np.array([1, 7, 8]), np.array([9, 2])),
+    Episode(np.array([1, 7]), np.array([5, 6, 2])),
+]
 
 
 def rows(count: int) -> Episodes:
     """Steps whose observation is their own number."""
-    return Episodes([Episode(np.arange(count, dtype=np.float32)[:, None], np.zeros(count, dtype=np.int64))])
+    return Episodes(
+        [Episode(np.arange(count, dtype=np.float32)[:, None], np.zeros(count, dtype=np.int64))]
+    )
 
 
 def numbers(batch: Any) -> list[int]:
@@ -30,7 +44,11 @@ def numbers(batch: Any) -> list[int]:
 def test_a_row_of_walks_is_a_step() -> None:
     data = Episodes(WALKS)
     batch = data[np.array([3, 1])]
-    assert len(data) == 3 + 1 and batch.obs.tolist() == [[0.0], [1.0]] and batch.action.tolist() == [0, 3]
+    assert (
+        len(data) == 3 + 1
+        and batch.obs.tolist() == [[0.0], [1.0]]
+        and batch.action.tolist() == [0, 3]
+    )
     assert batch.mask.all() and batch.log_prob.isnan().all()
 
 
@@ -42,7 +60,9 @@ def test_whole_walks_are_padded_and_masked() -> None:
 
 def test_a_row_of_texts_is_a_prompt_with_its_completion() -> None:
     batch = Episodes(TEXTS)[np.array([0, 1])]
-    assert batch.obs["tokens"].tolist() == [[1, 7, 8], [1, 7, 0]] and batch.obs["length"].tolist() == [3, 2]
+    assert batch.obs["tokens"].tolist() == [[1, 7, 8], [1, 7, 0]] and batch.obs[
+        "length"
+    ].tolist() == [3, 2]
     assert batch.action.tolist() == [[9, 2, 0], [5, 6, 2]] and batch.mask.sum(1).tolist() == [2, 3]
 
 
@@ -76,7 +96,8 @@ def test_a_saved_position_goes_on_with_the_same_minibatches(cut: int, shuffled: 
 
 
 def test_an_order_that_is_not_drawn_yet_is_drawn_alike_after_saving() -> None:
-    """Saved before the first minibatch: the copy's generator is that of the saved one, and not its own."""
+    """Saved before the first minibatch: the copy's generator is that of the saved one, and not its
+    own."""
     data, other, unshuffled = rows(20), rows(20), rows(20)
     data.shuffle(np.random.default_rng(0))
     other.shuffle(np.random.default_rng(1))
@@ -100,7 +121,9 @@ def test_rows_that_are_held_out_are_in_no_minibatch_also_after_saving(cut: int) 
     after = [numbers(batch) for batch in islice(data.minibatches(5), 6 - cut)]
     assert [numbers(batch) for batch in islice(other.minibatches(5), 6 - cut)] == after
     first, second = (list(chain(*(before + after)[start : start + 3])) for start in (0, 3))
-    assert sorted(first) == sorted(second) == sorted(set(range(20)) - set(held)) and first != second != sorted(second)
+    assert sorted(first) == sorted(second) == sorted(
+        set(range(20)) - set(held)
+    ) and first != second != sorted(second)
 
 
 def test_a_position_in_another_data_set_is_refused() -> None:
@@ -111,7 +134,11 @@ def test_a_position_in_another_data_set_is_refused() -> None:
 
 
 def test_the_digest_is_that_of_the_content() -> None:
-    assert Episodes(WALKS).digest() == Episodes(list(WALKS), unit="episode").digest() != Episodes(WALKS[::-1]).digest()
+    assert (
+        Episodes(WALKS).digest()
+        == Episodes(list(WALKS), unit="episode").digest()
+        != Episodes(WALKS[::-1]).digest()
+    )
     longer = Episode(WALKS[1].obs, WALKS[1].action, WALKS[1].reward, terminated=True)
     assert Episodes([WALKS[0], longer]).digest() != Episodes(WALKS).digest()
 
@@ -125,7 +152,9 @@ def test_pairs_keep_the_better_and_the_worse_side_by_side() -> None:
 
 def test_ranked_pairs_prefer_the_larger_return_and_leave_ties_out() -> None:
     data = Pairs.ranked([*WALKS, WALKS[0]], np.random.default_rng(0), per_episode=8)
-    assert all(episode.episode_return == 8 for episode in data.better) and all(e.episode_return == -5 for e in data.worse)
+    assert all(episode.episode_return == 8 for episode in data.better) and all(
+        e.episode_return == -5 for e in data.worse
+    )
     with pytest.raises(ValueError, match="one and the same return"):
         Pairs.ranked([WALKS[0], WALKS[0]], np.random.default_rng(0))
 

@@ -35,4 +35,7 @@ def test_dropout_keeps_the_mean_and_draws_from_its_own_generator() -> None:
 def test_a_student_that_never_saw_a_three_knows_most_of_them_from_its_teacher() -> None:
     found = digits.run(seeds=1)
     assert found.right["teacher"][0] >= 0.95 and found.right["distilled"][0] >= 0.95
-    assert found.missing["alone, without threes"][0] == 0.0 and found.missing["distilled, without threes"][0] >= 0.5
+    assert (
+        found.missing["alone, without threes"][0] == 0.0
+        and found.missing["distilled, without threes"][0] >= 0.5
+    )

@@ -1,4 +1,5 @@
-"""Distillation: the divergences by hand and beside TRL's, one class on the maze and on texts, and the bytes of a run that was cut."""
+"""Distillation: the divergences by hand and beside TRL's, one class on the maze and on texts, and
+the bytes of a run that was cut."""
 
 from __future__ import annotations
 
@@ -18,18 +19,30 @@ from rlbook.agent import Parts
 from rlbook.algorithms.imitation.distillation import Distillation
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
-from rlbook.functional.distillation_losses import divergence, forward_kl, generalised_jsd, reverse_kl, soft_label_loss
+from rlbook.functional.distillation_losses import (
+    divergence,
+    forward_kl,
+    generalised_jsd,
+    reverse_kl,
+    soft_label_loss,
+)
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 TEACHER, STUDENT = torch.tensor([0.5, 0.25, 0.25]).log(), torch.tensor([0.25, 0.5, 0.25]).log()
-SIZES = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 
 
 def test_both_kl_divergences_by_hand() -> None:
-    """½ ln(½ / ¼) + ¼ ln(¼ / ½) + ¼ ln 1 = ¼ ln 2, and the same the other way round, since p and q change places."""
+    """½ ln(½ / ¼) + ¼ ln(¼ / ½) + ¼ ln 1 = ¼ ln 2, and the same the other way round, since p and q
+    change places."""
     for kl in (forward_kl, reverse_kl):
         assert float(kl(STUDENT, TEACHER)) == near(
             math.log(2) / 4, dtype="float32", terms=3, size=1.0
@@ -51,7 +64,7 @@ def test_the_jensen_shannon_divergence_by_hand_and_its_limits() -> None:
     )
     teacher, student = TEACHER.double(), torch.tensor([0.1, 0.6, 0.3]).double().log()
     beta = 1e-6
-    error = 10 * beta + rounding_bound("float64", terms=6) / beta     # JSD = β KL + O(β²)
+    error = 10 * beta + rounding_bound("float64", terms=6) / beta  # JSD = β KL + O(β²)
     for mixture, kl in ((beta, forward_kl), (1 - beta, reverse_kl)):
         found = float(generalised_jsd(student, teacher, mixture)) / beta
         assert found == pytest.approx(float(kl(student, teacher)), rel=0, abs=error)
@@ -59,10 +72,13 @@ def test_the_jensen_shannon_divergence_by_hand_and_its_limits() -> None:
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_at_its_ends_the_generalised_divergence_is_a_kl_divergence(temperature: float) -> None:
-    """As in TRL: β = 0 is KL(teacher ‖ student), β = 1 KL(student ‖ teacher), values and gradients."""
+    """As in TRL: β = 0 is KL(teacher ‖ student), β = 1 KL(student ‖ teacher), values and
+    gradients."""
     for mixture, kind in ((0.0, "forward"), (1.0, "reverse")):
         ours, plain = (STUDENT[None].log_softmax(-1).requires_grad_() for _ in range(2))
-        found = soft_label_loss(ours, TEACHER[None], kind="jsd", mixture=mixture, temperature=temperature)
+        found = soft_label_loss(
+            ours, TEACHER[None], kind="jsd", mixture=mixture, temperature=temperature
+        )
         expected = soft_label_loss(plain, TEACHER[None], kind=kind, temperature=temperature)
         rounded: dict[str, Any] = {"terms": 6, "size": temperature**2}
         assert_near(found, expected, **rounded)
@@ -77,19 +93,36 @@ def test_a_mixture_outside_of_its_range_is_refused(mixture: float) -> None:
         generalised_jsd(STUDENT, TEACHER, mixture)
 
 
-@pytest.mark.parametrize(("kind", "mixture", "beta"), [
-    ("forward", 0.5, 0.0), ("reverse", 0.5, 1.0), ("jsd", 0.0, 0.0), ("jsd", 1.0, 1.0), ("jsd", 0.5, 0.5), ("jsd", 0.1, 0.1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "mixture", "beta"),
+    [
+        ("forward", 0.5, 0.0),
+        ("reverse", 0.5, 1.0),
+        ("jsd", 0.0, 0.0),
+        ("jsd", 1.0, 1.0),
+        ("jsd", 0.5, 0.5),
+        ("jsd", 0.1, 0.1),
+    ],
+)
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_the_loss_is_trls_but_for_the_square_of_the_temperature(kind: str, mixture: float, beta: float, temperature: float) -> None:
+def test_the_loss_is_trls_but_for_the_square_of_the_temperature(
+    kind: str, mixture: float, beta: float, temperature: float
+) -> None:
     trainer = pytest.importorskip("trl.experimental.gkd.gkd_trainer").GKDTrainer
     numbers = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(3, 4, 7, generator=numbers) for _ in range(2))
     mask = torch.rand(3, 4, generator=numbers) > 0.3
     labels = torch.zeros(3, 4, dtype=torch.long).masked_fill(~mask, -100)
     theirs, ours = student.clone().requires_grad_(), student.clone().requires_grad_()
-    expected = trainer.generalized_jsd_loss(theirs, teacher, labels, beta=beta, temperature=temperature)
-    found = soft_label_loss(ours, teacher, temperature=temperature, kind=kind, mixture=mixture, mask=mask) / temperature**2
+    expected = trainer.generalized_jsd_loss(
+        theirs, teacher, labels, beta=beta, temperature=temperature
+    )
+    found = (
+        soft_label_loss(
+            ours, teacher, temperature=temperature, kind=kind, mixture=mixture, mask=mask
+        )
+        / temperature**2
+    )
     rounded: dict[str, Any] = {"terms": 12 * 7, "size": 3.0}
     assert_near(found, expected, **rounded)
     for loss in (expected, found):
@@ -98,8 +131,12 @@ def test_the_loss_is_trls_but_for_the_square_of_the_temperature(kind: str, mixtu
 
 
 def test_the_factor_t_squared_keeps_the_gradients_size() -> None:
-    """Hinton's eq. 4: at large T the gradient in a logit tends to (z_q - z_p) / A; without T² it would be T² times smaller."""
-    teacher, student = torch.tensor([[1.0, -1.0, 0.0]]), torch.tensor([[0.5, 0.5, -1.0]], requires_grad=True)
+    """Hinton's eq. 4: at large T the gradient in a logit tends to (z_q - z_p) / A; without T² it
+    would be T² times smaller."""
+    teacher, student = (
+        torch.tensor([[1.0, -1.0, 0.0]]),
+        torch.tensor([[0.5, 0.5, -1.0]], requires_grad=True),
+    )
     soft_label_loss(student, teacher, temperature=1000.0).backward()
     assert student.grad is not None
     # the next term is of size z² / T; T (q - p) is the difference of two numbers of size T / 3
@@ -126,13 +163,20 @@ def test_a_divergence_of_another_name_is_refused() -> None:
 def teacher_for(env: str, seed: int = 0) -> Run:
     """A run of one step: a policy of its own, which has learned nothing."""
     model: dict[str, Any] = {"model": "new"} if env == "Addition-v0" else {}
-    return rlbook.train("reinforce", env, steps=1, num_envs=4, seed=seed, eval_every=0, env_kwargs=model)
+    return rlbook.train(
+        "reinforce", env, steps=1, num_envs=4, seed=seed, eval_every=0, env_kwargs=model
+    )
 
 
 def agent_for(env: str, **settings: object) -> Distillation:
     config = Distillation.Config(**settings)  # type: ignore[arg-type]
     recipe = Recipe.of(env, kwargs={"model": "new"} if env == "Addition-v0" else {})
-    return Distillation(adapted_vector(Distillation, recipe, 2, config), config, seed=1, parts=Parts(teacher=teacher_for(env).agent))
+    return Distillation(
+        adapted_vector(Distillation, recipe, 2, config),
+        config,
+        seed=1,
+        parts=Parts(teacher=teacher_for(env).agent),
+    )
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
@@ -140,13 +184,21 @@ def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
     assert type(maze) is type(tokens) is rlbook.algorithms()["distillation"]
 
 
-TEXTS = Episodes([Episode(np.array([1, 5, 6]), np.array([7, 2])), Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2]))])
+TEXTS = Episodes(
+    [
+        Episode(np.array([1, 5, 6]), np.array([7, 2])),
+        Episode(np.array([1, 5, 6, 8]), np.array([7, 7, 7, 2])),
+    ]
+)
 STEPS = Episodes([Episode(np.eye(25, dtype=np.float32)[:3], np.array([0, 1, 3]))])
 
 
 @pytest.mark.parametrize(("env", "data"), [("Maze-v0", STEPS), ("Addition-v0", TEXTS)])
 def test_alpha_and_beta_weigh_the_soft_and_the_hard_loss(env: str, data: Episodes) -> None:
-    agent, batch = agent_for(env, soft_coef=0.7, hard_coef=0.3, soft_temperature=20.0), data[np.arange(len(data))]
+    agent, batch = (
+        agent_for(env, soft_coef=0.7, hard_coef=0.3, soft_temperature=20.0),
+        data[np.arange(len(data))],
+    )
     metrics = {name: float(value) for name, value in agent.train_on(batch, labelled=True).items()}
     expected = 0.7 * 20.0**2 * metrics["teacher_divergence"] + 0.3 * metrics["hard_loss"]
     assert metrics["loss"] == near(expected, dtype="float32", terms=widths(agent.policy))
@@ -186,7 +238,11 @@ def test_lambda_says_who_plays(share: float) -> None:
 def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
     dqn = rlbook.train("dqn", "Maze-v0", steps=20, eval_every=0)
     config = Distillation.Config(value_temperature=0.5)
-    agent = Distillation(adapted_vector(Distillation, Recipe.of("Maze-v0"), 2, config), config, parts=Parts(teacher=dqn.agent))
+    agent = Distillation(
+        adapted_vector(Distillation, Recipe.of("Maze-v0"), 2, config),
+        config,
+        parts=Parts(teacher=dqn.agent),
+    )
     batch = STEPS[np.arange(3)]
     with torch.no_grad():
         expected = (dqn.agent.q(batch.obs) / 0.5).softmax(-1)  # type: ignore[attr-defined]
@@ -195,17 +251,31 @@ def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
 
 
 def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_says_so() -> None:
-    with pytest.raises(RequestError, match=r"distillation does not train on Maze-v0: it needs a teacher \(--teacher\)"):
+    with pytest.raises(
+        RequestError,
+        match=r"distillation does not train on Maze-v0: it needs a teacher \(--teacher\)",
+    ):
         rlbook.train("distillation", "Maze-v0", steps=10)
     table = rlbook.train("q_learning", "Maze-v0", steps=10, eval_every=0)
-    with pytest.raises(RequestError, match="teacher must be a run of an agent with a policy network, got one of QLearning"):
+    with pytest.raises(
+        RequestError,
+        match="teacher must be a run of an agent with a policy network, got one of QLearning",
+    ):
         rlbook.train("distillation", "Maze-v0", steps=10, teacher=table)
     with pytest.raises(RequestError, match="the teacher was made for another environment"):
         rlbook.train("distillation", "CartPole-v1", steps=10, teacher=teacher_for("Maze-v0"))
     with pytest.raises(RequestError, match="both 0, and nothing would be learned"):
-        rlbook.train("distillation", "Maze-v0", steps=10, teacher=teacher_for("Maze-v0"), soft_coef=0.0)
+        rlbook.train(
+            "distillation", "Maze-v0", steps=10, teacher=teacher_for("Maze-v0"), soft_coef=0.0
+        )
     with pytest.raises(RequestError, match="divergence must be one of"):
-        rlbook.train("distillation", "Maze-v0", steps=10, teacher=teacher_for("Maze-v0"), divergence="reversed")
+        rlbook.train(
+            "distillation",
+            "Maze-v0",
+            steps=10,
+            teacher=teacher_for("Maze-v0"),
+            divergence="reversed",
+        )
     assert rlbook.registry.why_not("distillation", "Maze-v0") == "it needs a teacher (--teacher)"
 
 
@@ -214,7 +284,13 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
     model: dict[str, Any] = {"model": SIZES} if env == "Addition-v0" else {}
     folder = tmp_path / "teacher"
     rlbook.train("reinforce", env, steps=1, num_envs=4, eval_every=0, folder=folder)
-    settings = {"num_envs": 4, "eval_every": 0, "teacher": folder, "student_share": 0.5, "steps": 1500 if env == "Maze-v0" else 150} | model
+    settings = {
+        "num_envs": 4,
+        "eval_every": 0,
+        "teacher": folder,
+        "student_share": 0.5,
+        "steps": 1500 if env == "Maze-v0" else 150,
+    } | model
     whole = rlbook.train("distillation", env, **settings)
 
     def stop(run: Run) -> None:
@@ -225,7 +301,9 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         rlbook.train("distillation", env, folder=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     assert resumed.steps == whole.steps
-    for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
 
 
@@ -233,7 +311,9 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
 @pytest.mark.slow
 def test_a_student_of_eight_units_walks_the_maze_as_its_teacher_does(teacher: str) -> None:
     named = rlbook.train(teacher, "Maze-v0", seed=0, eval_every=0)
-    run = rlbook.train("distillation", "Maze-v0", teacher=named, hidden_sizes=(8,), seed=0, eval_every=0)
+    run = rlbook.train(
+        "distillation", "Maze-v0", teacher=named, hidden_sizes=(8,), seed=0, eval_every=0
+    )
     assert rlbook.evaluate(run, episodes=3).mean == 3.0
 
 
@@ -241,11 +321,20 @@ def test_a_models_folder_teaches_and_at_first_has_nothing_to_teach_itself(tmp_pa
     from rlbook.llm.models.sources import small_llama
     from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 
-    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(tmp_path)
+    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(
+        tmp_path
+    )
     character_tokenizer().save_pretrained(tmp_path)
-    settings: dict[str, Any] = {"env_kwargs": {"model": str(tmp_path)}, "num_envs": 4, "steps": 60, "eval_every": 0}
+    settings: dict[str, Any] = {
+        "env_kwargs": {"model": str(tmp_path)},
+        "num_envs": 4,
+        "steps": 60,
+        "eval_every": 0,
+    }
     run = rlbook.train("distillation", "Addition-v0", teacher=tmp_path, **settings)
-    told = [metrics["teacher_divergence"] for metrics in run.metrics if "teacher_divergence" in metrics]
+    told = [
+        metrics["teacher_divergence"] for metrics in run.metrics if "teacher_divergence" in metrics
+    ]
     # the same weights; later Adam has made steps of the rounding
     terms = widths(run.agent.policy)  # type: ignore[attr-defined]
     assert told[0] == near(0.0, dtype="float32", terms=terms, size=math.log(26))

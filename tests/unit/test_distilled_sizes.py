@@ -16,7 +16,9 @@ def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:
 
 
 @pytest.mark.slow
-def test_soft_labels_bring_a_student_of_a_third_of_the_size_near_its_teacher_and_above_hard_labels() -> None:
+def test_soft_labels_bring_a_student_of_a_third_of_the_size_near_its_teacher_and_above_hard_labels() -> (
+    None
+):
     found = distilled_sizes.run(seeds=1)
     soft, hard = (float(found.accuracy[f"{kind} labels"].mean()) for kind in ("soft", "hard"))
     assert soft >= found.teacher - 0.05 and soft > hard

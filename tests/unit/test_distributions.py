@@ -12,15 +12,22 @@ from closeness import assert_near, near
 from scipy import integrate, stats
 
 from rlbook.networks import distributions
-from rlbook.networks.distributions import Categorical, Gaussian, mode_categorical, sample_categorical
+from rlbook.networks.distributions import (
+    Categorical,
+    Gaussian,
+    mode_categorical,
+    sample_categorical,
+)
 
 LOGITS = np.log(np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32))
-ALMOST_ONE = np.nextafter(1.0, 0.0)        # the largest number that Generator.random may return
+ALMOST_ONE = np.nextafter(1.0, 0.0)  # the largest number that Generator.random may return
 
 
 def test_actions_come_as_often_as_they_should() -> None:
     count = 100_000
-    action, _ = sample_categorical(np.tile(LOGITS + 5.0, (count, 1)), np.random.default_rng(0).random(count))
+    action, _ = sample_categorical(
+        np.tile(LOGITS + 5.0, (count, 1)), np.random.default_rng(0).random(count)
+    )
     counts = np.bincount(action, minlength=4)
     assert stats.chisquare(counts, count * np.array([0.1, 0.2, 0.3, 0.4])).pvalue > 1e-3
 
@@ -55,13 +62,18 @@ def test_a_drawn_action_comes_with_its_log_probability() -> None:
 
 
 def test_the_mode_is_the_lowest_index_among_equals() -> None:
-    action, log_prob = mode_categorical(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0]], dtype=np.float32))
+    action, log_prob = mode_categorical(
+        np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0]], dtype=np.float32)
+    )
     assert action.tolist() == [1, 0]
     assert_near(log_prob, [1 - math.log(1 + 2 * math.e), -math.log(3)], terms=3, size=2.0)
 
 
 def test_a_categorical_keeps_leading_axes() -> None:
-    logits, action = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([[0, 1, 2], [3, 4, 0]])
+    logits, action = (
+        torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([[0, 1, 2], [3, 4, 0]]),
+    )
     distribution = Categorical(logits)
     assert distribution.log_prob(action).shape == distribution.entropy().shape == (2, 3)
     prob = logits[1, 2].softmax(-1)
@@ -93,7 +105,9 @@ def test_the_density_of_a_gaussian_action_is_the_product_over_its_components() -
     rng = np.random.default_rng(3)
     mean, action, log_std = rng.normal(size=(4, 2)), rng.normal(size=(4, 2)), np.array([-1.0, 0.7])
     expected = stats.norm.logpdf(action, mean, np.exp(log_std)).sum(-1)
-    computed = Gaussian(torch.from_numpy(mean), torch.from_numpy(log_std)).log_prob(torch.from_numpy(action))
+    computed = Gaussian(torch.from_numpy(mean), torch.from_numpy(log_std)).log_prob(
+        torch.from_numpy(action)
+    )
     assert computed.shape == (4,)
     assert_near(computed, expected, terms=6)
 
@@ -125,15 +139,20 @@ def test_the_entropy_of_two_components_is_the_sum() -> None:
 
 
 def both() -> list[Any]:
-    """A categorical and a Gaussian policy's distribution over 3 states, whose parameters have gradients."""
+    """A categorical and a Gaussian policy's distribution over 3 states, whose parameters have
+    gradients."""
     generator = torch.Generator().manual_seed(0)
-    logits, mean = (torch.randn(3, 4, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    logits, mean = (
+        torch.randn(3, 4, generator=generator, dtype=torch.float64, requires_grad=True)
+        for _ in range(2)
+    )
     log_std = torch.tensor([-0.5, 0.0, 0.3, 1.0], dtype=torch.float64, requires_grad=True)
     return [Categorical(logits), Gaussian(mean, log_std)]
 
 
 def test_samples_have_the_frequencies_and_moments_that_they_should() -> None:
-    """20 000 draws: a frequency within 5 standard errors of its probability, a mean within 5 σ / √n."""
+    """20 000 draws: a frequency within 5 standard errors of its probability, a mean within 5 σ /
+    √n."""
     count, generator = 20_000, torch.Generator().manual_seed(1)
     categorical, gaussian = both()
     p = categorical.log_probs[0].detach().exp()
@@ -150,7 +169,10 @@ def test_only_continuous_samples_carry_a_gradient() -> None:
     """∂(μ + σ ε)/∂μ = 1 and ∂/∂log σ = σ ε."""
     categorical, gaussian = both()
     generator = torch.Generator().manual_seed(1)
-    assert not categorical.sample(generator).is_floating_point() and not gaussian.sample(generator).requires_grad
+    assert (
+        not categorical.sample(generator).is_floating_point()
+        and not gaussian.sample(generator).requires_grad
+    )
     with pytest.raises(ValueError, match="use sample"):
         categorical.rsample()
     value = gaussian.rsample(generator)
@@ -163,32 +185,46 @@ def test_the_mode_is_likelier_than_any_sample() -> None:
     for distribution in both():
         best = distribution.log_prob(distribution.mode())
         for seed in range(20):
-            assert (distribution.log_prob(distribution.sample(torch.Generator().manual_seed(seed))) <= best).all()
+            assert (
+                distribution.log_prob(distribution.sample(torch.Generator().manual_seed(seed)))
+                <= best
+            ).all()
 
 
 def test_the_divergence_is_the_mean_log_ratio_and_zero_to_itself() -> None:
     """torch's closed forms; and an action that is never taken adds nothing."""
     categorical, gaussian = both()
     shift = 0.3 * torch.arange(4.0)
-    others = Categorical(categorical.logits + shift), Gaussian(gaussian.mean + shift, gaussian.log_std[0] + shift)
+    others = (
+        Categorical(categorical.logits + shift),
+        Gaussian(gaussian.mean + shift, gaussian.log_std[0] + shift),
+    )
     for one, other in zip((categorical, gaussian), others, strict=True):
         assert not one.kl(one).any()
         made = [
-            torch.distributions.Categorical(logits=x.logits) if isinstance(x, Categorical) else
-            torch.distributions.Independent(torch.distributions.Normal(x.mean, x.log_std.exp()), 1)
+            torch.distributions.Categorical(logits=x.logits)
+            if isinstance(x, Categorical)
+            else torch.distributions.Independent(
+                torch.distributions.Normal(x.mean, x.log_std.exp()), 1
+            )
             for x in (one, other)
-        ]  # fmt: skip
+        ]
         assert_near(one.kl(other), torch.distributions.kl_divergence(*made), terms=4, size=10.0)
     never = Categorical(torch.tensor([[0.0, -torch.inf]]))
     assert_near(never.kl(Categorical(torch.tensor([[0.0, 0.0]]))), [math.log(2)], terms=2)
 
 
 def test_a_masked_action_is_as_if_it_were_not_there() -> None:
-    """All six agree with the distribution over the actions that are left, and no gradient is NaN."""
+    """All six agree with the distribution over the actions that are left, and no gradient is
+    NaN."""
     mask = torch.tensor([True, False, True, True, False])
-    logits = torch.randn(2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    logits = torch.randn(
+        2, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    ).requires_grad_()
     one, other = (Categorical(raw.masked_fill(~mask, -torch.inf)) for raw in (logits, logits.sin()))
-    left, left_other = (torch.distributions.Categorical(logits=raw[:, mask]) for raw in (logits, logits.sin()))
+    left, left_other = (
+        torch.distributions.Categorical(logits=raw[:, mask]) for raw in (logits, logits.sin())
+    )
     assert_near(one.log_prob(torch.tensor([2, 2])), left.log_prob(torch.tensor([1, 1])), terms=3)
     assert one.log_prob(torch.tensor([1, 4])).tolist() == [-math.inf, -math.inf]
     assert_near(one.entropy(), left.entropy(), terms=3, size=3.0)
@@ -196,7 +232,9 @@ def test_a_masked_action_is_as_if_it_were_not_there() -> None:
         one.kl(other), torch.distributions.kl_divergence(left, left_other), terms=3, size=3.0
     )
     assert Categorical(logits).kl(one).tolist() == [math.inf, math.inf]
-    assert mask[one.mode()].all() and all(mask[one.sample(torch.Generator().manual_seed(seed))].all() for seed in range(20))
+    assert mask[one.mode()].all() and all(
+        mask[one.sample(torch.Generator().manual_seed(seed))].all() for seed in range(20)
+    )
     with pytest.raises(ValueError, match="use sample"):
         one.rsample()
     (gradient,) = torch.autograd.grad((one.entropy() + one.kl(other)).sum(), logits)
@@ -211,6 +249,8 @@ def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(distributions, "LARGE", large)
         monkeypatch.setattr(distributions, "CHUNK", 40)
         log_prob, entropy = Categorical(logits).log_prob(action), Categorical(logits).entropy()
-        slopes = [torch.autograd.grad(numbers.sin().sum(), logits)[0] for numbers in (log_prob, entropy)]
+        slopes = [
+            torch.autograd.grad(numbers.sin().sum(), logits)[0] for numbers in (log_prob, entropy)
+        ]
         results.append((log_prob, entropy, *slopes))
     assert all(map(torch.equal, *results))

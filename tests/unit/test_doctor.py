@@ -19,22 +19,71 @@ from rlbook.evaluation.verification import Proof, proofs
 
 ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
     # a critic that is never trained, on targets that do not depend on it
-    "critic worse than the mean": ("ppo", "CartPole-v1", {
-        "steps": 3000, "value_coef": 0.0, "rollout_steps": 32, "gae_lambda": 0.0, "gamma": 0.0, "epochs": 1}),
-    "clip fraction too high": ("ppo", "CartPole-v1", {
-        "steps": 3000, "clip": 0.02, "learning_rate": 3e-3, "anneal_learning_rate": False, "rollout_steps": 32, "epochs": 20}),
-    "entropy collapsed": ("a2c", "CartPole-v1", {"steps": 3000, "learning_rate": 0.3, "anneal_learning_rate": False}),
-    # MountainCar-v0 pays -1 a step until the hill is reached, which acting at random does not do in 200 steps
-    "returns capped by the time limit": ("reinforce", "MountainCar-v0", {"steps": 3200, "num_envs": 4}),
+    "critic worse than the mean": (
+        "ppo",
+        "CartPole-v1",
+        {
+            "steps": 3000,
+            "value_coef": 0.0,
+            "rollout_steps": 32,
+            "gae_lambda": 0.0,
+            "gamma": 0.0,
+            "epochs": 1,
+        },
+    ),
+    "clip fraction too high": (
+        "ppo",
+        "CartPole-v1",
+        {
+            "steps": 3000,
+            "clip": 0.02,
+            "learning_rate": 3e-3,
+            "anneal_learning_rate": False,
+            "rollout_steps": 32,
+            "epochs": 20,
+        },
+    ),
+    "entropy collapsed": (
+        "a2c",
+        "CartPole-v1",
+        {"steps": 3000, "learning_rate": 0.3, "anneal_learning_rate": False},
+    ),
+    # MountainCar-v0 pays -1 a step until the hill is reached, which acting at random does not do in
+    # 200 steps
+    "returns capped by the time limit": (
+        "reinforce",
+        "MountainCar-v0",
+        {"steps": 3200, "num_envs": 4},
+    ),
     # the best policy of the corridor goes right in 59 % of the steps; the greedy one never arrives
-    "evaluation far under training": ("reinforce", "ShortCorridor-v0", {"steps": 3000, "eval_every": 3000, "eval_episodes": 1}),
+    "evaluation far under training": (
+        "reinforce",
+        "ShortCorridor-v0",
+        {"steps": 3000, "eval_every": 3000, "eval_episodes": 1},
+    ),
     "gradient zero": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
-    "groups without spread": ("grpo", "MountainCar-v0", {"steps": 5600, "num_envs": 4, "group_size": 2}),
+    "groups without spread": (
+        "grpo",
+        "MountainCar-v0",
+        {"steps": 5600, "num_envs": 4, "group_size": 2},
+    ),
     # with γ = 0.99 a pole that stands is worth 100, and the atoms end at 2
-    "returns outside of the atoms": ("dqn", "CartPole-v1", {
-        "steps": 1200, "learning_starts": 100, "distributional": True, "v_min": 0.0, "v_max": 2.0, "train_every": 16,
-        "gradient_steps": 4, "batch_size": 16, "hidden_sizes": (16,)}),
-}  # fmt: skip
+    "returns outside of the atoms": (
+        "dqn",
+        "CartPole-v1",
+        {
+            "steps": 1200,
+            "learning_starts": 100,
+            "distributional": True,
+            "v_min": 0.0,
+            "v_max": 2.0,
+            "train_every": 16,
+            "gradient_steps": 4,
+            "batch_size": 16,
+            "hidden_sizes": (16,),
+        },
+    ),
+}
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "why-it-does-not-learn.md").read_text(encoding="utf-8")
@@ -44,21 +93,36 @@ ENTRIES = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> None:
     assert set(ENTRIES) == set(RULES)
     for rule, entry in ENTRIES.items():
-        (ill, repair), (shown, after) = (re.findall(f"```{kind}\n(.*?)```", entry, flags=re.DOTALL) for kind in ("sh", "text"))
-        assert "rlbook train " in ill and "rlbook doctor " in ill and repair.startswith("rlbook "), rule
+        (ill, repair), (shown, after) = (
+            re.findall(f"```{kind}\n(.*?)```", entry, flags=re.DOTALL) for kind in ("sh", "text")
+        )
+        assert (
+            "rlbook train " in ill and "rlbook doctor " in ill and repair.startswith("rlbook ")
+        ), rule
         assert f"\n{rule}: " in shown and f"\n{rule}: " not in after, rule
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("proof", [proof for proof in proofs() if proof.expected.seconds < 6], ids=lambda proof: proof.algorithm)
-def test_no_rule_complains_of_a_preset(proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "proof",
+    [proof for proof in proofs() if proof.expected.seconds < 6],
+    ids=lambda proof: proof.algorithm,
+)
+def test_no_rule_complains_of_a_preset(
+    proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rlbook.train(proof.algorithm, proof.env, folder=tmp_path / "run")
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+    assert (
+        capsys.readouterr().out
+        == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+    )
 
 
 @pytest.mark.parametrize("rule", ILL)
-def test_a_run_that_goes_wrong_is_recognised(rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_wrong_is_recognised(
+    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     algorithm, env, settings = ILL[rule]
     rlbook.train(algorithm, env, folder=tmp_path / "run", **{"eval_episodes": 2, **settings})
     assert cli.main(["doctor", str(tmp_path / "run"), "--json"]) == 0
@@ -69,13 +133,33 @@ def test_a_run_that_goes_wrong_is_recognised(rule: str, tmp_path: Path, capsys: 
 def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
     from rlbook.diagnosis.symptoms import symptoms
 
-    options: dict[str, Any] = {"rollout_steps": 32, "epochs": 10, "learning_rate": 3e-3, "eval_every": 0}
-    rlbook.train("ppo", "CartPole-v1", folder=tmp_path, env_kwargs={"max_episode_steps": 40}, steps=7_000, **options)
+    options: dict[str, Any] = {
+        "rollout_steps": 32,
+        "epochs": 10,
+        "learning_rate": 3e-3,
+        "eval_every": 0,
+    }
+    rlbook.train(
+        "ppo",
+        "CartPole-v1",
+        folder=tmp_path,
+        env_kwargs={"max_episode_steps": 40},
+        steps=7_000,
+        **options,
+    )
     found = symptoms(tmp_path, time_limit=40)
-    assert "of the last episodes are cut by the time limit of 40 steps" in found["returns capped by the time limit"]
+    assert (
+        "of the last episodes are cut by the time limit of 40 steps"
+        in found["returns capped by the time limit"]
+    )
 
 
-def test_a_run_that_goes_well_is_left_in_peace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_goes_well_is_left_in_peace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rlbook.train("ppo", "Maze-v0", folder=tmp_path / "run", steps=20_000)
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().out == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+    assert (
+        capsys.readouterr().out
+        == f"the files of {tmp_path / 'run'} are sound, and its log shows no known fault\n"
+    )

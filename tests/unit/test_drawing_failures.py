@@ -15,7 +15,10 @@ from rlbook.plots.figure import drawing
 
 
 def test_any_exception_of_a_library_that_draws_becomes_a_sentence() -> None:
-    with pytest.raises(RequestError, match="the picture could not be drawn: ValueError: no good"), drawing("the picture"):
+    with (
+        pytest.raises(RequestError, match="the picture could not be drawn: ValueError: no good"),
+        drawing("the picture"),
+    ):
         raise ValueError("no\n good")
     with pytest.raises(RequestError, match="as it is"), drawing("the picture"):
         raise RequestError("as it is")
@@ -23,7 +26,7 @@ def test_any_exception_of_a_library_that_draws_becomes_a_sentence() -> None:
 
 def test_values_that_are_no_numbers_have_no_map(tmp_path: Path) -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
-    run.agent.q[5] = np.nan                  # type: ignore[attr-defined]
+    run.agent.q[5] = np.nan  # type: ignore[attr-defined]
     with pytest.raises(RequestError, match="infinite or no numbers"):
         plot_value_map(run, out=tmp_path / "map.png")
     assert list(tmp_path.iterdir()) == []
@@ -37,10 +40,20 @@ def test_letters_that_cannot_be_read_are_a_sentence(monkeypatch: pytest.MonkeyPa
     gif.font.cache_clear()
 
 
-@pytest.mark.parametrize("words", [["plot", "RUN", "--out", "FILE/a.png"], ["watch", "RUN", "--gif", "FILE/a.gif"], ["plot", "EMPTY"],
-                                   ["animate", "value_iteration", "Maze-v0", "--out", "FILE/a.gif"], ["inspect", "EMPTY"]])  # fmt: skip
-def test_the_exit_code_of_a_picture_that_cannot_be_made_is_2(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").write_text("")       # a folder that is a file
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plot", "RUN", "--out", "FILE/a.png"],
+        ["watch", "RUN", "--gif", "FILE/a.gif"],
+        ["plot", "EMPTY"],
+        ["animate", "value_iteration", "Maze-v0", "--out", "FILE/a.gif"],
+        ["inspect", "EMPTY"],
+    ],
+)
+def test_the_exit_code_of_a_picture_that_cannot_be_made_is_2(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")  # a folder that is a file
     (tmp_path / "empty").mkdir()
     rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0, folder=tmp_path / "run")
     places = {"RUN": "run", "FILE": "file", "EMPTY": "empty"}

@@ -1,4 +1,5 @@
-"""The Dyna mazes: their shortest ways, and that the walls change when they should, for one agent and for many."""
+"""The Dyna mazes: their shortest ways, and that the walls change when they should, for one agent
+and for many."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from rlbook.envs.tabular.mdp import TabularMDP
 
 CHANGING = ("blocking", "shortcut")
 START, GOAL = 5 * 9 + 3, 8
-RIGHT_WAY = [3] * 5 + [0] * 5                       # around the wall on the right
-LEFT_WAY = [2] * 3 + [0] * 5 + [3] * 8              # and on the left
+RIGHT_WAY = [3] * 5 + [0] * 5  # around the wall on the right
+LEFT_WAY = [2] * 3 + [0] * 5 + [3] * 8  # and on the left
 
 
 def walls(env: DynaMaze) -> list[tuple[int, int]]:
@@ -35,16 +36,37 @@ def test_the_docstring_states_the_known_answer() -> None:
     fixed = DynaMaze()
     lengths = [int(distances(fixed.grid_walls, 18)[GOAL])]
     for variant in CHANGING:
-        lengths += [int(distances(DynaMaze(variant, changed=changed).grid_walls, START)[GOAL]) for changed in (False, True)]
+        lengths += [
+            int(distances(DynaMaze(variant, changed=changed).grid_walls, START)[GOAL])
+            for changed in (False, True)
+        ]
     assert lengths == [14, 10, 16, 16, 10]
-    assert 'has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then 10 in `"shortcut"`' in doc
-    values = [optimum(fixed.model(), 0.95)[18], *(optimum(model, 0.95)[START] for _, model in DynaMaze("blocking").phases)]
+    assert (
+        'has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then 10 in'
+        ' `"shortcut"`' in doc
+    )
+    values = [
+        optimum(fixed.model(), 0.95)[18],
+        *(optimum(model, 0.95)[START] for _, model in DynaMaze("blocking").phases),
+    ]
     assert values == near([0.95**13, 0.95**9, 0.95**15], terms=15)
     assert "0.95¹³ = {:.6f}, 0.95⁹ = {:.6f} or 0.95¹⁵ = {:.6f}".format(*values) in doc
-    headings = [line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")]
-    assert headings[:6] == ["Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End"]
+    headings = [
+        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
+    ]
+    assert headings[:6] == [
+        "Description",
+        "Action Space",
+        "Observation Space",
+        "Rewards",
+        "Starting State",
+        "Episode End",
+    ]
     assert headings[6:] == ["Arguments", "Known answer", "Version History"]
-    mazes = [DynaMaze(), *(DynaMaze(variant, changed=changed) for variant in CHANGING for changed in (False, True))]
+    mazes = [
+        DynaMaze(),
+        *(DynaMaze(variant, changed=changed) for variant in CHANGING for changed in (False, True)),
+    ]
     maps = [maze.draw_text(0) for maze in mazes]
     for line in range(1, 5):
         assert "    ".join(text.splitlines()[line] for text in maps) in doc
@@ -79,13 +101,22 @@ def test_only_the_goal_pays() -> None:
 
 @pytest.mark.parametrize(
     ("variant", "change_at", "open_before", "open_after"),
-    [("blocking", 1000, [RIGHT_WAY], [LEFT_WAY]), ("shortcut", 3000, [LEFT_WAY], [LEFT_WAY, RIGHT_WAY])],
+    [
+        ("blocking", 1000, [RIGHT_WAY], [LEFT_WAY]),
+        ("shortcut", 3000, [LEFT_WAY], [LEFT_WAY, RIGHT_WAY]),
+    ],
 )
-def test_the_walls_change_after_so_many_steps_of_all_episodes(variant: str, change_at: int, open_before: Any, open_after: Any) -> None:
+def test_the_walls_change_after_so_many_steps_of_all_episodes(
+    variant: str, change_at: int, open_before: Any, open_after: Any
+) -> None:
     env = DynaMaze(variant)
     while env.steps < change_at - 48:
         for way in (RIGHT_WAY, LEFT_WAY):
-            assert follow(env, way)[-1] == (GOAL, 1.0, True) if way in open_before else follow(env, way)[-1][1] == 0.0
+            assert (
+                follow(env, way)[-1] == (GOAL, 1.0, True)
+                if way in open_before
+                else follow(env, way)[-1][1] == 0.0
+            )
     while env.steps < change_at:
         assert env.grid_walls[3, 8] == (variant == "shortcut")
         env.step(1)
@@ -120,7 +151,9 @@ def test_a_snapshot_keeps_the_age(variant: str) -> None:
         future = [env.step(row[0])[:3] for row in actions[kept:]], shown_by(many, actions[kept:])
         other.restore(taken[0])
         others.restore(taken[1])
-        assert other.steps == taken[2] == kept and other.grid_walls[3, 8] == ((kept < 100) == (variant == "shortcut"))
+        assert other.steps == taken[2] == kept and other.grid_walls[3, 8] == (
+            (kept < 100) == (variant == "shortcut")
+        )
         np.testing.assert_array_equal(others.ages, taken[3])
         assert [other.step(row[0])[:3] for row in actions[kept:]] == future[0]
         np.testing.assert_array_equal(shown_by(others, actions[kept:]), future[1])
@@ -138,8 +171,11 @@ def shown_by(many: DynaMazeVector, actions: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("variant", ["fixed", *CHANGING])
 def test_each_stream_ages_by_its_own_steps(variant: str) -> None:
-    """Mazes side by side against single ones; the first one waits at the goal without growing older."""
-    options: dict[str, Any] = {"variant": variant} | ({} if variant == "fixed" else {"change_at": 150})
+    """Mazes side by side against single ones; the first one waits at the goal without growing
+    older."""
+    options: dict[str, Any] = {"variant": variant} | (
+        {} if variant == "fixed" else {"change_at": 150}
+    )
     many, single = DynaMazeVector(4, **options), [DynaMaze(**options) for _ in range(4)]
     actions = np.random.default_rng(2).choice(4, p=[0.35, 0.1, 0.1, 0.45], size=(600, 4))
     shown = many.reset(seed=0)[0]
@@ -153,7 +189,9 @@ def test_each_stream_ages_by_its_own_steps(variant: str) -> None:
         over = terminated.copy()
         if time % 5 == 0:
             shown = many.reset(options={"reset_mask": over})[0]
-            assert [env.reset()[0] for env, ended in zip(single, over, strict=True) if ended] == shown[over].tolist()
+            assert [
+                env.reset()[0] for env, ended in zip(single, over, strict=True) if ended
+            ] == shown[over].tolist()
             over[:] = False
     assert many.ages.tolist() == [env.steps for env in single]
     assert many.ages.max() <= 600 and (variant == "fixed" or many.ages.min() > 150)
@@ -165,20 +203,37 @@ def test_a_maze_that_changes_is_no_single_model() -> None:
         assert env.changes and [until for until, _ in env.phases] == [change_at, None]
         for (_, model), changed in zip(env.phases, (0, 1), strict=True):
             grid_walls = env._grids[changed].walls
-            assert optimum(model, 1.0)[START] == 1.0 and not model.reachable()[grid_walls.ravel()].any()
-        with pytest.raises(ValueError, match=rf"^DynaMaze changes after {change_at} steps, so it is no single model"):
+            assert (
+                optimum(model, 1.0)[START] == 1.0
+                and not model.reachable()[grid_walls.ravel()].any()
+            )
+        with pytest.raises(
+            ValueError,
+            match=rf"^DynaMaze changes after {change_at} steps, so it is no single model",
+        ):
             env.model()
         later = DynaMaze(variant, changed=True)
         assert not later.changes
-        np.testing.assert_array_equal(later.model().transitions.toarray(), env.phases[1][1].transitions.toarray())
+        np.testing.assert_array_equal(
+            later.model().transitions.toarray(), env.phases[1][1].transitions.toarray()
+        )
     fixed = DynaMaze()
     assert not fixed.changes and fixed.phases == [(None, fixed.model())]
 
 
 def test_agents_learn_in_a_maze_that_changes_and_are_judged_by_how_it_ends() -> None:
-    """Q-learning forgets the way that was closed: 16 steps around the left, to the goal's reward of 1."""
+    """Q-learning forgets the way that was closed: 16 steps around the left, to the goal's reward of
+    1."""
     options = {"variant": "blocking", "change_at": 1_000}
-    run = rlbook.train("q_learning", "DynaMaze-v0", env_kwargs=options, steps=40_000, gamma=0.95, alpha=0.5, eval_every=0)
+    run = rlbook.train(
+        "q_learning",
+        "DynaMaze-v0",
+        env_kwargs=options,
+        steps=40_000,
+        gamma=0.95,
+        alpha=0.5,
+        eval_every=0,
+    )
     evaluation = rlbook.evaluate(run, episodes=5)
     assert evaluation.returns.tolist() == [1.0] * 5 and evaluation.lengths.tolist() == [16] * 5
 
@@ -187,14 +242,28 @@ def test_agents_learn_in_a_maze_that_changes_and_are_judged_by_how_it_ends() -> 
     ("options", "complaint"),
     [
         ({"variant": "moving"}, "variant must be one of fixed, blocking, shortcut, got 'moving'."),
-        ({"variant": "blocking", "change_at": 0}, "change_at must be an integer of at least 1, got 0."),
-        ({"variant": "blocking", "change_at": 1.5}, "change_at must be an integer of at least 1, got 1.5."),
+        (
+            {"variant": "blocking", "change_at": 0},
+            "change_at must be an integer of at least 1, got 0.",
+        ),
+        (
+            {"variant": "blocking", "change_at": 1.5},
+            "change_at must be an integer of at least 1, got 1.5.",
+        ),
         ({"variant": "blocking", "changed": "yes"}, "changed must be true or false, got 'yes'."),
-        ({"change_at": 5}, "variant='fixed' never changes, so change_at and changed must be left out."),
-        ({"changed": True}, "variant='fixed' never changes, so change_at and changed must be left out."),
+        (
+            {"change_at": 5},
+            "variant='fixed' never changes, so change_at and changed must be left out.",
+        ),
+        (
+            {"changed": True},
+            "variant='fixed' never changes, so change_at and changed must be left out.",
+        ),
     ],
 )
-def test_impossible_options_are_refused_in_one_sentence(options: dict[str, Any], complaint: str) -> None:
+def test_impossible_options_are_refused_in_one_sentence(
+    options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError) as error:
         DynaMaze(**options)
     assert str(error.value) == complaint

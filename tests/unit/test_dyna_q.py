@@ -1,4 +1,5 @@
-"""Dyna-Q and Dyna-Q+: what planning does to a table by hand, what it draws, and that without it they are Q-learning."""
+"""Dyna-Q and Dyna-Q+: what planning does to a table by hand, what it draws, and that without it
+they are Q-learning."""
 
 from __future__ import annotations
 
@@ -45,10 +46,11 @@ class Script:
 
 
 def test_planning_repeats_what_was_seen_by_the_numbers_drawn() -> None:
-    """α = .5, γ = .9. The first step: Q(0,1) = .5 (1 - 0) = .5; its one planned update repeats it: .5 + .5 (1 - .5) = .75.
+    """α = .5, γ = .9. The first step: Q(0,1) = .5 (1 - 0) = .5; its one planned update repeats it:
+    .5 + .5 (1 - .5) = .75.
 
-    The second: Q(1,0) = .5 · 2 = 1, an end. Planned with u = .4 of the states 0, 1: state 0, its one action 1, whose successor is 1:
-    Q(0,1) = .75 + .5 (1 + .9 · 1 - .75) = 1.325.
+    The second: Q(1,0) = .5 · 2 = 1, an end. Planned with u = .4 of the states 0, 1: state 0, its
+    one action 1, whose successor is 1: Q(0,1) = .75 + .5 (1 + .9 · 1 - .75) = 1.325.
     """
     agent = dyna_q(3, 2, planning_steps=1)
     agent.rng = Script(0.9, 0.9, 0.4, 0.9)  # type: ignore[assignment]
@@ -77,19 +79,27 @@ def test_planning_never_bootstraps_from_beyond_an_end_and_does_beyond_a_time_lim
 
 def test_the_model_is_what_a_pair_led_to_last() -> None:
     agent = dyna_q(4, 2, planning_steps=0)
-    for step in (Step(2, 1, 1.0, 0, False, False), Step(3, 0, 2.0, 2, False, False), Step(2, 1, -4.0, 3, True, False)):
+    for step in (
+        Step(2, 1, 1.0, 0, False, False),
+        Step(3, 0, 2.0, 2, False, False),
+        Step(2, 1, -4.0, 3, True, False),
+    ):
         agent.learn(step)
     memory = agent.memory
     assert (memory.reward[2, 1], memory.successor[2, 1], memory.ended[2, 1]) == (-4.0, 3, True)
-    assert memory.states[: memory.num_states[0]].tolist() == [2, 3], "each state once, in the order of the first visit"
+    assert memory.states[: memory.num_states[0]].tolist() == [2, 3], (
+        "each state once, in the order of the first visit"
+    )
     assert memory.num_tried.tolist() == [0, 0, 1, 1]
     assert (memory.successor == UNTRIED).sum() == 4 * 2 - 2
 
 
 def test_planning_draws_states_alike_and_then_actions_alike() -> None:
-    """State 0 with one action tried, state 1 with three: a fair draw is 1/2 for (0, 0) and 1/6 for each pair of state 1, not 1/4 each.
+    """State 0 with one action tried, state 1 with three: a fair draw is 1/2 for (0, 0) and 1/6 for
+    each pair of state 1, not 1/4 each.
 
-    With α = 1e-9 and nothing to bootstrap from, each planned update adds 1e-9 to its pair, so the table counts the draws.
+    With α = 1e-9 and nothing to bootstrap from, each planned update adds 1e-9 to its pair, so the
+    table counts the draws.
     """
     agent = dyna_q(2, 3, planning_steps=0, alpha=1e-9, gamma=0.0)
     for state, action in ((0, 0), (1, 0), (1, 1), (1, 2)):
@@ -120,10 +130,11 @@ def test_without_planning_it_is_q_learning_bit_for_bit(env: str, simulate: bool)
 
 
 def test_the_bonus_is_kappa_root_tau_and_an_untried_action_stays_for_nothing() -> None:
-    """One state met, A = 2, κ = .1, γ = .9, α = .5. Three real steps of action 0 without planning: τ(0,0) = 0, τ(0,1) = 3 (never tried).
+    """One state met, A = 2, κ = .1, γ = .9, α = .5. Three real steps of action 0 without planning:
+    τ(0,0) = 0, τ(0,1) = 3 (never tried).
 
-    In the next step, at time 4, planning draws action 1: it stays and pays 0 + .1 √4 = .2. Q(0,·) = (x, 0) and x is what action 0 learned,
-    so Q(0,1) = .5 (.2 + .9 x).
+    In the next step, at time 4, planning draws action 1: it stays and pays 0 + .1 √4 = .2. Q(0,·) =
+    (x, 0) and x is what action 0 learned, so Q(0,1) = .5 (.2 + .9 x).
     """
     agent = dyna_q_plus(2, 2, planning_steps=0, kappa=0.1)
     for _ in range(3):
@@ -175,12 +186,18 @@ def test_a_restored_agent_goes_on_exactly_as_the_saved_one(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("config", "options", "complaint"),
     [
-        (DynaQConfig, {"planning_steps": -1}, "planning_steps must be an integer of at least 0, got -1"),
+        (
+            DynaQConfig,
+            {"planning_steps": -1},
+            "planning_steps must be an integer of at least 0, got -1",
+        ),
         (DynaQConfig, {"gamma": 2.0}, r"gamma must be a number in \[0, 1\], got 2.0"),
         (DynaQPlusConfig, {"kappa": -0.1}, "kappa must be a number of at least 0, got -0.1"),
         (DynaQPlusConfig, {"alpha": "inverse(1.0)"}, "alpha cannot be inverse"),
     ],
 )
-def test_hyper_parameters_out_of_range_are_refused(config: Any, options: dict[str, Any], complaint: str) -> None:
+def test_hyper_parameters_out_of_range_are_refused(
+    config: Any, options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError, match=complaint):
         config(**options)

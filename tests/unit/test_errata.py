@@ -1,4 +1,5 @@
-"""The page of errata: each wrong line beside the right one, and every check that the page names exists."""
+"""The page of errata: each wrong line beside the right one, and every check that the page names
+exists."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ from rlbook.functional.policy_losses import clipped_surrogate_loss
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "llm" / "errata.md"
-P, Q, R = (torch.tensor(each, dtype=torch.float64) for each in ((0.5, 0.25, 0.25), (0.25, 0.25, 0.5), (0.375, 0.25, 0.375)))
+P, Q, R = (
+    torch.tensor(each, dtype=torch.float64)
+    for each in ((0.5, 0.25, 0.25), (0.25, 0.25, 0.5), (0.375, 0.25, 0.375))
+)
 Make = Callable[..., Any]
 
 
@@ -31,15 +35,22 @@ def kl(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     return (p * (p / q).log()).sum()
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"tests/[\w/]+\.py(?:::\w+)?", PAGE.read_text(encoding="utf-8")))))
+@pytest.mark.parametrize(
+    "name", sorted(set(re.findall(r"tests/[\w/]+\.py(?:::\w+)?", PAGE.read_text(encoding="utf-8"))))
+)
 def test_every_check_of_the_page_exists(name: str) -> None:
     file, _, test = name.partition("::")
-    found = {node.name for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)}
+    found = {
+        node.name
+        for node in ast.walk(ast.parse((ROOT / file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+    }
     assert not test or test in found
 
 
 def test_a_divergence_is_the_cross_entropy_less_the_entropy() -> None:
-    """KL(P ‖ Q) = ½ ln 2 + ¼ ln ½ = ¼ ln 2; neither symmetric in general, nor a distance: by way of R it is shorter."""
+    """KL(P ‖ Q) = ½ ln 2 + ¼ ln ½ = ¼ ln 2; neither symmetric in general, nor a distance: by way of
+    R it is shorter."""
     cross, own = -(P * Q.log()).sum(), categorical_entropy(P.log())
     assert_near(kl(P, Q), cross - own, terms=3, size=2.0)
     assert kl(P, Q).item() == near(0.25 * math.log(2), terms=3, size=1.0) and own - cross < 0
@@ -48,7 +59,8 @@ def test_a_divergence_is_the_cross_entropy_less_the_entropy() -> None:
 
 
 def test_a_perplexity_has_the_base_of_its_logarithm() -> None:
-    """Four equally likely tokens: 2 bits, 1.386 nats, and 4 choices either way; 2 to the power of nats would be 2.61."""
+    """Four equally likely tokens: 2 bits, 1.386 nats, and 4 choices either way; 2 to the power of
+    nats would be 2.61."""
     nats = categorical_entropy(torch.zeros(4)).item()
     four = near(4, dtype="float32", terms=4, size=4 * math.log(4))
     assert math.exp(nats) == four == 2 ** (nats / math.log(2))
@@ -56,7 +68,8 @@ def test_a_perplexity_has_the_base_of_its_logarithm() -> None:
 
 
 def test_a_minimum_without_clip_learns_nothing_at_the_first_step() -> None:
-    """At ρ = 1, min(ρ, .8, 1.2) is .8 whatever ρ does. And where A < 0 it hides how far a bad action has risen: ρ = 1.5."""
+    """At ρ = 1, min(ρ, .8, 1.2) is .8 whatever ρ does. And where A < 0 it hides how far a bad
+    action has risen: ρ = 1.5."""
     for right in (True, False):
         log_prob = torch.zeros(1, requires_grad=True)
         ratio, low, high = log_prob.exp(), torch.tensor([0.8]), torch.tensor([1.2])
@@ -76,13 +89,19 @@ def test_k3_without_its_logarithm_estimates_nothing() -> None:
 
 
 def test_k3_of_the_ratio_to_the_old_policy_is_a_divergence_from_that_policy() -> None:
-    """Σ old (r - 1 - log r) with r = new / old is KL(old ‖ new); the reference does not occur in it."""
+    """Σ old (r - 1 - log r) with r = new / old is KL(old ‖ new); the reference does not occur in
+    it."""
     ratio = Q / P
     assert_near((P * (ratio - 1 - ratio.log())).sum(), kl(P, Q), terms=3, size=2.0)
 
 
 def test_the_ratio_is_one_in_the_first_minibatch_alone(stage: Make, arms: Make) -> None:
-    settings: dict[str, Any] = {"num_envs": 32, "group_size": 4, "learning_rate": 1e-2, "hidden_sizes": ()}
+    settings: dict[str, Any] = {
+        "num_envs": 32,
+        "group_size": 4,
+        "learning_rate": 1e-2,
+        "hidden_sizes": (),
+    }
     one = stage("grpo", arms((1.0, 0.0, -1.0)), **settings).learn(1)[0]["approx_kl"]
     four = stage("grpo", arms((1.0, 0.0, -1.0)), batch_size=8, **settings).learn(1)[0]["approx_kl"]
     rounding = rounding_bound("float32", terms=3, size=math.log(3))
@@ -97,9 +116,15 @@ def test_minibatches_step_and_micro_batches_add_up(stage: Make, arms: Make) -> N
 
 
 def test_the_mean_of_the_best_three_is_their_own() -> None:
-    """Scores .046, .045, .037, .020, .012: the mean of the first three is .0427, that of all five .032, below each of the three."""
+    """Scores .046, .045, .037, .020, .012: the mean of the first three is .0427, that of all five
+    .032, below each of the three."""
     scores = torch.tensor([0.046, 0.045, 0.037, 0.020, 0.012])
-    rows = Batch(torch.zeros(5, 1, 1), torch.zeros(5, 1), torch.zeros(5, 1), torch.ones(5, 1, dtype=torch.bool))
+    rows = Batch(
+        torch.zeros(5, 1, 1),
+        torch.zeros(5, 1),
+        torch.zeros(5, 1),
+        torch.ones(5, 1, dtype=torch.bool),
+    )
     best = RankedBatch(rows, torch.tensor([5]), scores).best(3)
     assert best.sizes.tolist() == [3] and best.returns.tolist() == scores[:3].tolist()
     own = group_advantage(best.returns, 3, scale="none")
@@ -110,7 +135,8 @@ def test_the_mean_of_the_best_three_is_their_own() -> None:
 
 
 def test_without_bounds_beta_runs_away() -> None:
-    """A KL that stays twice above its target: β grows by a fifth each time, and 10⁸ is 102 times away from 1; bounds stop it."""
+    """A KL that stays twice above its target: β grows by a fifth each time, and 10⁸ is 102 times
+    away from 1; bounds stop it."""
     free = bounded = 1.0
     for _ in range(102):
         free = adapted_kl_coef(free, 0.2, target=0.1, share=1.0, low=0.0, high=math.inf)

@@ -1,4 +1,5 @@
-"""An evaluation on the way costs a few times the steps of training at most; the log and a note say where it was shortened."""
+"""An evaluation on the way costs a few times the steps of training at most; the log and a note say
+where it was shortened."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from rlbook.runs.run import Run
 
 
 def test_an_evaluation_takes_at_most_four_times_the_steps_of_training_or_a_thousand() -> None:
-    assert affordable(20, 100.0, 500) == 20              # 20 * 100 = 4 * 500
-    assert affordable(20, 100.0, 400) == 16              # 4 * 400 / 100
-    assert affordable(20, 50.0, 1) == 20                 # 20 * 50 = 1 000
-    assert affordable(20, 100.0, 1) == 10                # 1 000 / 100
+    assert affordable(20, 100.0, 500) == 20  # 20 * 100 = 4 * 500
+    assert affordable(20, 100.0, 400) == 16  # 4 * 400 / 100
+    assert affordable(20, 50.0, 1) == 20  # 20 * 50 = 1 000
+    assert affordable(20, 100.0, 1) == 10  # 1 000 / 100
     assert affordable(20, 500.0, 1) == 5, "5 episodes are played in any case"
     assert affordable(3, 10_000.0, 1) == 3, "never more than were asked for"
 
@@ -32,8 +33,11 @@ def test_the_usual_length_is_that_of_the_last_episodes_that_ended() -> None:
 
 def test_only_evaluations_on_the_way_are_shortened_and_training_is_the_same() -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=1_000, epsilon=1.0)
-    on_the_way = [report.get("eval_episodes", 20) for report in run.metrics[:-1] if "eval_return" in report]
-    assert min(on_the_way) >= 10 and any(count < 20 for count in on_the_way)             # 1 000 steps are at least 10 episodes of 100
+    on_the_way = [
+        report.get("eval_episodes", 20) for report in run.metrics[:-1] if "eval_return" in report
+    ]
+    # 1 000 steps are at least 10 episodes of 100
+    assert min(on_the_way) >= 10 and any(count < 20 for count in on_the_way)
     assert "eval_episodes" not in run.metrics[-1] and "eval_return" in run.metrics[-1]
     assert shortened(20) in run.notes
     quiet = rlbook.train("q_learning", "Maze-v0", steps=1_000, epsilon=1.0, eval_every=0)
@@ -44,13 +48,19 @@ def test_a_run_that_was_cut_goes_on_with_evaluations_as_short(tmp_path: Path) ->
     settings: dict[str, Any] = {"steps": 1_000, "epsilon": 1.0}
 
     def stop(run: Run) -> None:
-        if len(run.metrics) == 15:                       # behind the first of the shortened ones
+        if len(run.metrics) == 15:  # behind the first of the shortened ones
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
         rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "run", on_report=stop, **settings)
-    resumed, whole = rlbook.load(tmp_path / "run").resume(), rlbook.train("q_learning", "Maze-v0", **settings)
-    told = [[(report.get("eval_return"), report.get("eval_episodes")) for report in run.metrics] for run in (resumed, whole)]
+    resumed, whole = (
+        rlbook.load(tmp_path / "run").resume(),
+        rlbook.train("q_learning", "Maze-v0", **settings),
+    )
+    told = [
+        [(report.get("eval_return"), report.get("eval_episodes")) for report in run.metrics]
+        for run in (resumed, whole)
+    ]
     assert told[0] == told[1] and resumed.notes == whole.notes
 
 
@@ -73,6 +83,10 @@ def test_a_note_is_said_once_and_one_that_turns_out_later_is_said_then() -> None
 
 def test_evaluation_is_worth_a_word_where_it_takes_most_of_some_seconds() -> None:
     run = rlbook.train("q_learning", "Maze-v0", steps=50)
-    for evaluating, whole, said in [(1.9, 2.0, ""), (3.0, 6.0, ""), (3.1, 6.0, "evaluation took 52% of the time; --eval-episodes 5")]:
+    for evaluating, whole, said in [
+        (1.9, 2.0, ""),
+        (3.0, 6.0, ""),
+        (3.1, 6.0, "evaluation took 52% of the time; --eval-episodes 5"),
+    ]:
         run.seconds = {"evaluate": evaluating}
         assert evaluation_cost(run, whole)[:50].strip() == said

@@ -1,4 +1,5 @@
-"""Exercises: the library's answer is right, every known mistake is told by its hint, and an answer runs where it can do no harm."""
+"""Exercises: the library's answer is right, every known mistake is told by its hint, and an answer
+runs where it can do no harm."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from rlbook.llm.rewards.code import isolation_works
 
 DOCS = Path(__file__).parents[2] / "docs"
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
-ANSWER = "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1, len(rewards) + 1)\n"
+ANSWER = (
+    "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1,"
+    " len(rewards) + 1)\n"
+)
 
 
 def answers(item: Exercise, function) -> list:
@@ -27,7 +31,9 @@ def answers(item: Exercise, function) -> list:
 
 def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
     assert len(exercises()) >= 40
-    assert {item.chapter for item in exercises().values()} <= {path.stem for path in (DOCS / "chapters").glob("*.md")}
+    assert {item.chapter for item in exercises().values()} <= {
+        path.stem for path in (DOCS / "chapters").glob("*.md")
+    }
 
 
 @pytest.mark.parametrize("name", exercises())
@@ -36,7 +42,10 @@ def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name:
     assert compared(item, item.drawn(), answers(item, item.function)) == (RIGHT, "right")
     assert item.mistakes
     for hint, mistake in item.mistakes.items():
-        assert compared(item, item.drawn(), answers(item, mistake)) == (MISTAKEN, f"not right: {hint}")
+        assert compared(item, item.drawn(), answers(item, mistake)) == (
+            MISTAKEN,
+            f"not right: {hint}",
+        )
     tree = ast.parse(starter(item))
     assert [part.name for part in tree.body if isinstance(part, ast.FunctionDef)] == [name]
 
@@ -44,7 +53,9 @@ def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name:
 def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
     item = exercises()["running_mean"]
     off, short = answers(item, lambda rewards: np.cumsum(rewards)), [[0.0]] * CASES
-    assert compared(item, item.drawn(), off)[1].startswith("not right: running_mean(rewards=np.array([")
+    assert compared(item, item.drawn(), off)[1].startswith(
+        "not right: running_mean(rewards=np.array(["
+    )
     assert "should have" in compared(item, item.drawn(), short)[1]
     assert compared(item, item.drawn(), [None] * CASES) == (EMPTY, "not yet: it returns nothing")
     nothing = [[float("nan")] * len(case[0]) for case in item.drawn()]
@@ -52,44 +63,60 @@ def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
 
 
 @in_a_sandbox
-def test_an_answer_runs_with_numpy_and_without_files_or_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_runs_with_numpy_and_without_files_or_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, secret = tmp_path / "answer.py", tmp_path / "secret"
     secret.write_text("7")
     path.write_text(ANSWER)
     assert [verdict.said for verdict in checked(path)] == ["right"]
     for body, said in (
-        (f"    return [float(open({str(secret)!r}).read())]", "Error"), ("    return rewards[99]", "it failed: IndexError"),
+        (f"    return [float(open({str(secret)!r}).read())]", "Error"),
+        ("    return rewards[99]", "it failed: IndexError"),
         ("    import os; os._exit(3)", "exit code 3"),
-    ):  # fmt: skip
+    ):
         path.write_text(f"def running_mean(rewards):\n{body}\n")
         (verdict,) = checked(path)
         assert not verdict.right and said in verdict.said
     monkeypatch.setattr(checking, "SECONDS", 0.4)
     path.write_text("def running_mean(rewards):\n    while True: pass\n")
-    assert "did not end within 0.4 seconds" in checked(path)[0].said or "exit code" in checked(path)[0].said
+    assert (
+        "did not end within 0.4 seconds" in checked(path)[0].said
+        or "exit code" in checked(path)[0].said
+    )
 
 
 @in_a_sandbox
-def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["exercise", "list", "--chapter", "bandits"]) == 0
     assert capsys.readouterr().out.startswith("running_mean")
     assert main(["exercise", "start", "running_mean"]) == 0
-    assert main(["exercise", "start", "running_mean"]) == 2                                    # nobody's work is written over
+    assert main(["exercise", "start", "running_mean"]) == 2  # nobody's work is written over
     (tmp_path / "class").mkdir()
     (tmp_path / "class" / "ann.py").write_text(ANSWER)
     (tmp_path / "class" / "bob.py").write_text("def running_mean(rewards):\n    return rewards\n")
     capsys.readouterr()
     assert main(["exercise", "check", "class", "--json"]) == 1
     facts = json.loads(capsys.readouterr().out)
-    assert (facts["right"], facts["of"], [Path(item["file"]).name for item in facts["answers"]]) == (1, 2, ["ann.py", "bob.py"])
+    assert (
+        facts["right"],
+        facts["of"],
+        [Path(item["file"]).name for item in facts["answers"]],
+    ) == (1, 2, ["ann.py", "bob.py"])
     assert main(["exercise", "check", "class/ann.py"]) == 0
 
 
-@pytest.mark.parametrize(("text", "message"), [
-    ("x = (", "cannot be read as Python"), ("def runing_mean(rewards): pass", "did you mean 'running_mean'"),
-    ("", "defines no exercise's function"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", "cannot be read as Python"),
+        ("def runing_mean(rewards): pass", "did you mean 'running_mean'"),
+        ("", "defines no exercise's function"),
+    ],
+)
 def test_a_file_that_is_no_answer_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "answer.py").write_text(text)
     with pytest.raises(RequestError, match=message):

@@ -25,7 +25,13 @@ from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
-SHORT: dict[str, Any] = {"steps": 4, "batch_size": 16, "eval_every": 0, "seed": 0, "learning_rate": 0.02}
+SHORT: dict[str, Any] = {
+    "steps": 4,
+    "batch_size": 16,
+    "eval_every": 0,
+    "seed": 0,
+    "learning_rate": 0.02,
+}
 LORA = {"adapter": {"r": 2, "use_dora": True}}
 
 
@@ -58,67 +64,115 @@ def logits(model: Any) -> torch.Tensor:
         return model(input_ids=IDS).logits
 
 
-def test_a_model_comes_with_tokenizer_template_and_generation_config(plain: Path, tmp_path: Path, loaded: Any) -> None:
+def test_a_model_comes_with_tokenizer_template_and_generation_config(
+    plain: Path, tmp_path: Path, loaded: Any
+) -> None:
     facts = export(plain, tmp_path / "model")
     model, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in loaded)
     policy: Any = rlbook.load(plain).agent.policy  # type: ignore[attr-defined]
     terms, other = widths(policy.model), logits(small_llama(torch.Generator()))
     assert_near(logits(model), logits(policy.model), terms=terms)
     assert (logits(model) - other).abs().max() > 0.01
-    assert facts["kind"] == "model" and facts["parameters"] == sum(p.numel() for p in model.parameters())
+    assert facts["kind"] == "model" and facts["parameters"] == sum(
+        p.numel() for p in model.parameters()
+    )
     chat = [{"role": "user", "content": "12+34="}]
-    assert tokenizer("12+34=").input_ids == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    assert (
+        tokenizer("12+34=").input_ids
+        == tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    )
     prompt = np.array([tokenizer("12+34=").input_ids])
-    ours = generate(policy, prompt, np.array([prompt.shape[1]]), eos=tokenizer.eos_token_id, max_new_tokens=5)
+    ours = generate(
+        policy, prompt, np.array([prompt.shape[1]]), eos=tokenizer.eos_token_id, max_new_tokens=5
+    )
     theirs = model.generate(torch.from_numpy(prompt))[0, prompt.shape[1] :]
     assert theirs.tolist() == ours.tokens[0][ours.mask[0]].tolist()
     again = rlbook.load(plain).request.recipe.make()
-    assert rlbook.make("Addition-v0", model=str(tmp_path / "model")).unwrapped.codec.eos == again.unwrapped.codec.eos  # type: ignore[attr-defined]
+    assert (
+        rlbook.make("Addition-v0", model=str(tmp_path / "model")).unwrapped.codec.eos
+        == again.unwrapped.codec.eos
+    )  # type: ignore[attr-defined]
 
 
-def test_an_adapter_comes_alone_with_the_built_in_model_beside_it(lora: Path, tmp_path: Path, loaded: Any) -> None:
+def test_an_adapter_comes_alone_with_the_built_in_model_beside_it(
+    lora: Path, tmp_path: Path, loaded: Any
+) -> None:
     peft = pytest.importorskip("peft", reason="peft is in the extra [lora]")
     facts = export(lora, tmp_path / "adapter")
     policy: Any = rlbook.load(lora).agent.policy  # type: ignore[attr-defined]
     assert facts["kind"] == "adapter" and facts["base"] == str(tmp_path / "adapter" / "base")
-    assert facts["parameters"] == sum(weight.numel() for weight in adapter_weights(policy.model).values())
-    assert {path.name for path in (tmp_path / "adapter").glob("adapter_*")} == {"adapter_config.json", "adapter_model.safetensors"}
+    assert facts["parameters"] == sum(
+        weight.numel() for weight in adapter_weights(policy.model).values()
+    )
+    assert {path.name for path in (tmp_path / "adapter").glob("adapter_*")} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = peft.PeftModel.from_pretrained(loaded[0].from_pretrained(facts["base"]), str(tmp_path / "adapter"))
+        model = peft.PeftModel.from_pretrained(
+            loaded[0].from_pretrained(facts["base"]), str(tmp_path / "adapter")
+        )
     terms = widths(policy.model)
     assert_near(logits(model), logits(policy.model), terms=terms)
-    assert (logits(loaded[0].from_pretrained(facts["base"])) - logits(policy.model)).abs().max() > 0.01
+    assert (
+        logits(loaded[0].from_pretrained(facts["base"])) - logits(policy.model)
+    ).abs().max() > 0.01
     export(lora, tmp_path / "merged", merge=True)
     merged = loaded[0].from_pretrained(tmp_path / "merged")
     assert_near(logits(merged), logits(policy.model), terms=terms)
-    further = taught(tmp_path / "further", model={"adapter": str(tmp_path / "adapter")}, steps=1, learning_rate=1e-12)
+    further = taught(
+        tmp_path / "further",
+        model={"adapter": str(tmp_path / "adapter")},
+        steps=1,
+        learning_rate=1e-12,
+    )
     taught_further: Any = rlbook.load(further).agent
     assert_near(logits(taught_further.policy.model), logits(policy.model), terms=terms)
 
 
 def test_a_folder_s_adapter_names_the_folder(tmp_path: Path) -> None:
-    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(tmp_path / "small")
+    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(
+        tmp_path / "small"
+    )
     character_tokenizer().save_pretrained(tmp_path / "small")
     spec = {"folder": str(tmp_path / "small"), "adapter": {"r": 2}}
     facts = export(taught(tmp_path / "run", model=spec), tmp_path / "out")
     assert facts["base"] == str(tmp_path / "small") and not (tmp_path / "out" / "base").exists()
-    assert json.loads((tmp_path / "out" / "adapter_config.json").read_text())["base_model_name_or_path"] == facts["base"]
+    assert (
+        json.loads((tmp_path / "out" / "adapter_config.json").read_text())[
+            "base_model_name_or_path"
+        ]
+        == facts["base"]
+    )
 
 
 @pytest.mark.parametrize("spec", [None, LORA])
 def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) -> None:
-    """Texts of several lengths in one padded batch; the score is read behind each one's last token."""
+    """Texts of several lengths in one padded batch; the score is read behind each one's last
+    token."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    pairs = [{"prompt": f"1{i}+2{i}=", "chosen": str(30 + 2 * i), "rejected": "7"} for i in range(5)]
+    pairs = [
+        {"prompt": f"1{i}+2{i}=", "chosen": str(30 + 2 * i), "rejected": "7"} for i in range(5)
+    ]
     (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
-    options: dict[str, Any] = {"data": tmp_path / "pairs.jsonl", "passes": 3, "learning_rate": 0.02, "held_out": 0.0, "seed": 0}
-    run = rlbook.train("reward_model", "Addition-v0", model=spec, folder=tmp_path / "run", **options)
+    options: dict[str, Any] = {
+        "data": tmp_path / "pairs.jsonl",
+        "passes": 3,
+        "learning_rate": 0.02,
+        "held_out": 0.0,
+        "seed": 0,
+    }
+    run = rlbook.train(
+        "reward_model", "Addition-v0", model=spec, folder=tmp_path / "run", **options
+    )
     if spec is not None:
         with pytest.raises(RequestError, match="a reward model is exported whole: give --merge"):
             export(tmp_path / "run", tmp_path / "out")
-    assert export(tmp_path / "run", tmp_path / "out", merge=spec is not None)["kind"] == "reward model"
+    assert (
+        export(tmp_path / "run", tmp_path / "out", merge=spec is not None)["kind"] == "reward model"
+    )
     model: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path / "out")
     texts = ["1+2=3<eos>", "12+34=46<eos>", "12+34=7<eos>", "99+99="]
@@ -127,7 +181,11 @@ def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) 
         theirs = model(**batch).logits
     seen = {"tokens": batch.input_ids, "length": batch.attention_mask.sum(1)}
     network: Any = run.agent.network  # type: ignore[attr-defined]
-    ours = network.step_rewards(seen, batch.input_ids[:, 0], seen, torch.ones(4, dtype=torch.bool)).detach().numpy()
+    ours = (
+        network.step_rewards(seen, batch.input_ids[:, 0], seen, torch.ones(4, dtype=torch.bool))
+        .detach()
+        .numpy()
+    )
     terms = widths(network)
     assert_near(theirs, ours[:, None], terms=terms)
     assert np.ptp(ours) > 10 * rounding_bound(
@@ -142,12 +200,22 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
     (tmp_path / "there").mkdir()
     capsys.readouterr()
     for words, sentence in (
-        ((str(tmp_path / "maze"), "m"), "holds q_learning on Maze-v0, and only a language model that was trained on a token environment"),
+        (
+            (str(tmp_path / "maze"), "m"),
+            (
+                "holds q_learning on Maze-v0, and only a language model that was trained on a token"
+                " environment"
+            ),
+        ),
         ((str(plain), str(tmp_path / "there")), "there exists already; name a new folder"),
-        ((str(plain), str(tmp_path / "m"), "--merge"), "--merge adds an adapter to the model, and this run trained none"),
-        ((str(tmp_path / "none"), str(tmp_path / "m")), "none"), ((str(plain), str(tmp_path / "m"), "--mergee"), "did you mean '--merge'"),
+        (
+            (str(plain), str(tmp_path / "m"), "--merge"),
+            "--merge adds an adapter to the model, and this run trained none",
+        ),
+        ((str(tmp_path / "none"), str(tmp_path / "m")), "none"),
+        ((str(plain), str(tmp_path / "m"), "--mergee"), "did you mean '--merge'"),
         ((str(plain),), "OUT the folder to write"),
-    ):  # fmt: skip
+    ):
         assert main(["export", *words]) == 2
         said = capsys.readouterr().err
         assert sentence in said and said.count("\n") == 1
@@ -156,10 +224,19 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
 
 
 def test_after_a_reward_model_the_command_line_suggests_what_works() -> None:
-    judges, pays, exports, plots = suggested("reward_model", "Addition-v0", env_kwargs={"digits": 2})
-    assert pays == "rlbook train ppo Addition-v0 --env.digits 2 --reward-model runs/r" and exports == "rlbook export runs/r runs/r-model"
+    judges, pays, exports, plots = suggested(
+        "reward_model", "Addition-v0", env_kwargs={"digits": 2}
+    )
+    assert (
+        pays == "rlbook train ppo Addition-v0 --env.digits 2 --reward-model runs/r"
+        and exports == "rlbook export runs/r runs/r-model"
+    )
     assert judges == "rlbook evaluate runs/r" and plots == "rlbook plot runs/r"
-    assert suggested("reward_model", "Maze-v0") == [judges, "rlbook train ppo Maze-v0 --reward-model runs/r", plots]
+    assert suggested("reward_model", "Maze-v0") == [
+        judges,
+        "rlbook train ppo Maze-v0 --reward-model runs/r",
+        plots,
+    ]
     assert suggested("grpo", "Maze-v0") == ["rlbook evaluate runs/r", "rlbook watch runs/r", plots]
 
 

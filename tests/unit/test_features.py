@@ -38,21 +38,31 @@ def test_aggregation_makes_equal_groups_of_whole_numbers() -> None:
     found = groups.active(np.arange(1000))
     np.testing.assert_array_equal(found[:, 0], np.arange(1000) // 100)
     between = made(spaces.Discrete(1002), features="aggregate", bins=10, low=(1,), high=(1001,))
-    assert [int(between.active(state)[0]) for state in (0, 1, 100, 101, 1000, 1001)] == [0, 0, 0, 1, 9, 9]
+    assert [int(between.active(state)[0]) for state in (0, 1, 100, 101, 1000, 1001)] == [
+        0,
+        0,
+        0,
+        1,
+        9,
+        9,
+    ]
 
 
 def test_cells_of_a_box_are_numbered_with_the_last_dimension_fastest() -> None:
-    cells = made(SQUARE, features="aggregate", bins=4)                        # 0.25 and 1 wide
+    cells = made(SQUARE, features="aggregate", bins=4)  # 0.25 and 1 wide
     assert cells.num_features == 16
     assert list(cells.active(np.array([0.3, 1.5]))) == [1 * 4 + 3]
-    assert list(cells.active(np.array([-9.0, 2.0]))) == [0 * 4 + 3], "what is outside is seen at the edge, and the upper edge belongs to it"
+    assert list(cells.active(np.array([-9.0, 2.0]))) == [0 * 4 + 3], (
+        "what is outside is seen at the edge, and the upper edge belongs to it"
+    )
 
 
 def test_tilings_are_displaced_by_the_first_odd_numbers() -> None:
-    tiles = made(SQUARE, features="tiles", bins=2, tilings=4)                 # tiles of 0.5 x 2, three a dimension
+    tiles = made(SQUARE, features="tiles", bins=2, tilings=4)  # tiles of 0.5 x 2, three a dimension
     assert tiles.num_features == 4 * 3 * 3
-    # (0.3, -0.5) lies 0.6 and 0.75 tiles from the low corner; tiling t is displaced by t/4 and 3t/4 mod 1:
-    # t = 0: (0.6, 0.75) → 0, 0;  t = 1: (0.85, 1.5) → 0, 1;  t = 2: (1.1, 1.25) → 1, 1;  t = 3: (1.35, 1.0) → 1, 1
+    # (0.3, -0.5) lies 0.6 and 0.75 tiles from the low corner; tiling t is displaced by t/4 and 3t/4
+    # mod 1: t = 0: (0.6, 0.75) → 0, 0;  t = 1: (0.85, 1.5) → 0, 1;  t = 2: (1.1, 1.25) → 1, 1;  t =
+    # 3: (1.35, 1.0) → 1, 1
     expected = [0 * 9 + 0 * 3 + 0, 1 * 9 + 0 * 3 + 1, 2 * 9 + 1 * 3 + 1, 3 * 9 + 1 * 3 + 1]
     assert list(tiles.active(np.array([0.3, -0.5]))) == expected
     assert tiles.vector(np.array([0.3, -0.5])).sum() == 4
@@ -61,14 +71,14 @@ def test_tilings_are_displaced_by_the_first_odd_numbers() -> None:
 def test_a_displacement_of_a_tile_moves_every_tiling_by_one() -> None:
     tiles, rng = made(SQUARE, tilings=8, bins=5), np.random.default_rng(0)
     near = rng.uniform([0.0, -2.0], [0.8, 2.0], size=(200, 2))
-    far = near + np.array([0.2, 0.0])                                            # one tile further in the first dimension
+    far = near + np.array([0.2, 0.0])  # one tile further in the first dimension
     inside = tiles.active(far) - tiles.active(near)
     assert np.isin(inside, [0, 6, 12]).all() and (np.abs(inside.mean() - 6) < 0.1)
 
 
 def test_polynomials_and_cosines() -> None:
     powers = made(SQUARE, features="polynomial", order=2)
-    x, y = 0.3, 0.375                                                         # (-0.5 + 2) / 4
+    x, y = 0.3, 0.375  # (-0.5 + 2) / 4
     expected = [1, y, y * y, x, x * y, x * y * y, x * x, x * x * y, x * x * y * y]
     assert_near(powers(np.array([0.3, -0.5])), expected, terms=4)
     waves = made(SQUARE, features="fourier", order=1)
@@ -87,7 +97,10 @@ def test_features_may_be_given_for_each_state() -> None:
 @pytest.mark.parametrize("name", ["aggregate", "tiles", "polynomial", "fourier"])
 @pytest.mark.parametrize("space", [SQUARE, spaces.Discrete(7), spaces.MultiDiscrete([3, 5])])
 def test_many_observations_are_seen_like_each_alone(name: str, space: spaces.Space) -> None:
-    features, weights = made(space, features=name, bins=3, order=2, tilings=4), np.random.default_rng(0)
+    features, weights = (
+        made(space, features=name, bins=3, order=2, tilings=4),
+        np.random.default_rng(0),
+    )
     space.seed(0)
     some = [space.sample() for _ in range(5)]
     alone = [features(one) for one in some]
@@ -98,7 +111,8 @@ def test_many_observations_are_seen_like_each_alone(name: str, space: spaces.Spa
     count = features.num_features
     rounded: dict[str, float] = {"terms": count, "size": count}
     assert_near(
-        linear(w, features(np.array(some))), np.array([features.vector(one) @ w for one in some]),
+        linear(w, features(np.array(some))),
+        np.array([features.vector(one) @ w for one in some]),
         **rounded,
     )
     assert_near(linear(w[:, 0], alone[0]), features.vector(some[0]) @ w[:, 0], **rounded)
@@ -110,24 +124,62 @@ def test_many_observations_are_seen_like_each_alone(name: str, space: spaces.Spa
 def test_what_has_no_features_is_refused_in_one_sentence() -> None:
     endless = spaces.Box(np.array([0.0, -np.inf]), np.array([1.0, np.inf]), dtype=np.float64)
     for space, options, sentence in (
-        (endless, {}, "features 'tiles' need bounds, and dimension 1 of the observations has none: give low and high, one number for "
-                      "each of 2 dimensions"),
-        (endless, {"low": (0, 1), "high": (1,)}, "high must have one number for each of the 2 dimensions of an observation, got 1"),
-        (endless, {"low": (0, 1), "high": (1, 0)}, "low must be below high in each dimension, got 1 and 0 in dimension 1"),
-        (SQUARE, {"features": "table"}, "features 'table' need states that can be counted, and these are numbers; take tiles or aggregate"),
-        (SQUARE, {"features": ((1.0,),)}, "features given as vectors need numbered states, which these observations are not"),
-        (spaces.Discrete(3), {"features": ((1.0,),)}, "features must be one vector for each of the 3 states, got 1"),
-        (SQUARE, {"bins": 9_999}, "features 'tiles' would be 800,000,000 here (at most 10,000,000); lower bins"),
-        (SQUARE, {"features": "fourier", "order": 10**9}, "features 'fourier' would be about 10^18 here (at most 10,000,000); lower order"),
-    ):  # fmt: skip
+        (
+            endless,
+            {},
+            (
+                "features 'tiles' need bounds, and dimension 1 of the observations has none: give"
+                " low and high, one number for each of 2 dimensions"
+            ),
+        ),
+        (
+            endless,
+            {"low": (0, 1), "high": (1,)},
+            "high must have one number for each of the 2 dimensions of an observation, got 1",
+        ),
+        (
+            endless,
+            {"low": (0, 1), "high": (1, 0)},
+            "low must be below high in each dimension, got 1 and 0 in dimension 1",
+        ),
+        (
+            SQUARE,
+            {"features": "table"},
+            (
+                "features 'table' need states that can be counted, and these are numbers; take"
+                " tiles or aggregate"
+            ),
+        ),
+        (
+            SQUARE,
+            {"features": ((1.0,),)},
+            "features given as vectors need numbered states, which these observations are not",
+        ),
+        (
+            spaces.Discrete(3),
+            {"features": ((1.0,),)},
+            "features must be one vector for each of the 3 states, got 1",
+        ),
+        (
+            SQUARE,
+            {"bins": 9_999},
+            "features 'tiles' would be 800,000,000 here (at most 10,000,000); lower bins",
+        ),
+        (
+            SQUARE,
+            {"features": "fourier", "order": 10**9},
+            "features 'fourier' would be about 10^18 here (at most 10,000,000); lower order",
+        ),
+    ):
         with pytest.raises(rlbook.RequestError) as refused:
             made(space, **options)
         assert str(refused.value) == sentence
     for wrong, sentence in (
         ({"features": "tile"}, "got 'tile' (did you mean 'tiles'?)"),
         ({"features": [[1.0], [1.0, 2.0]]}, "or a vector for each state, got"),
-        ({"tilings": 0}, "tilings must be an integer of at least 1"), ({"low": (math.inf,)}, "low must be a tuple of finite numbers"),
-    ):  # fmt: skip
+        ({"tilings": 0}, "tilings must be an integer of at least 1"),
+        ({"low": (math.inf,)}, "low must be a tuple of finite numbers"),
+    ):
         with pytest.raises(ValueError, match=r"^(features|tilings|low) must be") as refused:
             FeatureConfig(**wrong)  # type: ignore[arg-type]
         assert sentence in str(refused.value)
@@ -138,7 +190,11 @@ def test_spaces_become_numbers() -> None:
     whole = adapt(hand, spaces.Discrete(2), Linear)  # type: ignore[arg-type]
     assert whole.observation_space == spaces.MultiDiscrete([4, 2, 2]) and whole.observe is not None
     np.testing.assert_array_equal(whole.observe((3, np.array([0, 1]))), [1, 0, 1])
-    mixed = adapt(spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, np.inf, (1, 1))}), spaces.Discrete(2), Linear)  # type: ignore[arg-type]
+    mixed = adapt(
+        spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1, np.inf, (1, 1))}),
+        spaces.Discrete(2),
+        Linear,
+    )  # type: ignore[arg-type]
     space = mixed.observation_space
     assert isinstance(space, spaces.Box) and mixed.observe is not None
     assert (list(space.low), list(space.high)) == ([0, -1], [3, np.inf])

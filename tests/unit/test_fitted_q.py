@@ -1,4 +1,5 @@
-"""Fitted Q iteration and conservative Q-learning: by hand, from a recording, and where the recording is narrow."""
+"""Fitted Q iteration and conservative Q-learning: by hand, from a recording, and where the
+recording is narrow."""
 
 from __future__ import annotations
 
@@ -47,13 +48,24 @@ def test_a_row_is_a_step_with_its_true_successor_and_only_terminations_end() -> 
     assert rows.action.tolist() == [3, 1] * 3 and rows.reward.tolist() == [1.0, 2.0] * 3
 
 
-@pytest.mark.parametrize(("episode", "sentence"), [
-    (two_steps(terminated=False, last=False), "was cut off, and does not say what was seen last"),
-    (Episode(EYE[:2], np.array([3, 1])), "was recorded without rewards"),
-    (Episode(np.array([1, 2]), np.array([3, 1])), "is a text"),
-    (Episode(EYE[:1], np.zeros((1, 2), np.float32), np.zeros(1, np.float32)), "has actions of shape [2]"),
-])  # fmt: skip
-def test_what_values_cannot_be_learned_from_is_refused_with_the_episode(episode: Episode, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("episode", "sentence"),
+    [
+        (
+            two_steps(terminated=False, last=False),
+            "was cut off, and does not say what was seen last",
+        ),
+        (Episode(EYE[:2], np.array([3, 1])), "was recorded without rewards"),
+        (Episode(np.array([1, 2]), np.array([3, 1])), "is a text"),
+        (
+            Episode(EYE[:1], np.zeros((1, 2), np.float32), np.zeros(1, np.float32)),
+            "has actions of shape [2]",
+        ),
+    ],
+)
+def test_what_values_cannot_be_learned_from_is_refused_with_the_episode(
+    episode: Episode, sentence: str
+) -> None:
     with pytest.raises(ValueError, match="episode 1 of the data") as refused:
         Steps([two_steps(), episode])
     assert sentence in str(refused.value)
@@ -62,11 +74,16 @@ def test_what_values_cannot_be_learned_from_is_refused_with_the_episode(episode:
 
 
 def test_the_digest_says_what_was_seen_last() -> None:
-    assert Steps([two_steps()]).digest() == Steps([two_steps()]).digest() != Steps([two_steps(last=False)]).digest()
+    assert (
+        Steps([two_steps()]).digest()
+        == Steps([two_steps()]).digest()
+        != Steps([two_steps(last=False)]).digest()
+    )
 
 
 def test_the_loss_is_half_the_squared_distance_from_the_target_networks_best_action() -> None:
-    """Linear Q = W s + b, so that Q(cell i, a) = W[a, i]: rows 1 + 0.9 · max(5, 7) - 2 and 2 - 3, where the second ended."""
+    """Linear Q = W s + b, so that Q(cell i, a) = W[a, i]: rows 1 + 0.9 · max(5, 7) - 2 and 2 - 3,
+    where the second ended."""
     agent = agent_for(FittedQ, hidden_sizes=(), gamma=0.9)
     for network in (agent.q, agent.target):
         for parameter in network.parameters():
@@ -83,7 +100,8 @@ def test_the_loss_is_half_the_squared_distance_from_the_target_networks_best_act
 
 
 def test_the_conservative_gap_and_its_gradient_by_hand() -> None:
-    """ln(e^0 + e^ln3) - 0 = ln 4 where the worse action was recorded, ln 4 - ln 3 where the better one was; the softmax is 1/4, 3/4."""
+    """ln(e^0 + e^ln3) - 0 = ln 4 where the worse action was recorded, ln 4 - ln 3 where the better
+    one was; the softmax is 1/4, 3/4."""
     q = torch.tensor([[0.0, math.log(3)], [0.0, math.log(3)]], requires_grad=True)
     gap = conservative_gap(q, torch.tensor([0, 1]))
     gap.backward()
@@ -95,7 +113,11 @@ def test_the_conservative_gap_and_its_gradient_by_hand() -> None:
 
 def test_without_its_term_cql_is_fitted_q_and_with_it_the_loss_is_the_sum() -> None:
     rows = Steps([two_steps()]).rows
-    fitted, plain, cql = agent_for(FittedQ), agent_for(CQL, conservative_coef=0.0), agent_for(CQL, conservative_coef=0.5)
+    fitted, plain, cql = (
+        agent_for(FittedQ),
+        agent_for(CQL, conservative_coef=0.0),
+        agent_for(CQL, conservative_coef=0.5),
+    )
     rounded: dict[str, Any] = {"terms": widths(fitted.q), "size": 4.0}
     assert_near(plain.loss(rows).loss, fitted.loss(rows).loss, **rounded)
     gap = conservative_gap(fitted.q(rows.obs), rows.action)
@@ -114,7 +136,13 @@ def test_the_target_network_stands_still_for_a_round() -> None:
 @pytest.mark.parametrize("algorithm", ["fitted_q", "cql"])
 @pytest.mark.parametrize("cut", [1, 5])
 def test_a_run_cut_in_a_round_goes_on_bit_for_bit(tmp_path: Path, algorithm: str, cut: int) -> None:
-    settings: dict[str, Any] = {"steps": 12, "walks": 4, "target_period": 3, "batch_size": 16, "eval_every": 0}
+    settings: dict[str, Any] = {
+        "steps": 12,
+        "walks": 4,
+        "target_period": 3,
+        "batch_size": 16,
+        "eval_every": 0,
+    }
     whole = rlbook.train(algorithm, "Maze-v0", **settings)
 
     def stop(run: Run) -> None:
@@ -135,26 +163,42 @@ def narrow(seed: int) -> Steps:
     recipe = Recipe.of("CliffWalking-v1")
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(recorded(exact_expert(recipe), recipe, seed, epsilon=0.1), 30)
-    return Steps([episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space)) for episode in played])
+    return Steps(
+        [
+            episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
+            for episode in played
+        ]
+    )
 
 
 def best_of(data: Steps, gamma: float = 0.99) -> float:
-    """V at the start of the best policy that takes recorded actions only: value iteration over the recorded transitions."""
+    """V at the start of the best policy that takes recorded actions only: value iteration over the
+    recorded transitions."""
     rows = data.rows
     state, after = rows.obs.argmax(-1).numpy(), rows.next_obs.argmax(-1).numpy()
     q = np.full((48, 4), -np.inf)
     for _ in range(200):
         values = np.where(np.isinf(q.max(1)), -100.0, q.max(1))
-        q[state, rows.action] = rows.reward.numpy() + gamma * np.where(rows.terminated, 0.0, values[after])
+        q[state, rows.action] = rows.reward.numpy() + gamma * np.where(
+            rows.terminated, 0.0, values[after]
+        )
     return float(q[36].max())
 
 
 def judged(seed: int) -> tuple[float, float, float]:
-    """From narrow data, V at the start, exactly, γ = 0.99: of fitted Q, of CQL, and of the best policy on recorded actions."""
+    """From narrow data, V at the start, exactly, γ = 0.99: of fitted Q, of CQL, and of the best
+    policy on recorded actions."""
     data, model = narrow(seed), model_of(rlbook.make("CliffWalking-v1"))
     values = []
     for algorithm in ("fitted_q", "cql"):
-        run = rlbook.train(algorithm, "CliffWalking-v1", data=Steps(data.episodes), steps=1_200, seed=seed, eval_every=0)
+        run = rlbook.train(
+            algorithm,
+            "CliffWalking-v1",
+            data=Steps(data.episodes),
+            steps=1_200,
+            seed=seed,
+            eval_every=0,
+        )
         chosen = run.agent.act(np.eye(model.num_states, dtype=np.float32), explore=False)
         values.append(float(model.initial @ model.policy_values(chosen, 0.99)))
     return values[0], values[1], best_of(data)

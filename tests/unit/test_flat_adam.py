@@ -29,7 +29,9 @@ def network(seed: int = 0) -> nn.Sequential:
 
 def batches(count: int, scale: float = 1.0) -> list[Tensor]:
     generator = torch.Generator().manual_seed(7)
-    return [scale * torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(count)]
+    return [
+        scale * torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(count)
+    ]
 
 
 def rounded(steps: int) -> dict[str, Any]:
@@ -42,18 +44,22 @@ def loss_of(module: nn.Module, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("max_grad_norm", [None, 0.5, 1e6])
-@pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"eps": 1e-2}, {"betas": (0.5, 0.9)}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"weight_decay": 0.1}, {"eps": 1e-2}, {"betas": (0.5, 0.9)}], ids=str
+)
 def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | None) -> None:
     ours, theirs = network(), network()
     flat = FlatAdam([ours], 3e-3, **options)
     adamw = torch.optim.AdamW(theirs.parameters(), 3e-3, **({"weight_decay": 0.0} | options))
     for step, x in enumerate(batches(300)):
-        rate = 3e-3 * (1 - step / 300)                        # an annealed step size, as PPO's
+        rate = 3e-3 * (1 - step / 300)  # an annealed step size, as PPO's
         flat.learning_rate = adamw.param_groups[0]["lr"] = rate
         norm = flat.step(loss_of(ours, x), max_grad_norm)
         adamw.zero_grad()
         loss_of(theirs, x).backward()
-        expected_norm = nn.utils.clip_grad_norm_(theirs.parameters(), torch.inf if max_grad_norm is None else max_grad_norm)
+        expected_norm = nn.utils.clip_grad_norm_(
+            theirs.parameters(), torch.inf if max_grad_norm is None else max_grad_norm
+        )
         adamw.step()
         assert_near(norm, expected_norm, **rounded(300))
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
@@ -64,7 +70,8 @@ def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | N
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_rmsprop_is_torchs_and_resumes(weight_decay: float, plain: bool) -> None:
-    """torch adds the decay to the gradient; here it stands apart, as in AdamW, so torch's is done by hand before its step."""
+    """torch adds the decay to the gradient; here it stands apart, as in AdamW, so torch's is done
+    by hand before its step."""
     ours, theirs = network(), network()
     made = rmsprop.plain if plain else flat_adam.rmsprop  # type: ignore[attr-defined]
     optimizer = made([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
@@ -72,7 +79,10 @@ def test_rmsprop_is_torchs_and_resumes(weight_decay: float, plain: bool) -> None
     other = torch.optim.RMSprop(theirs.parameters(), 1e-2, alpha=0.9, eps=1e-5)
     for step, x in enumerate(batches(100)):
         if step == 50:
-            state, optimizer = optimizer.state_dict(), made([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9)
+            state, optimizer = (
+                optimizer.state_dict(),
+                made([Group([ours], weight_decay=weight_decay)], 1e-2, eps=1e-5, decay=0.9),
+            )
             optimizer.load_state_dict(state)
         optimizer.step(loss_of(ours, x), 0.5)
         other.zero_grad()
@@ -93,7 +103,7 @@ def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> Non
         module = network()
         flat = FlatAdam([module], 1e-3)
         before = flat.step(loss_of(module, x), limit)
-        assert before > 1.0                                    # the norm is reported as it was before clipping
+        assert before > 1.0  # the norm is reported as it was before clipping
         gradients[limit] = flat.grad.clone()
     assert torch.equal(gradients[None], gradients[1e9])
     assert gradients[0.5].norm().item() == near(0.5 * before / (before + 1e-6), terms=27)
@@ -106,7 +116,9 @@ def test_the_parameters_are_views_and_stay_views_when_weights_are_loaded() -> No
     module = network()
     flat = FlatAdam([module], 1e-3)
     module.load_state_dict(network(seed=1).state_dict())
-    assert torch.equal(flat.flat, torch.cat([p.detach().reshape(-1) for p in network(seed=1).parameters()]))
+    assert torch.equal(
+        flat.flat, torch.cat([p.detach().reshape(-1) for p in network(seed=1).parameters()])
+    )
     flat.step(loss_of(module, batches(1)[0]))
     assert torch.equal(flat.flat, torch.cat([p.detach().reshape(-1) for p in module.parameters()]))
     assert not torch.equal(next(module.parameters()), next(network(seed=1).parameters()))
@@ -118,7 +130,7 @@ def test_the_parameters_are_views_and_stay_views_when_weights_are_loaded() -> No
 
 def test_gradients_do_not_pile_up_from_step_to_step() -> None:
     module = network()
-    flat = FlatAdam([module], 1e-30)                            # the weights stay where they are
+    flat = FlatAdam([module], 1e-30)  # the weights stay where they are
     x = batches(1)[0]
     flat.step(loss_of(module, x))
     first = flat.grad.clone()
@@ -135,14 +147,17 @@ def test_a_shared_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:
 
 def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     whole, halves = network(), network()
-    one, first = FlatAdam([whole], 1e-2, weight_decay=0.01), FlatAdam([halves], 1e-2, weight_decay=0.01)
+    one, first = (
+        FlatAdam([whole], 1e-2, weight_decay=0.01),
+        FlatAdam([halves], 1e-2, weight_decay=0.01),
+    )
     for x in batches(10):
         one.step(loss_of(whole, x), 1.0)
     for x in batches(10)[:5]:
         first.step(loss_of(halves, x), 1.0)
     state = first.state_dict()
     weights = {name: value.clone() for name, value in halves.state_dict().items()}
-    first.step(loss_of(halves, batches(1)[0]))                 # goes on; what was saved must not
+    first.step(loss_of(halves, batches(1)[0]))  # goes on; what was saved must not
     again = network(seed=3)
     second = FlatAdam([again], 1e-2, weight_decay=0.01)
     again.load_state_dict(weights)
@@ -177,7 +192,7 @@ def test_the_plain_adam_is_adamw_and_resumes() -> None:
     other = torch.optim.AdamW(theirs.parameters(), 1e-2, weight_decay=0.0)
     optimizer = adam.plain([Group([ours])], 1e-2)  # type: ignore[attr-defined]
     for step, x in enumerate(batches(6)):
-        if step == 3:                        # a step count of 0 would correct the bias of the moments once more
+        if step == 3:  # a step count of 0 would correct the bias of the moments once more
             state, optimizer = optimizer.state_dict(), adam.plain([Group([ours])], 1e-2)  # type: ignore[attr-defined]
             optimizer.load_state_dict(state)
         optimizer.step(loss_of(ours, x))
@@ -193,13 +208,17 @@ def test_saved_moments_are_copied_only_where_somebody_keeps_them() -> None:
     flat = FlatAdam([module], 1e-2)
     flat.step(loss_of(module, batches(1)[0]))
     mean = flat.mean.data_ptr()
-    assert flat.state_dict()["mean"].data_ptr() == mean        # no copy, and nobody keeps it
+    assert flat.state_dict()["mean"].data_ptr() == mean  # no copy, and nobody keeps it
     flat.step(loss_of(module, batches(1)[0]))
     assert flat.mean.data_ptr() == mean
     kept = flat.state_dict()
     before = kept["mean"].clone()
     flat.step(loss_of(module, batches(1)[0]))
-    assert flat.mean.data_ptr() != mean and torch.equal(kept["mean"], before) and not torch.equal(flat.mean, before)
+    assert (
+        flat.mean.data_ptr() != mean
+        and torch.equal(kept["mean"], before)
+        and not torch.equal(flat.mean, before)
+    )
     flat.load_state_dict(kept)
     assert torch.equal(flat.mean, before) and flat.pieces[0][3].data_ptr() == flat.mean.data_ptr()
 
@@ -223,25 +242,37 @@ def test_the_matrix_library_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="RLBOOK_MATMUL must be mkl or onednn, got 'blas'"):
         matrix_product.chosen_library()
     monkeypatch.delenv(matrix_product.CHOICE)
-    for maker, library in (("GenuineIntel", "mkl"), ("AuthenticAMD", "onednn" if matrix_product._one_dnn() else "mkl")):
+    for maker, library in (
+        ("GenuineIntel", "mkl"),
+        ("AuthenticAMD", "onednn" if matrix_product._one_dnn() else "mkl"),
+    ):
         monkeypatch.setattr(matrix_product, "cpu_maker", lambda maker=maker: maker)
         assert matrix_product.chosen_library() == library
 
 
-def test_a_run_notes_the_library_that_was_asked_for_and_refuses_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_notes_the_library_that_was_asked_for_and_refuses_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(matrix_product.CHOICE, matrix_product.LIBRARY)
     note = f"matrix products: {matrix_product.LIBRARY}, as RLBOOK_MATMUL asks"
     assert note in rlbook.train("reinforce", "Maze-v0", steps=1, eval_every=0).notes
     assert note not in rlbook.train("q_learning", "Maze-v0", steps=1, eval_every=0).notes
     monkeypatch.setenv(matrix_product.CHOICE, "blas")
-    with pytest.raises(rlbook.RequestError, match=r"^RLBOOK_MATMUL must be mkl or onednn, got 'blas'$"):
+    with pytest.raises(
+        rlbook.RequestError, match=r"^RLBOOK_MATMUL must be mkl or onednn, got 'blas'$"
+    ):
         rlbook.train("q_learning", "Maze-v0", steps=1)
 
 
 def test_both_libraries_multiply_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum of 300 products of numbers around 1: each library rounds it by at most 300 ε of the sum of magnitudes."""
+    """A sum of 300 products of numbers around 1: each library rounds it by at most 300 ε of the sum
+    of magnitudes."""
     generator = torch.Generator().manual_seed(0)
-    a, b, bias = torch.randn(64, 300, generator=generator), torch.randn(70, 300, generator=generator), torch.randn(70, generator=generator)
+    a, b, bias = (
+        torch.randn(64, 300, generator=generator),
+        torch.randn(70, 300, generator=generator),
+        torch.randn(70, generator=generator),
+    )
     bound = 2 * 300 * torch.finfo(torch.float32).eps * (a.abs() @ b.abs().t() + bias.abs())
     exact = torch.addmm(bias.double(), a.double(), b.double().t())
     for library in (None, matrix_product._one_dnn()):

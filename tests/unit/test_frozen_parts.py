@@ -1,4 +1,5 @@
-"""What training never changes is written once for all checkpoints of a run's folder, or is named where it lies in another folder."""
+"""What training never changes is written once for all checkpoints of a run's folder, or is named
+where it lies in another folder."""
 
 from __future__ import annotations
 
@@ -31,12 +32,17 @@ from rlbook.runs.storage.state_encoding import encode
 
 
 def state(value: float = 1.0) -> dict[str, Any]:
-    frozen = {"weight": torch.full((3, 2), value), "half": torch.full((2,), value, dtype=torch.bfloat16)}
+    frozen = {
+        "weight": torch.full((3, 2), value),
+        "half": torch.full((2,), value, dtype=torch.bfloat16),
+    }
     return {"trained": np.arange(4.0), "reference": Frozen(frozen)}
 
 
 def frozen_files(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "checkpoints").iterdir() if path.suffix == ".safetensors")
+    return sorted(
+        path for path in (folder / "checkpoints").iterdir() if path.suffix == ".safetensors"
+    )
 
 
 def test_a_frozen_part_is_written_once_and_comes_back(tmp_path: Path) -> None:
@@ -55,7 +61,8 @@ def test_a_frozen_part_is_written_once_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_frozen_part_that_no_checkpoint_names_any_more_goes(tmp_path: Path) -> None:
-    """Two checkpoints stay, so the first part goes with the third checkpoint that has the second part."""
+    """Two checkpoints stay, so the first part goes with the third checkpoint that has the second
+    part."""
     save_checkpoint(tmp_path, 1, state(1.0))
     for step, files in ((2, 2), (3, 1), (4, 1)):
         save_checkpoint(tmp_path, step, state(2.0))
@@ -83,11 +90,20 @@ def pipe(file: Path) -> None:
     os.mkfifo(file)
 
 
-@pytest.mark.parametrize(("spoil", "reason"), [
-    (changed, "do not match the sha256 in its name"), (longer, "at most"), (link, "is a link"), (pipe, "not a regular file"),
-    (Path.unlink, "is missing"), (lambda file: file.write_bytes(b""), "do not match the sha256"),
-])  # fmt: skip
-def test_a_frozen_part_that_was_changed_is_refused(tmp_path: Path, spoil: Callable[[Path], None], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (changed, "do not match the sha256 in its name"),
+        (longer, "at most"),
+        (link, "is a link"),
+        (pipe, "not a regular file"),
+        (Path.unlink, "is missing"),
+        (lambda file: file.write_bytes(b""), "do not match the sha256"),
+    ],
+)
+def test_a_frozen_part_that_was_changed_is_refused(
+    tmp_path: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
     save_checkpoint(tmp_path, 1, state())
     (file,) = frozen_files(tmp_path)
     spoil(file)
@@ -105,16 +121,33 @@ def forged_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
     path.write_bytes(body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode())
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    (lambda header: header.update(frozen={}), "is not one of its files"),
-    (lambda header: header.update(frozen=[1]), "one of the wrong type"),
-    (lambda header: header["frozen"].update(x=-1), "one of the wrong type"),
-    (lambda header: header["state"]["reference"].update({"$frozen": "../../secret"}), "is not one of its files"),
-    (lambda header: header["state"]["reference"].update(state={}), "is not what its file holds"),
-    (lambda header: header["state"]["reference"].update(state={"$frozen": "x", "state": {}}), "marks nothing that is kept here"),
-    (lambda header: header["state"]["reference"].update(more=1), "marks nothing that is kept here"),
-])  # fmt: skip
-def test_a_forged_header_names_no_other_file(tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda header: header.update(frozen={}), "is not one of its files"),
+        (lambda header: header.update(frozen=[1]), "one of the wrong type"),
+        (lambda header: header["frozen"].update(x=-1), "one of the wrong type"),
+        (
+            lambda header: header["state"]["reference"].update({"$frozen": "../../secret"}),
+            "is not one of its files",
+        ),
+        (
+            lambda header: header["state"]["reference"].update(state={}),
+            "is not what its file holds",
+        ),
+        (
+            lambda header: header["state"]["reference"].update(state={"$frozen": "x", "state": {}}),
+            "marks nothing that is kept here",
+        ),
+        (
+            lambda header: header["state"]["reference"].update(more=1),
+            "marks nothing that is kept here",
+        ),
+    ],
+)
+def test_a_forged_header_names_no_other_file(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], reason: str
+) -> None:
     save_checkpoint(tmp_path, 1, state())
     forged_header(tmp_path, lambda header: None)
     load_checkpoint(tmp_path)
@@ -148,23 +181,32 @@ def test_a_checkpoint_of_schema_2_is_read(tmp_path: Path) -> None:
 
 def test_the_file_of_arrays_is_what_safetensors_reads() -> None:
     arrays = {
-        "/scalar": np.array(7), "/empty": np.zeros((0, 3), np.uint16), "/bool": np.array([True, False, True]),
-        '/"quoted" and ünïcode': np.ones(2, np.float16), "/matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "/scalar": np.array(7),
+        "/empty": np.zeros((0, 3), np.uint16),
+        "/bool": np.array([True, False, True]),
+        '/"quoted" and ünïcode': np.ones(2, np.float16),
+        "/matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
         "/int8": np.array([-1], np.int8),
-    }  # fmt: skip
+    }
     file = ArrayFile.of(arrays)
     data = b"".join(file)
     assert len(data) == file.size and hashlib.sha256(data).hexdigest() == file.sha256()
     found = load(data)
     assert found.keys() == arrays.keys()
     for name, array in arrays.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape) and found[name].tobytes() == array.tobytes()
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape) and found[
+            name
+        ].tobytes() == array.tobytes()
     assert b"".join(ArrayFile.of(dict(reversed(arrays.items())))) == data
 
 
 def test_writing_a_checkpoint_needs_no_second_copy_of_it(tmp_path: Path) -> None:
-    """16 MB in each of two parts; pieces of 1 MB are hashed and written, and looked at for NaN (one byte an element)."""
-    large = {"trained": np.ones(2**22, np.float32), "reference": Frozen({"weight": np.ones(2**22, np.float32)})}
+    """16 MB in each of two parts; pieces of 1 MB are hashed and written, and looked at for NaN (one
+    byte an element)."""
+    large = {
+        "trained": np.ones(2**22, np.float32),
+        "reference": Frozen({"weight": np.ones(2**22, np.float32)}),
+    }
     tracemalloc.start()
     save_checkpoint(tmp_path, 1, large)
     peak = tracemalloc.get_traced_memory()[1]
@@ -175,7 +217,14 @@ def test_writing_a_checkpoint_needs_no_second_copy_of_it(tmp_path: Path) -> None
 # ---- whole runs
 
 
-OPTIONS: dict[str, Any] = {"num_envs": 4, "rollout_steps": 16, "kl_coef": 0.1, "eval_every": 0, "seed": 0, "anneal_learning_rate": False}
+OPTIONS: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_steps": 16,
+    "kl_coef": 0.1,
+    "eval_every": 0,
+    "seed": 0,
+    "anneal_learning_rate": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +238,9 @@ def bits(run: rlbook.Run) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in encode(run.agent.state_dict())[1].items()}
 
 
-def test_the_reference_of_a_run_is_kept_once_and_the_run_goes_on_bit_for_bit(finished: Path, tmp_path: Path) -> None:
+def test_the_reference_of_a_run_is_kept_once_and_the_run_goes_on_bit_for_bit(
+    finished: Path, tmp_path: Path
+) -> None:
     folder = Path(shutil.copytree(finished, tmp_path / "run"))
     (file,) = frozen_files(folder)
     resumed = rlbook.load(folder).resume(steps=600)
@@ -219,7 +270,9 @@ def test_a_run_of_schema_2_goes_on_bit_for_bit(finished: Path, tmp_path: Path) -
         save_checkpoint(folder, step, held, config=config)
         make_old(checkpoint / "header.json")
     assert frozen_files(folder) == []
-    assert bits(rlbook.load(folder).resume(steps=600)) == bits(rlbook.train("ppo", "Maze-v0", steps=600, **OPTIONS))
+    assert bits(rlbook.load(folder).resume(steps=600)) == bits(
+        rlbook.train("ppo", "Maze-v0", steps=600, **OPTIONS)
+    )
 
 
 def make_old(path: Path) -> None:
@@ -230,7 +283,15 @@ def make_old(path: Path) -> None:
 
 
 def test_a_reference_that_changes_is_kept_in_every_checkpoint(tmp_path: Path) -> None:
-    rlbook.train("dpo", "Maze-v0", steps=600, num_envs=8, reference_period=1, folder=tmp_path / "run", eval_every=0)
+    rlbook.train(
+        "dpo",
+        "Maze-v0",
+        steps=600,
+        num_envs=8,
+        reference_period=1,
+        folder=tmp_path / "run",
+        eval_every=0,
+    )
     assert frozen_files(tmp_path / "run") == []
     assert "weight" in str(load_checkpoint(tmp_path / "run")[1]["agent"]["reference"].keys())
 
@@ -241,24 +302,40 @@ def test_a_reference_that_changes_is_kept_in_every_checkpoint(tmp_path: Path) ->
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "small"
-    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(folder)
+    small_llama(torch.Generator().manual_seed(3), hidden_size=16, feed_forward=16).save_pretrained(
+        folder
+    )
     character_tokenizer().save_pretrained(folder)
     return folder
 
 
-TOKENS: dict[str, Any] = {"num_envs": 8, "group_size": 4, "kl_coef": 0.1, "eval_every": 0, "seed": 0, "anneal_learning_rate": False}
+TOKENS: dict[str, Any] = {
+    "num_envs": 8,
+    "group_size": 4,
+    "kl_coef": 0.1,
+    "eval_every": 0,
+    "seed": 0,
+    "anneal_learning_rate": False,
+}
 
 
-def test_a_reference_that_a_folder_holds_is_read_from_there_again(model: Path, tmp_path: Path) -> None:
+def test_a_reference_that_a_folder_holds_is_read_from_there_again(
+    model: Path, tmp_path: Path
+) -> None:
     moved = Path(shutil.copytree(model, tmp_path / "model"))
     options = TOKENS | {"env_kwargs": {"model": str(moved), "reward": "edit"}}
     rlbook.train("grpo", "Addition-v0", steps=48, folder=tmp_path / "run", **options)
     assert frozen_files(tmp_path / "run") == []
-    assert len(load_checkpoint(tmp_path / "run")[1]["agent"]["reference"]) == 64          # a sha256
+    assert len(load_checkpoint(tmp_path / "run")[1]["agent"]["reference"]) == 64  # a sha256
     resumed = rlbook.load(tmp_path / "run").resume(steps=96)
     assert bits(resumed) == bits(rlbook.train("grpo", "Addition-v0", steps=96, **options))
-    small_llama(torch.Generator().manual_seed(4), hidden_size=16, feed_forward=16).save_pretrained(moved)
-    with pytest.raises(CheckpointError, match="the reference's weights have changed since the run started: their sha256 was"):
+    small_llama(torch.Generator().manual_seed(4), hidden_size=16, feed_forward=16).save_pretrained(
+        moved
+    )
+    with pytest.raises(
+        CheckpointError,
+        match="the reference's weights have changed since the run started: their sha256 was",
+    ):
         rlbook.load(tmp_path / "run")
 
 
@@ -281,15 +358,25 @@ def test_checkpoints_of_adapters_hold_the_adapters_alone(tmp_path: Path) -> None
     rlbook.train(Adapted, "Addition-v0", steps=48, folder=tmp_path / "run", **options)
     assert len(frozen_files(tmp_path / "run")) == 1
     held = load_checkpoint(tmp_path / "run")[1]["agent"]
-    assert all("lora_" in name for name in held["policy"] if name != FROZEN) and held["reference"] == {}
+    assert (
+        all("lora_" in name for name in held["policy"] if name != FROZEN)
+        and held["reference"] == {}
+    )
     resumed = rlbook.load(tmp_path / "run", algorithm=Adapted).resume(steps=96)
     assert bits(resumed) == bits(rlbook.train(Adapted, "Addition-v0", steps=96, **options))
 
 
 def test_frozen_weights_stand_apart_in_a_saved_module_and_come_back() -> None:
-    network, other = (torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)) for _ in range(2))
+    network, other = (
+        torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)) for _ in range(2)
+    )
     network[0].requires_grad_(False)
     found = saved(network)
-    assert set(found) == {"1.weight", "1.bias", FROZEN} and set(found[FROZEN]) == {"0.weight", "0.bias"}
+    assert set(found) == {"1.weight", "1.bias", FROZEN} and set(found[FROZEN]) == {
+        "0.weight",
+        "0.bias",
+    }
     load_saved(other, found)
-    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(network.parameters(), other.parameters(), strict=True)
+    )

@@ -38,7 +38,9 @@ def test_the_entropy_is_that_of_the_allowed_actions_and_its_gradient_is_finite()
 
 def test_without_a_mask_the_entropy_is_that_of_the_softmax() -> None:
     expected = torch.distributions.Categorical(logits=LOGITS).entropy()
-    assert masked_entropy(LOGITS, None).tolist() == near(expected.tolist(), dtype="float64", terms=6)
+    assert masked_entropy(LOGITS, None).tolist() == near(
+        expected.tolist(), dtype="float64", terms=6
+    )
 
 
 def test_masks_of_another_shape_or_type_are_refused() -> None:

@@ -1,4 +1,5 @@
-"""GAE against a hand-computed case and against its own definition; group advantages and normalisation."""
+"""GAE against a hand-computed case and against its own definition; group advantages and
+normalisation."""
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ def flags(*values):
 
 
 def scripted(case, dtype=torch.float64):
-    """Rewards, V, V(true successor) and flags of the fixture: terminated at t = 2, truncated at t = 4, still running at t = 5."""
+    """Rewards, V, V(true successor) and flags of the fixture: terminated at t = 2, truncated at t =
+    4, still running at t = 5."""
     reward, value = (torch.tensor(case[name], dtype=dtype) for name in ("rewards", "values"))
     next_value = torch.cat([value[1:], torch.tensor([case["last_value"]], dtype=dtype)])
     next_value[4] = case["V_final_obs_at_t4"]
@@ -32,14 +34,27 @@ def scripted(case, dtype=torch.float64):
 
 
 def test_gae_is_the_hand_computed_one(fixtures):
-    # δ = 1.4, 2.35, 1.5, 4.25, 8.8, 6.15 and γλ = .72; A_0 = 1.4 + .72 (2.35 + .72 · 1.5), A_3 = 4.25 + .72 · 8.8
-    expected = torch.tensor([1.4 + 0.72 * (2.35 + 0.72 * 1.5), 2.35 + 0.72 * 1.5, 1.5, 4.25 + 0.72 * 8.8, 8.8, 6.15], dtype=torch.float64)
+    # δ = 1.4, 2.35, 1.5, 4.25, 8.8, 6.15 and γλ = .72; A_0 = 1.4 + .72 (2.35 + .72 · 1.5), A_3 =
+    # 4.25 + .72 · 8.8
+    expected = torch.tensor(
+        [1.4 + 0.72 * (2.35 + 0.72 * 1.5), 2.35 + 0.72 * 1.5, 1.5, 4.25 + 0.72 * 8.8, 8.8, 6.15],
+        dtype=torch.float64,
+    )
     result = gae(*scripted(fixtures["losses"]["gae"]), gamma=0.9, gae_lambda=0.8)
     assert_near(result, expected, terms=4)
     assert_near(result, fixtures["losses"]["gae"]["advantages"]["correct"], terms=4)
 
 
-@pytest.mark.parametrize("bug", ["trunc_as_term", "trunc_bootstrap_from_reset_obs", "trunc_leak", "mask_off_by_one", "ignore_done"])
+@pytest.mark.parametrize(
+    "bug",
+    [
+        "trunc_as_term",
+        "trunc_bootstrap_from_reset_obs",
+        "trunc_leak",
+        "mask_off_by_one",
+        "ignore_done",
+    ],
+)
 def test_gae_does_not_show_the_signature_of_a_classic_bug(fixtures, bug):
     case = fixtures["losses"]["gae"]
     signature = torch.tensor(case["advantages"][bug], dtype=torch.float64)
@@ -54,7 +69,8 @@ def test_advantage_plus_value_is_the_critics_target(fixtures):
 
 
 def direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda):
-    """Σ_k (γλ)^k δ_{t+k}, summed forwards until the episode ends: the definition, one stream, plain Python."""
+    """Σ_k (γλ)^k δ_{t+k}, summed forwards until the episode ends: the definition, one stream, plain
+    Python."""
     result = []
     for start in range(len(reward)):
         total, weight = 0.0, 1.0
@@ -77,13 +93,20 @@ fraction = st.floats(0, 1)
 def test_gae_is_the_discounted_sum_of_td_errors(steps, gamma, gae_lambda):
     reward, value, next_value, terminated, truncated = map(list, zip(*steps, strict=True))
     tensors = [torch.tensor(column, dtype=torch.float64) for column in (reward, value, next_value)]
-    result = gae(*tensors, flags(*terminated), flags(*truncated), gamma=gamma, gae_lambda=gae_lambda)
+    result = gae(
+        *tensors, flags(*terminated), flags(*truncated), gamma=gamma, gae_lambda=gae_lambda
+    )
     expected = direct_sum(reward, value, next_value, terminated, truncated, gamma, gae_lambda)
-    assert_near(result, expected, terms=3 * len(steps), size=15 * len(steps))      # |δ| ≤ 5 + 5 + 5
+    assert_near(result, expected, terms=3 * len(steps), size=15 * len(steps))  # |δ| ≤ 5 + 5 + 5
 
 
 @settings(deadline=None, max_examples=100)
-@given(steps=st.lists(step, min_size=1, max_size=8), gaps=st.lists(st.integers(0, 3), min_size=8, max_size=8), gamma=fraction, lam=fraction)
+@given(
+    steps=st.lists(step, min_size=1, max_size=8),
+    gaps=st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    gamma=fraction,
+    lam=fraction,
+)
 def test_gae_passes_over_gaps_as_if_they_were_absent(steps, gaps, gamma, lam):
     rows, columns = [], []
     for number, (reward, value, _, terminated, truncated) in enumerate(steps):
@@ -94,17 +117,35 @@ def test_gae_passes_over_gaps_as_if_they_were_absent(steps, gaps, gamma, lam):
         columns.append(len(rows) - 1)
         rows += [(NAN, NAN, behind if number + 1 == len(steps) else NAN, False, False, False)] * gap
         if gap:
-            rows[columns[-1]] = (reward, value, NAN, False, False, True)     # it looks into the gap: of no use
+            # it looks into the gap: of no use
+            rows[columns[-1]] = (
+                reward,
+                value,
+                NAN,
+                False,
+                False,
+                True,
+            )
     *numbers, terminated, truncated, valid = zip(*rows, strict=True)
     valid = flags(*valid)
-    five = [*(torch.tensor(column, dtype=torch.float64) for column in numbers), flags(*terminated), flags(*truncated)]
+    five = [
+        *(torch.tensor(column, dtype=torch.float64) for column in numbers),
+        flags(*terminated),
+        flags(*truncated),
+    ]
     dense = [column[columns].clone() for column in five]
     dense[2] = torch.tensor(
-        [2.5 if s[3] or s[4] else (steps[i + 1][1] if i + 1 < len(steps) else 1.5) for i, s in enumerate(steps)], dtype=torch.float64
+        [
+            2.5 if s[3] or s[4] else (steps[i + 1][1] if i + 1 < len(steps) else 1.5)
+            for i, s in enumerate(steps)
+        ],
+        dtype=torch.float64,
     )
     result = gae(*five, gamma=gamma, gae_lambda=lam, valid=valid)
     assert_near(
-        result[columns], gae(*dense, gamma=gamma, gae_lambda=lam), terms=3 * len(steps),
+        result[columns],
+        gae(*dense, gamma=gamma, gae_lambda=lam),
+        terms=3 * len(steps),
         size=15 * len(steps),
     )
     assert (result[~valid] == 0).all()
@@ -116,8 +157,14 @@ def test_an_episode_that_ends_inside_a_gap_does_not_leak_into_the_next(terminate
     ends = flags(False, False, True, False)
     nothing = torch.zeros(4, dtype=torch.bool)
     result = gae(
-        torch.tensor([2.0, NAN, NAN, 3.0]), value, next_value, ends if terminated else nothing, nothing if terminated else ends,
-        gamma=0.5, gae_lambda=1.0, valid=flags(True, False, False, True),
+        torch.tensor([2.0, NAN, NAN, 3.0]),
+        value,
+        next_value,
+        ends if terminated else nothing,
+        nothing if terminated else ends,
+        gamma=0.5,
+        gae_lambda=1.0,
+        valid=flags(True, False, False, True),
     )
     assert_near(result, [2 + 0.5 * bootstrap - 1, 0.0, 0.0, 3 + 0.5 * 60 - 50], size=50)
 
@@ -131,9 +178,13 @@ def test_streams_are_independent_and_waiting_ones_get_nothing():
     valid = torch.arange(9)[:, None] < torch.tensor(lengths)
     for stream, length in enumerate(lengths):
         (terminated if stream % 2 else truncated)[length - 1 :, stream] = True
-    result = gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.7, valid=valid)
+    result = gae(
+        reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.7, valid=valid
+    )
     for n, length in enumerate(lengths):
-        alone = [column[:length, n] for column in (reward, value, next_value, terminated, truncated)]
+        alone = [
+            column[:length, n] for column in (reward, value, next_value, terminated, truncated)
+        ]
         assert_near(result[:length, n], gae(*alone, gamma=0.9, gae_lambda=0.7), terms=3 * 9)
         assert (result[length:, n] == 0).all()
 
@@ -142,13 +193,16 @@ def test_lambda_zero_is_the_td_error_and_lambda_one_the_return_minus_the_value(f
     reward, value, next_value, terminated, truncated = scripted(fixtures["losses"]["gae"])
     td_error = td_target(reward, terminated, next_value, 0.9) - value
     assert_near(
-        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.0), td_error,
+        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=0.0),
+        td_error,
         terms=3,
     )
     whole = discounted_returns(reward, terminated, truncated, 0.9, next_value=next_value) - value
     assert_near(
-        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=1.0), whole,
-        terms=3 * 3, size=20,
+        gae(reward, value, next_value, terminated, truncated, gamma=0.9, gae_lambda=1.0),
+        whole,
+        terms=3 * 3,
+        size=20,
     )
 
 
@@ -162,8 +216,12 @@ def test_nothing_behind_an_end_changes_an_earlier_advantage(fixtures):
 
 def test_gae_carries_no_gradient_and_refuses_other_shapes():
     ones, never = torch.ones(3, 2), torch.zeros(3, 2, dtype=torch.bool)
-    assert not gae(ones, ones.clone().requires_grad_(), ones, never, never, gamma=0.9, gae_lambda=0.8).requires_grad
-    with pytest.raises(ValueError, match=r"value must have the shape of reward, \[3, 2\], got \[3\]"):
+    assert not gae(
+        ones, ones.clone().requires_grad_(), ones, never, never, gamma=0.9, gae_lambda=0.8
+    ).requires_grad
+    with pytest.raises(
+        ValueError, match=r"value must have the shape of reward, \[3, 2\], got \[3\]"
+    ):
         gae(ones, torch.ones(3), ones, never, never, gamma=0.9, gae_lambda=0.8)
 
 
@@ -171,13 +229,15 @@ def test_group_advantage_is_trls_and_its_other_forms_are_the_peers(fixtures):
     case, peers = fixtures["losses"]["grpo"], fixtures["language_model_losses"]
     reward = torch.tensor(case["rewards"], dtype=torch.float64).flatten()
     for key, options in (
-        ("adv_ddof1_eps1e-4", {}), ("adv_ddof0_eps1e-8", {"ddof": 0, "eps": 1e-8})
+        ("adv_ddof1_eps1e-4", {}),
+        ("adv_ddof0_eps1e-8", {"ddof": 0, "eps": 1e-8}),
     ):
         expected = [number for group in case[key] for number in group]
         assert group_advantage(reward, 4, **options).tolist() == near(expected, decimals=10)
     assert_near(
         group_advantage(reward, 4, scale="none"),
-        [number for group in case["adv_no_std(dr_grpo)"] for number in group], terms=4,
+        [number for group in case["adv_no_std(dr_grpo)"] for number in group],
+        terms=4,
     )
     assert group_advantage(reward, 4)[0].item() == near(peers["group_trl"], decimals=6)
     assert group_advantage(reward, 4, eps=1e-6)[0].item() == near(peers["group_verl"], decimals=6)
@@ -186,9 +246,12 @@ def test_group_advantage_is_trls_and_its_other_forms_are_the_peers(fixtures):
 
 
 def test_the_mean_of_the_others_is_further_away_than_the_mean_of_all():
-    """Returns 4, 1, 1: the others' means are 1, 2.5, 2.5, so 3, -1.5, -1.5 = 3/2 · (2, -1, -1); the deviation is √(6 / 2) = √3."""
+    """Returns 4, 1, 1: the others' means are 1, 2.5, 2.5, so 3, -1.5, -1.5 = 3/2 · (2, -1, -1); the
+    deviation is √(6 / 2) = √3."""
     reward = torch.tensor([4.0, 1.0, 1.0], dtype=torch.float64)
-    expected = torch.tensor([4 - (1 + 1) / 2, 1 - (4 + 1) / 2, 1 - (4 + 1) / 2], dtype=torch.float64)
+    expected = torch.tensor(
+        [4 - (1 + 1) / 2, 1 - (4 + 1) / 2, 1 - (4 + 1) / 2], dtype=torch.float64
+    )
     assert_near(leave_one_out_advantage(reward, 3), expected, terms=3)
     assert_near(
         group_advantage(reward, 3, scale="none", baseline="leave-one-out"), expected, terms=3
@@ -197,7 +260,10 @@ def test_the_mean_of_the_others_is_further_away_than_the_mean_of_all():
         group_advantage(reward, 3, baseline="leave-one-out", eps=0.0), expected / 3**0.5, terms=3
     )
     assert_near(group_advantage(reward, 3, scale="none"), expected * 2 / 3, terms=3)
-    with pytest.raises(ValueError, match="baseline must be one of 'mean', 'leave-one-out', 'batch', 'none', got 'others'"):
+    with pytest.raises(
+        ValueError,
+        match="baseline must be one of 'mean', 'leave-one-out', 'batch', 'none', got 'others'",
+    ):
         group_advantage(reward, 3, baseline="others")
 
 
@@ -208,7 +274,8 @@ def test_the_mean_of_the_batch_and_none_at_all_are_taken_off_every_group_alike()
     assert_near(group_advantage(reward, 2, scale="none", baseline="batch"), expected, terms=4)
     assert_near(
         group_advantage(reward, 2, scale="batch", baseline="batch", eps=0.0),
-        expected / (104 / 3) ** 0.5, terms=4,
+        expected / (104 / 3) ** 0.5,
+        terms=4,
     )
     assert_near(group_advantage(reward, 2, scale="none", baseline="none"), reward)
     assert_near(group_advantage(reward, 2, baseline="none", eps=0.0), reward / 2**0.5, terms=2)
@@ -285,16 +352,24 @@ def test_padding_does_not_change_the_normalisation_and_gets_zero():
 
 
 def test_explained_variance_by_hand() -> None:
-    """Targets 1, 2, 3 of variance 1; V = 2 misses by -1, 0, 1: nothing is explained. V = 1, 2, 2 misses by 0, 0, 1, of variance 1/3."""
+    """Targets 1, 2, 3 of variance 1; V = 2 misses by -1, 0, 1: nothing is explained. V = 1, 2, 2
+    misses by 0, 0, 1, of variance 1/3."""
     target, mask = torch.tensor([1.0, 2.0, 3.0, NAN]), flags(True, True, True, False)
-    for value, expected in ((target, 1.0), (torch.full((4,), 2.0), 0.0), (torch.tensor([1.0, 2.0, 2.0, 0.0]), 1 - 1 / 3)):
+    for value, expected in (
+        (target, 1.0),
+        (torch.full((4,), 2.0), 0.0),
+        (torch.tensor([1.0, 2.0, 2.0, 0.0]), 1 - 1 / 3),
+    ):
         assert explained_variance(target - value, target, mask) == near(
             expected, dtype="float32", terms=3, size=1.0
         )
-    assert explained_variance(torch.zeros(2), torch.ones(2), flags(True, True)) == 1.0, "nothing to explain, and no division by zero"
+    assert explained_variance(torch.zeros(2), torch.ones(2), flags(True, True)) == 1.0, (
+        "nothing to explain, and no division by zero"
+    )
 
 
 # ---- REINFORCE++
+
 
 def test_reward_to_go_is_whitened_over_the_steps_of_all_episodes() -> None:
     """Rewards less 0.1 KL: 1 - 0.04 at the end of the first, 0.5 - 0.01 at that of the second.
@@ -303,7 +378,10 @@ def test_reward_to_go_is_whitened_over_the_steps_of_all_episodes() -> None:
     """
     reward = torch.tensor([[-0.02, 0.01, 1 - 0.04], [-0.03, 0.5 - 0.01, 7.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
-    expected = [[0.6918564008662378, 0.7670581835690898, 0.7294572922176638], [-1.150587275353635, -1.037784601299357, 0.0]]
+    expected = [
+        [0.6918564008662378, 0.7670581835690898, 0.7294572922176638],
+        [-1.150587275353635, -1.037784601299357, 0.0],
+    ]
     found = reward_to_go_advantage(reward, mask)
     for row, other in zip(found.tolist(), expected, strict=True):
         assert row == near(other, dtype="float64", terms=10, size=1 / 0.07073**0.5)
@@ -311,7 +389,8 @@ def test_reward_to_go_is_whitened_over_the_steps_of_all_episodes() -> None:
 
 
 def transcribed(reward: list[list[float]], mask: list[list[bool]]) -> list[list[float]]:
-    """verl's `compute_reinforce_plus_plus_outcome_advantage` and `masked_whiten` with γ = 1, number by number."""
+    """verl's `compute_reinforce_plus_plus_outcome_advantage` and `masked_whiten` with γ = 1, number
+    by number."""
     to_go = []
     for paid, counts in zip(reward, mask, strict=True):
         running, row = 0.0, [0.0] * len(paid)
@@ -320,10 +399,18 @@ def transcribed(reward: list[list[float]], mask: list[list[bool]]) -> list[list[
             row[t] = running
             running *= counts[t]
         to_go.append(row)
-    counted = [g for row, counts in zip(to_go, mask, strict=True) for g, counts_here in zip(row, counts, strict=True) if counts_here]
+    counted = [
+        g
+        for row, counts in zip(to_go, mask, strict=True)
+        for g, counts_here in zip(row, counts, strict=True)
+        if counts_here
+    ]
     mean = sum(counted) / len(counted)
     variance = sum((g - mean) ** 2 for g in counted) / (len(counted) - 1)
-    return [[(g - mean) / (variance + 1e-8) ** 0.5 * here for g, here in zip(*both, strict=True)] for both in zip(to_go, mask, strict=True)]
+    return [
+        [(g - mean) / (variance + 1e-8) ** 0.5 * here for g, here in zip(*both, strict=True)]
+        for both in zip(to_go, mask, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(5))

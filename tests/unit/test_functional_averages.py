@@ -6,7 +6,9 @@ from closeness import assert_near, near
 
 from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
 
-MASK = torch.tensor([[True, True, False, False], [True, True, True, True], [True, False, False, False]])
+MASK = torch.tensor(
+    [[True, True, False, False], [True, True, True, True], [True, False, False, False]]
+)
 VALUES = torch.tensor([[1.0, 2.0, 0.0, 0.0], [4.0, 4.0, 4.0, 8.0], [3.0, 0.0, 0.0, 0.0]])
 
 
@@ -34,7 +36,9 @@ def test_a_row_of_padding_does_not_count_as_a_sequence():
     assert not weights[3:].any()
 
 
-@pytest.mark.parametrize("average", [per_token, per_sequence, constant(5), given(torch.full((2, 3), 9.0))])
+@pytest.mark.parametrize(
+    "average", [per_token, per_sequence, constant(5), given(torch.full((2, 3), 9.0))]
+)
 def test_nothing_unmasked_is_zero_and_not_nan(average):
     nothing = torch.zeros(2, 3, dtype=torch.bool)
     assert average(nothing).tolist() == [[0.0] * 3] * 2
@@ -70,7 +74,9 @@ def test_the_weights_of_float64_values_are_float64(average):
     third = torch.tensor([[True, True, True, False]])
     found = averaged(torch.ones(1, 4, dtype=torch.float64), third, average)
     assert found.dtype == torch.float64
-    assert found.item() == near(3 / 4 if average not in (per_token, per_sequence) else 1.0, dtype="float64", terms=4)
+    assert found.item() == near(
+        3 / 4 if average not in (per_token, per_sequence) else 1.0, dtype="float64", terms=4
+    )
     one = torch.tensor([[1.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
     share = 1 / 4 if average not in (per_token, per_sequence) else 1 / 3
     assert averaged(one, third, average).item() == near(share, dtype="float64", terms=2)
@@ -78,4 +84,6 @@ def test_the_weights_of_float64_values_are_float64(average):
 
 def test_given_weights_of_float64_stay_as_they_are():
     weights = torch.full((3, 4), 1 / 3, dtype=torch.float64)
-    assert averaged(VALUES.double(), MASK, given(weights)).item() == near(26 / 3, dtype="float64", terms=7)
+    assert averaged(VALUES.double(), MASK, given(weights)).item() == near(
+        26 / 3, dtype="float64", terms=7
+    )

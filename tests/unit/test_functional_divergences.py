@@ -8,7 +8,15 @@ from closeness import assert_near, near, rounding_bound
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlbook.functional.divergences import ESTIMATORS, categorical_entropy, gaussian_entropy, k1, k2, k3, k3_plus
+from rlbook.functional.divergences import (
+    ESTIMATORS,
+    categorical_entropy,
+    gaussian_entropy,
+    k1,
+    k2,
+    k3,
+    k3_plus,
+)
 
 NAN = float("nan")
 
@@ -60,7 +68,8 @@ def test_the_plus_forms_keep_the_value_and_take_k2s_gradient():
     reference = torch.tensor([-1.5, -1.0])
     for name in ("k1", "k3"):
         assert_near(
-            ESTIMATORS[f"{name}+"](log_prob, reference), ESTIMATORS[name](log_prob, reference),
+            ESTIMATORS[f"{name}+"](log_prob, reference),
+            ESTIMATORS[name](log_prob, reference),
             terms=4,
         )
     (gradient,) = torch.autograd.grad(k3_plus(log_prob, reference).sum(), log_prob)
@@ -111,7 +120,9 @@ def test_the_entropy_of_a_uniform_choice_is_the_log_of_its_size():
 
 
 def test_forbidden_and_impossible_actions_leave_entropy_and_gradient_finite():
-    logits = torch.tensor([[0.0, -math.inf, 0.0], [5.0, -math.inf, -math.inf], [0.0, -500.0, 0.0]], requires_grad=True)
+    logits = torch.tensor(
+        [[0.0, -math.inf, 0.0], [5.0, -math.inf, -math.inf], [0.0, -500.0, 0.0]], requires_grad=True
+    )
     entropy = categorical_entropy(logits)
     assert_near(entropy, [math.log(2), 0.0, math.log(2)], terms=3)
     (gradient,) = torch.autograd.grad(entropy.sum(), logits)

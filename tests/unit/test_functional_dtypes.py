@@ -45,19 +45,31 @@ ATOMS = torch.linspace(-1, 1, 5, dtype=torch.float64)
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "surrogate": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK),
-    "surrogate by sequence": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, average=per_sequence),
-    "surrogate by constant": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, average=constant(3)),
-    "dual clip": lambda x: policy_losses.clipped_surrogate_loss(x(BT), x(OTHER), x(BT), mask=MASK, dual_clip=3.0),
+    "surrogate by sequence": lambda x: policy_losses.clipped_surrogate_loss(
+        x(BT), x(OTHER), x(BT), mask=MASK, average=per_sequence
+    ),
+    "surrogate by constant": lambda x: policy_losses.clipped_surrogate_loss(
+        x(BT), x(OTHER), x(BT), mask=MASK, average=constant(3)
+    ),
+    "dual clip": lambda x: policy_losses.clipped_surrogate_loss(
+        x(BT), x(OTHER), x(BT), mask=MASK, dual_clip=3.0
+    ),
     "clip fraction": lambda x: policy_losses.clip_fraction(x(BT), x(OTHER), x(BT), mask=MASK),
     "episode ratio": lambda x: policy_losses.episode_log_ratio(x(BT), x(OTHER), MASK),
-    "clipped weight": lambda x: policy_losses.clipped_weight_loss(x(BT), x(OTHER), x(BT), mask=MASK),
+    "clipped weight": lambda x: policy_losses.clipped_weight_loss(
+        x(BT), x(OTHER), x(BT), mask=MASK
+    ),
     "importance": lambda x: policy_losses.truncated_importance_weight(x(BT), x(OTHER), MASK),
     "policy gradient": lambda x: policy_losses.policy_gradient_loss(x(BT), x(OTHER), mask=MASK),
     "likelihood": lambda x: policy_losses.negative_log_likelihood_loss(x(BT), mask=MASK),
     "squared": lambda x: value_losses.squared_value_loss(x(BT), x(OTHER), mask=MASK),
-    "clipped value": lambda x: value_losses.clipped_value_loss(x(BT), x(OTHER), x(BT / 3), mask=MASK),
+    "clipped value": lambda x: value_losses.clipped_value_loss(
+        x(BT), x(OTHER), x(BT / 3), mask=MASK
+    ),
     "huber": lambda x: value_losses.huber_loss(x(BT), x(OTHER), mask=MASK),
-    "gae": lambda x: advantages.gae(x(B), x(OTHER_B), x(OTHER_B), ENDS, ENDS, gamma=0.9, gae_lambda=0.7),
+    "gae": lambda x: advantages.gae(
+        x(B), x(OTHER_B), x(OTHER_B), ENDS, ENDS, gamma=0.9, gae_lambda=0.7
+    ),
     "whiten": lambda x: advantages.whiten(x(BT), MASK),
     "group": lambda x: advantages.group_advantage(x(B), 2),
     "reward to go": lambda x: advantages.reward_to_go_advantage(x(BT), MASK),
@@ -66,10 +78,16 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "n steps": lambda x: returns.n_step_returns(x(B), ENDS, ENDS, x(OTHER_B), 0.9, 2),
     "forward": lambda x: distillation_losses.forward_kl(x(LOGITS), x(LOGITS * LOGITS)),
     "jsd": lambda x: distillation_losses.generalised_jsd(x(LOGITS), x(LOGITS * LOGITS), 1 / 3),
-    "soft labels": lambda x: distillation_losses.soft_label_loss(x(LOGITS), x(LOGITS * LOGITS), mask=MASK),
-    "dpo": lambda x: preference_losses.dpo_loss(x(B), x(OTHER_B), x(OTHER_B), x(B), average=per_sequence),
+    "soft labels": lambda x: distillation_losses.soft_label_loss(
+        x(LOGITS), x(LOGITS * LOGITS), mask=MASK
+    ),
+    "dpo": lambda x: preference_losses.dpo_loss(
+        x(B), x(OTHER_B), x(OTHER_B), x(B), average=per_sequence
+    ),
     "ranking": lambda x: preference_losses.plackett_luce_loss(x(BT), MASK),
-    "accuracy": lambda x: preference_losses.preference_accuracy(x(BT[:, 0]), x(torch.full((3,), -1.0, dtype=torch.float64))),
+    "accuracy": lambda x: preference_losses.preference_accuracy(
+        x(BT[:, 0]), x(torch.full((3,), -1.0, dtype=torch.float64))
+    ),
     "kto": lambda x: kto_losses.labelled_kto_loss(x(B), x(OTHER_B), GOOD, x(B[0])),
     "k3": lambda x: divergences.k3(x(BT), x(OTHER), MASK),
     "entropy": lambda x: divergences.categorical_entropy(x(LOGITS)),
@@ -88,7 +106,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 class Watch(TorchDispatchMode):
     """Refuses every operation whose result is a coarser float than float64."""
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
         for item in result if isinstance(result, tuple | list) else (result,):
             if isinstance(item, Tensor) and item.dtype.is_floating_point:
@@ -97,7 +117,9 @@ class Watch(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_float64_is_computed_in_float64_and_float32_stays_float32(call: Callable[[Any], Any]) -> None:
+def test_float64_is_computed_in_float64_and_float32_stays_float32(
+    call: Callable[[Any], Any],
+) -> None:
     with Watch():
         assert call(lambda tensor: tensor).dtype == torch.float64
     assert call(lambda tensor: tensor.float()).dtype == torch.float32
@@ -106,5 +128,7 @@ def test_float64_is_computed_in_float64_and_float32_stays_float32(call: Callable
 def test_votes_are_counted_in_float64() -> None:
     """Three answers, each given once: the right one has a third of the vote."""
     with Watch():
-        share, _ = success_rates.majority_at_k(torch.tensor([[0, 1, 2]]), torch.tensor([[True, False, False]]), 3)
+        share, _ = success_rates.majority_at_k(
+            torch.tensor([[0, 1, 2]]), torch.tensor([[True, False, False]]), 3
+        )
     assert share.tolist() == [1 / 3]

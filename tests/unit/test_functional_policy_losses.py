@@ -8,7 +8,12 @@ from closeness import assert_near, near
 
 from rlbook.functional.advantages import normalize
 from rlbook.functional.averages import per_sequence
-from rlbook.functional.policy_losses import clip_fraction, clipped_surrogate_loss, negative_log_likelihood_loss, policy_gradient_loss
+from rlbook.functional.policy_losses import (
+    clip_fraction,
+    clipped_surrogate_loss,
+    negative_log_likelihood_loss,
+    policy_gradient_loss,
+)
 
 NAN = float("nan")
 
@@ -16,7 +21,10 @@ NAN = float("nan")
 @pytest.fixture
 def case(fixtures):
     ppo = fixtures["losses"]["ppo"]
-    tensors = [torch.tensor(ppo[name], dtype=torch.float64) for name in ("logp_new", "logp_old", "adv_unnormalised")]
+    tensors = [
+        torch.tensor(ppo[name], dtype=torch.float64)
+        for name in ("logp_new", "logp_old", "adv_unnormalised")
+    ]
     return tensors[0].requires_grad_(), tensors[1], tensors[2]
 
 
@@ -40,31 +48,43 @@ def test_the_clipped_surrogate_of_normalised_advantages(case, fixtures, ddof):
 
 
 def test_the_clip_fraction_counts_where_the_clip_takes_the_gradient_away(case):
-    """ρ = e^.4, e^-.4, 1, e^.5 and A = 1, -1, .5, -2: the last ratio is outside, and the loss brings it back."""
+    """ρ = e^.4, e^-.4, 1, e^.5 and A = 1, -1, .5, -2: the last ratio is outside, and the loss
+    brings it back."""
     log_prob, old, advantage = case
     assert clip_fraction(log_prob, old, advantage, clip=0.2).item() == 0.5
-    assert clip_fraction(log_prob, old, advantage, clip=0.2, clip_high=0.5).item() == 0.25   # e^.4 = 1.49 is inside now
-    (gradient,) = torch.autograd.grad(clipped_surrogate_loss(log_prob, old, advantage, clip=0.2), log_prob)
+    # e^.4 = 1.49 is inside now
+    assert clip_fraction(log_prob, old, advantage, clip=0.2, clip_high=0.5).item() == 0.25
+    (gradient,) = torch.autograd.grad(
+        clipped_surrogate_loss(log_prob, old, advantage, clip=0.2), log_prob
+    )
     assert (gradient == 0).double().mean().item() == 0.5
     assert clip_fraction(log_prob, old, torch.zeros_like(old), clip=0.2).item() == 0.0
 
 
 def test_where_the_clip_bounds_a_weight_it_counts_on_both_sides(case):
     log_prob, old, _ = case
-    assert clip_fraction(log_prob, old, None, clip=0.2).item() == 0.75                          # all but ρ = 1
-    assert clip_fraction(log_prob, old, None, clip=1.0, clip_high=0.5).item() == 0.25           # e^.5 = 1.65 alone
+    assert clip_fraction(log_prob, old, None, clip=0.2).item() == 0.75  # all but ρ = 1
+    # e^.5 = 1.65 alone
+    assert clip_fraction(log_prob, old, None, clip=1.0, clip_high=0.5).item() == 0.25
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_clip_fraction_is_verls_and_trls(seed):
     """verl: the clipped loss is above the unclipped one. TRL: is_low_clipped or is_high_clipped."""
     numbers = torch.Generator().manual_seed(seed)
-    log_prob, old, advantage = (torch.randn(6, 9, generator=numbers, dtype=torch.float64) for _ in range(3))
+    log_prob, old, advantage = (
+        torch.randn(6, 9, generator=numbers, dtype=torch.float64) for _ in range(3)
+    )
     mask = torch.rand(6, 9, generator=numbers) > 0.3
     ratio = (log_prob - old).exp()
     plain, clipped = -advantage * ratio, -advantage * ratio.clamp(0.8, 1.28)
     verl = (clipped > plain).double()[mask].mean().item()
-    trl = (((ratio < 0.8) & (advantage < 0)) | ((ratio > 1.28) & (advantage > 0))).double()[mask].mean().item()
+    trl = (
+        (((ratio < 0.8) & (advantage < 0)) | ((ratio > 1.28) & (advantage > 0)))
+        .double()[mask]
+        .mean()
+        .item()
+    )
     found = clip_fraction(log_prob, old, advantage, clip=0.2, clip_high=0.28, mask=mask).item()
     assert found == near(verl, dtype="float64", terms=54) and verl == trl
     assert found < clip_fraction(log_prob, old, None, clip=0.2, clip_high=0.28, mask=mask).item()
@@ -72,7 +92,9 @@ def test_the_clip_fraction_is_verls_and_trls(seed):
 
 def test_each_side_has_its_own_clip_range():
     log_ratio = torch.tensor([1.0, -1.0], requires_grad=True)
-    loss = clipped_surrogate_loss(log_ratio, torch.zeros(2), torch.tensor([1.0, -1.0]), clip=0.2, clip_high=0.28)
+    loss = clipped_surrogate_loss(
+        log_ratio, torch.zeros(2), torch.tensor([1.0, -1.0]), clip=0.2, clip_high=0.28
+    )
     assert loss.item() == near(-(1.28 - 0.8) / 2, dtype="float32", terms=2, size=1.28)
 
 
@@ -116,7 +138,9 @@ def test_nothing_unmasked_is_zero_loss_and_zero_gradient():
     log_prob = torch.randn(2, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
     nothing = torch.zeros(2, 3, dtype=torch.bool)
     for average in ({}, {"average": per_sequence}):
-        loss = clipped_surrogate_loss(log_prob, log_prob.detach(), torch.ones(2, 3), mask=nothing, **average)
+        loss = clipped_surrogate_loss(
+            log_prob, log_prob.detach(), torch.ones(2, 3), mask=nothing, **average
+        )
         assert loss.item() == 0.0
         assert not torch.autograd.grad(loss, log_prob)[0].any()
 
@@ -124,7 +148,9 @@ def test_nothing_unmasked_is_zero_loss_and_zero_gradient():
 def test_at_ratio_one_the_surrogate_has_the_policy_gradient():
     log_prob = torch.tensor([-1.0, -0.2, -3.0], requires_grad=True)
     advantage = torch.tensor([2.0, -1.0, 0.5])
-    (surrogate,) = torch.autograd.grad(clipped_surrogate_loss(log_prob, log_prob.detach(), advantage), log_prob)
+    (surrogate,) = torch.autograd.grad(
+        clipped_surrogate_loss(log_prob, log_prob.detach(), advantage), log_prob
+    )
     (plain,) = torch.autograd.grad(policy_gradient_loss(log_prob, advantage), log_prob)
     assert_near(surrogate, plain, terms=3)
 

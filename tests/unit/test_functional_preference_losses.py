@@ -22,11 +22,14 @@ LOSSES = (dpo_loss, ipo_loss, hinge_preference_loss)
 @pytest.fixture
 def pairs(fixtures):
     names = ("policy_chosen", "policy_rejected", "ref_chosen", "ref_rejected")
-    return tuple(torch.tensor(fixtures["losses"]["dpo"][name], dtype=torch.float64) for name in names)
+    return tuple(
+        torch.tensor(fixtures["losses"]["dpo"][name], dtype=torch.float64) for name in names
+    )
 
 
 def test_dpo_is_the_hand_computed_one(pairs, fixtures):
-    expected = (math.log(1 + math.exp(-0.15)) + math.log(1 + math.exp(0.05))) / 2      # Δ = 1.5 and -.5, β = .1
+    # Δ = 1.5 and -.5, β = .1
+    expected = (math.log(1 + math.exp(-0.15)) + math.log(1 + math.exp(0.05))) / 2
     assert dpo_loss(*pairs, beta=0.1).item() == near(expected, terms=4, size=2.0)
     assert dpo_loss(*pairs, beta=0.1).item() == near(
         fixtures["losses"]["dpo"]["sigmoid_loss"], decimals=10
@@ -62,7 +65,9 @@ def test_dpo_starts_at_ln_2_whatever_beta(pairs):
 
 def test_dpo_raises_the_chosen_and_lowers_the_rejected(pairs):
     chosen, rejected = (tensor.clone().requires_grad_() for tensor in pairs[:2])
-    up, down = torch.autograd.grad(dpo_loss(chosen, rejected, *pairs[2:], beta=0.1), (chosen, rejected))
+    up, down = torch.autograd.grad(
+        dpo_loss(chosen, rejected, *pairs[2:], beta=0.1), (chosen, rejected)
+    )
     assert (up < 0).all() and (down > 0).all()
     # dL/dchosen = -β σ(-βΔ) / B for Δ = 1.5
     assert up[0].item() == near(-0.1 / (1 + math.exp(0.15)) / 2, terms=4)
@@ -82,12 +87,14 @@ def test_implicit_rewards_and_accuracy(pairs, fixtures):
     assert_near(reward, [0.1 * 0.5, 0.0])
     other = implicit_reward(rejected, reference_rejected, 0.1)
     assert preference_accuracy(reward, other).item() == fixtures["losses"]["dpo"]["accuracy"] == 0.5
-    assert preference_accuracy(reward, reward).item() == 0.0     # a tie is no preference
+    assert preference_accuracy(reward, reward).item() == 0.0  # a tie is no preference
 
 
 def test_an_episodes_log_probability_sums_its_unmasked_actions():
     mask = torch.tensor([[True, True, False], [True, False, False]])
-    log_prob = torch.tensor([[-1.0, -2.0, float("nan")], [-0.5, float("nan"), 0.0]], requires_grad=True)
+    log_prob = torch.tensor(
+        [[-1.0, -2.0, float("nan")], [-0.5, float("nan"), 0.0]], requires_grad=True
+    )
     result = sequence_log_prob(log_prob, mask)
     assert result.tolist() == [-3.0, -0.5]
     assert torch.autograd.grad(result.sum(), log_prob)[0].tolist() == mask.float().tolist()

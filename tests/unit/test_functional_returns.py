@@ -14,7 +14,7 @@ NAN = float("nan")
 
 
 def test_discounted_returns_are_the_hand_computed_ones():
-    expected = torch.tensor([1 + 0.9 * (2 + 0.9 * 3), 2 + 0.9 * 3, 3.0])     # 5.23, 4.7, 3
+    expected = torch.tensor([1 + 0.9 * (2 + 0.9 * 3), 2 + 0.9 * 3, 3.0])  # 5.23, 4.7, 3
     assert_near(discounted_returns(REWARD, AT_LAST, NEVER, GAMMA), expected, terms=3)
 
 
@@ -48,18 +48,24 @@ def test_a_return_passes_over_steps_that_are_not_valid():
     ended = torch.tensor([False, False, False, False, True])
     expected = torch.tensor([5.23, 0.0, 0.0, 4.7, 3.0])  # as if the two were absent
     assert_near(
-        discounted_returns(reward, ended, torch.zeros_like(ended), GAMMA, valid=valid), expected,
+        discounted_returns(reward, ended, torch.zeros_like(ended), GAMMA, valid=valid),
+        expected,
         terms=3,
     )
 
 
 def test_truncation_still_bootstraps_and_termination_does_not():
-    target = td_target(REWARD, torch.tensor([False, True, False]), torch.tensor([5.0, 5.0, 6.0]), GAMMA)
+    target = td_target(
+        REWARD, torch.tensor([False, True, False]), torch.tensor([5.0, 5.0, 6.0]), GAMMA
+    )
     assert_near(target, torch.tensor([1 + 0.9 * 5, 2.0, 3 + 0.9 * 6]), terms=2)
 
 
 def test_the_value_behind_a_terminal_step_has_no_influence_even_as_nan():
-    assert td_target(REWARD, torch.ones(3, dtype=torch.bool), torch.full((3,), NAN), GAMMA).tolist() == REWARD.tolist()
+    assert (
+        td_target(REWARD, torch.ones(3, dtype=torch.bool), torch.full((3,), NAN), GAMMA).tolist()
+        == REWARD.tolist()
+    )
 
 
 def test_a_target_is_a_constant():
@@ -71,7 +77,7 @@ def test_a_target_is_a_constant():
 def test_a_one_state_world_with_a_time_limit_is_worth_one_over_one_minus_gamma(gamma, value):
     reward, never = torch.ones(1), torch.zeros(1, dtype=torch.bool)
     estimate = torch.zeros(1)
-    for _ in range(4000):           # the limit is never a termination, so every step has the same target
+    for _ in range(4000):  # the limit is never a termination, so every step has the same target
         estimate = td_target(reward, never, estimate, gamma)
     # of the last 1 / (1 - γ) steps each rounds in the same direction
     assert_near(estimate, [value], size=value / (1 - gamma))
@@ -80,7 +86,7 @@ def test_a_one_state_world_with_a_time_limit_is_worth_one_over_one_minus_gamma(g
 def test_two_step_returns_are_the_hand_computed_ones():
     value = [10.0, 20.0, 30.0]
     next_value = torch.tensor([*value[1:], NAN])
-    expected = torch.tensor([1 + 0.9 * 2 + 0.81 * 30, 2 + 0.9 * 3, 3.0])     # 27.1, 4.7, 3
+    expected = torch.tensor([1 + 0.9 * 2 + 0.81 * 30, 2 + 0.9 * 3, 3.0])  # 27.1, 4.7, 3
     assert_near(n_step_returns(REWARD, AT_LAST, NEVER, next_value, GAMMA, 2), expected, terms=3)
 
 
@@ -102,13 +108,17 @@ def test_one_step_is_the_td_target_and_many_steps_the_discounted_return():
     whole = discounted_returns(reward, terminated, truncated, GAMMA, next_value=next_value)
     for n in (12, 50):
         assert_near(
-            n_step_returns(reward, terminated, truncated, next_value, GAMMA, n), whole, terms=13,
+            n_step_returns(reward, terminated, truncated, next_value, GAMMA, n),
+            whole,
+            terms=13,
             size=13 * 3,
         )
 
 
 def test_shapes_are_never_broadcast_and_flags_are_bool():
-    with pytest.raises(ValueError, match=r"next_value must have the shape of reward, \[3\], got \[3, 1\]"):
+    with pytest.raises(
+        ValueError, match=r"next_value must have the shape of reward, \[3\], got \[3, 1\]"
+    ):
         td_target(REWARD, NEVER, torch.zeros(3, 1), GAMMA)
     with pytest.raises(ValueError, match="terminated must be a bool tensor"):
         td_target(REWARD, torch.zeros(3), REWARD, GAMMA)

@@ -1,4 +1,5 @@
-"""GAIL: its penalty by hand and through the fast MLP, the density ratio that its discriminator tends to, and the maze."""
+"""GAIL: its penalty by hand and through the fast MLP, the density ratio that its discriminator
+tends to, and the maze."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from rlbook.agent import Parts
 from rlbook.algorithms.imitation.gail import GAIL, Compared
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
-from rlbook.functional.adversarial import discriminator_loss, gradient_penalty, hurry_reward, log_ratio_reward, survival_reward
+from rlbook.functional.adversarial import (
+    discriminator_loss,
+    gradient_penalty,
+    hurry_reward,
+    log_ratio_reward,
+    survival_reward,
+)
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.mlp import MLP
@@ -27,11 +34,14 @@ from rlbook.runs.run import Run
 
 
 def test_the_discriminators_loss_by_hand() -> None:
-    """D = σ(ln 3) = 3/4 of the expert's step, σ(0) = 1/2 of the policy's: ln(4/3) + ln 2. Equal logits of 0: 2 ln 2."""
+    """D = σ(ln 3) = 3/4 of the expert's step, σ(0) = 1/2 of the policy's: ln(4/3) + ln 2. Equal
+    logits of 0: 2 ln 2."""
     loss = discriminator_loss(torch.tensor([math.log(3)]), torch.tensor([0.0]))
     assert loss.item() == near(math.log(4 / 3) + math.log(2), dtype="float32", terms=2)
     assert_near(
-        discriminator_loss(torch.zeros(3), torch.zeros(5)), 2 * math.log(2), dtype="float32",
+        discriminator_loss(torch.zeros(3), torch.zeros(5)),
+        2 * math.log(2),
+        dtype="float32",
         terms=8,
     )
 
@@ -55,18 +65,26 @@ def test_the_penalty_of_a_line_is_that_of_its_slope_and_its_gradient_reaches_the
 
 
 def test_the_norm_is_taken_for_each_sample_between_the_two() -> None:
-    """f = ½ ‖x‖², so the slope is x. Shares 1 and ½ of (3, 4), (0, 8) with (9, 9), (0, 0): norms 5 and 4, (16 + 9) / 2."""
+    """f = ½ ‖x‖², so the slope is x. Shares 1 and ½ of (3, 4), (0, 8) with (9, 9), (0, 0): norms 5
+    and 4, (16 + 9) / 2."""
     expert, policy = torch.tensor([[3.0, 4.0], [0.0, 8.0]]), torch.tensor([[9.0, 9.0], [0.0, 0.0]])
-    penalty = gradient_penalty(lambda x: x.square().sum(-1) / 2, expert, policy, torch.tensor([1.0, 0.5]))
+    penalty = gradient_penalty(
+        lambda x: x.square().sum(-1) / 2, expert, policy, torch.tensor([1.0, 0.5])
+    )
     assert penalty.item() == near((16 + 9) / 2, dtype="float32", terms=4, size=8 * 5.0)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_second_gradients_through_the_fast_mlp_are_right(activation: str) -> None:
-    """Beside the same layers applied by torch alone, by input and by weights; and against finite differences."""
+    """Beside the same layers applied by torch alone, by input and by weights; and against finite
+    differences."""
     network = MLP((5, 8, 8, 1), torch.Generator().manual_seed(0), activation=activation).double()
     torch.manual_seed(1)
-    expert, policy, share = torch.randn(6, 5).double(), torch.randn(6, 5).double(), torch.rand(6).double()
+    expert, policy, share = (
+        torch.randn(6, 5).double(),
+        torch.randn(6, 5).double(),
+        torch.rand(6).double(),
+    )
 
     def plain(x: torch.Tensor) -> torch.Tensor:
         for layer in list(network.layers)[:-1]:
@@ -81,7 +99,7 @@ def test_second_gradients_through_the_fast_mlp_are_right(activation: str) -> Non
     for ours, theirs in zip(*gradients, strict=True):
         assert_near(ours, theirs, terms=6 + widths(network), size=10.0)
     assert any(part.abs().max() > 1e-3 for part in gradients[0])
-    if activation == "tanh":                 # a kink has no second derivative to compare with
+    if activation == "tanh":  # a kink has no second derivative to compare with
         assert torch.autograd.gradgradcheck(network, (expert.requires_grad_(),))
 
 
@@ -90,14 +108,23 @@ def test_the_discriminator_minimises_its_loss_and_so_much_of_the_penalty(weight:
     config = GAIL.Config(gradient_penalty=weight, hidden_sizes=(4,))
     agent = GAIL(adapted_vector(GAIL, Recipe.of("Maze-v0"), 2, config), config)
     generator = torch.Generator().manual_seed(0)
-    expert, policy = (torch.randn(6, agent.discriminator.network.weights[0].shape[1], generator=generator) for _ in range(2))
+    expert, policy = (
+        torch.randn(6, agent.discriminator.network.weights[0].shape[1], generator=generator)
+        for _ in range(2)
+    )
     share = torch.rand(6, generator=generator)
     found = agent.judge_loss(Compared(expert, policy, share))
     f = agent.discriminator.network
     parts = [discriminator_loss(f(expert).squeeze(-1), f(policy).squeeze(-1)).item()]
     parts.append(gradient_penalty(lambda x: f(x).squeeze(-1), expert, policy, share).item())
-    assert found.loss.item() == near(parts[0] + weight * parts[1], dtype="float32", terms=6 * widths(f))
-    assert found.metrics["discriminator_loss"].item() == near(parts[0], dtype="float32", terms=6 * widths(f)) and parts[1] > 0.1
+    assert found.loss.item() == near(
+        parts[0] + weight * parts[1], dtype="float32", terms=6 * widths(f)
+    )
+    assert (
+        found.metrics["discriminator_loss"].item()
+        == near(parts[0], dtype="float32", terms=6 * widths(f))
+        and parts[1] > 0.1
+    )
 
 
 def occupancy(policy: np.ndarray, gamma: float) -> np.ndarray:
@@ -114,8 +141,9 @@ def exact_model() -> Any:
 
 
 def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
-    """Steps drawn from the exact occupancies of two fixed policies; without the penalty, which bends f. Of 80 000 steps a pair with
-    1 in 100 has 800, and the log ratio a standard error of √(2 / 800) = 0.05."""
+    """Steps drawn from the exact occupancies of two fixed policies; without the penalty, which
+    bends f. Of 80 000 steps a pair with 1 in 100 has 800, and the log ratio a standard error of √(2
+    / 800) = 0.05."""
     recipe = Recipe.of("Maze-v0")
     best = exact_expert(recipe).greedy_policy()  # type: ignore[attr-defined]
     best = best if best.ndim == 2 else np.eye(4)[best]
@@ -123,9 +151,15 @@ def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     rng, eye = np.random.default_rng(0), np.eye(25, dtype=np.float32)
     drawn = [np.divmod(rng.choice(100, size=80_000, p=each.ravel()), 4) for each in rho]
     data = Episodes([Episode(eye[drawn[0][0]], drawn[0][1])])
-    config = GAIL.Config(gradient_penalty=0.0, batch_size=4_096, discriminator_steps=400, discriminator_rate=1e-3)
-    agent = GAIL(adapted_vector(GAIL, recipe, 2, config), config, 0, Parts(demonstrations=lambda: data))
-    steps = agent.discriminator.input(torch.from_numpy(eye[drawn[1][0]]), torch.from_numpy(drawn[1][1]))
+    config = GAIL.Config(
+        gradient_penalty=0.0, batch_size=4_096, discriminator_steps=400, discriminator_rate=1e-3
+    )
+    agent = GAIL(
+        adapted_vector(GAIL, recipe, 2, config), config, 0, Parts(demonstrations=lambda: data)
+    )
+    steps = agent.discriminator.input(
+        torch.from_numpy(eye[drawn[1][0]]), torch.from_numpy(drawn[1][1])
+    )
     agent.train_discriminator(steps)
     often = (rho[0] > 0.01) & (rho[1] > 0.01)
     state, action = np.nonzero(often)
@@ -136,30 +170,48 @@ def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     assert np.abs(found - exact).max() < 0.25
 
 
-def test_the_policy_is_paid_by_the_discriminator_and_the_log_shows_the_environments_return() -> None:
+def test_the_policy_is_paid_by_the_discriminator_and_the_log_shows_the_environments_return() -> (
+    None
+):
     run: Any = rlbook.train("gail", "Maze-v0", steps=1_024, reward="survival", eval_every=0)
     assert all(report["learned_reward"] > 0 for report in run.metrics if "learned_reward" in report)
     assert max(run.episode_returns) < 4 and min(run.episode_returns) < 0
 
 
-@pytest.mark.parametrize(("env", "options", "sentence"), [
-    ("Addition-v0", {}, "it compares single steps, and a text is judged as a whole"),
-    ("CartPole-v1", {}, r"needs recorded data or an expert \(--data, --expert\)"),
-    ("Maze-v0", {"reward_model": "x"}, "gail learns its reward itself, so it has no use for a reward_model"),
-    ("Maze-v0", {"passes": 3}, "passes are counted over recorded data"),
-    ("Maze-v0", {"reward": "log_ration"}, "did you mean 'log_ratio'"),
-])  # fmt: skip
-def test_what_cannot_be_imitated_so_is_refused(env: str, options: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "options", "sentence"),
+    [
+        ("Addition-v0", {}, "it compares single steps, and a text is judged as a whole"),
+        ("CartPole-v1", {}, r"needs recorded data or an expert \(--data, --expert\)"),
+        (
+            "Maze-v0",
+            {"reward_model": "x"},
+            "gail learns its reward itself, so it has no use for a reward_model",
+        ),
+        ("Maze-v0", {"passes": 3}, "passes are counted over recorded data"),
+        ("Maze-v0", {"reward": "log_ration"}, "did you mean 'log_ratio'"),
+    ],
+)
+def test_what_cannot_be_imitated_so_is_refused(
+    env: str, options: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(RequestError, match=sentence):
         rlbook.train("gail", env, **options)
 
 
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"steps": 300, "num_envs": 4, "rollout_steps": 16, "batch_size": 32, "demonstrations": 50, "eval_every": 0}
+    settings: dict[str, Any] = {
+        "steps": 300,
+        "num_envs": 4,
+        "rollout_steps": 16,
+        "batch_size": 32,
+        "demonstrations": 50,
+        "eval_every": 0,
+    }
     whole: Any = rlbook.train("gail", "Maze-v0", **settings)
 
     def stop(run: Run) -> None:
-        if run.agent.optimizer.steps:        # type: ignore[attr-defined]
+        if run.agent.optimizer.steps:  # type: ignore[attr-defined]
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
@@ -168,12 +220,15 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path) ->
     resumed: Any = rlbook.load(tmp_path / "run").resume()
     assert resumed.episode_returns == whole.episode_returns
     for network in ("policy", "discriminator"):
-        for ours, theirs in zip(*(getattr(run.agent, network).parameters() for run in (whole, resumed)), strict=True):
+        for ours, theirs in zip(
+            *(getattr(run.agent, network).parameters() for run in (whole, resumed)), strict=True
+        ):
             assert torch.equal(ours, theirs)
 
 
 def one_episode(seed: int) -> float:
-    """What the greedy policy earns after imitating eight steps: one episode of the exact policy. PPO's rewards are the discriminator's."""
+    """What the greedy policy earns after imitating eight steps: one episode of the exact policy.
+    PPO's rewards are the discriminator's."""
     run = rlbook.train("gail", "Maze-v0", steps=16_000, demonstrations=8, seed=seed, eval_every=0)
     return rlbook.evaluate(run, episodes=1).mean
 

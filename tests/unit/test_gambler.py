@@ -25,7 +25,11 @@ def optimum(model: TabularMDP) -> np.ndarray:
     while True:
         values = model.policy_values(policy, 1.0)
         action_values = model.backup(values, 1.0)
-        better = np.where(action_values.max(axis=1) > action_values[np.arange(101), policy] + 1e-13, action_values.argmax(axis=1), policy)
+        better = np.where(
+            action_values.max(axis=1) > action_values[np.arange(101), policy] + 1e-13,
+            action_values.argmax(axis=1),
+            policy,
+        )
         if (better == policy).all():
             return values
         policy = better
@@ -44,13 +48,27 @@ def test_the_docstring_states_the_known_answer() -> None:
     np.testing.assert_allclose(values[[25, 50, 75]], expected, rtol=0, atol=FLIPS * 1e-13)
     assert f"{values[25]:.2f} at 25, {values[50]:.1f} at 50 and {values[75]:.2f} at 75" in doc
     assert f"{values[1]:.6f} at 1, {values[51]:.6f} at 51 and {values[99]:.6f} at 99" in doc
-    assert [best_stakes(Gambler(), capital) for capital in (25, 50, 75, 51)] == [{25}, {50}, {25}, {1, 49}]
+    assert [best_stakes(Gambler(), capital) for capital in (25, 50, 75, 51)] == [
+        {25},
+        {50},
+        {25},
+        {1, 49},
+    ]
     assert f"V*(50)\n    is {optimum(Gambler(0.55).model())[50]:.6f}" in doc
-    headings = [line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")]
+    headings = [
+        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
+    ]
     assert headings == [
-        "Description", "Action Space", "Observation Space", "Rewards", "Starting State", "Episode End", "Arguments", "Known answer",
+        "Description",
+        "Action Space",
+        "Observation Space",
+        "Rewards",
+        "Starting State",
+        "Episode End",
+        "Arguments",
+        "Known answer",
         "Version History",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("heads", [0.1, 0.25, 0.4, 0.49])
@@ -72,7 +90,8 @@ def test_with_a_fair_coin_every_way_to_stake_is_as_good() -> None:
 
 
 def test_with_a_favourable_coin_timid_play_is_best() -> None:
-    """The gambler's ruin: staking 1 wins with probability (1 - r^s) / (1 - r^100), r = 0.45 / 0.55."""
+    """The gambler's ruin: staking 1 wins with probability (1 - r^s) / (1 - r^100), r = 0.45 /
+    0.55."""
     ruin = (1 - (0.45 / 0.55) ** np.arange(1, 100)) / (1 - (0.45 / 0.55) ** 100)
     np.testing.assert_allclose(
         optimum(Gambler(0.55).model())[1:100], ruin, rtol=0, atol=10 * FLIPS * 1e-13
@@ -84,7 +103,10 @@ def test_stakes_that_cannot_be_made_change_nothing() -> None:
     values = [0.0] * 100 + [1.0]
     for _ in range(200):
         for s in range(1, 100):
-            values[s] = max(0.4 * values[s + stake] + 0.6 * values[s - stake] for stake in range(1, min(s, 100 - s) + 1))
+            values[s] = max(
+                0.4 * values[s + stake] + 0.6 * values[s - stake]
+                for stake in range(1, min(s, 100 - s) + 1)
+            )
     np.testing.assert_allclose(
         optimum(Gambler().model())[1:100], values[1:100], rtol=0, atol=FLIPS * 1e-13
     )
@@ -102,7 +124,9 @@ def test_the_lowest_of_equal_actions_reads_as_its_stake() -> None:
     ("capital", "action", "outcomes"),
     [(51, 48, {100: (1.0, True), 2: (0.0, False)}), (3, 49, {6: (0.0, False), 0: (0.0, True)})],
 )
-def test_heads_wins_the_stake_and_tails_loses_it(capital: int, action: int, outcomes: dict[int, Any]) -> None:
+def test_heads_wins_the_stake_and_tails_loses_it(
+    capital: int, action: int, outcomes: dict[int, Any]
+) -> None:
     env = Gambler()
     env.reset(seed=0)
     seen = []
@@ -139,6 +163,12 @@ def test_the_drawing_shows_one_coin_for_each_unit_of_capital() -> None:
     env = Gambler(render_mode="rgb_array")
     for capital in (0, 1, 37, 100):
         text = env.draw_text(capital)
-        assert text.startswith(f"capital {capital} of 100\n") and text.count("#") == capital and text.count(".") == 100 - capital
+        assert (
+            text.startswith(f"capital {capital} of 100\n")
+            and text.count("#") == capital
+            and text.count(".") == 100 - capital
+        )
     empty = (env.draw_pixels(0) != env.draw_pixels(1)).any(axis=2)
-    assert [(env.draw_pixels(0) != env.draw_pixels(n)).any(axis=2).sum() for n in (1, 37, 100)] == [n * empty.sum() for n in (1, 37, 100)]
+    assert [(env.draw_pixels(0) != env.draw_pixels(n)).any(axis=2).sum() for n in (1, 37, 100)] == [
+        n * empty.sum() for n in (1, 37, 100)
+    ]

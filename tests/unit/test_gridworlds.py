@@ -1,4 +1,5 @@
-"""Grid worlds and windy grids: what their docstrings state, against dense solves and against rules written out again."""
+"""Grid worlds and windy grids: what their docstrings state, against dense solves and against rules
+written out again."""
 
 from __future__ import annotations
 
@@ -17,14 +18,17 @@ UP, DOWN, LEFT, RIGHT = range(4)
 
 
 def dense(model: TabularMDP) -> tuple[np.ndarray, np.ndarray]:
-    """P(s'|s, a) without what ends the episode [S, A, S], and r(s, a) [S, A], added up outcome by outcome."""
+    """P(s'|s, a) without what ends the episode [S, A, S], and r(s, a) [S, A], added up outcome by
+    outcome."""
     outcomes, size = model.outcomes, (model.num_states, model.num_actions)
     going, reward = np.zeros((*size, model.num_states)), np.zeros(size)
     for row in range(size[0] * size[1]):
         before = 0.0
         for k in range(outcomes.first[row], outcomes.first[row + 1]):
             probability, before = outcomes.cumulative[k] - before, outcomes.cumulative[k]
-            going[*divmod(row, size[1]), outcomes.successor[k]] += probability * (not outcomes.ends[k])
+            going[*divmod(row, size[1]), outcomes.successor[k]] += probability * (
+                not outcomes.ends[k]
+            )
             reward[*divmod(row, size[1])] += probability * outcomes.reward[k]
     return going, reward
 
@@ -62,7 +66,8 @@ def test_uniformly_random_moves_have_the_values_of_figure_4_1() -> None:
 
 
 def test_the_sweeps_of_figure_4_1_are_those_of_the_book() -> None:
-    """Synchronously after 2, 3 and 10 sweeps; a corner's neighbour: -1 + (0 - 1 - 1 - 1) / 4 = -1.75 after 2."""
+    """Synchronously after 2, 3 and 10 sweeps; a corner's neighbour: -1 + (0 - 1 - 1 - 1) / 4 =
+    -1.75 after 2."""
     model, values, seen = GridWorld().model(), np.zeros(16), {}
     for sweep in range(1, 11):
         values = model.backup(values, 1.0).mean(axis=1)
@@ -85,7 +90,10 @@ def test_the_nearer_corner_is_the_optimum_of_the_small_grid() -> None:
 
 def test_the_teleports_have_the_values_of_figures_3_2_and_3_5() -> None:
     model, doc = GridWorld("5x5").model(), GridWorld.__doc__ or ""
-    values, best = dense_values(model, uniform(model), 0.9).reshape(5, 5), dense_optimum(model, 0.9).reshape(5, 5)
+    values, best = (
+        dense_values(model, uniform(model), 0.9).reshape(5, 5),
+        dense_optimum(model, 0.9).reshape(5, 5),
+    )
     assert_near(values[0], [3.3090, 8.7893, 4.4276, 5.3224, 1.4922], decimals=4)
     assert_near(values[4], [-1.8577, -1.3452, -1.2293, -1.4229, -1.9752], decimals=4)
     assert_near(best[0], [21.9775, 24.4194, 21.9775, 19.4194, 17.4775], decimals=4)
@@ -95,7 +103,9 @@ def test_the_teleports_have_the_values_of_figures_3_2_and_3_5() -> None:
         assert " ".join(f"{value:7.4f}" for value in row) in doc
 
 
-@pytest.mark.parametrize(("state", "destination", "paid"), [(1, 21, 10.0), (3, 13, 5.0), (0, 0, -1.0), (12, 7, 0.0)])
+@pytest.mark.parametrize(
+    ("state", "destination", "paid"), [(1, 21, 10.0), (3, 13, 5.0), (0, 0, -1.0), (12, 7, 0.0)]
+)
 def test_a_step_up_in_the_grid_with_teleports(state: int, destination: int, paid: float) -> None:
     env = GridWorld("5x5")
     env.reset(seed=0)
@@ -133,7 +143,9 @@ def test_the_wind_carries_the_agent_up(moves: str, count: int, stochastic: bool)
         for action, move in enumerate(offsets):
             expected = np.zeros(70)
             for change in (-1, 0, 1) if stochastic and mean else (0,):
-                expected[windy_step(state, move, mean + change)] += 1 / 3 if stochastic and mean else 1
+                expected[windy_step(state, move, mean + change)] += (
+                    1 / 3 if stochastic and mean else 1
+                )
             found = model.transitions[[state * count + action]].toarray()[0]
             assert_near(found, expected, terms=3, size=1.0)
             assert model.ends[state, action] == near(expected[37], terms=3, size=1.0)
@@ -146,7 +158,9 @@ def test_the_shortest_way_through_the_wind_is_as_long_as_stated(moves: str, step
     assert dense_optimum(WindyGridWorld(moves).model(), 1.0)[30] == near(
         -steps, terms=70, size=steps**2
     )
-    assert f"{steps} with `\"{moves}\"`" in " ".join((WindyGridWorld.__doc__ or "").split()).replace("15 steps with", "15 with")
+    assert f'{steps} with `"{moves}"`' in " ".join((WindyGridWorld.__doc__ or "").split()).replace(
+        "15 steps with", "15 with"
+    )
     varying = dense_optimum(WindyGridWorld(moves, stochastic=True).model(), 1.0)[30]
     assert f"{varying:.4f}" in (WindyGridWorld.__doc__ or "")
 
@@ -164,13 +178,27 @@ def test_the_way_of_example_6_5_is_walked_in_fifteen_steps() -> None:
     [
         (GridWorld, {"layout": "6x6"}, "layout must be one of 4x4, 5x5, got '6x6'."),
         (GridWorldVector, {"layout": 4}, "layout must be one of 4x4, 5x5, got 4."),
-        (WindyGridWorld, {"moves": "queen"}, "moves must be one of four, king, king+stay, got 'queen'."),
-        (WindyGridWorldVector, {"stochastic": "often"}, "stochastic must be true or false, got 'often'."),
-        (WindyGridWorld, {"render_mode": "opengl"}, "render_mode must be None or one of ansi, rgb_array, human, got 'opengl'."),
+        (
+            WindyGridWorld,
+            {"moves": "queen"},
+            "moves must be one of four, king, king+stay, got 'queen'.",
+        ),
+        (
+            WindyGridWorldVector,
+            {"stochastic": "often"},
+            "stochastic must be true or false, got 'often'.",
+        ),
+        (
+            WindyGridWorld,
+            {"render_mode": "opengl"},
+            "render_mode must be None or one of ansi, rgb_array, human, got 'opengl'.",
+        ),
         (GridWorldVector, {"num_envs": 0}, "num_envs must be an integer of at least 1, got 0."),
     ],
 )
-def test_a_bad_option_is_answered_in_one_sentence(form: Any, options: dict[str, Any], complaint: str) -> None:
+def test_a_bad_option_is_answered_in_one_sentence(
+    form: Any, options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError) as error:
         form(**options)
     assert str(error.value) == complaint
@@ -199,7 +227,15 @@ def test_drawn_as_pixels_cells_have_their_colours_and_the_agent_is_a_disc() -> N
     middles = image[cell // 2 :: cell, cell // 2 :: cell]
     assert image.shape == (5 * cell, 5 * cell, 3)
     assert tuple(middles[2, 2]) == COLOURS["A"]
-    assert len({tuple(middles[row, column]) for row, column in ((0, 0), (0, 1), (0, 3), (4, 1), (2, 3))}) == 5
+    assert (
+        len(
+            {
+                tuple(middles[row, column])
+                for row, column in ((0, 0), (0, 1), (0, 3), (4, 1), (2, 3))
+            }
+        )
+        == 5
+    )
     assert env.grid_shape == (5, 5)
     assert not env.grid_walls.any()
 

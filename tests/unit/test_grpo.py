@@ -28,7 +28,9 @@ def terms_of(agent: Any, batch: Any) -> int:
 
 
 def gradient_of(agent: Any, loss: Tensor) -> Tensor:
-    return torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(agent.policy.parameters()))])
+    return torch.cat(
+        [g.reshape(-1) for g in torch.autograd.grad(loss, list(agent.policy.parameters()))]
+    )
 
 
 def tilt(agent: Any) -> None:
@@ -38,9 +40,13 @@ def tilt(agent: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.6}, {"temperature": 2.5}], ids=str)
-def test_the_ratio_is_one_for_every_step_before_the_first_update(stage: Make, scripted: Make, options: dict[str, Any]) -> None:
+def test_the_ratio_is_one_for_every_step_before_the_first_update(
+    stage: Make, scripted: Make, options: dict[str, Any]
+) -> None:
     for continuous in (False, True):
-        theatre = stage("grpo", scripted(continuous), num_envs=8, group_size=4, learning_rate=1e-2, **options)
+        theatre = stage(
+            "grpo", scripted(continuous), num_envs=8, group_size=4, learning_rate=1e-2, **options
+        )
         theatre.learn(3)
         theatre.round()
         batch, _ = theatre.agent.prepare()
@@ -50,13 +56,18 @@ def test_the_ratio_is_one_for_every_step_before_the_first_update(stage: Make, sc
         assert_near(log_prob[batch.mask], batch.log_prob[batch.mask], terms=terms)
 
 
-def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(stage: Make, scripted: Make) -> None:
-    """A_i = (R_i - mean) / (std + 1e-4) with the deviation of a sample (ddof = 1), over neighbours."""
+def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(
+    stage: Make, scripted: Make
+) -> None:
+    """A_i = (R_i - mean) / (std + 1e-4) with the deviation of a sample (ddof = 1), over
+    neighbours."""
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4)
     played = theatre.round()
     returns = sum(step.reward * step.valid for step in played).reshape(2, 4)
     batch, metrics = theatre.agent.prepare()
-    expected = (returns - returns.mean(1, keepdims=True)) / (returns.std(1, ddof=1, keepdims=True) + 1e-4)
+    expected = (returns - returns.mean(1, keepdims=True)) / (
+        returns.std(1, ddof=1, keepdims=True) + 1e-4
+    )
     each_step = np.repeat(expected.reshape(8, 1), batch.mask.shape[1], axis=1)
     assert_near(batch.advantage, each_step, terms=9 + 4, size=9 / returns.std(1, ddof=1).min())
     assert batch.mask.sum(1).tolist() == np.stack([step.valid for step in played]).sum(0).tolist()
@@ -64,8 +75,11 @@ def test_every_step_of_an_episode_has_the_episodes_advantage_within_its_group(st
     assert metrics["zero_std_groups"] == 0.0
 
 
-def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(stage: Make, scripted: Make) -> None:
-    """∇ of -mean over steps of (R - mean of the group) log π(a|s); one epoch at ρ = 1, so the clip is not felt."""
+def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(
+    stage: Make, scripted: Make
+) -> None:
+    """∇ of -mean over steps of (R - mean of the group) log π(a|s); one epoch at ρ = 1, so the clip
+    is not felt."""
     theatre = stage("grpo", scripted(), num_envs=6, group_size=2, scale="none", **PLAIN)
     agent = theatre.agent
     played = theatre.round()
@@ -78,40 +92,63 @@ def test_pairs_without_a_scale_are_reinforce_with_the_mean_as_baseline(stage: Ma
     agent.update(batch)
     assert expected.norm() > 0.05
     assert_near(
-        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        flat_gradient(agent.optimizer),
+        expected,
+        terms=terms_of(agent, batch),
         size=expected.norm().item(),
     )
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
-def test_the_three_averages_are_what_their_names_say(stage: Make, scripted: Make, average: str) -> None:
-    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, average=average, average_divisor=5, **PLAIN)
+def test_the_three_averages_are_what_their_names_say(
+    stage: Make, scripted: Make, average: str
+) -> None:
+    theatre = stage(
+        "grpo", scripted(), num_envs=8, group_size=4, average=average, average_divisor=5, **PLAIN
+    )
     agent = theatre.agent
     theatre.round()
     batch, _ = agent.prepare()
     log_prob, _, _ = agent.policy.evaluate(batch)
     sums, lengths = (log_prob * batch.advantage * batch.mask).sum(1), batch.mask.sum(1)
-    loss = {"token": sums.sum() / lengths.sum(), "sequence": (sums / lengths).mean(), "constant": sums.sum() / (8 * 5)}[average]
+    loss = {
+        "token": sums.sum() / lengths.sum(),
+        "sequence": (sums / lengths).mean(),
+        "constant": sums.sum() / (8 * 5),
+    }[average]
     expected = gradient_of(agent, -loss)
     agent.train_on(batch)
     assert_near(
-        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        flat_gradient(agent.optimizer),
+        expected,
+        terms=terms_of(agent, batch),
         size=expected.norm().item(),
     )
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
 @pytest.mark.parametrize("size", [1, 3, 8])
-def test_micro_batches_do_not_change_the_gradient(stage: Make, scripted: Make, size: int, average: str) -> None:
-    options: dict[str, Any] = {"kl_coef": 0.1, "entropy_coef": 0.01, "average": average, "average_divisor": 5}
+def test_micro_batches_do_not_change_the_gradient(
+    stage: Make, scripted: Make, size: int, average: str
+) -> None:
+    options: dict[str, Any] = {
+        "kl_coef": 0.1,
+        "entropy_coef": 0.01,
+        "average": average,
+        "average_divisor": 5,
+    }
     results = []
     for micro in (None, size):
-        theatre = stage("grpo", scripted(), num_envs=8, group_size=4, micro_batch_size=micro, **options, **PLAIN)
+        theatre = stage(
+            "grpo", scripted(), num_envs=8, group_size=4, micro_batch_size=micro, **options, **PLAIN
+        )
         tilt(theatre.agent)
         theatre.round()
         batch = theatre.agent.prepare()[0]
         metrics = theatre.agent.train_on(batch)
-        results.append((metrics, torch.cat([p.grad.flatten() for p in theatre.agent.policy.parameters()])))
+        results.append(
+            (metrics, torch.cat([p.grad.flatten() for p in theatre.agent.policy.parameters()]))
+        )
     (parts, gradient), (others, other) = results
     terms = terms_of(theatre.agent, batch)
     for name in parts:
@@ -150,11 +187,17 @@ def test_a_group_of_equals_teaches_exactly_nothing(stage: Make, arms: Make) -> N
     assert metrics["zero_std_groups"] == 1.0 and metrics["grad_norm"] == 0.0
 
 
-def test_a_group_starts_from_one_place_and_other_groups_from_others(stage: Make, scripted: Make) -> None:
+def test_a_group_starts_from_one_place_and_other_groups_from_others(
+    stage: Make, scripted: Make
+) -> None:
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4)
     for _ in range(2):
         first = theatre.round()[0].obs
-        assert (first[:4] == first[0]).all() and (first[4:] == first[4]).all() and not (first[0] == first[4]).any()
+        assert (
+            (first[:4] == first[0]).all()
+            and (first[4:] == first[4]).all()
+            and not (first[0] == first[4]).any()
+        )
         theatre.agent.rollout_data.clear()
 
 
@@ -173,14 +216,23 @@ def test_the_upper_clip_may_be_wider(stage: Make, scripted: Make) -> None:
         theatre = stage("grpo", scripted(), num_envs=8, group_size=4, clip=0.2, clip_high=clip_high)
         theatre.round()
         batch, _ = theatre.agent.prepare()
-        batch.log_prob, batch.advantage = batch.log_prob - 0.3, torch.ones_like(batch.advantage)      # ρ = 1.35, A > 0
+        # ρ = 1.35, A > 0
+        batch.log_prob, batch.advantage = (
+            batch.log_prob - 0.3,
+            torch.ones_like(batch.advantage),
+        )
         theatre.agent.train_on(batch)
         assert bool(flat_gradient(theatre.agent.optimizer).any()) == moves
 
 
-@pytest.mark.parametrize("options", [{}, {"clip": 0.05, "clip_high": 0.6}, {"dual_clip": 1.05}], ids=str)
-def test_the_loss_and_its_diagnostics_are_what_they_say(stage: Make, scripted: Make, options: dict[str, Any]) -> None:
-    """With ρ = π / π_old away from 1: KL(π_old ‖ π) is the mean of ρ - 1 - log ρ, and the loss the clipped one, from below too."""
+@pytest.mark.parametrize(
+    "options", [{}, {"clip": 0.05, "clip_high": 0.6}, {"dual_clip": 1.05}], ids=str
+)
+def test_the_loss_and_its_diagnostics_are_what_they_say(
+    stage: Make, scripted: Make, options: dict[str, Any]
+) -> None:
+    """With ρ = π / π_old away from 1: KL(π_old ‖ π) is the mean of ρ - 1 - log ρ, and the loss the
+    clipped one, from below too."""
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, **options)
     theatre.round()
     batch = with_weight(theatre.agent, theatre.agent.prepare()[0])
@@ -192,13 +244,24 @@ def test_the_loss_and_its_diagnostics_are_what_they_say(stage: Make, scripted: M
     low, high = 1 - options.get("clip", 0.2), 1 + options.get("clip_high", 0.2)
     gain = torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
     if "dual_clip" in options:
-        gain = torch.where(advantage < 0, torch.maximum(gain, options["dual_clip"] * advantage), gain)
+        gain = torch.where(
+            advantage < 0, torch.maximum(gain, options["dual_clip"] * advantage), gain
+        )
         assert (ratio[advantage < 0] > 1.05).any()
     cut = ((ratio > high) & (advantage > 0)) | ((ratio < low) & (advantage < 0))
-    sums: dict[str, Any] = {"dtype": "float32", "terms": terms_of(theatre.agent, batch), "size": 4.0}
+    sums: dict[str, Any] = {
+        "dtype": "float32",
+        "terms": terms_of(theatre.agent, batch),
+        "size": 4.0,
+    }
     assert parts["approx_kl"].item() == near((ratio - 1 - log_ratio).mean().item(), **sums)
-    assert (1 / ratio - 1 + log_ratio).mean() != near((ratio - 1 - log_ratio).mean().item(), **sums), "nor the other way round"
-    assert parts["clip_fraction"].item() == near(cut.float().mean().item(), **sums) and 0 < cut.float().mean() < 1
+    assert (1 / ratio - 1 + log_ratio).mean() != near(
+        (ratio - 1 - log_ratio).mean().item(), **sums
+    ), "nor the other way round"
+    assert (
+        parts["clip_fraction"].item() == near(cut.float().mean().item(), **sums)
+        and 0 < cut.float().mean() < 1
+    )
     assert total.item() == parts["policy_loss"].item() == near(-gain.mean().item(), **sums)
 
 
@@ -206,7 +269,15 @@ def test_equal_returns_with_another_penalty_are_no_equals(stage: Make, arms: Mak
     """The penalty in the reward is part of what a group compares."""
     shares = []
     for options in ({"kl_in": "reward"}, {"kl_in": "loss"}):
-        theatre = stage("grpo", arms((1.0, 1.0, 1.0)), num_envs=8, group_size=8, kl_coef=0.5, kl_estimator="k2", **options)
+        theatre = stage(
+            "grpo",
+            arms((1.0, 1.0, 1.0)),
+            num_envs=8,
+            group_size=8,
+            kl_coef=0.5,
+            kl_estimator="k2",
+            **options,
+        )
         tilt(theatre.agent)
         theatre.round()
         shares.append(theatre.agent.prepare()[1]["zero_std_groups"])
@@ -214,7 +285,9 @@ def test_equal_returns_with_another_penalty_are_no_equals(stage: Make, arms: Mak
 
 
 @pytest.mark.parametrize(("epochs", "size", "steps"), [(1, None, 1), (3, None, 3), (2, 3, 2 * 3)])
-def test_a_round_is_so_many_passes_over_its_episodes(stage: Make, scripted: Make, epochs: int, size: int | None, steps: int) -> None:
+def test_a_round_is_so_many_passes_over_its_episodes(
+    stage: Make, scripted: Make, epochs: int, size: int | None, steps: int
+) -> None:
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, epochs=epochs, batch_size=size)
     theatre.learn(1)
     assert theatre.agent.optimizer.steps == steps
@@ -222,9 +295,21 @@ def test_a_round_is_so_many_passes_over_its_episodes(stage: Make, scripted: Make
 
 # ---- the KL penalty
 
+
 @pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_the_penalty_in_the_reward_is_taken_off_the_return(stage: Make, scripted: Make, estimator: str) -> None:
-    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, scale="none", kl_coef=0.3, kl_in="reward", kl_estimator=estimator)
+def test_the_penalty_in_the_reward_is_taken_off_the_return(
+    stage: Make, scripted: Make, estimator: str
+) -> None:
+    theatre = stage(
+        "grpo",
+        scripted(),
+        num_envs=8,
+        group_size=4,
+        scale="none",
+        kl_coef=0.3,
+        kl_in="reward",
+        kl_estimator=estimator,
+    )
     tilt(theatre.agent)
     played = theatre.round()
     batch, metrics = theatre.agent.prepare()
@@ -242,18 +327,25 @@ def test_the_penalty_in_the_reward_is_taken_off_the_return(stage: Make, scripted
 
 @pytest.mark.parametrize("estimator", ["k2", "k3", "k1+", "k3+"])
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Make, algorithm: str, estimator: str) -> None:
+def test_the_penalty_in_the_loss_adds_its_own_gradient(
+    stage: Make, scripted: Make, algorithm: str, estimator: str
+) -> None:
     gradients = {}
     for coef in (0.5, 1e-12):
         options = {"num_envs": 8, "kl_coef": coef, "kl_in": "loss", "kl_estimator": estimator}
-        theatre = stage(algorithm, scripted(), **options, **({"group_size": 4} if algorithm == "grpo" else {"rollout_steps": 10}))
+        theatre = stage(
+            algorithm,
+            scripted(),
+            **options,
+            **({"group_size": 4} if algorithm == "grpo" else {"rollout_steps": 10}),
+        )
         agent = theatre.agent
         tilt(agent)
         theatre.round() if algorithm == "grpo" else theatre.collect(10)
         batch = with_weight(agent, agent.prepare()[0])
         gradients[coef] = torch.autograd.grad(loss_of(agent, batch)[0], agent.policy.actor.weights)
         x = agent.policy.evaluate(batch)[0] - batch.reference_log_prob
-        k = torch.exp(-x) - 1 + x if estimator == "k3" else x**2 / 2                 # what has the gradient
+        k = torch.exp(-x) - 1 + x if estimator == "k3" else x**2 / 2  # what has the gradient
         penalty = torch.autograd.grad(0.5 * k[batch.mask].mean(), agent.policy.actor.weights)
     for with_it, without, alone in zip(gradients[0.5], gradients[1e-12], penalty, strict=True):
         size = with_it.norm().item()
@@ -264,9 +356,13 @@ def test_the_penalty_in_the_loss_adds_its_own_gradient(stage: Make, scripted: Ma
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "ppo"])
-def test_the_penalty_in_the_reward_is_not_in_the_loss_as_well(stage: Make, scripted: Make, algorithm: str) -> None:
+def test_the_penalty_in_the_reward_is_not_in_the_loss_as_well(
+    stage: Make, scripted: Make, algorithm: str
+) -> None:
     options = {"group_size": 4} if algorithm == "grpo" else {"rollout_steps": 10, "value_coef": 0.0}
-    theatre = stage(algorithm, scripted(), num_envs=8, kl_coef=0.5, kl_in="reward", kl_estimator="k2", **options)
+    theatre = stage(
+        algorithm, scripted(), num_envs=8, kl_coef=0.5, kl_in="reward", kl_estimator="k2", **options
+    )
     tilt(theatre.agent)
     theatre.round() if algorithm == "grpo" else theatre.collect(10)
     total, parts = loss_of(theatre.agent, with_weight(theatre.agent, theatre.agent.prepare()[0]))
@@ -279,7 +375,9 @@ def test_the_reference_never_moves(stage: Make, scripted: Make, fingerprint: Mak
     assert first == started
     theatre.learn(5)
     assert fingerprint(theatre.agent.reference) == first
-    assert all(now != then for now, then in zip(fingerprint(theatre.agent.policy), started, strict=True))
+    assert all(
+        now != then for now, then in zip(fingerprint(theatre.agent.policy), started, strict=True)
+    )
 
 
 def test_without_a_penalty_there_is_no_reference(stage: Make, scripted: Make) -> None:
@@ -288,26 +386,40 @@ def test_without_a_penalty_there_is_no_reference(stage: Make, scripted: Make) ->
 
 # ---- what the loss may be
 
+
 def test_the_ratio_of_an_episode_moves_all_its_steps_alike(stage: Make, scripted: Make) -> None:
     """ρ = exp(mean log ratio): ∇ = A ρ / T Σ ∇ log π within the clip, nothing outside it."""
     for shift, moves in ((0.1, True), (0.5, False)):
-        theatre = stage("grpo", scripted(), num_envs=8, group_size=4, ratio="sequence", average="sequence", **PLAIN)
+        theatre = stage(
+            "grpo",
+            scripted(),
+            num_envs=8,
+            group_size=4,
+            ratio="sequence",
+            average="sequence",
+            **PLAIN,
+        )
         agent = theatre.agent
         theatre.round()
         batch, _ = agent.prepare()
         batch.log_prob, batch.advantage = batch.log_prob - shift, torch.ones_like(batch.advantage)
         log_prob, _, _ = agent.policy.evaluate(batch)
-        expected = gradient_of(agent, -((log_prob * batch.mask).sum(1) / batch.mask.sum(1) * np.exp(shift)).mean())
+        expected = gradient_of(
+            agent, -((log_prob * batch.mask).sum(1) / batch.mask.sum(1) * np.exp(shift)).mean()
+        )
         agent.train_on(batch)
         size = expected.norm().item()
         assert_near(
-            flat_gradient(agent.optimizer), expected * moves, terms=terms_of(agent, batch),
+            flat_gradient(agent.optimizer),
+            expected * moves,
+            terms=terms_of(agent, batch),
             size=size,
         )
 
 
 def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
-    """At ρ = e^0.5 = 1.65 the surrogate with ε = .2 has no gradient for A > 0; CISPO has 1.2 A ∇ log π."""
+    """At ρ = e^0.5 = 1.65 the surrogate with ε = .2 has no gradient for A > 0; CISPO has 1.2 A ∇
+    log π."""
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, ratio="cispo", clip=0.2, **PLAIN)
     agent = theatre.agent
     theatre.round()
@@ -317,33 +429,46 @@ def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
     expected = gradient_of(agent, -1.2 * (log_prob * batch.mask).sum() / batch.mask.sum())
     agent.train_on(batch)
     assert_near(
-        flat_gradient(agent.optimizer), expected, terms=terms_of(agent, batch),
+        flat_gradient(agent.optimizer),
+        expected,
+        terms=terms_of(agent, batch),
         size=expected.norm().item(),
     )
 
 
 @pytest.mark.parametrize("of", ["token", "sequence"])
-def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner(stage: Make, scripted: Make, of: str) -> None:
-    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, importance_cap=2.0, importance_of=of, **PLAIN)
+def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner(
+    stage: Make, scripted: Make, of: str
+) -> None:
+    theatre = stage(
+        "grpo", scripted(), num_envs=8, group_size=4, importance_cap=2.0, importance_of=of, **PLAIN
+    )
     agent = theatre.agent
     theatre.round()
     noise = np.random.default_rng(0)
     agent.rollout_data.log_probs = [
-        (log_prob + noise.normal(0, 0.8, log_prob.shape)).astype(np.float32) for log_prob in agent.rollout_data.log_probs
+        (log_prob + noise.normal(0, 0.8, log_prob.shape)).astype(np.float32)
+        for log_prob in agent.rollout_data.log_probs
     ]
     sampled = agent.rollout_data.log_prob().T
     batch, metrics = agent.prepare()
     difference = (batch.log_prob - sampled) * batch.mask
-    weight = (difference if of == "token" else difference.sum(1, keepdim=True).expand_as(difference)).exp().clamp(max=2.0)
+    weight = (
+        (difference if of == "token" else difference.sum(1, keepdim=True).expand_as(difference))
+        .exp()
+        .clamp(max=2.0)
+    )
     terms = terms_of(agent, batch)
     mean = weight[batch.mask].mean().item()
     assert metrics["importance"] == near(mean, dtype="float32", terms=terms, size=2 * 9 * 1.1)
     assert (weight == 2.0).any()
     log_prob, _, _ = agent.policy.evaluate(batch)
-    expected = gradient_of(agent, -(log_prob * batch.advantage * weight * batch.mask).sum() / batch.mask.sum())
+    expected = gradient_of(
+        agent, -(log_prob * batch.advantage * weight * batch.mask).sum() / batch.mask.sum()
+    )
     metrics = agent.train_on(batch)
     assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
-    assert metrics["clip_fraction"] == 0.0                     # ρ is 1: the learner's own numbers are compared
+    assert metrics["clip_fraction"] == 0.0  # ρ is 1: the learner's own numbers are compared
 
 
 # ---- REINFORCE++
@@ -351,14 +476,20 @@ def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner
 PLUS_PLUS = VARIANTS["reinforce_plus_plus"] | {"kl_coef": 0.3}
 
 
-def test_reinforce_plus_plus_charges_a_step_for_what_comes_after_it(stage: Make, scripted: Make) -> None:
-    """A = whiten over all steps of Σ_{k ≥ t} (r_k - β (log π - log π_ref)); far from any number of a whole episode."""
+def test_reinforce_plus_plus_charges_a_step_for_what_comes_after_it(
+    stage: Make, scripted: Make
+) -> None:
+    """A = whiten over all steps of Σ_{k ≥ t} (r_k - β (log π - log π_ref)); far from any number of
+    a whole episode."""
     theatre = stage("grpo", scripted(), num_envs=8, group_size=4, **PLUS_PLUS)
     tilt(theatre.agent)
     played = theatre.round()
     batch, metrics = theatre.agent.prepare()
     valid = np.stack([step.valid for step in played]).T
-    paid = np.stack([step.reward for step in played]).T - 0.3 * (batch.log_prob - batch.reference_log_prob).numpy()
+    paid = (
+        np.stack([step.reward for step in played]).T
+        - 0.3 * (batch.log_prob - batch.reference_log_prob).numpy()
+    )
     to_go = np.where(valid, paid, 0.0)[:, ::-1].cumsum(1)[:, ::-1]
     counted = to_go[valid]
     expected = np.where(valid, (to_go - counted.mean()) / np.sqrt(counted.var(ddof=1) + 1e-8), 0.0)
@@ -367,8 +498,12 @@ def test_reinforce_plus_plus_charges_a_step_for_what_comes_after_it(stage: Make,
     theatre.agent.update(batch)
 
 
-def test_a_reward_of_the_whole_episode_is_paid_at_its_last_step(stage: Make, scripted: Make) -> None:
-    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, episode_reward="entropy", **PLUS_PLUS)
+def test_a_reward_of_the_whole_episode_is_paid_at_its_last_step(
+    stage: Make, scripted: Make
+) -> None:
+    theatre = stage(
+        "grpo", scripted(), num_envs=8, group_size=4, episode_reward="entropy", **PLUS_PLUS
+    )
     played = theatre.round()
     batch, metrics = theatre.agent.prepare()
     last = np.stack([step.valid & (step.terminated | step.truncated) for step in played]).T
@@ -385,16 +520,22 @@ def test_the_rewards_of_steps_are_refilled_with_their_episodes(stage: Make, arms
     theatre.agent.load_state_dict(state)
 
 
-@pytest.mark.parametrize("options", [{"baseline": "mean", "scale": "batch"}, {"baseline": "batch", "scale": "none"}])
+@pytest.mark.parametrize(
+    "options", [{"baseline": "mean", "scale": "batch"}, {"baseline": "batch", "scale": "none"}]
+)
 def test_reward_to_go_is_standardised_over_the_batch_alone(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must be 'batch' where credit is 'reward-to-go', got '(mean|none)'"):
+    with pytest.raises(
+        ValueError, match=r"must be 'batch' where credit is 'reward-to-go', got '(mean|none)'"
+    ):
         GRPOConfig(credit="reward-to-go", **options)
 
 
 # ---- refilling
 
+
 def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms: Make) -> None:
-    """Three arms, of which one is paid: a pair is equal with probability 5/9, so a round of 4 pairs needs about 9."""
+    """Three arms, of which one is paid: a pair is equal with probability 5/9, so a round of 4 pairs
+    needs about 9."""
     theatre = stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=8, group_size=2, refill=50)
     agent, rounds = theatre.agent, 0
     while True:
@@ -411,14 +552,18 @@ def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms
     assert_near(batch.advantage.view(4, 2).abs(), expected, terms=2)
 
 
-def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted: Make, arms: Make) -> None:
+def test_refilling_ends_at_its_limit_and_pads_what_it_has(
+    stage: Make, scripted: Make, arms: Make
+) -> None:
     theatre = stage("grpo", arms((0.3, 0.3, 0.3)), num_envs=8, group_size=2, refill=3)
     logged = theatre.learn(4)
-    assert [set(metrics) for metrics in logged] == [{"group_return", "zero_std_groups", "dropped_groups"}] * 4
+    assert [set(metrics) for metrics in logged] == [
+        {"group_return", "zero_std_groups", "dropped_groups"}
+    ] * 4
     assert theatre.agent.optimizer.steps == 0
     theatre = stage("grpo", scripted(), num_envs=8, group_size=2, refill=2)
     agent, batches = theatre.agent, []
-    for keep in (4, 3):                                        # pairs that differ; the others are made equal
+    for keep in (4, 3):  # pairs that differ; the others are made equal
         theatre.round()
         batch, _, _ = agent.scored()
         batches.append((batch, torch.arange(8.0) * (torch.arange(8) < 2 * keep)))
@@ -426,12 +571,19 @@ def test_refilling_ends_at_its_limit_and_pads_what_it_has(stage: Make, scripted:
     assert agent.refill.add(batches[1][0], differ(batches[1][1], 2)) is None
     joined = agent.refill.add(batches[0][0], differ(batches[0][1], 2))
     (first, _), (second, _) = batches[1], batches[0]
-    assert len(joined) == 8 and joined.mask.shape[1] == max(first.mask.shape[1], second.mask.shape[1])
-    assert joined.mask.sum(1).tolist() == [*first.mask.sum(1)[:6].tolist(), *second.mask.sum(1)[:2].tolist()]
+    assert len(joined) == 8 and joined.mask.shape[1] == max(
+        first.mask.shape[1], second.mask.shape[1]
+    )
+    assert joined.mask.sum(1).tolist() == [
+        *first.mask.sum(1)[:6].tolist(),
+        *second.mask.sum(1)[:2].tolist(),
+    ]
 
 
 def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> None:
-    one, other = (stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=4, group_size=2, refill=20) for _ in range(2))
+    one, other = (
+        stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=4, group_size=2, refill=20) for _ in range(2)
+    )
     while not one.agent.refill.kept:
         one.round()
         one.agent.prepare()
@@ -444,24 +596,46 @@ def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> No
 
 # ---- recorded groups
 
+
 def beams(seed: int = 0, groups: int = 6) -> Groups:
     """Groups of five episodes of three steps with scores, best first."""
     rng = np.random.default_rng(seed)
 
     def episode(score: float) -> Episode:
-        return Episode(rng.normal(size=(3, 3)).astype(np.float32), rng.integers(3, size=3), np.array([0, 0, score], dtype=np.float32))
+        return Episode(
+            rng.normal(size=(3, 3)).astype(np.float32),
+            rng.integers(3, size=3),
+            np.array([0, 0, score], dtype=np.float32),
+        )
 
-    return Groups([[episode(score) for score in np.sort(rng.random(5))[::-1]] for _ in range(groups)])
+    return Groups(
+        [[episode(score) for score in np.sort(rng.random(5))[::-1]] for _ in range(groups)]
+    )
 
 
-def test_recorded_groups_are_compared_within_the_best_that_are_kept(stage: Make, scripted: Make) -> None:
-    """The gradient of -mean over groups and steps of ρ A log π with ρ to the reference; of 5 beams the best 3, and their own mean."""
-    agent = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=1e-12, top=3, average="sequence", batch_size=6, **PLAIN).agent
+def test_recorded_groups_are_compared_within_the_best_that_are_kept(
+    stage: Make, scripted: Make
+) -> None:
+    """The gradient of -mean over groups and steps of ρ A log π with ρ to the reference; of 5 beams
+    the best 3, and their own mean."""
+    agent = stage(
+        "grpo",
+        scripted(),
+        num_envs=8,
+        group_size=4,
+        kl_coef=1e-12,
+        top=3,
+        average="sequence",
+        batch_size=6,
+        **PLAIN,
+    ).agent
     data = beams()
     groups = data[np.arange(6)].best(3)
     assert groups.sizes.tolist() == [3] * 6 and len(groups.episodes) == 18
     score = groups.returns.view(6, 3)
-    advantage = ((score - score.mean(1, keepdim=True)) / (score.std(1, keepdim=True) + 1e-4)).view(18)
+    advantage = ((score - score.mean(1, keepdim=True)) / (score.std(1, keepdim=True) + 1e-4)).view(
+        18
+    )
     log_prob, _, _ = agent.policy.evaluate(groups.episodes)
     expected = gradient_of(agent, -(log_prob.mean(1) * advantage).mean())
     next(agent.fit(data))
@@ -471,7 +645,9 @@ def test_recorded_groups_are_compared_within_the_best_that_are_kept(stage: Make,
 
 
 def test_the_old_policy_of_recorded_groups_is_the_reference(stage: Make, scripted: Make) -> None:
-    agent = stage("grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, learning_rate=3e-2, batch_size=6).agent
+    agent = stage(
+        "grpo", scripted(), num_envs=8, group_size=4, kl_coef=0.1, learning_rate=3e-2, batch_size=6
+    ).agent
     fitted = agent.fit(beams())
     logged = [next(fitted) for _ in range(30)]
     rounding = rounding_bound("float32", terms=widths(agent.policy), size=1.1)
@@ -479,22 +655,39 @@ def test_the_old_policy_of_recorded_groups_is_the_reference(stage: Make, scripte
     assert logged[-1]["clip_fraction"] > 0
 
 
-def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(stage: Make, scripted: Make) -> None:
+def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(
+    stage: Make, scripted: Make
+) -> None:
     """|z| ≤ (n - 1) / √n = 1.79 for n = 5 and the deviation of a sample (Thompson 1935)."""
     extreme = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
     agent = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=5.0).agent
-    std = 0.2**0.5 + 1e-4                          # its four distances of .2 and one of .8
+    std = 0.2**0.5 + 1e-4  # its four distances of .2 and one of .8
     assert_near(agent.advantage(extreme, 5), [0.8 / std, *[-0.2 / std] * 4], terms=5)
     tight = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=1.0).agent
     assert_near(tight.advantage(extreme, 5), [1.0, *[-0.2 / std] * 4], terms=5, size=0.8 / std)
 
 
-@pytest.mark.parametrize(("options", "sentence"), [
-    ({}, "kl_coef must be above 0 for recorded groups, whose ratio is to the reference, got 0.0"),
-    ({"kl_coef": 0.1, "refill": 2}, "refill has no effect on recorded groups; got 2, leave it out"),
-    ({"kl_coef": 0.1, "scale": "batch"}, "scale must be within each group for recorded groups, got 'batch'"),
-    ({"kl_coef": 0.1, "kl_in": "reward"}, "kl_in must be 'loss' for recorded groups, got 'reward'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            {},
+            "kl_coef must be above 0 for recorded groups, whose ratio is to the reference, got 0.0",
+        ),
+        (
+            {"kl_coef": 0.1, "refill": 2},
+            "refill has no effect on recorded groups; got 2, leave it out",
+        ),
+        (
+            {"kl_coef": 0.1, "scale": "batch"},
+            "scale must be within each group for recorded groups, got 'batch'",
+        ),
+        (
+            {"kl_coef": 0.1, "kl_in": "reward"},
+            "kl_in must be 'loss' for recorded groups, got 'reward'",
+        ),
+    ],
+)
 def test_what_recorded_groups_have_no_use_for_is_refused(
     stage: Make, scripted: Make, options: dict[str, Any], sentence: str
 ) -> None:
@@ -503,7 +696,8 @@ def test_what_recorded_groups_have_no_use_for_is_refused(
 
 
 def test_groups_that_spread_too_little_are_left_out_from_the_eleventh_round() -> None:
-    """The deviations of pairs 0, d are d / √2; the average begins in round 6 and moves by a hundredth."""
+    """The deviations of pairs 0, d are d / √2; the average begins in round 6 and moves by a
+    hundredth."""
     chosen = SpreadFilter(2, 0.5)
     wide, narrow = torch.tensor([0.0, 1.0] * 2), torch.tensor([0.0, 1.0, 0.0, 0.3])
     for _ in range(10):

@@ -1,4 +1,5 @@
-"""Guided search, best of n and the vote: limits in which they are the greedy policy, an exact answer, what they cost, and bad requests."""
+"""Guided search, best of n and the vote: limits in which they are the greedy policy, an exact
+answer, what they cost, and bad requests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,20 +40,28 @@ def searched(run: rlbook.Run, episodes: int = 24, **options: Any) -> Any:
     return rlbook.evaluate(run, episodes=episodes, seed=3, **options)
 
 
-def test_one_simulation_writes_what_the_policy_finds_likeliest_and_reads_as_much_with_each_network(adder: rlbook.Run) -> None:
+def test_one_simulation_writes_what_the_policy_finds_likeliest_and_reads_as_much_with_each_network(
+    adder: rlbook.Run,
+) -> None:
     greedy, found = searched(adder), searched(adder, search="mcts", simulations=1)
     assert (found.returns == greedy.returns).all() and (found.lengths == greedy.lengths).all()
-    prompt = 7                               # BOS and "12+34="; the last token that is written is read by nobody
+    prompt = 7  # BOS and "12+34="; the last token that is written is read by nobody
     assert found.tokens == near(2 * (prompt + greedy.lengths.mean() - 1), terms=24)
 
 
 def test_with_one_token_to_choose_from_a_search_is_greedy(adder: rlbook.Run) -> None:
-    greedy, found = searched(adder), searched(adder, search="mcts", simulations=4, top_k=1, judge="verifier")
+    greedy, found = (
+        searched(adder),
+        searched(adder, search="mcts", simulations=4, top_k=1, judge="verifier"),
+    )
     assert (found.returns == greedy.returns).all()
 
 
 def test_a_judge_that_knows_the_answer_is_searched_for_it(adder: rlbook.Run) -> None:
-    greedy, found = searched(adder), searched(adder, search="mcts", simulations=32, judge="verifier")
+    greedy, found = (
+        searched(adder),
+        searched(adder, search="mcts", simulations=32, judge="verifier"),
+    )
     assert (found.returns >= greedy.returns).all() and found.mean > greedy.mean + 0.1
 
 
@@ -63,37 +72,57 @@ def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: r
     assert (one[0] == searched(adder, search="majority", samples=1).returns).all()
     eight = {judge: searched(adder, search="best_of_n", samples=8, judge=judge) for judge in names}
     vote = searched(adder, search="majority", samples=8)
-    assert all((eight["verifier"].returns >= found.returns).all() for found in (vote, *eight.values()))
+    assert all(
+        (eight["verifier"].returns >= found.returns).all() for found in (vote, *eight.values())
+    )
     # the critic reads what the policy has written
     assert eight["critic"].tokens == near(2 * vote.tokens, terms=24)
     assert eight["log_prob"].tokens == vote.tokens
 
 
-def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(adder: rlbook.Run) -> None:
-    """Texts that end sooner wait for the others beside them, and what is drawn for them meanwhile does not count."""
+def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(
+    adder: rlbook.Run,
+) -> None:
+    """Texts that end sooner wait for the others beside them, and what is drawn for them meanwhile
+    does not count."""
     agent: Any = adder.agent
-    found = written(agent, agent.policy, adder.request.recipe.for_evaluation(), range(6), 4, np.random.default_rng(0))
+    found = written(
+        agent,
+        agent.policy,
+        adder.request.recipe.for_evaluation(),
+        range(6),
+        4,
+        np.random.default_rng(0),
+    )
     assert len(set(found.written.tolist())) > 1
     pairs = [
         (tokens[:prompt], tokens[prompt:length])
         for tokens, prompt, length in zip(found.tokens, found.prompt, found.length, strict=True)
-    ]  # fmt: skip
+    ]
     expected = log_likelihood(agent.policy, pairs) / found.written
-    assert_near(found.log_prob, expected, dtype="float32", terms=widths(agent.policy), size=8.5)      # logits of that size
+    # logits of that size
+    assert_near(found.log_prob, expected, dtype="float32", terms=widths(agent.policy), size=8.5)
 
 
 def test_of_equal_scores_and_of_equal_votes_the_first_is_taken() -> None:
     assert best(np.array([[0.0, 2.0, 2.0], [1.0, 0.0, 0.5]])).tolist() == [1, 0]
-    texts = [Completion("1+1=", "2", text, ended) for text, ended in (("3", True), ("2", False), ("2", True), ("02", True), ("3", True))]
-    assert most_frequent(texts) == 0         # 3 twice; 2 and 02 are one answer, twice too; the unfinished one does not vote
+    texts = [
+        Completion("1+1=", "2", text, ended)
+        for text, ended in (("3", True), ("2", False), ("2", True), ("02", True), ("3", True))
+    ]
+    # 3 twice; 2 and 02 are one answer, twice too; the unfinished one does not vote
+    assert most_frequent(texts) == 0
     assert most_frequent([*texts, texts[2]]) == 2
     assert most_frequent(texts[1:2]) == 0
-    assert most_frequent([texts[1], texts[1], texts[2]]) == 2, "those that give no answer have no vote, however many they are"
+    assert most_frequent([texts[1], texts[1], texts[2]]) == 2, (
+        "those that give no answer have no vote, however many they are"
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_enough_simulations_find_the_completion_that_the_closed_form_goes_to(seed: int) -> None:
-    """As β goes to 0, π* of the table is the completion of the largest reward; a uniform prior hides none."""
+    """As β goes to 0, π* of the table is the completion of the largest reward; a uniform prior
+    hides none."""
     reward = three_tokens.rewards(seed)
     task = Recipe.of(three_tokens.writing(reward))
     assert three_tokens.optimum(np.full(27, 1 / 27), reward, 0.01).argmax() == reward.argmax()
@@ -150,7 +179,9 @@ def test_on_the_maze_the_same_class_with_exact_values_walks_as_well_as_anyone_ca
     model = simulator_of(task.make(), None, 4)
     assert isinstance(model, TableModel)
     guide = Looker(planner.agent.values(), 4)
-    found = GuidedSearch(guide, GuidedSearchConfig(simulations=64, gamma=planner.agent.config.gamma), table=model)
+    found = GuidedSearch(
+        guide, GuidedSearchConfig(simulations=64, gamma=planner.agent.config.gamma), table=model
+    )
     assert play(found, task, 4, 0).mean == rlbook.evaluate(planner, episodes=4).mean
 
 
@@ -160,11 +191,15 @@ def test_what_comes_later_is_discounted(gamma: float, length: int) -> None:
     transitions = np.zeros((6, 3))
     transitions[[0, 1, 2, 3, 4, 5], [2, 1, 2, 2, 2, 2]] = 1.0
     rewards = np.array([[1.0, 0.0], [1.5, 1.5], [0.0, 0.0]])
-    model = TabularMDP.from_arrays(transitions, rewards, terminal=[False, False, True], initial=[1.0, 0.0, 0.0])
+    model = TabularMDP.from_arrays(
+        transitions, rewards, terminal=[False, False, True], initial=[1.0, 0.0, 0.0]
+    )
     task = Recipe.of(TabularEnv(model))
     table = simulator_of(task.make(), None, 2)
     assert isinstance(table, TableModel)
-    found = GuidedSearch(Looker(np.zeros(3), 2), GuidedSearchConfig(simulations=50, gamma=gamma), table=table)
+    found = GuidedSearch(
+        Looker(np.zeros(3), 2), GuidedSearchConfig(simulations=50, gamma=gamma), table=table
+    )
     assert play(found, task, 1, 0).lengths.tolist() == [length]
 
 
@@ -179,10 +214,22 @@ def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"search": "mctss"}, "search must be one of mcts, best_of_n, majority, got 'mctss'; did you mean 'mcts'?"),
-        ({"search": "mcts", "samples": 4}, "samples has no effect on search mcts; its budget is simulations"),
-        ({"search": "majority", "simulations": 4}, "simulations has no effect on search majority; its budget is samples"),
-        ({"search": "majority", "judge": "critic"}, "judge has no effect on search majority: the completions vote"),
+        (
+            {"search": "mctss"},
+            "search must be one of mcts, best_of_n, majority, got 'mctss'; did you mean 'mcts'?",
+        ),
+        (
+            {"search": "mcts", "samples": 4},
+            "samples has no effect on search mcts; its budget is simulations",
+        ),
+        (
+            {"search": "majority", "simulations": 4},
+            "simulations has no effect on search majority; its budget is samples",
+        ),
+        (
+            {"search": "majority", "judge": "critic"},
+            "judge has no effect on search majority: the completions vote",
+        ),
         ({"simulations": 4}, "simulations has no effect without search"),
         ({"search": "mcts", "temperature": 0.5}, "search mcts draws none"),
         ({"search": "mcts", "simulations": 0}, "simulations"),
@@ -190,7 +237,9 @@ def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
         ({"search": "mcts", "explore": True}, "explore has no effect with search"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused_in_one_sentence(adder: rlbook.Run, options: dict[str, Any], words: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused_in_one_sentence(
+    adder: rlbook.Run, options: dict[str, Any], words: str
+) -> None:
     with pytest.raises(RequestError, match=None) as refused:
         searched(adder, 2, **options)
     assert words in str(refused.value) and "\n" not in str(refused.value)
@@ -200,7 +249,8 @@ def test_without_a_critic_a_search_asks_for_another_judge() -> None:
     run = rlbook.train("reinforce", "Addition-v0", seed=0, steps=1, num_envs=4, eval_every=0)
     with pytest.raises(RequestError, match="has no critic"):
         searched(run, 2, search="mcts")
-    assert searched(run, 2, search="mcts", simulations=2, judge="verifier").tokens < 20      # one network reads
+    # one network reads
+    assert searched(run, 2, search="mcts", simulations=2, judge="verifier").tokens < 20
     with pytest.raises(RequestError, match="has no critic"):
         searched(run, 2, search="best_of_n", judge="critic")
 
@@ -213,25 +263,37 @@ def test_an_agent_without_a_policy_network_does_not_search() -> None:
         rlbook.evaluate(run, episodes=1, search="majority")
 
 
-def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(adder: rlbook.Run) -> None:
-    """Two prompts, one always right and one always wrong: V goes to 1 and 0 at the prompt and at the whole text."""
-    found = written(adder.agent, adder.agent.policy, adder.request.recipe, [0, 1], 8, np.random.default_rng(0))  # type: ignore[attr-defined]
+def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(
+    adder: rlbook.Run,
+) -> None:
+    """Two prompts, one always right and one always wrong: V goes to 1 and 0 at the prompt and at
+    the whole text."""
+    found = written(
+        adder.agent, adder.agent.policy, adder.request.recipe, [0, 1], 8, np.random.default_rng(0)
+    )  # type: ignore[attr-defined]
     found = found._replace(reward=np.repeat([1.0, 0.0], 8))
     value = OutcomeValue(adder.agent.policy)  # type: ignore[attr-defined]
     losses = value.fit(found, np.random.default_rng(0), passes=60, batch_size=8, learning_rate=3e-3)
     assert 0.0 <= losses[0] <= 0.5 and losses[-1] < 0.005
     for length in (found.prompt, found.length):
-        judged, _ = value.score_steps(None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool))
+        judged, _ = value.score_steps(
+            None, None, {"tokens": found.tokens, "length": length}, np.ones(16, dtype=bool)
+        )
         assert np.abs(judged - found.reward).max() < 0.2
     tree = searched(adder, 2, search="mcts", simulations=2, judge=value)
     assert tree.judge == "a learned judge" and tree.tokens > 0
 
 
 @pytest.mark.slow
-def test_a_reward_models_run_is_searched_for_what_it_scores_highest(adder: rlbook.Run, tmp_path: Path) -> None:
-    """The environment pays what the reward model says, so that the return tells whether the search has listened to it."""
+def test_a_reward_models_run_is_searched_for_what_it_scores_highest(
+    adder: rlbook.Run, tmp_path: Path
+) -> None:
+    """The environment pays what the reward model says, so that the return tells whether the search
+    has listened to it."""
     folder = str(tmp_path / "judge")
-    judge: Any = rlbook.train("reward_model", "Addition-v0", steps=20, learning_rate=3e-3, eval_every=0, folder=folder).agent
+    judge: Any = rlbook.train(
+        "reward_model", "Addition-v0", steps=20, learning_rate=3e-3, eval_every=0, folder=folder
+    ).agent
 
     def said(completion: Completion) -> float:
         prompt = character_codec().encode_prompt(completion.prompt)
@@ -239,9 +301,14 @@ def test_a_reward_models_run_is_searched_for_what_it_scores_highest(adder: rlboo
         text = {"tokens": tokens, "length": np.array([tokens.shape[1]])}
         return float(judge.score_steps(text, tokens[:, -1], text, np.ones(1, dtype=bool))[0][0])
 
-    paid: dict[str, Any] = {"env": "Addition-v0", "env_kwargs": {"split": "held_out", "reward": said}}
+    paid: dict[str, Any] = {
+        "env": "Addition-v0",
+        "env_kwargs": {"split": "held_out", "reward": said},
+    }
     greedy = searched(adder, **paid)
-    one, eight = (searched(adder, **paid, search="best_of_n", samples=n, judge=folder) for n in (1, 8))
+    one, eight = (
+        searched(adder, **paid, search="best_of_n", samples=n, judge=folder) for n in (1, 8)
+    )
     tree = searched(adder, **paid, search="mcts", simulations=32, judge=folder)
     assert eight.judge == tree.judge == "a learned judge"
     assert eight.mean > one.mean and tree.mean > greedy.mean

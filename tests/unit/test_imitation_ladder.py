@@ -1,4 +1,5 @@
-"""The ladder on the slippery maze: exact returns by hand, what a clone lacks, and DAgger's repair."""
+"""The ladder on the slippery maze: exact returns by hand, what a clone lacks, and DAgger's
+repair."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from rlbook.registry import model_of
 
 
 def test_the_expected_return_of_the_best_way_is_three_where_nothing_slips() -> None:
-    """Seven steps of -1, and +10 for the eighth; who stands before a wall pays 5 a step up to the limit."""
+    """Seven steps of -1, and +10 for the eighth; who stands before a wall pays 5 a step up to the
+    limit."""
     model = model_of(rlbook.make("Maze-v0"))
     best = PolicyIteration.solve(model, gamma=0.99).greedy_policy()
     sums: dict[str, Any] = {"terms": LIMIT * model.num_states, "size": 5 * LIMIT}
@@ -39,7 +41,9 @@ def test_the_exact_return_is_the_mean_of_many_episodes() -> None:
             total, done = total + float(reward), terminated or truncated
         returns.append(total)
     error = np.std(returns) / len(returns) ** 0.5
-    assert expected_returns(model, policy, LIMIT)[-1] == pytest.approx(np.mean(returns), abs=4 * error)
+    assert expected_returns(model, policy, LIMIT)[-1] == pytest.approx(
+        np.mean(returns), abs=4 * error
+    )
 
 
 def check(ladder: Ladder) -> None:
@@ -53,7 +57,10 @@ def check(ladder: Ladder) -> None:
 def test_the_clone_of_one_episode_is_far_from_the_expert_and_dagger_is_not() -> None:
     ladder = run(1, labels=(16, 1024))
     check(ladder)
-    assert len(draw(ladder).axes[0].get_lines()) == 3 and measurements(ladder)["expert"] == ladder.expert
+    assert (
+        len(draw(ladder).axes[0].get_lines()) == 3
+        and measurements(ladder)["expert"] == ladder.expert
+    )
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""Actions that cannot be taken in some states, written as rewards of -∞: planners never choose them, and nothing becomes NaN."""
+"""Actions that cannot be taken in some states, written as rewards of -∞: planners never choose
+them, and nothing becomes NaN."""
 
 from __future__ import annotations
 
@@ -17,18 +18,25 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 from rlbook.fast_forms import plain_forms
 from rlbook.registry import agent_class
 
-PLANNERS = ("value_iteration", "policy_iteration", "modified_policy_iteration", "prioritized_sweeping")
+PLANNERS = (
+    "value_iteration",
+    "policy_iteration",
+    "modified_policy_iteration",
+    "prioritized_sweeping",
+)
 STOCK, HARVEST, BETA = 10, 5, 0.9
 
 
 def within(values: list[float], more: float = 0.0) -> Any:
-    """Equal up to the planners' own tolerance, 1e-8 reward units, and `more`, half a unit of the last digit that is printed."""
-    return pytest.approx(values, rel=0.0, abs=1e-8 + more)                       # derived: the planners' tolerance
+    """Equal up to the planners' own tolerance, 1e-8 reward units, and `more`, half a unit of the
+    last digit that is printed."""
+    return pytest.approx(values, rel=0.0, abs=1e-8 + more)  # derived: the planners' tolerance
 
 
 def growth() -> TabularMDP:
-    """QuantEcon's example of DiscreteDP: of a stock s a part a ≤ min(s, 5) is stored, s - a is eaten and pays √(s - a), and the next
-    stock is a plus 0 to 10, all alike. Storing more than there is pays -∞."""
+    """QuantEcon's example of DiscreteDP: of a stock s a part a ≤ min(s, 5) is stored, s - a is
+    eaten and pays √(s - a), and the next stock is a plus 0 to 10, all alike. Storing more than
+    there is pays -∞."""
     states, actions = STOCK + HARVEST + 1, HARVEST + 1
     left = np.arange(states)[:, None] - np.arange(actions)
     rewards = np.where(left >= 0, np.sqrt(np.maximum(left, 0)), -np.inf)
@@ -43,7 +51,9 @@ def exact(model: TabularMDP, gamma: float) -> np.ndarray:
     values = np.zeros(model.num_states)
     rows = model.transitions.toarray().reshape(model.num_states, model.num_actions, -1)
     for _ in range(2_000):
-        action_values = np.where(np.isneginf(model.rewards), -np.inf, model.rewards + gamma * rows @ values)
+        action_values = np.where(
+            np.isneginf(model.rewards), -np.inf, model.rewards + gamma * rows @ values
+        )
         values = action_values.max(axis=1)
     return action_values
 
@@ -57,7 +67,9 @@ def test_planners_find_the_optimum_among_what_can_be_done(planner: str, plain: b
     with plain_forms(plain):
         agent: Any = agent_class(planner).solve(model, gamma=BETA)  # type: ignore[attr-defined]
     assert agent.greedy_policy().tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 3, 3, 4, 5, 5, 5, 5]
-    assert agent.values()[[0, 1, 15]].tolist() == within([19.01740222, 20.01740222, 23.27761762], more=5e-9)
+    assert agent.values()[[0, 1, 15]].tolist() == within(
+        [19.01740222, 20.01740222, 23.27761762], more=5e-9
+    )
     expected = exact(model, BETA)
     np.testing.assert_array_equal(np.isneginf(agent.action_values()), np.isneginf(expected))
     possible = np.isfinite(expected)
@@ -66,7 +78,8 @@ def test_planners_find_the_optimum_among_what_can_be_done(planner: str, plain: b
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_where_episodes_end_the_impossible_way_out_is_not_taken(gamma: float) -> None:
-    """State 0 has a way out that pays 100 and cannot be taken; the other one leads through state 1."""
+    """State 0 has a way out that pays 100 and cannot be taken; the other one leads through state
+    1."""
     transitions = np.zeros((3, 2, 3))
     transitions[0, 1, 1] = transitions[1, 0, 2] = transitions[1, 1, 0] = 1.0
     rewards = np.array([[-np.inf, -1.0], [2.0, -1.0], [0.0, 0.0]])
@@ -81,26 +94,47 @@ def test_where_episodes_end_the_impossible_way_out_is_not_taken(gamma: float) ->
 def test_acting_at_random_is_acting_at_random_among_what_can_be_done() -> None:
     model = growth()
     policy = PolicyEvaluation.solve(model, gamma=BETA, method="linear").policy(model)
-    assert policy[0].tolist() == [1, 0, 0, 0, 0, 0] and policy[2].tolist() == near([1 / 3] * 3 + [0.0] * 3, terms=1)
+    assert policy[0].tolist() == [1, 0, 0, 0, 0, 0] and policy[2].tolist() == near(
+        [1 / 3] * 3 + [0.0] * 3, terms=1
+    )
     values = PolicyEvaluation.solve(model, gamma=BETA).values()
-    assert np.isfinite(values).all() and values.tolist() == within(model.policy_values(model.uniform_policy, BETA).tolist())
+    assert np.isfinite(values).all() and values.tolist() == within(
+        model.policy_values(model.uniform_policy, BETA).tolist()
+    )
     epsilon = PolicyEvaluation.solve(model, gamma=BETA, policy="epsilon-greedy", epsilon=0.5)
-    assert np.isfinite(epsilon.values()).all() and (epsilon.policy(model)[np.isneginf(model.rewards)] == 0).all()
+    assert (
+        np.isfinite(epsilon.values()).all()
+        and (epsilon.policy(model)[np.isneginf(model.rewards)] == 0).all()
+    )
 
 
 def test_a_policy_that_takes_an_impossible_action_is_one_sentence() -> None:
     model = growth()
     for policy in (np.full(16, 3), np.full((16, 6), 1 / 6)):
-        with pytest.raises(ValueError, match=r"policy takes an action in state 0 that cannot be taken there \(its reward is -inf\)"):
+        with pytest.raises(
+            ValueError,
+            match=(
+                r"policy takes an action in state 0 that cannot be taken there \(its reward is"
+                r" -inf\)"
+            ),
+        ):
             model.policy_values(policy, BETA)
 
 
 def test_what_is_wrong_with_rewards_is_one_sentence() -> None:
     stay = np.ones((2, 2, 1)) @ np.array([[0.5, 0.5]])
-    with pytest.raises(ValueError, match="some action must be possible in each state, but all of state 1 pay -inf"):
+    with pytest.raises(
+        ValueError, match="some action must be possible in each state, but all of state 1 pay -inf"
+    ):
         TabularMDP.from_arrays(stay, [[1.0, 0.0], [-np.inf, -np.inf]])
     for wrong in (np.inf, np.nan):
-        with pytest.raises(ValueError, match=r"rewards must be finite, or -inf for an action that cannot be taken, but state 1, action 0"):
+        with pytest.raises(
+            ValueError,
+            match=(
+                r"rewards must be finite, or -inf for an action that cannot be taken, but state 1,"
+                r" action 0"
+            ),
+        ):
             TabularMDP.from_arrays(stay, [[1.0, 0.0], [wrong, -np.inf]])
 
 
@@ -109,7 +143,10 @@ def test_the_row_of_an_impossible_action_is_ignored() -> None:
     model = TabularMDP.from_arrays(rows, [[-np.inf, 1.0], [2.0, -np.inf]])
     assert model.feasible is not None and model.feasible.tolist() == [[False, True], [True, False]]
     assert model.policy_values(np.array([1, 0]), 0.5).tolist() == near([8 / 3, 10 / 3], terms=2)
-    assert not model.can_end and TabularMDP.from_arrays(rows[:, :1] * 0 + 0.5, [[1.0], [2.0]]).feasible is None
+    assert (
+        not model.can_end
+        and TabularMDP.from_arrays(rows[:, :1] * 0 + 0.5, [[1.0], [2.0]]).feasible is None
+    )
 
 
 def test_an_environment_of_such_a_model_says_what_can_be_done() -> None:
@@ -119,36 +156,52 @@ def test_an_environment_of_such_a_model_says_what_can_be_done() -> None:
         state, info = env.reset(seed=seed)
         assert info["action_mask"].tolist() == [action <= state for action in range(6)]
         state, reward, *_, info = env.step(min(state, 5))
-        assert np.isfinite(reward) and info["action_mask"].tolist() == [action <= state for action in range(6)]
+        assert np.isfinite(reward) and info["action_mask"].tolist() == [
+            action <= state for action in range(6)
+        ]
     many = TabularVectorEnv(8, model=model)
     states, info = many.reset(seed=0)
     np.testing.assert_array_equal(info["action_mask"], np.arange(6) <= states[:, None])
     states, *_, info = many.step(np.minimum(states, 5))
     np.testing.assert_array_equal(info["action_mask"], np.arange(6) <= states[:, None])
-    assert "action_mask" not in TabularEnv(TabularMDP.from_arrays(np.full((2, 1, 2), 0.5), [[1.0], [2.0]])).reset(seed=0)[1]
+    assert (
+        "action_mask"
+        not in TabularEnv(TabularMDP.from_arrays(np.full((2, 1, 2), 0.5), [[1.0], [2.0]])).reset(
+            seed=0
+        )[1]
+    )
 
 
 def savings() -> TabularMDP:
-    """Deterministic: of a stock s a part a ≤ s is kept, s - a is eaten and pays √(s - a), and the next stock is a + 1, or 0 after
-    a = 5."""
+    """Deterministic: of a stock s a part a ≤ s is kept, s - a is eaten and pays √(s - a), and the
+    next stock is a + 1, or 0 after a = 5."""
     stock, kept = np.arange(6)[:, None], np.arange(6)
     transitions = np.eye(6)[(kept + 1) % 6][None].repeat(6, axis=0)
-    return TabularMDP.from_arrays(transitions, np.where(kept <= stock, np.sqrt(np.maximum(stock - kept, 0)), -np.inf))
+    return TabularMDP.from_arrays(
+        transitions, np.where(kept <= stock, np.sqrt(np.maximum(stock - kept, 0)), -np.inf)
+    )
 
 
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.parametrize("algorithm", ["q_learning", "dyna_q"])
-def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(algorithm: str, plain: bool) -> None:
-    """With α = 1 each visit of a pair makes the error of its value γ times the largest of the others at most."""
+def test_what_is_learned_from_a_model_keeps_to_what_can_be_done(
+    algorithm: str, plain: bool
+) -> None:
+    """With α = 1 each visit of a pair makes the error of its value γ times the largest of the
+    others at most."""
     model = savings()
     with plain_forms(plain):
-        run = rlbook.train(algorithm, model, steps=4_000, eval_every=0, alpha=1.0, epsilon=1.0, gamma=0.5)
+        run = rlbook.train(
+            algorithm, model, steps=4_000, eval_every=0, alpha=1.0, epsilon=1.0, gamma=0.5
+        )
     expected = exact(model, 0.5)
     learned = run.agent.action_values()  # type: ignore[attr-defined]
     np.testing.assert_array_equal(np.isneginf(learned), kept_too_much := np.isneginf(expected))
     assert learned[~kept_too_much].tolist() == near(expected[~kept_too_much].tolist(), terms=4)
     assert run.agent.greedy_policy().tolist() == expected.argmax(axis=1).tolist()  # type: ignore[attr-defined]
-    assert np.isfinite(run.episode_returns).all() and np.isfinite(rlbook.evaluate(run, episodes=3).mean)
+    assert np.isfinite(run.episode_returns).all() and np.isfinite(
+        rlbook.evaluate(run, episodes=3).mean
+    )
 
 
 def test_an_action_that_cannot_be_taken_is_refused_in_one_sentence() -> None:
@@ -157,9 +210,15 @@ def test_an_action_that_cannot_be_taken_is_refused_in_one_sentence() -> None:
     env.reset(seed=0)
     many.reset(seed=0)
     env._state, many._state[:] = 2, [5, 5, 1, 5]
-    with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 2; info\["action_mask"\] says which can$'):
+    with pytest.raises(
+        ValueError,
+        match=r'^action 3 cannot be taken in state 2; info\["action_mask"\] says which can$',
+    ):
         env.step(3)
-    with pytest.raises(ValueError, match=r'^action 3 cannot be taken in state 1; info\["action_mask"\] says which can$'):
+    with pytest.raises(
+        ValueError,
+        match=r'^action 3 cannot be taken in state 1; info\["action_mask"\] says which can$',
+    ):
         many.step(np.full(4, 3))
 
     class Careless(Bandit):

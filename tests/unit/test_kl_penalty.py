@@ -1,4 +1,5 @@
-"""Which KL estimator gives which gradient, in the reward and in the loss, where the policy is a table of three logits."""
+"""Which KL estimator gives which gradient, in the reward and in the loss, where the policy is a
+table of three logits."""
 
 from __future__ import annotations
 
@@ -27,13 +28,19 @@ def exact_kl(logits: np.ndarray, reference: np.ndarray) -> float:
 
 
 def kl_gradient(logits: np.ndarray, reference: np.ndarray, h: float = 1e-5) -> np.ndarray:
-    return np.array([(exact_kl(logits + h * e, reference) - exact_kl(logits - h * e, reference)) / (2 * h) for e in np.eye(3)])
+    return np.array(
+        [
+            (exact_kl(logits + h * e, reference) - exact_kl(logits - h * e, reference)) / (2 * h)
+            for e in np.eye(3)
+        ]
+    )
 
 
 def expected_gradient(theatre: Any, algorithm: str) -> np.ndarray:
-    """E over a ~ π of the loss's gradient in the three logits: every arm is pulled once and counts π(a). No reward but the penalty."""
+    """E over a ~ π of the loss's gradient in the three logits: every arm is pulled once and counts
+    π(a). No reward but the penalty."""
     agent = theatre.agent
-    for _ in range(200):                                       # pull until every arm has come up
+    for _ in range(200):  # pull until every arm has come up
         theatre.collect(1) if algorithm == "ppo" else theatre.round()
         batch, _ = agent.prepare()
         if set(batch.action.flatten().tolist()) == {0, 1, 2}:
@@ -47,14 +54,29 @@ def expected_gradient(theatre: Any, algorithm: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
-@pytest.mark.parametrize(("where", "estimator"), [("reward", "k1"), ("loss", "k2"), ("loss", "k3"), ("loss", "k1+"), ("loss", "k3+")])
+@pytest.mark.parametrize(
+    ("where", "estimator"),
+    [("reward", "k1"), ("loss", "k2"), ("loss", "k3"), ("loss", "k1+"), ("loss", "k3+")],
+)
 def test_k1_in_the_reward_and_the_gradient_of_k2_in_the_loss_descend_the_kl(
     stage: Make, arms: Make, algorithm: str, where: str, estimator: str
 ) -> None:
-    """The exact gradient of β KL(π ‖ π_ref), by central differences; k3's is that of KL(π_ref ‖ π)."""
-    group = {"group_size": 16, "scale": "none"} if algorithm == "grpo" else {"rollout_steps": 1, "value_coef": 0.0}
+    """The exact gradient of β KL(π ‖ π_ref), by central differences; k3's is that of KL(π_ref ‖
+    π)."""
+    group = (
+        {"group_size": 16, "scale": "none"}
+        if algorithm == "grpo"
+        else {"rollout_steps": 1, "value_coef": 0.0}
+    )
     theatre = stage(
-        algorithm, arms((0.0, 0.0, 0.0)), num_envs=16, hidden_sizes=(), kl_coef=0.7, kl_in=where, kl_estimator=estimator, **group
+        algorithm,
+        arms((0.0, 0.0, 0.0)),
+        num_envs=16,
+        hidden_sizes=(),
+        kl_coef=0.7,
+        kl_in=where,
+        kl_estimator=estimator,
+        **group,
     )
     agent = theatre.agent
     assert [tuple(w.shape) for w in agent.policy.actor.weights] == [(3, 1), (3,)]
@@ -67,7 +89,7 @@ def test_k1_in_the_reward_and_the_gradient_of_k2_in_the_loss_descend_the_kl(
     assert np.abs(exact).max() > 0.1
     if estimator == "k3":
         p, q = (np.exp(x) / np.exp(x).sum() for x in (logits, before))
-        assert_near(found, 0.7 * (p - q), **SUMS)                         # ∇ -Σ q log p = p - q
+        assert_near(found, 0.7 * (p - q), **SUMS)  # ∇ -Σ q log p = p - q
         assert np.abs(found - exact).max() > 0.01
     else:
         assert_near(found, exact, **SUMS)
@@ -77,7 +99,13 @@ def test_k1_in_the_reward_and_the_gradient_of_k2_in_the_loss_descend_the_kl(
 def test_k1_in_the_loss_is_refused(algorithm: str) -> None:
     """E[∇ log π(a)] = Σ π ∇ log π = ∇ Σ π = ∇ 1 = 0: it would hold the policy to nothing."""
     config = agent_class(algorithm).Config
-    with pytest.raises(ValueError, match=r"kl_estimator must be one of 'k2', 'k3', 'k1\+', 'k3\+' where kl_in is 'loss', got 'k1'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"kl_estimator must be one of 'k2', 'k3', 'k1\+', 'k3\+' where kl_in is 'loss', got"
+            r" 'k1'"
+        ),
+    ):
         config(kl_coef=0.1, kl_in="loss", kl_estimator="k1")
     assert config(kl_coef=0.1, kl_in="loss", kl_estimator="k1+").kl_estimator == "k1+"
     assert config(kl_coef=0.1, kl_in="reward", kl_estimator="k1").kl_estimator == "k1"
@@ -89,10 +117,11 @@ G = 3
 
 
 def optimum(beta: float, estimator: str) -> np.ndarray:
-    """The policy at which the gradients of E[r] and of the penalty cancel, by hand; π_ref is uniform.
+    """The policy at which the gradients of E[r] and of the penalty cancel, by hand; π_ref is
+    uniform.
 
-    k2, k1+, k3+: max E[r] - β KL(π ‖ π_ref) has p ∝ exp(r / β).
-    k3: p_i (r_i - E[r]) = β (p_i - 1/3), so p_i = (β / 3) / (λ - r_i) with λ = β + E[r]; Σ p_i = 1 makes λ² - (1 + β) λ + 2β/3 = 0.
+    k2, k1+, k3+: max E[r] - β KL(π ‖ π_ref) has p ∝ exp(r / β). k3: p_i (r_i - E[r]) = β (p_i -
+    1/3), so p_i = (β / 3) / (λ - r_i) with λ = β + E[r]; Σ p_i = 1 makes λ² - (1 + β) λ + 2β/3 = 0.
     """
     reward = np.array([1.0, 0.0, 0.0])
     if estimator != "k3":
@@ -101,11 +130,23 @@ def optimum(beta: float, estimator: str) -> np.ndarray:
     return beta / 3 / (root - reward)
 
 
-def gradient_at(stage: Make, arms: Make, p: np.ndarray, *, where: str = "loss", **options: Any) -> np.ndarray:
-    """E[∇ loss] in the three logits where π = p: all 3^G groups of actions, each with its probability. No sample, no noise."""
+def gradient_at(
+    stage: Make, arms: Make, p: np.ndarray, *, where: str = "loss", **options: Any
+) -> np.ndarray:
+    """E[∇ loss] in the three logits where π = p: all 3^G groups of actions, each with its
+    probability. No sample, no noise."""
     groups = list(itertools.product(range(3), repeat=G))
-    theatre = stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=G * len(groups), group_size=G, hidden_sizes=(), scale="none",
-                    kl_coef=0.5, kl_in=where, **options)  # fmt: skip
+    theatre = stage(
+        "grpo",
+        arms((1.0, 0.0, 0.0)),
+        num_envs=G * len(groups),
+        group_size=G,
+        hidden_sizes=(),
+        scale="none",
+        kl_coef=0.5,
+        kl_in=where,
+        **options,
+    )
     agent = theatre.agent
     with torch.no_grad():
         for policy, logits in ((agent.reference, np.zeros(3)), (agent.policy, np.log(p))):
@@ -126,7 +167,8 @@ def gradient_at(stage: Make, arms: Make, p: np.ndarray, *, where: str = "loss", 
 def test_the_penalty_in_the_loss_weighs_beta_with_the_mean_of_the_others_and_more_with_the_mean_of_all(
     stage: Make, arms: Make, estimator: str
 ) -> None:
-    """β = .5, and G = 3 makes the other baseline's weight .5 · 3/2 = .75. For k3, p of the paid token is .7287 and .6404."""
+    """β = .5, and G = 3 makes the other baseline's weight .5 · 3/2 = .75. For k3, p of the paid
+    token is .7287 and .6404."""
     right, heavier = optimum(0.5, estimator), optimum(0.5 * G / (G - 1), estimator)
     if estimator == "k3":
         assert (round(right[0], 4), round(heavier[0], 4)) == (0.7287, 0.6404)
@@ -137,7 +179,12 @@ def test_the_penalty_in_the_loss_weighs_beta_with_the_mean_of_the_others_and_mor
 
 
 @pytest.mark.parametrize("baseline", ["mean", "leave-one-out"])
-def test_the_penalty_in_the_reward_weighs_beta_with_either_baseline(stage: Make, arms: Make, baseline: str) -> None:
-    """It goes through the baseline with the reward, so that the factor is common to both: p ∝ exp(r / β)."""
-    found = gradient_at(stage, arms, optimum(0.5, "k1"), where="reward", kl_estimator="k1", baseline=baseline)
+def test_the_penalty_in_the_reward_weighs_beta_with_either_baseline(
+    stage: Make, arms: Make, baseline: str
+) -> None:
+    """It goes through the baseline with the reward, so that the factor is common to both: p ∝ exp(r
+    / β)."""
+    found = gradient_at(
+        stage, arms, optimum(0.5, "k1"), where="reward", kl_estimator="k1", baseline=baseline
+    )
     assert_near(found, np.zeros(3), **SUMS)

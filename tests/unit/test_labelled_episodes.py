@@ -34,7 +34,9 @@ def text(*ids: int) -> Episode:
 
 
 def four() -> Labelled:
-    return Labelled([text(5, 6, 7), text(8, 9, 4), text(6, 6, 8), text(5, 9, 3)], [True, False, False, True])
+    return Labelled(
+        [text(5, 6, 7), text(8, 9, 4), text(6, 6, 8), text(5, 9, 3)], [True, False, False, True]
+    )
 
 
 def moved(agent: DPO) -> DPO:
@@ -53,9 +55,12 @@ def largest(agent: Any, batch: Batch) -> float:
 
 
 def test_each_episode_is_judged_by_its_label_against_the_point_of_reference() -> None:
-    """Good: 1 - σ(.5 (.4 - .2)) = 1 - σ(.1), weighed double; bad: 1 - σ(.5 (.2 + .3)), 1 - σ(.5 (.2 - 1.1)), 1 - σ(.5 (.2 + 2))."""
+    """Good: 1 - σ(.5 (.4 - .2)) = 1 - σ(.1), weighed double; bad: 1 - σ(.5 (.2 + .3)), 1 - σ(.5 (.2
+    - 1.1)), 1 - σ(.5 (.2 + 2))."""
     good = torch.tensor([True, False, False, False])
-    found = kto_losses.labelled_kto_loss(RATIOS, ZERO, good, torch.tensor(0.2), beta=0.5, good_weight=2.0)
+    found = kto_losses.labelled_kto_loss(
+        RATIOS, ZERO, good, torch.tensor(0.2), beta=0.5, good_weight=2.0
+    )
     inside = torch.tensor([0.1, 0.25, -0.45, 1.1])
     weight = torch.tensor([2.0, 1.0, 1.0, 1.0])
     assert_near(found, ((1 - inside.sigmoid()) * weight).sum() / 4, terms=4)
@@ -63,7 +68,9 @@ def test_each_episode_is_judged_by_its_label_against_the_point_of_reference() ->
 
 def test_as_many_good_as_bad_ones_are_the_loss_on_pairs() -> None:
     good, kl = torch.tensor([True, True, False, False]), torch.tensor(0.3)
-    pairs = kto_losses.kto_loss(RATIOS[:2], RATIOS[2:], ZERO[:2], ZERO[2:], kl, beta=0.4, good_weight=1.5)
+    pairs = kto_losses.kto_loss(
+        RATIOS[:2], RATIOS[2:], ZERO[:2], ZERO[2:], kl, beta=0.4, good_weight=1.5
+    )
     labelled = kto_losses.labelled_kto_loss(RATIOS, ZERO, good, kl, beta=0.4, good_weight=1.5)
     assert_near(labelled, pairs, terms=4)
 
@@ -72,9 +79,12 @@ def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: M
     """TRL: KL_completion_ids = [completions[-1]] + completions[:-1]."""
     agent: Any = moved(stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto").agent)
     batch = four()[np.arange(4)].episodes
-    answers = [text(5, 6, 3), text(8, 9, 7), text(6, 6, 4), text(5, 9, 8)]       # 7, 4, 8, 3, one row on
+    answers = [text(5, 6, 3), text(8, 9, 7), text(6, 6, 4), text(5, 9, 8)]  # 7, 4, 8, 3, one row on
     mismatched = Labelled(answers, [True] * 4)[np.arange(4)].episodes
-    ratio = ((agent.policy.evaluate(mismatched)[0] - agent.reference_log_prob(mismatched)) * mismatched.mask).sum(1)
+    ratio = (
+        (agent.policy.evaluate(mismatched)[0] - agent.reference_log_prob(mismatched))
+        * mismatched.mask
+    ).sum(1)
     network = {"terms": widths(agent.policy.model), "size": largest(agent, mismatched)}
     assert ratio.mean() > 0.5, "a KL below 0 counts as 0, whatever the texts"
     assert_near(agent.mismatched_kl(batch), ratio.mean(), **network)
@@ -82,13 +92,18 @@ def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: M
 
 @pytest.mark.parametrize("rows", [slice(0, 4), slice(0, 1), slice(3, 4)])
 def test_micro_batches_add_up_to_the_whole(stage: Make, rows: slice) -> None:
-    """The loss and each diagnostic of all four are those of some and of the rest together, even where one label is missing there."""
-    agent = moved(stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto", nll_coef=0.3).agent)
+    """The loss and each diagnostic of all four are those of some and of the rest together, even
+    where one label is missing there."""
+    agent = moved(
+        stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto", nll_coef=0.3).agent
+    )
     batch, kl = four()[np.arange(4)], torch.tensor(0.1)
     batch.episodes.reference_log_prob = agent.reference_log_prob(batch.episodes)
     whole = LabelledRows.of(batch)
     rest = [slice(0, rows.start), slice(rows.stop, 4)]
-    parts = [labelled_loss(agent, whole[part], kl) for part in (rows, *rest) if part.stop > part.start]
+    parts = [
+        labelled_loss(agent, whole[part], kl) for part in (rows, *rest) if part.stop > part.start
+    ]
     together = labelled_loss(agent, whole, kl)
     size = largest(agent, batch.episodes)
     network: dict[str, Any] = {"terms": widths(agent.policy.model), "size": size}
@@ -98,7 +113,9 @@ def test_micro_batches_add_up_to_the_whole(stage: Make, rows: slice) -> None:
 
 
 def test_good_episodes_become_likelier_and_bad_ones_less_likely(stage: Make) -> None:
-    agent: DPO = stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto", batch_size=4, learning_rate=3e-4).agent
+    agent: DPO = stage(
+        "dpo", "Addition-v0", num_envs=4, preference_loss="kto", batch_size=4, learning_rate=3e-4
+    ).agent
     data = four()
     data.shuffle(np.random.default_rng(0))
     logged = [metrics for _, metrics in zip(range(12), agent.fit(data), strict=False)]
@@ -113,14 +130,23 @@ def test_good_episodes_become_likelier_and_bad_ones_less_likely(stage: Make) -> 
 def test_walks_through_the_maze_may_have_labels_too(stage: Make) -> None:
     theatre = stage("dpo", "Maze-v0", num_envs=4, preference_loss="kto", batch_size=2)
     agent, size = theatre.agent, theatre.env.single_observation_space.shape[0]
-    walks = [Episode(np.eye(size, dtype=np.float32)[[0, 1]], np.array(actions)) for actions in ([0, 1], [2, 3])]
+    walks = [
+        Episode(np.eye(size, dtype=np.float32)[[0, 1]], np.array(actions))
+        for actions in ([0, 1], [2, 3])
+    ]
     loss = next(agent.fit(Labelled(walks, [True, False])))["preference_loss"]
     assert loss == near(0.5, dtype="float32", terms=widths(agent.policy), size=2 * math.log(4))
 
 
 def test_labels_are_for_kto_alone(stage: Make) -> None:
     agent = stage("dpo", "Addition-v0", num_envs=4).agent
-    with pytest.raises(ValueError, match="preference_loss must be 'kto' for episodes that are good or bad each for itself, got 'sigmoid'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "preference_loss must be 'kto' for episodes that are good or bad each for itself, got"
+            " 'sigmoid'"
+        ),
+    ):
         next(agent.fit(four()))
     assert agent.parts == Parts()
 
@@ -130,16 +156,39 @@ def written(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_rows_with_a_label_are_read_from_a_file_and_learned_from(tmp_path: Path, stage: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_with_a_label_are_read_from_a_file_and_learned_from(
+    tmp_path: Path, stage: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
     """TRL's form, texts and chats; the command line takes it, and other agents refuse it."""
-    rows = [{"prompt": "12+34=", "completion": "46", "label": True}, {"prompt": "12+34=", "completion": "47", "label": False}]
+    rows = [
+        {"prompt": "12+34=", "completion": "46", "label": True},
+        {"prompt": "12+34=", "completion": "47", "label": False},
+    ]
     chat = [{"role": "user", "content": "12+34="}]
-    rows.append({"prompt": chat, "completion": [{"role": "assistant", "content": "45"}], "label": False})
+    rows.append(
+        {"prompt": chat, "completion": [{"role": "assistant", "content": "45"}], "label": False}
+    )
     file = written(tmp_path / "labels.jsonl", *rows)
     data: Any = load(file, stage("dpo", "Addition-v0", num_envs=4).env)
-    assert isinstance(data, Labelled) and data[np.array([0, 1, 2])].good.tolist() == [True, False, False]
+    assert isinstance(data, Labelled) and data[np.array([0, 1, 2])].good.tolist() == [
+        True,
+        False,
+        False,
+    ]
     assert len(data.digest()) == 64 and len(Labelled(data.episodes, data.good).digest()) == 64
-    command = ["train", "dpo", "Addition-v0", "--data", str(file), "--passes", "2", "--batch-size", "3", "--eval-every", "0"]
+    command = [
+        "train",
+        "dpo",
+        "Addition-v0",
+        "--data",
+        str(file),
+        "--passes",
+        "2",
+        "--batch-size",
+        "3",
+        "--eval-every",
+        "0",
+    ]
     assert main([*command, "--preference-loss", "kto", "--out", str(tmp_path / "run")]) == 0
     assert main(["train", "sft", *command[2:5], "--out", str(tmp_path / "sft")]) == 2
     assert "learns from Episodes, and the data are Labelled" in capsys.readouterr().err
@@ -148,11 +197,19 @@ def test_rows_with_a_label_are_read_from_a_file_and_learned_from(tmp_path: Path,
 def test_a_label_that_is_neither_is_named_with_its_line(tmp_path: Path, stage: Make) -> None:
     row = {"prompt": "12+34=", "completion": "46"}
     file = written(tmp_path / "labels.jsonl", row | {"label": True}, row | {"label": "good"})
-    with pytest.raises(RequestError, match=r"labels.jsonl, line 2: label must be true \(a good completion\) or false .*, got 'good'"):
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"labels.jsonl, line 2: label must be true \(a good completion\) or false .*, got"
+            r" 'good'"
+        ),
+    ):
         load(file, stage("dpo", "Addition-v0", num_envs=4).env)
-    assert schema_of(row | {"label": 3}).kind == "episodes"                        # a column like any other
+    assert schema_of(row | {"label": 3}).kind == "episodes"  # a column like any other
 
 
 def test_labels_and_episodes_must_be_as_many() -> None:
-    with pytest.raises(ValueError, match="labelled episodes need one label each, and at least one, got 1 for 2"):
+    with pytest.raises(
+        ValueError, match="labelled episodes need one label each, and at least one, got 1 for 2"
+    ):
         Labelled([text(5, 6, 7)] * 2, [True])

@@ -1,4 +1,5 @@
-"""The four updates of rlbook/book/experiments/ladder.py move the weights as the library's algorithms do, on the same data."""
+"""The four updates of rlbook/book/experiments/ladder.py move the weights as the library's
+algorithms do, on the same data."""
 
 from __future__ import annotations
 
@@ -18,9 +19,13 @@ from rlbook.seeding import rng_for
 
 RATE, EPS = 3e-3, 0.1
 BOTH: dict[str, Any] = {
-    "gamma": 0.9, "learning_rate": RATE, "max_grad_norm": 0.5, "adam_eps": EPS, "seed": 5,
+    "gamma": 0.9,
+    "learning_rate": RATE,
+    "max_grad_norm": 0.5,
+    "adam_eps": EPS,
+    "seed": 5,
     "hidden_sizes": (16,),
-}  # fmt: skip
+}
 # At most 9 updates of weights of size 1. Adam's step is lr · g / (|g| + ε), so that rounding of a
 # gradient reaches a weight times lr / ε (hence the large ε); before it is clipped a gradient is a
 # sum over 64 rows and layers of 3 and 16, of size 5.
@@ -31,7 +36,8 @@ PPO = {"gae_lambda": 0.8, "epochs": 3, "batch_size": 24}
 
 
 def moved(agent: Any, update: Callable[..., None], **options: Any) -> tuple[np.ndarray, np.ndarray]:
-    """How far an agent's weights go in one update by the library, and by the ladder: all weights as one vector."""
+    """How far an agent's weights go in one update by the library, and by the ladder: all weights as
+    one vector."""
     rehearsal = copy.deepcopy(agent.policy)
     before = flat(agent.policy)
     data = Data.of(agent.rollout_data)
@@ -47,14 +53,20 @@ def flat(policy: torch.nn.Module) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["reinforce", "reinforce_with_baseline", "a2c", "ppo"])
-def test_each_rung_is_the_librarys_update(stage: Callable[..., Any], scripted: Callable[..., Any], name: str) -> None:
+def test_each_rung_is_the_librarys_update(
+    stage: Callable[..., Any], scripted: Callable[..., Any], name: str
+) -> None:
     """On episodes that end in every way there is."""
     if name.startswith("reinforce"):
-        theatre = stage("reinforce", scripted(), baseline="none" if name == "reinforce" else "learned", **BOTH)
+        theatre = stage(
+            "reinforce", scripted(), baseline="none" if name == "reinforce" else "learned", **BOTH
+        )
         theatre.round()
         options: dict[str, Any] = {}
     else:
-        theatre = stage(name, scripted(), **BOTH, **STEPS, **(PPO if name == "ppo" else {"gae_lambda": 0.8}))
+        theatre = stage(
+            name, scripted(), **BOTH, **STEPS, **(PPO if name == "ppo" else {"gae_lambda": 0.8})
+        )
         theatre.collect(16)
         options = {"gae_lambda": 0.8}
     if name == "ppo":
@@ -64,11 +76,24 @@ def test_each_rung_is_the_librarys_update(stage: Callable[..., Any], scripted: C
     assert np.abs(library).max() > 50 * ROUNDING
 
 
-def test_a_rung_with_a_mistake_is_found_out(stage: Callable[..., Any], scripted: Callable[..., Any]) -> None:
+def test_a_rung_with_a_mistake_is_found_out(
+    stage: Callable[..., Any], scripted: Callable[..., Any]
+) -> None:
     """The ladder's A2C with another λ, and PPO's loss without its minibatches, end elsewhere."""
-    for options in ({"gae_lambda": 1.0}, {"gae_lambda": 0.8, "clip": 0.2, "epochs": 3, "batch_size": 64, "rng": rng_for(5, "minibatches")}):
+    for options in (
+        {"gae_lambda": 1.0},
+        {
+            "gae_lambda": 0.8,
+            "clip": 0.2,
+            "epochs": 3,
+            "batch_size": 64,
+            "rng": rng_for(5, "minibatches"),
+        },
+    ):
         name = "ppo" if "clip" in options else "a2c"
-        theatre = stage(name, scripted(), **BOTH, **STEPS, **(PPO if name == "ppo" else {"gae_lambda": 0.8}))
+        theatre = stage(
+            name, scripted(), **BOTH, **STEPS, **(PPO if name == "ppo" else {"gae_lambda": 0.8})
+        )
         theatre.collect(16)
         library, rung = moved(theatre.agent, getattr(ladder, name), **options)
         assert np.abs(rung - library).max() > 20 * ROUNDING
@@ -76,7 +101,9 @@ def test_a_rung_with_a_mistake_is_found_out(stage: Callable[..., Any], scripted:
 
 def test_a_minibatch_holds_every_step_once_an_epoch() -> None:
     shape = torch.Size([5, 3])
-    places = [torch.stack(rows) for rows in ladder.minibatches(shape, 2, 4, np.random.default_rng(0))]
+    places = [
+        torch.stack(rows) for rows in ladder.minibatches(shape, 2, 4, np.random.default_rng(0))
+    ]
     assert [part.shape[1] for part in places] == [4, 4, 4, 3] * 2
     epoch = torch.cat(places[:4], dim=1)
     assert sorted(map(tuple, epoch.T.tolist())) == [(t, n) for t in range(5) for n in range(3)]

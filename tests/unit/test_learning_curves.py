@@ -21,10 +21,19 @@ from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_cu
 from rlbook.plots.optimum import horizon_values, optimal_return
 
 
-def write_run(folder: Path, reports: list[dict[str, Any]], *, algorithm: str = "ppo", seed: int = 0, **config: Any) -> Path:
+def write_run(
+    folder: Path,
+    reports: list[dict[str, Any]],
+    *,
+    algorithm: str = "ppo",
+    seed: int = 0,
+    **config: Any,
+) -> Path:
     folder.mkdir()
     settings = {"algorithm": algorithm, "env": "rlbook/Maze-v0", "seed": seed, "num_envs": 8}
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings | {"env_kwargs": {}, "hyperparameters": {"clip": 0.2}} | config))
+    (folder / "config.yaml").write_text(
+        yaml.safe_dump(settings | {"env_kwargs": {}, "hyperparameters": {"clip": 0.2}} | config)
+    )
     (folder / "metrics.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
     return folder
 
@@ -35,18 +44,22 @@ def rising(level: float) -> list[dict[str, Any]]:
 
 def lines(figure: Any, panel: int = 0) -> dict[str, Any]:
     """Label → line, for what the legend names."""
-    return {str(line.get_label()): line for line in figure.axes[panel].lines if not str(line.get_label()).startswith("_")}
+    return {
+        str(line.get_label()): line
+        for line in figure.axes[panel].lines
+        if not str(line.get_label()).startswith("_")
+    }
 
 
 # Averaging
 
 
 def test_the_mean_is_taken_over_the_steps_that_all_runs_cover() -> None:
-    first = np.array([0.0, 10.0]), np.array([0.0, 10.0])        # y = x on [0, 10]
-    second = np.array([5.0, 20.0]), np.array([10.0, 25.0])      # y = x + 5 on [5, 20]
+    first = np.array([0.0, 10.0]), np.array([0.0, 10.0])  # y = x on [0, 10]
+    second = np.array([5.0, 20.0]), np.array([10.0, 25.0])  # y = x + 5 on [5, 20]
     mean = mean_curve([first, second])
     assert (mean.steps[0], mean.steps[-1]) == (5.0, 10.0)
-    assert_near(mean.mean, mean.steps + 2.5, terms=4)           # (x + (x + 5)) / 2
+    assert_near(mean.mean, mean.steps + 2.5, terms=4)  # (x + (x + 5)) / 2
 
 
 def test_one_run_is_shown_as_it_was_logged() -> None:
@@ -71,9 +84,11 @@ def test_the_band_lies_within_the_runs_and_around_their_mean() -> None:
 
 
 def test_the_95_percent_band_holds_the_true_mean_about_95_times_in_a_hundred() -> None:
-    values = np.random.default_rng(0).normal(loc=2.0, size=(40, 2_000))     # 2 000 experiments of 40 runs, true mean 2
+    # 2 000 experiments of 40 runs, true mean 2
+    values = np.random.default_rng(0).normal(loc=2.0, size=(40, 2_000))
     low, high = bootstrap_band(values)
-    # A percentile bootstrap of 40 is a little too narrow: 94 %, with a standard error of √(0.95 · 0.05 / 2000) = 0.5 %.
+    # A percentile bootstrap of 40 is a little too narrow: 94 %, with a standard error of √(0.95 ·
+    # 0.05 / 2000) = 0.5 %.
     assert 0.92 < ((low <= 2.0) & (high >= 2.0)).mean() < 0.96
 
 
@@ -101,19 +116,30 @@ def test_runs_that_differ_in_their_seed_become_one_curve_with_a_band(tmp_path: P
     (label,) = (label for label in lines(figure) if label.startswith("ppo"))
     assert "3 seeds" in label
     ends = lines(figure)[label].get_ydata()[[0, -1]]
-    assert_near(ends, [2.0, 4.0], terms=4)      # (0 + 1 + 2) / 3 + 100 / 100, … + 300 / 100
-    assert len([part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]) == 1
+    assert_near(ends, [2.0, 4.0], terms=4)  # (0 + 1 + 2) / 3 + 100 / 100, … + 300 / 100
+    assert (
+        len([part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]) == 1
+    )
 
 
 def test_algorithms_become_curves_of_their_own_in_different_colours(tmp_path: Path) -> None:
-    figure = plot_curves([write_run(tmp_path / name, rising(0), algorithm=name) for name in ("ppo", "dqn", "grpo")])
+    figure = plot_curves(
+        [write_run(tmp_path / name, rising(0), algorithm=name) for name in ("ppo", "dqn", "grpo")]
+    )
     curves = [lines(figure)[name] for name in ("ppo", "dqn", "grpo")]
     assert len({line.get_color() for line in curves}) == 3
     assert not [part for part in figure.axes[0].collections if isinstance(part, PolyCollection)]
 
 
-def test_a_hyper_parameter_that_differs_sets_two_curves_apart_and_names_them(tmp_path: Path) -> None:
-    figure = plot_curves([write_run(tmp_path / str(clip), rising(0), hyperparameters={"clip": clip, "epochs": 4}) for clip in (0.1, 0.2)])
+def test_a_hyper_parameter_that_differs_sets_two_curves_apart_and_names_them(
+    tmp_path: Path,
+) -> None:
+    figure = plot_curves(
+        [
+            write_run(tmp_path / str(clip), rising(0), hyperparameters={"clip": clip, "epochs": 4})
+            for clip in (0.1, 0.2)
+        ]
+    )
     assert {"ppo, clip 0.1", "ppo, clip 0.2"} <= set(lines(figure))
 
 
@@ -126,27 +152,43 @@ def test_each_environment_has_its_panel(tmp_path: Path) -> None:
 
 def test_planners_have_a_panel_of_their_own_in_sweeps(tmp_path: Path) -> None:
     sweeps = [{"step": sweep, "sweep": sweep, "value": -float(sweep)} for sweep in (1, 2, 3)]
-    figure = plot_curves([write_run(tmp_path / "a", rising(0)), write_run(tmp_path / "b", sweeps, algorithm="value_iteration")])
+    figure = plot_curves(
+        [
+            write_run(tmp_path / "a", rising(0)),
+            write_run(tmp_path / "b", sweeps, algorithm="value_iteration"),
+        ]
+    )
     assert [axes.get_xlabel() for axes in figure.axes] == ["environment steps", "sweeps"]
     assert figure.axes[1].get_ylabel() == "value of the start (reward units)"
-    np.testing.assert_array_equal(lines(figure, 1)["value_iteration"].get_ydata(), [-1.0, -2.0, -3.0])
+    np.testing.assert_array_equal(
+        lines(figure, 1)["value_iteration"].get_ydata(), [-1.0, -2.0, -3.0]
+    )
 
 
 def test_axes_name_their_units_and_the_optimum_is_dashed(tmp_path: Path) -> None:
     figure = plot_curves(write_run(tmp_path / "a", rising(0)))
     axes, optimum = figure.axes[0], lines(figure)["optimum 3"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("environment steps", "return of an episode (reward units)")
-    assert list(optimum.get_ydata()) == near([3.0, 3.0], terms=8, size=17)     # 7 steps of -1, 10
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (
+        "environment steps",
+        "return of an episode (reward units)",
+    )
+    assert list(optimum.get_ydata()) == near([3.0, 3.0], terms=8, size=17)  # 7 steps of -1, 10
     assert optimum.is_dashed()
 
 
-def test_an_environment_that_is_not_registered_here_is_drawn_without_its_optimum(tmp_path: Path) -> None:
+def test_an_environment_that_is_not_registered_here_is_drawn_without_its_optimum(
+    tmp_path: Path,
+) -> None:
     figure = plot_curves(write_run(tmp_path / "a", rising(0), env="Elsewhere-v3"))
     assert list(lines(figure)) == ["ppo"]
 
 
 def test_greedy_evaluations_are_marked(tmp_path: Path) -> None:
-    reports = [{"step": 100, "return": 1.0, "eval_return": 2.0}, {"step": 200, "return": 1.5}, {"step": 300, "eval_return": 3.0}]
+    reports = [
+        {"step": 100, "return": 1.0, "eval_return": 2.0},
+        {"step": 200, "return": 1.5},
+        {"step": 300, "eval_return": 3.0},
+    ]
     curve = read_curve(write_run(tmp_path / "a", reports))
     np.testing.assert_array_equal(curve.eval_steps, [100, 300])
     np.testing.assert_array_equal(curve.eval_returns, [2.0, 3.0])
@@ -155,103 +197,199 @@ def test_greedy_evaluations_are_marked(tmp_path: Path) -> None:
 
 
 def test_what_was_judged_against_the_exact_answer_has_panels_below(tmp_path: Path) -> None:
-    reports = [{"step": step, "return": 1.0, "value_error": 100 / step, "policy_regret": 300.0 - step} for step in (100, 200, 300)]
-    write_run(tmp_path / "0", reports), write_run(tmp_path / "1", [report | {"value_error": 3.0} for report in reports], seed=1)
+    reports = [
+        {"step": step, "return": 1.0, "value_error": 100 / step, "policy_regret": 300.0 - step}
+        for step in (100, 200, 300)
+    ]
+    (
+        write_run(tmp_path / "0", reports),
+        write_run(tmp_path / "1", [report | {"value_error": 3.0} for report in reports], seed=1),
+    )
     axes = plot_curves([tmp_path / "0", tmp_path / "1"]).axes
-    assert [panel.get_ylabel() for panel in axes[1:]] == ["value error (reward units)", "policy regret (reward units)"]
-    assert (axes[1].get_yscale(), axes[2].get_yscale()) == ("log", "symlog")               # the regret ends at 0
+    assert [panel.get_ylabel() for panel in axes[1:]] == [
+        "value error (reward units)",
+        "policy regret (reward units)",
+    ]
+    assert (axes[1].get_yscale(), axes[2].get_yscale()) == ("log", "symlog")  # the regret ends at 0
     assert_near(axes[1].lines[0].get_ydata()[[0, -1]], [(1 + 3) / 2, (1 / 3 + 3) / 2], terms=4)
     assert len([part for part in axes[1].collections if isinstance(part, PolyCollection)]) == 1
-    assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1                # nothing judged, no panels
+    # nothing judged, no panels
+    assert len(plot_curves(write_run(tmp_path / "2", rising(0))).axes) == 1
 
 
-def test_an_evaluation_that_was_cut_is_marked_and_does_not_flatten_the_curve(tmp_path: Path) -> None:
-    """Training returns lie between 1 and 3, the optimum is 3: the axis ends a little beyond, whatever -10 000 an evaluation says."""
-    reports = [*rising(0), {"step": 150, "eval_return": -10_000.0, "eval_unfinished": 1.0}, {"step": 300, "eval_return": 2.5}]
+def test_an_evaluation_that_was_cut_is_marked_and_does_not_flatten_the_curve(
+    tmp_path: Path,
+) -> None:
+    """Training returns lie between 1 and 3, the optimum is 3: the axis ends a little beyond,
+    whatever -10 000 an evaluation says."""
+    reports = [
+        *rising(0),
+        {"step": 150, "eval_return": -10_000.0, "eval_unfinished": 1.0},
+        {"step": 300, "eval_return": 2.5},
+    ]
     axes = plot_curves(write_run(tmp_path / "a", reports)).axes[0]
     bottom, top = axes.get_ylim()
     assert 0.5 < bottom < 1.0 and 3.0 < top < 3.5
     shown = lines(axes.figure)
-    assert shown["greedy episodes: did not finish"].get_marker() == "x" and "greedy episodes" in shown
+    assert (
+        shown["greedy episodes: did not finish"].get_marker() == "x" and "greedy episodes" in shown
+    )
     crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert [line.get_xdata().tolist() for line in crosses] == [[150.0]]
-    circle = next(line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1)
+    circle = next(
+        line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata()) == 1
+    )
     assert circle.get_ydata().tolist() == [2.5]
 
 
 def test_an_evaluation_far_below_training_stands_at_the_edge(tmp_path: Path) -> None:
-    axes = plot_curves(write_run(tmp_path / "a", [*rising(0), {"step": 300, "eval_return": -500.0}])).axes[0]
-    assert axes.get_ylim()[0] > 0.5 and lines(axes.figure)["greedy episodes below the axis"].get_marker() == "v"
+    axes = plot_curves(
+        write_run(tmp_path / "a", [*rising(0), {"step": 300, "eval_return": -500.0}])
+    ).axes[0]
+    assert (
+        axes.get_ylim()[0] > 0.5
+        and lines(axes.figure)["greedy episodes below the axis"].get_marker() == "v"
+    )
 
 
 def test_of_several_runs_only_what_came_to_its_end_is_averaged(tmp_path: Path) -> None:
     ended = [*rising(0), {"step": 300, "eval_return": 3.0}]
     cut = [*rising(0), {"step": 300, "eval_return": -1_000.0, "eval_unfinished": 0.5}]
-    axes = plot_curves([write_run(tmp_path / str(seed), each, seed=seed) for seed, each in enumerate((ended, cut))]).axes[0]
-    marks = {line.get_marker(): line.get_ydata().tolist() for line in axes.lines if line.get_marker() in "ox" and len(line.get_xdata())}
+    axes = plot_curves(
+        [write_run(tmp_path / str(seed), each, seed=seed) for seed, each in enumerate((ended, cut))]
+    ).axes[0]
+    marks = {
+        line.get_marker(): line.get_ydata().tolist()
+        for line in axes.lines
+        if line.get_marker() in "ox" and len(line.get_xdata())
+    }
     assert marks["o"] == [3.0] and len(marks["x"]) == 1
 
 
-@pytest.mark.parametrize(("value", "text"), [
-    (0.0, "0"), (0.5, "0.5"), (200.0, "200"), (-9_999.0, "−9999"), (10_000.0, "10k"), (-12_500.0, "−12.5k"), (1_500_000.0, "1.5M"),
-    (0.001, "0.001"), (3e9, "3G"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (0.5, "0.5"),
+        (200.0, "200"),
+        (-9_999.0, "−9999"),
+        (10_000.0, "10k"),
+        (-12_500.0, "−12.5k"),
+        (1_500_000.0, "1.5M"),
+        (0.001, "0.001"),
+        (3e9, "3G"),
+    ],
+)
 def test_ticks_are_numbers_as_people_write_them(value: float, text: str) -> None:
     assert tick_text(value) == text
 
 
 def test_no_axis_has_an_offset_or_a_power_of_ten(tmp_path: Path) -> None:
-    numbers = [{"return": 1e6 + step, "value_error": 10.0**-step, "policy_regret": 5.0 - step} for step in range(1, 6)]
+    numbers = [
+        {"return": 1e6 + step, "value_error": 10.0**-step, "policy_regret": 5.0 - step}
+        for step in range(1, 6)
+    ]
     reports = [{"step": 10**6 * place} | report for place, report in enumerate(numbers, 1)]
     figure = plot_curves(write_run(tmp_path / "a", reports, env="Elsewhere-v0"), tmp_path / "a.png")
-    texts = [label.get_text() for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for label in axis.get_majorticklabels()]
-    assert {"2M", "0.01", "0.001"} <= set(texts) and not any("e" in text or "$" in text for text in texts)
+    texts = [
+        label.get_text()
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for label in axis.get_majorticklabels()
+    ]
+    assert {"2M", "0.01", "0.001"} <= set(texts) and not any(
+        "e" in text or "$" in text for text in texts
+    )
     assert not any(axes.yaxis.get_offset_text().get_visible() for axes in figure.axes)
 
 
 def test_a_panel_of_fewer_than_three_points_is_left_out(tmp_path: Path) -> None:
-    reports = [report | ({"value_error": 1.0} if place else {}) for place, report in enumerate(rising(0))]
+    reports = [
+        report | ({"value_error": 1.0} if place else {}) for place, report in enumerate(rising(0))
+    ]
     assert len(plot_curves(write_run(tmp_path / "two", reports)).axes) == 1
-    assert len(plot_curves(write_run(tmp_path / "three", [report | {"value_error": 1.0} for report in reports])).axes) == 2
-    text = write_run(tmp_path / "text", [report | ({"entropy": 1.0} if place else {}) for place, report in enumerate(rising(0))], **TEXT)
+    assert (
+        len(
+            plot_curves(
+                write_run(tmp_path / "three", [report | {"value_error": 1.0} for report in reports])
+            ).axes
+        )
+        == 2
+    )
+    text = write_run(
+        tmp_path / "text",
+        [report | ({"entropy": 1.0} if place else {}) for place, report in enumerate(rising(0))],
+        **TEXT,
+    )
     assert len(plot_curves(text).axes) == 1
 
 
-@pytest.mark.parametrize(("algorithms", "said"), [
-    (["q_learning"], "value_error: distance of the values from the exact ones"),
-    (["sarsa"], "value_error: distance from the values of its own policy, exploration included"),
-    (["sarsa", "q_learning"], "value_error: distance from V*; of sarsa from V of its own policy"),
-])  # fmt: skip
-def test_the_panel_says_whose_values_an_on_policy_learner_is_compared_with(tmp_path: Path, algorithms: list[str], said: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithms", "said"),
+    [
+        (["q_learning"], "value_error: distance of the values from the exact ones"),
+        (
+            ["sarsa"],
+            "value_error: distance from the values of its own policy, exploration included",
+        ),
+        (
+            ["sarsa", "q_learning"],
+            "value_error: distance from V*; of sarsa from V of its own policy",
+        ),
+    ],
+)
+def test_the_panel_says_whose_values_an_on_policy_learner_is_compared_with(
+    tmp_path: Path, algorithms: list[str], said: str
+) -> None:
     reports = [report | {"value_error": 1.0} for report in rising(0)]
-    figure = plot_curves([write_run(tmp_path / name, reports, algorithm=name) for name in algorithms])
+    figure = plot_curves(
+        [write_run(tmp_path / name, reports, algorithm=name) for name in algorithms]
+    )
     assert said in [text.get_text() for text in figure.axes[1].texts]
 
 
 TITLES = [
-    "rewards by name", "KL divergence", "entropy of the next token: entropy", "length of a completion: length",
+    "rewards by name",
+    "KL divergence",
+    "entropy of the next token: entropy",
+    "length of a completion: length",
     "groups of equal returns: zero_std_groups",
-]  # fmt: skip
+]
 TEXT = {"env": "rlbook/Addition-v0", "algorithm": "grpo"}
 
 
 def written(level: float) -> list[dict[str, Any]]:
-    numbers = {"reward/exact": level, "reward/length": -0.5, "reference_kl": 0.1, "entropy": 1.0, "length": 3.5, "zero_std_groups": 0.2}
+    numbers = {
+        "reward/exact": level,
+        "reward/length": -0.5,
+        "reference_kl": 0.1,
+        "entropy": 1.0,
+        "length": 3.5,
+        "zero_std_groups": 0.2,
+    }
     return [report | numbers | {"approx_kl": 0.01} for report in rising(level)]
 
 
 def test_of_a_token_run_everything_that_matters_is_in_one_picture(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / str(seed), written(seed / 2), seed=seed, **TEXT) for seed in (0, 1)]
+    runs = [
+        write_run(tmp_path / str(seed), written(seed / 2), seed=seed, **TEXT) for seed in (0, 1)
+    ]
     figure = plot_curves(runs)
     titles = [axes.get_title(loc="left") for axes in figure.axes[1:]]
     assert titles == TITLES
-    assert list(lines(figure, 1)) == ["exact", "length"] and list(lines(figure, 2)) == ["reference_kl", "approx_kl"]
-    assert lines(figure, 1)["exact"].get_ydata()[0] == 0.25                                # the mean of 0 and ½
+    assert list(lines(figure, 1)) == ["exact", "length"] and list(lines(figure, 2)) == [
+        "reference_kl",
+        "approx_kl",
+    ]
+    assert lines(figure, 1)["exact"].get_ydata()[0] == 0.25  # the mean of 0 and ½
     assert list(lines(figure, 5)) == ["zero_std_groups"] and figure.axes[5].get_ylim()[1] > 1.0
 
 
 def test_several_token_runs_are_compared_by_their_returns_alone(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, written(0.5), **TEXT | {"algorithm": name}) for name in ("grpo", "ppo")]
+    runs = [
+        write_run(tmp_path / name, written(0.5), **TEXT | {"algorithm": name})
+        for name in ("grpo", "ppo")
+    ]
     assert len(plot_curves(runs).axes) == 1
 
 
@@ -264,8 +402,13 @@ def test_a_figure_is_written_as_its_name_says(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "deeper").iterdir()) == ["curve.png"]
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere", "config.yaml"), ("empty", "no episode has ended"), ("broken", "not YAML")])
-def test_folders_without_a_curve_are_refused_in_a_sentence(tmp_path: Path, name: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nowhere", "config.yaml"), ("empty", "no episode has ended"), ("broken", "not YAML")],
+)
+def test_folders_without_a_curve_are_refused_in_a_sentence(
+    tmp_path: Path, name: str, message: str
+) -> None:
     write_run(tmp_path / "empty", [{"step": 100, "episodes": 0}])
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.yaml").write_text("a: [")
@@ -311,12 +454,14 @@ assert str(matplotlib.rcParams.copy()) == before
         ("rlbook/Maze-v0", {}, 7 * -1 + 10),
         ("rlbook/Maze-v0", {"rewards": "shaped"}, 8 * -0.1 + 10),
         ("rlbook/Maze-v0", {"layout": "S..G"}, 2 * -1 + 10),
-        ("rlbook/Maze-v0", {"max_episode_steps": 5}, 5 * -1),    # the goal is 8 steps away
+        ("rlbook/Maze-v0", {"max_episode_steps": 5}, 5 * -1),  # the goal is 8 steps away
         ("FrozenLake-v1", {"is_slippery": False}, 1.0),
-        ("CliffWalking-v1", {}, -13.0),                          # up, eleven to the right, down
+        ("CliffWalking-v1", {}, -13.0),  # up, eleven to the right, down
     ],
 )
-def test_the_optimum_follows_from_the_model_and_the_time_limit(env: str, kwargs: dict[str, Any], optimum: float) -> None:
+def test_the_optimum_follows_from_the_model_and_the_time_limit(
+    env: str, kwargs: dict[str, Any], optimum: float
+) -> None:
     rewards_in_all = 20
     assert optimal_return(Recipe(env, kwargs)) == near(optimum, terms=100, size=rewards_in_all)
 
@@ -338,7 +483,10 @@ def test_a_legend_of_long_labels_stays_within_the_figure(tmp_path: Path) -> None
     runs = []
     for baseline in ("none", "learned", "leave-one-out"):
         settings = {"algorithm": "reinforce", "hyperparameters": {"baseline": baseline}}
-        runs += [write_run(tmp_path / f"{baseline}-{seed}", rising(1.0), seed=seed, **settings) for seed in (0, 1)]
+        runs += [
+            write_run(tmp_path / f"{baseline}-{seed}", rising(1.0), seed=seed, **settings)
+            for seed in (0, 1)
+        ]
     figure = plot_curves(runs)
     figure.draw_without_rendering()
     legend = figure.axes[0].get_legend()

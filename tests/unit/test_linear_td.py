@@ -28,8 +28,8 @@ W, X, NEXT = np.array([1.0, 2.0]), np.array([1.0, 0.0]), np.array([0.0, 1.0])
 
 
 def test_the_updates_by_hand() -> None:
-    """δ = 3 + .5·2 - 1 = 3. TD: w₁ += .1 · 2 · 3. With h = (4, 5): x·h = 4; TDC: (3, 0) - .5 · 4 (0, 1) = (3, -2), times .2;
-    h₁ += .3 · 2 (3 - 4). GTD2: 4 (1, -.5) = (4, -2), times .2."""
+    """δ = 3 + .5·2 - 1 = 3. TD: w₁ += .1 · 2 · 3. With h = (4, 5): x·h = 4; TDC: (3, 0) - .5 · 4
+    (0, 1) = (3, -2), times .2; h₁ += .3 · 2 (3 - 4). GTD2: 4 (1, -.5) = (4, -2), times .2."""
     h, step = np.array([4.0, 5.0]), {"gamma": 0.5, "alpha": 0.1, "ratio": 2.0}
     assert td_error(W, X, 3.0, NEXT, 0.5) == 3.0
     assert_near(semi_gradient_update(W, X, 3.0, NEXT, **step), [1.6, 2.0], terms=4)
@@ -50,7 +50,8 @@ def outcomes_of_baird() -> list[tuple[float, int, int, float]]:
 
 @pytest.mark.parametrize("kind", ["td", "tdc", "gtd2"])
 def test_the_mean_of_the_updates_is_their_matrix_form(kind: str) -> None:
-    """Over all 49 outcomes of Baird's problem, with made-up rewards r(s') of the solid action, from random w and h."""
+    """Over all 49 outcomes of Baird's problem, with made-up rewards r(s') of the solid action, from
+    random w and h."""
     rng = np.random.default_rng(0)
     x, w, h, reward = baird.baird_features(), rng.normal(size=8), rng.normal(size=8), 1.5
     chain = baird.baird_model().chain(baird.TARGET)[0].toarray()
@@ -59,7 +60,12 @@ def test_the_mean_of_the_updates_is_their_matrix_form(kind: str) -> None:
     total_w, total_h = np.zeros(8), np.zeros(8)
     for chance, s, successor, ratio in outcomes_of_baird():
         if kind == "td":
-            moved, helper = semi_gradient_update(w, x[s], reward, x[successor], gamma=0.99, alpha=0.1, ratio=ratio), h
+            moved, helper = (
+                semi_gradient_update(
+                    w, x[s], reward, x[successor], gamma=0.99, alpha=0.1, ratio=ratio
+                ),
+                h,
+            )
         else:
             update = tdc_update if kind == "tdc" else gtd2_update
             moved, helper = update(w, h, x[s], reward, x[successor], ratio=ratio, **step)
@@ -75,8 +81,11 @@ def test_the_mean_of_the_updates_is_their_matrix_form(kind: str) -> None:
     assert_near(total_h, h if kind == "td" else h + 0.2 * (b - a @ w - c @ h), **sums)
 
 
-def test_tds_fixed_point_with_a_table_is_the_value_and_with_aggregation_has_no_projected_error() -> None:
-    """The walk of 9 states in three groups of three: w solves A w = b, PBE = 0, and VE is above 0 but at most 1/(1 - γ) of the least."""
+def test_tds_fixed_point_with_a_table_is_the_value_and_with_aggregation_has_no_projected_error() -> (
+    None
+):
+    """The walk of 9 states in three groups of three: w solves A w = b, PBE = 0, and VE is above 0
+    but at most 1/(1 - γ) of the least."""
     model, gamma = random_walk_model(9, 1, -1.0, 1.0), 0.9
     uniform = np.full((11, 2), 0.5)
     chain, rewards = model.chain(uniform)
@@ -103,7 +112,8 @@ def test_tds_fixed_point_with_a_table_is_the_value_and_with_aggregation_has_no_p
 
 
 def test_the_features_and_the_streams_of_bairds_problem() -> None:
-    """All states alike; dashed in 6 of 7 cases, and then one of the first six; within four standard errors of 7 000 steps."""
+    """All states alike; dashed in 6 of 7 cases, and then one of the first six; within four standard
+    errors of 7 000 steps."""
     x = baird.baird_features()
     assert x[2].tolist() == [0, 0, 2, 0, 0, 0, 0, 1] and x[6].tolist() == [0, 0, 0, 0, 0, 0, 1, 2]
     assert np.linalg.matrix_rank(x) == 7
@@ -112,10 +122,14 @@ def test_the_features_and_the_streams_of_bairds_problem() -> None:
     assert ((seen.state[1:] == 6) == (seen.action == baird.SOLID)).all() and not seen.reward.any()
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_the_triad_diverges_and_without_any_one_of_the_three_it_converges(seed: int) -> None:
     """All values are 0. They begin at 3 and 12."""
-    largest = {left_out: np.abs(values).max() for left_out, values in baird.triad(seed=seed).items()}
+    largest = {
+        left_out: np.abs(values).max() for left_out, values in baird.triad(seed=seed).items()
+    }
     assert largest.pop("nothing") > 1e20
     assert set(largest) == {"function approximation", "bootstrapping", "off-policy learning"}
     assert max(largest.values()) < 0.1, largest
@@ -147,5 +161,5 @@ def test_figures_11_2_and_11_5_show_what_the_book_shows() -> None:
     assert min(diverged["steps: w₈"], diverged["sweeps: w₈"]) > 200
     assert converged["sweeps: √PBE"] < 0.01 and converged["steps: √PBE"] < 0.2
     for kind in ("steps", "sweeps"):
-        for name, printed in {"√VE": 1.9, "w₇": 6.6, "w₈": -2.3}.items():        # one decimal
+        for name, printed in {"√VE": 1.9, "w₇": 6.6, "w₈": -2.3}.items():  # one decimal
             assert converged[f"{kind}: {name}"] == pytest.approx(printed, rel=0, abs=0.05)

@@ -17,10 +17,14 @@ from rlbook.llm.models.sources import small_llama
 from rlbook.networks.policy import saved
 
 
-def layer(weight: list[list[float]], a: list[list[float]], b: list[list[float]], **settings: Any) -> LoraLinear:
+def layer(
+    weight: list[list[float]], a: list[list[float]], b: list[list[float]], **settings: Any
+) -> LoraLinear:
     base = nn.Linear(len(weight[0]), len(weight), bias=False)
     base.weight = nn.Parameter(torch.tensor(weight))
-    made = LoraLinear(base, LoraSettings(r=len(a), **settings), None, torch.Generator().manual_seed(0))
+    made = LoraLinear(
+        base, LoraSettings(r=len(a), **settings), None, torch.Generator().manual_seed(0)
+    )
     with torch.no_grad():
         made.lora_A.weight.copy_(torch.tensor(a))
         made.lora_B.weight.copy_(torch.tensor(b))
@@ -28,13 +32,13 @@ def layer(weight: list[list[float]], a: list[list[float]], b: list[list[float]],
 
 
 X = torch.tensor([2.0, 1.0])
-W = [[1.0, 2.0], [3.0, 4.0]]                                  # W x = (4, 10)
-A, B = [[1.0, -1.0]], [[2.0], [0.0]]                          # A x = 2 - 1 = 1, B A x = (2, 0)
+W = [[1.0, 2.0], [3.0, 4.0]]  # W x = (4, 10)
+A, B = [[1.0, -1.0]], [[2.0], [0.0]]  # A x = 2 - 1 = 1, B A x = (2, 0)
 
 
 def test_the_change_is_alpha_over_r_times_b_a_x() -> None:
     assert layer(W, A, B, lora_alpha=3)(X).tolist() == [4 + 3 / 1 * 2, 10]
-    twice = layer(W, A * 2, [[2.0, 2.0], [0.0, 0.0]], lora_alpha=3)                     # rank 2: B A x = (2 + 2, 0)
+    twice = layer(W, A * 2, [[2.0, 2.0], [0.0, 0.0]], lora_alpha=3)  # rank 2: B A x = (2 + 2, 0)
     assert twice(X).tolist() == [4 + 3 / 2 * 4, 10]
     assert twice.merged().weight.tolist() == [[1 + 1.5 * 4, 2 - 1.5 * 4], [3, 4]]
     root = layer(W, A * 2, [[2.0, 2.0], [0.0, 0.0]], lora_alpha=3, use_rslora=True)
@@ -42,7 +46,8 @@ def test_the_change_is_alpha_over_r_times_b_a_x() -> None:
 
 
 def test_dora_gives_each_row_a_length_of_its_own() -> None:
-    """W + s B A = (1 + 6, 2 - 6) = (7, -4) in the first row, of length √65; m starts at the rows' own lengths √5 and 5."""
+    """W + s B A = (1 + 6, 2 - 6) = (7, -4) in the first row, of length √65; m starts at the rows'
+    own lengths √5 and 5."""
     made = layer(W, A, B, lora_alpha=3, use_dora=True)
     assert made.lora_magnitude_vector is not None
     sums: dict[str, Any] = {"dtype": "float32", "terms": 4, "size": 2 * (7 * 2 + 4 * 1)}
@@ -54,17 +59,23 @@ def test_dora_gives_each_row_a_length_of_its_own() -> None:
     assert_near(made.merged()(X), made(X), **sums)
 
 
-@pytest.mark.parametrize("settings", [{}, {"use_dora": True}, {"use_rslora": True, "lora_alpha": 64}])
-def test_a_new_adapter_changes_nothing_and_r_times_both_widths_are_trained(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"use_dora": True}, {"use_rslora": True, "lora_alpha": 64}]
+)
+def test_a_new_adapter_changes_nothing_and_r_times_both_widths_are_trained(
+    settings: dict[str, Any],
+) -> None:
     model, ids = small_llama(torch.Generator().manual_seed(0)), torch.arange(3, 9)[None]
     before = model(ids).logits
     add_lora(model, LoraSettings(r=4, **settings), torch.Generator().manual_seed(1))
     assert_near(model(ids).logits, before, terms=widths(model))
     for _, made in lora_layers(model):
         bound = 1 / math.sqrt(made.base_layer.in_features)
-        assert not made.lora_B.weight.any() and 0.8 * bound < made.lora_A.weight.abs().max() <= bound
+        assert (
+            not made.lora_B.weight.any() and 0.8 * bound < made.lora_A.weight.abs().max() <= bound
+        )
     trained = [parameter.numel() for parameter in model.parameters() if parameter.requires_grad]
-    ends = 4 * (64 + 64) + 2 * (64 + 256) + (256 + 64)                                   # q, k, v and o; gate and up; down
+    ends = 4 * (64 + 64) + 2 * (64 + 256) + (256 + 64)  # q, k, v and o; gate and up; down
     lengths = 4 * 64 + 2 * 256 + 64 if settings.get("use_dora") else 0
     assert sum(trained) == 2 * (4 * ends + lengths)
 
@@ -74,24 +85,52 @@ def test_all_linear_is_every_linear_layer_but_the_last() -> None:
     names = set(targets(model, LoraSettings()))
     assert len(names) == 2 * 7 and "lm_head" not in names
     assert set(targets(model, LoraSettings(target_modules=["q_proj", "lm_head"]))) == {
-        "model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.q_proj", "lm_head",
-    }  # fmt: skip
-    assert len(targets(model, LoraSettings(target_modules=["mlp.up_proj"], exclude_modules=["0.mlp.up_proj"]))) == 1
+        "model.layers.0.self_attn.q_proj",
+        "model.layers.1.self_attn.q_proj",
+        "lm_head",
+    }
+    assert (
+        len(
+            targets(
+                model,
+                LoraSettings(target_modules=["mlp.up_proj"], exclude_modules=["0.mlp.up_proj"]),
+            )
+        )
+        == 1
+    )
 
 
-@pytest.mark.parametrize(("settings", "sentence"), [
-    ({"r": 0}, "r must be an integer of at least 1, got 0"), ({"lora_alpha": 0}, "lora_alpha must be a number above 0"),
-    ({"lora_dropout": 1.0}, r"lora_dropout must be a number in \[0, 1\), got 1.0"), ({"use_dora": "yes"}, "use_dora must be true or false"),
-    ({"target_modules": 3}, "target_modules must be a list of layers' names, got 3"),
-    ({"exclude_modules": "q_proj"}, "exclude_modules must be a list"),
-    ({"target_modules": ["q_prog"]}, "names 'q_prog', and no linear layer of the model is called so; did you mean 'q_proj'"),
-    ({"target_modules": "q_proj"}, "'q_proj' matches no linear layer's whole name, such as 'model.layers.0.self_attn.q_proj'; ends of"),
-    ({"target_modules": "("}, "is no regular expression"),
-    ({"target_modules": ["q_proj"], "exclude_modules": ["self_attn.q_proj"]}, "leave no layer"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"r": 0}, "r must be an integer of at least 1, got 0"),
+        ({"lora_alpha": 0}, "lora_alpha must be a number above 0"),
+        ({"lora_dropout": 1.0}, r"lora_dropout must be a number in \[0, 1\), got 1.0"),
+        ({"use_dora": "yes"}, "use_dora must be true or false"),
+        ({"target_modules": 3}, "target_modules must be a list of layers' names, got 3"),
+        ({"exclude_modules": "q_proj"}, "exclude_modules must be a list"),
+        (
+            {"target_modules": ["q_prog"]},
+            "names 'q_prog', and no linear layer of the model is called so; did you mean 'q_proj'",
+        ),
+        (
+            {"target_modules": "q_proj"},
+            (
+                "'q_proj' matches no linear layer's whole name, such as"
+                " 'model.layers.0.self_attn.q_proj'; ends of"
+            ),
+        ),
+        ({"target_modules": "("}, "is no regular expression"),
+        ({"target_modules": ["q_proj"], "exclude_modules": ["self_attn.q_proj"]}, "leave no layer"),
+    ],
+)
 def test_what_no_adapter_can_be_is_refused(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        add_lora(small_llama(torch.Generator().manual_seed(0)), LoraSettings(**settings), torch.Generator())
+        add_lora(
+            small_llama(torch.Generator().manual_seed(0)),
+            LoraSettings(**settings),
+            torch.Generator(),
+        )
 
 
 def test_dropout_keeps_the_mean_and_is_at_work_only_where_gradients_are_recorded() -> None:
@@ -109,19 +148,25 @@ def test_dropout_keeps_the_mean_and_is_at_work_only_where_gradients_are_recorded
 
 
 def bits(run: Any) -> dict[str, Tensor]:
-    return {name: value for name, value in saved(run.agent.policy).items() if isinstance(value, Tensor)}
+    return {
+        name: value for name, value in saved(run.agent.policy).items() if isinstance(value, Tensor)
+    }
 
 
 def test_a_run_with_dropout_resumes_bit_for_bit(tmp_path: Path) -> None:
     options: dict[str, Any] = {
-        "model": {"adapter": {"r": 2, "lora_dropout": 0.1}}, "batch_size": 8, "eval_every": 0, "seed": 0, "learning_rate": 1e-2,
+        "model": {"adapter": {"r": 2, "lora_dropout": 0.1}},
+        "batch_size": 8,
+        "eval_every": 0,
+        "seed": 0,
+        "learning_rate": 1e-2,
         "anneal_learning_rate": False,
-    }  # fmt: skip
+    }
     whole = rlbook.train("sft", "Addition-v0", steps=12, **options)
     rlbook.train("sft", "Addition-v0", steps=6, folder=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=12)
     one, two = bits(whole), bits(again)
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
     drawn = next(value for name, value in one.items() if name.endswith("drawn"))
-    assert int(drawn) == 12 * 14                                                          # each step, in each of 14 layers
+    assert int(drawn) == 12 * 14  # each step, in each of 14 layers
     assert not any("base_layer" in name for name in one)

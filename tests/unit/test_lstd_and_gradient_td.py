@@ -1,4 +1,5 @@
-"""LSTD and gradient TD: equal to what a linear system says, and on Baird's counterexample where semi-gradient TD diverges."""
+"""LSTD and gradient TD: equal to what a linear system says, and on Baird's counterexample where
+semi-gradient TD diverges."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ STEPS = [(4, 0.0, 5, False), (5, 1.0, 4, False), (4, 2.0, 3, False), (3, -1.0, 0
 
 def agent(algorithm: str, env: Any = None, **settings: Any) -> Any:
     made = agent_class(algorithm)
-    return made(rlbook.make("RandomWalk-v0", **WALK) if env is None else env, made.Config(**settings), 0)
+    return made(
+        rlbook.make("RandomWalk-v0", **WALK) if env is None else env, made.Config(**settings), 0
+    )
 
 
 def taught(algorithm: str, **settings: Any) -> Any:
@@ -38,12 +41,13 @@ def taught(algorithm: str, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("gamma", [0.9, 1.0])
 def test_with_a_table_lstd_is_certainty_equivalence(gamma: float) -> None:
-    """From the four steps: v(3) = -1, v(5) = 1 + γ v(4), v(4) = ½ γ v(5) + ½ (2 + γ v(3)): count, and solve. Elsewhere 0."""
+    """From the four steps: v(3) = -1, v(5) = 1 + γ v(4), v(4) = ½ γ v(5) + ½ (2 + γ v(3)): count,
+    and solve. Elsewhere 0."""
     values = taught("lstd", features="table", gamma=gamma).values()
     four = (0.5 * gamma + 1.0 - 0.5 * gamma) / (1 - 0.5 * gamma**2)
     expected = np.zeros(11)
     expected[3:6] = -1.0, four, 1 + gamma * four
-    counts = np.array([[1, 0, 0], [-gamma, 2, -gamma], [0, -gamma, 1]])        # of 3, 4 and 5
+    counts = np.array([[1, 0, 0], [-gamma, 2, -gamma], [0, -gamma, 1]])  # of 3, 4 and 5
     assert_near(values, expected, terms=11, size=np.linalg.cond(counts) * np.abs(expected).max())
 
 
@@ -57,7 +61,15 @@ def test_with_a_table_lstd_is_the_value_in_the_model_that_counting_gives() -> No
             seen.append(step)
             return super().learn(step)
 
-    run: Any = rlbook.train(Watching, "RandomWalk-v0", episodes=300, env_kwargs=WALK, features="table", gamma=0.95, eval_every=0)
+    run: Any = rlbook.train(
+        Watching,
+        "RandomWalk-v0",
+        episodes=300,
+        env_kwargs=WALK,
+        features="table",
+        gamma=0.95,
+        eval_every=0,
+    )
     counts, paid = np.zeros((11, 11)), np.zeros(11)
     visits = np.zeros(11)
     for step in seen:
@@ -81,21 +93,31 @@ def test_with_fewer_features_lstd_comes_to_tds_fixed_point() -> None:
     chain, rewards = model.chain(np.full((11, 2), 0.5))
     visits = np.linalg.solve(np.eye(11) - chain.toarray().T, model.initial)
     system = td_system(GROUPS, visits, chain.toarray(), rewards, gamma)
-    run: Any = rlbook.train("lstd", "RandomWalk-v0", episodes=1_500, env_kwargs=WALK, features=GROUPS, gamma=gamma, eval_every=0)
+    run: Any = rlbook.train(
+        "lstd",
+        "RandomWalk-v0",
+        episodes=1_500,
+        env_kwargs=WALK,
+        features=GROUPS,
+        gamma=gamma,
+        eval_every=0,
+    )
     fixed_point = least_squares_solution(system.a, system.b)
-    deviation = 0.013        # of a weight, the largest of three, over ten seeds
+    deviation = 0.013  # of a weight, the largest of three, over ten seeds
     np.testing.assert_allclose(run.agent.weights[:, 0], fixed_point, rtol=0, atol=4 * deviation)
 
 
 def test_with_lambda_1_and_a_table_lstd_is_the_mean_return() -> None:
-    """γ = ½, from the back: G = -1, 2 - ½ = 1.5, 1 + .75 = 1.75, .875. v(4) = (1.5 + .875) / 2, v(5) = 1.75, v(3) = -1."""
+    """γ = ½, from the back: G = -1, 2 - ½ = 1.5, 1 + .75 = 1.75, .875. v(4) = (1.5 + .875) / 2,
+    v(5) = 1.75, v(3) = -1."""
     values = taught("lstd", features="table", gamma=0.5, trace_decay=1.0).values()
     assert_near(values[3:6], [-1.0, (1.5 + 0.875) / 2, 1.75], terms=11, size=5)
 
 
 def test_with_lambda_1_the_trace_ends_with_its_episode() -> None:
-    """Σ z (x - γ x')ᵀ w = Σ z r with z = Σ γᵏ x is Σ x (w·x - G) = 0: a state's value is the mean of what followed its visits, each to
-    the end of its own episode. A trace that went on would charge earlier episodes with later ones."""
+    """Σ z (x - γ x')ᵀ w = Σ z r with z = Σ γᵏ x is Σ x (w·x - G) = 0: a state's value is the mean
+    of what followed its visits, each to the end of its own episode. A trace that went on would
+    charge earlier episodes with later ones."""
     visits: list[list[tuple[int, float]]] = [[]]
     made = agent_class("lstd")
 
@@ -108,8 +130,15 @@ def test_with_lambda_1_the_trace_ends_with_its_episode() -> None:
 
     gamma = 0.9
     run: Any = rlbook.train(
-        Watching, "RandomWalk-v0", episodes=40, env_kwargs=WALK, features="table", gamma=gamma, trace_decay=1.0, eval_every=0
-    )  # fmt: skip
+        Watching,
+        "RandomWalk-v0",
+        episodes=40,
+        env_kwargs=WALK,
+        features="table",
+        gamma=gamma,
+        trace_decay=1.0,
+        eval_every=0,
+    )
     total, count = np.zeros(11), np.zeros(11)
     for walk in visits:
         after = 0.0
@@ -122,16 +151,19 @@ def test_with_lambda_1_the_trace_ends_with_its_episode() -> None:
     seen = np.arange(11)[count > 0]
     condition = np.linalg.cond(run.agent.a[np.ix_(seen, seen)])
     assert condition < 1e4
-    assert_near(run.agent.values(), expected, terms=count.sum(), size=condition * np.abs(expected).max())
+    assert_near(
+        run.agent.values(), expected, terms=count.sum(), size=condition * np.abs(expected).max()
+    )
 
 
 def test_a_time_limit_is_no_termination_and_ends_the_trace() -> None:
-    """State 4 pays 1 and leads to 5, cut there; 5 pays 3 and ends. v(4) = 1 + .9 · 3, although the episodes differ."""
+    """State 4 pays 1 and leads to 5, cut there; 5 pays 3 and ends. v(4) = 1 + .9 · 3, although the
+    episodes differ."""
     learner = agent("lstd", features="table", gamma=0.9, trace_decay=1.0)
     learner.begin()
     learner.learn(Step(4, 1, 1.0, 5, False, True))
     learner.begin()
-    first = np.array([1.0, -0.9]) / 1.81                     # the shortest w with w₄ - .9 w₅ = 1
+    first = np.array([1.0, -0.9]) / 1.81  # the shortest w with w₄ - .9 w₅ = 1
     assert_near(learner.weights[4:6, 0], first, terms=11)
     learner.learn(Step(5, 1, 3.0, 0, True, False))
     condition = np.linalg.cond([[1.0, -0.9], [0.0, 1.0]])
@@ -160,12 +192,36 @@ def test_lstd_solves_when_it_is_asked_and_then_once(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("features", [baird.baird_features(), "table"], ids=["rows", "table"])
 def test_gradient_tds_step_is_the_formula_with_the_ratio_of_the_two_policies(features: Any) -> None:
     """The target takes action 1 with .75, the behaviour with .25: ρ = 3."""
-    settings = {"policy": ((0.25, 0.75),) * 7, "behavior": ((0.75, 0.25),) * 7, "alpha": 0.2, "helper_alpha": 0.3, "gamma": 0.9}
+    settings = {
+        "policy": ((0.25, 0.75),) * 7,
+        "behavior": ((0.75, 0.25),) * 7,
+        "alpha": 0.2,
+        "helper_alpha": 0.3,
+        "gamma": 0.9,
+    }
     learner = agent("gradient_td", TabularEnv(baird.baird_model()), features=features, **settings)
-    x, w, h = (np.eye(7) if isinstance(features, str) else features), learner.weights[:, 0].copy(), learner.helper.copy()
-    for state, reward, successor, over in [(0, 1.0, 6, False), (6, 2.0, 1, False), (1, -1.0, 2, True)]:
+    x, w, h = (
+        (np.eye(7) if isinstance(features, str) else features),
+        learner.weights[:, 0].copy(),
+        learner.helper.copy(),
+    )
+    for state, reward, successor, over in [
+        (0, 1.0, 6, False),
+        (6, 2.0, 1, False),
+        (1, -1.0, 2, True),
+    ]:
         metrics = learner.learn(Step(state, 1, reward, successor, over, False))
-        w, h = tdc_update(w, h, x[state], reward, x[successor] * (not over), gamma=0.9, alpha=0.2, beta=0.3, ratio=3.0)
+        w, h = tdc_update(
+            w,
+            h,
+            x[state],
+            reward,
+            x[successor] * (not over),
+            gamma=0.9,
+            alpha=0.2,
+            beta=0.3,
+            ratio=3.0,
+        )
         assert metrics["ratio"] == near(3.0)
     # three updates of 8 products each; .2 · 3 · |δ| · |x| with |δ| < 10 and |x| < 3
     sums = {"terms": 3 * 8, "size": 18}
@@ -181,9 +237,18 @@ def test_gradient_td_learns_another_policys_values(update: str) -> None:
     values: .0017 in the worst of ten seeds.
     """
     run: Any = rlbook.train(
-        "gradient_td", "RandomWalk-v0", episodes=600, env_kwargs=WALK, features="table", gamma=0.9, policy=(1,) * 11, update=update,
-        alpha=0.1, helper_alpha=0.1 if update == "tdc" else 0.4, eval_every=0,
-    )  # fmt: skip
+        "gradient_td",
+        "RandomWalk-v0",
+        episodes=600,
+        env_kwargs=WALK,
+        features="table",
+        gamma=0.9,
+        policy=(1,) * 11,
+        update=update,
+        alpha=0.1,
+        helper_alpha=0.1 if update == "tdc" else 0.4,
+        eval_every=0,
+    )
     # three times the worst of ten seeds
     np.testing.assert_allclose(
         run.agent.values()[3:10], 0.9 ** np.arange(6, -1, -1), rtol=0, atol=0.005
@@ -191,24 +256,42 @@ def test_gradient_td_learns_another_policys_values(update: str) -> None:
 
 
 def test_on_bairds_problem_the_agent_stays_where_semi_gradient_td_would_not() -> None:
-    """Every step pays 0.1, so that all values are 10. Semi-gradient TD passes every bound, from weights that are 0 at first."""
+    """Every step pays 0.1, so that all values are 10. Semi-gradient TD passes every bound, from
+    weights that are 0 at first."""
     seen, x = baird.stream(20_000, 0), baird.baird_features()
     ran_away = baird.stream_td(x, np.zeros(8), seen._replace(reward=seen.reward + 0.1), alpha=0.005)
     assert np.abs(ran_away[-1]).max() > 1e6
     transitions = baird.baird_model().transitions
     env = TabularEnv(TabularMDP.from_arrays(transitions, np.full((7, 2), 0.1)))
     run: Any = rlbook.train(
-        "gradient_td", env, steps=20_000, features=baird.baird_features(), policy=(1,) * 7, behavior=baird.BEHAVIOUR, gamma=0.99,
-        alpha=0.005, helper_alpha=0.05, eval_every=0,
-    )  # fmt: skip
+        "gradient_td",
+        env,
+        steps=20_000,
+        features=baird.baird_features(),
+        policy=(1,) * 7,
+        behavior=baird.BEHAVIOUR,
+        gamma=0.99,
+        alpha=0.005,
+        helper_alpha=0.05,
+        eval_every=0,
+    )
     assert np.abs(run.agent.values()).max() < 30
 
 
-@pytest.mark.parametrize(("algorithm", "settings", "message"), [
-    ("gradient_td", {"behavior": (0,) * 11}, "behavior must take every action that the policy takes, and never takes 1 in state 0"),
-    ("gradient_td", {"update": "tcd"}, "update must be one of 'tdc', 'gtd2', got 'tcd'"),
-    ("lstd", {"trace_decay": 1.5}, "trace_decay must be a number in"),
-])  # fmt: skip
-def test_bad_settings_are_refused_in_a_sentence(algorithm: str, settings: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "message"),
+    [
+        (
+            "gradient_td",
+            {"behavior": (0,) * 11},
+            "behavior must take every action that the policy takes, and never takes 1 in state 0",
+        ),
+        ("gradient_td", {"update": "tcd"}, "update must be one of 'tdc', 'gtd2', got 'tcd'"),
+        ("lstd", {"trace_decay": 1.5}, "trace_decay must be a number in"),
+    ],
+)
+def test_bad_settings_are_refused_in_a_sentence(
+    algorithm: str, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RequestError, match=message):
         rlbook.train(algorithm, "RandomWalk-v0", steps=10, env_kwargs=WALK, **settings)

@@ -1,4 +1,5 @@
-"""Action masks where a policy is learned: probabilities, entropies, divergences and their gradients, by hand; rollouts that carry masks."""
+"""Action masks where a policy is learned: probabilities, entropies, divergences and their
+gradients, by hand; rollouts that carry masks."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ from rlbook.functional.natural_gradient import fisher_vector_product, flat_gradi
 from rlbook.networks.mlp import MLPPolicy
 
 INF = math.inf
-LOGITS = torch.tensor([[math.log(3.0), 7.0, 0.0], [2.0, 2.0, 2.0], [0.5, 9.0, 9.0]], dtype=torch.float64)
+LOGITS = torch.tensor(
+    [[math.log(3.0), 7.0, 0.0], [2.0, 2.0, 2.0], [0.5, 9.0, 9.0]], dtype=torch.float64
+)
 MASK = torch.tensor([[True, False, True], [True, True, True], [True, False, False]])
 """Over the allowed actions the probabilities are ¾, ¼; ⅓, ⅓, ⅓; and 1."""
 ENTROPY = [0.75 * math.log(4 / 3) + 0.25 * math.log(4.0), math.log(3.0), 0.0]
@@ -34,7 +37,13 @@ ENTROPY = [0.75 * math.log(4 / 3) + 0.25 * math.log(4.0), math.log(3.0), 0.0]
 
 def policy_of(logits: torch.Tensor = LOGITS) -> Any:
     """A policy on one-hot states whose logits are a table."""
-    policy = MLPPolicy(len(logits), spaces.Discrete(logits.shape[1]), torch.Generator().manual_seed(0), critic=False, hidden_sizes=())
+    policy = MLPPolicy(
+        len(logits),
+        spaces.Discrete(logits.shape[1]),
+        torch.Generator().manual_seed(0),
+        critic=False,
+        hidden_sizes=(),
+    )
     policy.double()
     with torch.no_grad():
         policy.actor.weights[0].copy_(logits.T)
@@ -43,7 +52,13 @@ def policy_of(logits: torch.Tensor = LOGITS) -> Any:
 
 
 def batch_of(mask: torch.Tensor | None = MASK, action: tuple[int, ...] = (0, 2, 0)) -> Batch:
-    return Batch(torch.eye(3, dtype=torch.float64), torch.tensor(action), torch.zeros(3), torch.ones(3, dtype=torch.bool), action_mask=mask)
+    return Batch(
+        torch.eye(3, dtype=torch.float64),
+        torch.tensor(action),
+        torch.zeros(3),
+        torch.ones(3, dtype=torch.bool),
+        action_mask=mask,
+    )
 
 
 def table_gradient(policy: Any) -> torch.Tensor:
@@ -62,7 +77,10 @@ def test_forbidden_logits_have_no_gradient_and_the_others_the_softmaxs() -> None
     policy = policy_of()
     log_prob, entropy, _ = policy.evaluate(batch_of())
     (log_prob.sum() + 0.5 * entropy.sum()).backward()
-    found, pi = table_gradient(policy), torch.tensor([[0.75, 0.0, 0.25], [1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0]])
+    found, pi = (
+        table_gradient(policy),
+        torch.tensor([[0.75, 0.0, 0.25], [1 / 3, 1 / 3, 1 / 3], [1.0, 0.0, 0.0]]),
+    )
     taken = torch.eye(3)[[0, 2, 0]]
     spread = -torch.xlogy(pi, pi) - pi * torch.tensor(ENTROPY)[:, None]
     assert_near(found, (taken - pi + 0.5 * spread).double(), dtype="float32", terms=6)
@@ -70,7 +88,8 @@ def test_forbidden_logits_have_no_gradient_and_the_others_the_softmaxs() -> None
 
 
 def test_the_divergence_is_over_the_allowed_actions_with_its_gradients() -> None:
-    """KL of (¾, ¼) to (½, ½); its second derivatives, as TRPO's products need them, are finite too."""
+    """KL of (¾, ¼) to (½, ½); its second derivatives, as TRPO's products need them, are finite
+    too."""
     policy, other = policy_of(), policy_of(torch.zeros(3, 3))
     batch = batch_of()
     with torch.no_grad():
@@ -89,12 +108,18 @@ def test_what_is_drawn_and_what_is_likeliest_is_allowed() -> None:
     policy, obs = policy_of().float(), np.eye(3, dtype=np.float32)
     greedy, log_prob = policy.act(obs, None, None, MASK.numpy())
     assert greedy.tolist() == [0, 0, 0]
-    assert log_prob.tolist() == near([math.log(0.75), -math.log(3.0), 0.0], dtype="float32", terms=3, size=10.0)
+    assert log_prob.tolist() == near(
+        [math.log(0.75), -math.log(3.0), 0.0], dtype="float32", terms=3, size=10.0
+    )
     many = np.repeat(obs[:1], 4_000, axis=0)
-    drawn, log_prob = policy.act(many, np.random.default_rng(0), None, np.repeat(MASK[:1].numpy(), 4_000, axis=0))
+    drawn, log_prob = policy.act(
+        many, np.random.default_rng(0), None, np.repeat(MASK[:1].numpy(), 4_000, axis=0)
+    )
     assert set(drawn.tolist()) == {0, 2}
     assert abs((drawn == 0).mean() - 0.75) < 5 * math.sqrt(0.75 * 0.25 / 4_000)
-    assert log_prob[drawn == 2].tolist() == near([math.log(0.25)] * int((drawn == 2).sum()), dtype="float32", terms=3, size=10.0)
+    assert log_prob[drawn == 2].tolist() == near(
+        [math.log(0.25)] * int((drawn == 2).sum()), dtype="float32", terms=3, size=10.0
+    )
 
 
 @pytest.mark.parametrize("noise", [0.0, 1.0 - 2.0**-53])
@@ -104,7 +129,9 @@ def test_the_ends_of_the_noise_draw_allowed_actions_too(noise: float) -> None:
             return np.full(size, noise)
 
     mask = np.array([[False, True, False, True, False]])
-    policy = MLPPolicy(1, spaces.Discrete(5), torch.Generator().manual_seed(0), critic=False, hidden_sizes=())
+    policy = MLPPolicy(
+        1, spaces.Discrete(5), torch.Generator().manual_seed(0), critic=False, hidden_sizes=()
+    )
     rng: Any = Always()
     action, log_prob = policy.act(np.ones((1, 1), np.float32), rng, None, mask)
     assert action.tolist() == [1 if noise == 0.0 else 3] and np.isfinite(log_prob).all()
@@ -114,20 +141,28 @@ def test_the_ends_of_the_noise_draw_allowed_actions_too(noise: float) -> None:
 def test_a_students_divergence_from_its_teacher_is_over_the_allowed_actions(kind: str) -> None:
     """As without the forbidden columns, and their gradient is 0 and no NaN."""
     student = LOGITS.clone().requires_grad_()
-    teacher = torch.tensor([[0.0, 50.0, 1.0], [0.0, 1.0, 2.0], [0.0, 3.0, 3.0]], dtype=torch.float64)
+    teacher = torch.tensor(
+        [[0.0, 50.0, 1.0], [0.0, 1.0, 2.0], [0.0, 3.0, 3.0]], dtype=torch.float64
+    )
     found = divergence(student.masked_fill(~MASK, -INF), teacher.masked_fill(~MASK, -INF), kind)
     alone = divergence(LOGITS[:1, [0, 2]], teacher[:1, [0, 2]], kind)
     assert found[0].item() == near(alone.item(), terms=6, size=10.0)
     assert found[2].item() == near(0.0, terms=6, size=10.0)
     found.sum().backward()
-    assert student.grad is not None and student.grad.isfinite().all() and (student.grad[~MASK] == 0.0).all()
+    assert (
+        student.grad is not None
+        and student.grad.isfinite().all()
+        and (student.grad[~MASK] == 0.0).all()
+    )
 
 
 def test_a_teacher_that_learned_action_values_keeps_to_the_mask() -> None:
     network = policy_of().float().actor
     teacher, obs = SoftActionValues(network, 1.0), np.eye(3, dtype=np.float32)
     batch = dataclasses.replace(batch_of(), obs=torch.eye(3))
-    assert teacher.distributions(batch).log_probs[0].exp().tolist() == near([0.75, 0.0, 0.25], dtype="float32", terms=3, size=10.0)
+    assert teacher.distributions(batch).log_probs[0].exp().tolist() == near(
+        [0.75, 0.0, 0.25], dtype="float32", terms=3, size=10.0
+    )
     drawn, _ = teacher.act(obs, np.random.default_rng(0), None, MASK.numpy())
     assert MASK[range(3), drawn].all()
 
@@ -141,12 +176,17 @@ class Spaces:
 
 
 def sac(**settings: Any) -> Any:
-    """SAC on one-hot states whose policy has the table of logits, and whose two critics say a - 1 and 100 of forbidden actions."""
+    """SAC on one-hot states whose policy has the table of logits, and whose two critics say a - 1
+    and 100 of forbidden actions."""
     env: Any = Spaces()
     agent: Any = SAC(env, SACConfig(hidden_sizes=(), buffer_size=10, **settings))
     values = torch.arange(3.0).expand(3, 3).masked_fill(~MASK, 100.0)
     tables = [(agent.actor, LOGITS.float())]
-    tables += [(network, values + k) for critics in (agent.critics, agent.target) for k, network in enumerate(critics.networks)]
+    tables += [
+        (network, values + k)
+        for critics in (agent.critics, agent.target)
+        for k, network in enumerate(critics.networks)
+    ]
     for network, table in tables:
         with torch.no_grad():
             network.weights[0].copy_(table.T)
@@ -157,7 +197,9 @@ def sac(**settings: Any) -> Any:
 def sac_batch(masks: bool = True) -> Minibatch:
     """From each state to itself."""
     states, flags = torch.eye(3), torch.tensor([False, False, True])
-    rows = Transitions(states, torch.tensor([0, 2, 0]), torch.tensor([1.0, 2.0, 3.0]), states, flags)
+    rows = Transitions(
+        states, torch.tensor([0, 2, 0]), torch.tensor([1.0, 2.0, 3.0]), states, flags
+    )
     if masks:
         rows = rows._replace(action_mask=MASK, next_action_mask=MASK)
     return Minibatch(rows, torch.zeros(3, 0), torch.zeros(3, 0))
@@ -165,12 +207,15 @@ def sac_batch(masks: bool = True) -> Minibatch:
 
 @pytest.mark.parametrize("alpha", [0.5, 3.0])
 def test_sacs_targets_are_over_the_allowed_actions(alpha: float) -> None:
-    """V(s) = Σ π Q + α H with Q = (0, 1, 2): of the first state ¼ · 2, of the second 1, of the third, which ended, nothing."""
+    """V(s) = Σ π Q + α H with Q = (0, 1, 2): of the first state ¼ · 2, of the second 1, of the
+    third, which ended, nothing."""
     agent = sac(temperature=alpha, gamma=0.5)
     target = [1.0 + 0.5 * (0.5 + alpha * ENTROPY[0]), 2.0 + 0.5 * (1.0 + alpha * ENTROPY[1]), 3.0]
     q = [0.0, 2.0, 0.0]
     loss = sum(0.5 * (q[i] + k - target[i]) ** 2 / 3 for i in range(3) for k in (0, 1))
-    assert float(critic_loss_of(agent, sac_batch()).loss.detach()) == near(loss, dtype="float32", terms=12, size=100.0)
+    assert float(critic_loss_of(agent, sac_batch()).loss.detach()) == near(
+        loss, dtype="float32", terms=12, size=100.0
+    )
 
 
 def test_sacs_policy_has_no_gradient_in_forbidden_logits() -> None:
@@ -184,7 +229,9 @@ def test_sacs_policy_has_no_gradient_in_forbidden_logits() -> None:
     value = (pi * (q - alpha * log_pi)).sum(1, keepdim=True)
     assert_near(found, -(pi * (q - alpha * log_pi - value)) / 3, terms=12, size=100.0)
     assert (found[~MASK] == 0.0).all()
-    assert float(loss.metrics["entropy"]) == near(sum(ENTROPY) / 3, dtype="float32", terms=6, size=10.0)
+    assert float(loss.metrics["entropy"]) == near(
+        sum(ENTROPY) / 3, dtype="float32", terms=6, size=10.0
+    )
 
 
 def test_sacs_target_entropy_counts_the_allowed_actions() -> None:
@@ -194,7 +241,9 @@ def test_sacs_target_entropy_counts_the_allowed_actions() -> None:
     assert float(agent.temperature.log_alpha.grad) == near(gap, dtype="float32", terms=6, size=10.0)
     fixed = sac(target_entropy=0.25)
     actor_loss_of(fixed, sac_batch()).loss.backward()
-    assert float(fixed.temperature.log_alpha.grad) == near(sum(ENTROPY) / 3 - 0.25, dtype="float32", terms=6, size=10.0)
+    assert float(fixed.temperature.log_alpha.grad) == near(
+        sum(ENTROPY) / 3 - 0.25, dtype="float32", terms=6, size=10.0
+    )
     unmasked = sac()
     assert unmasked.temperature.target_entropy(None) == near(TARGET_SHARE * math.log(3.0))
 
@@ -211,11 +260,24 @@ def test_a_soft_value_is_finite_at_every_temperature() -> None:
 # ---- rollouts and batches
 
 
-def vector_step(number: int, masks: list[list[bool]] | None, valid: tuple[bool, bool] = (True, True)) -> Step:
+def vector_step(
+    number: int, masks: list[list[bool]] | None, valid: tuple[bool, bool] = (True, True)
+) -> Step:
     """A step of two environments."""
     obs, flags = np.full((2, 1), number, np.float32), np.zeros(2, bool)
     mask = None if masks is None else np.array(masks)
-    return Step(obs, np.zeros(2, int), np.zeros(2, np.float32), obs, flags, flags, np.array(valid), None, mask, mask)
+    return Step(
+        obs,
+        np.zeros(2, int),
+        np.zeros(2, np.float32),
+        obs,
+        flags,
+        flags,
+        np.array(valid),
+        None,
+        mask,
+        mask,
+    )
 
 
 def test_a_rollout_carries_masks_from_the_first_on_and_writes_none_without() -> None:
@@ -240,13 +302,22 @@ def test_a_policys_rows_have_their_masks_as_steps_and_as_episodes() -> None:
     rollout.add(vector_step(1, [[True, True], [False, True]], valid=(True, False)), log_prob)
     steps, episodes = policy.batch(rollout, "step"), policy.batch(rollout, "episode")
     assert steps.action_mask.tolist() == [[True, False], [False, True], [True, True]]
-    assert episodes.action_mask.tolist() == [[[True, False], [True, True]], [[False, True], [False, True]]]
+    assert episodes.action_mask.tolist() == [
+        [[True, False], [True, True]],
+        [[False, True], [False, True]],
+    ]
     assert steps[torch.tensor([2])].action_mask.tolist() == [[True, True]]
 
 
 def episodes_of(length: int, mask: torch.Tensor | None) -> Batch:
     ones = torch.ones(1, length, dtype=torch.bool)
-    return Batch(torch.zeros(1, length, 3), torch.zeros(1, length, dtype=torch.int64), torch.zeros(1, length), ones, action_mask=mask)
+    return Batch(
+        torch.zeros(1, length, 3),
+        torch.zeros(1, length, dtype=torch.int64),
+        torch.zeros(1, length),
+        ones,
+        action_mask=mask,
+    )
 
 
 def test_in_padding_everything_is_allowed() -> None:
@@ -254,7 +325,10 @@ def test_in_padding_everything_is_allowed() -> None:
     only = torch.tensor([[[True, False, False]]])
     batch = joined([episodes_of(1, only), episodes_of(3, None)])
     assert batch.action_mask is not None
-    assert batch.action_mask.tolist() == [[[True, False, False], [True] * 3, [True] * 3], [[True] * 3] * 3]
+    assert batch.action_mask.tolist() == [
+        [[True, False, False], [True] * 3, [True] * 3],
+        [[True] * 3] * 3,
+    ]
     log_prob, entropy, _ = policy_of().float().evaluate(batch)
     assert log_prob.isfinite().all() and entropy.isfinite().all()
     assert joined([episodes_of(1, None), episodes_of(3, None)]).action_mask is None

@@ -1,4 +1,5 @@
-"""Action masks where values are learned with a network: targets, the replay buffer and exploration."""
+"""Action masks where values are learned with a network: targets, the replay buffer and
+exploration."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_targets_are_over_the_allowed_actions() -> None:
     """Without the mask both would be 3 + ½ · 5: the second action looks best to either network."""
     reward, going_on, ended = torch.tensor([3.0]), torch.tensor([False]), torch.tensor([True])
     assert q_target(reward, going_on, NEXT_Q, 0.5, MASK).tolist() == [3.0 + 0.5 * 2.0]
-    assert double_q_target(reward, going_on, NEXT_Q, ONLINE, 0.5, MASK).tolist() == [3.0 + 0.5 * 1.0]
+    assert double_q_target(reward, going_on, NEXT_Q, ONLINE, 0.5, MASK).tolist() == [
+        3.0 + 0.5 * 1.0
+    ]
     assert q_target(reward, ended, NEXT_Q, 0.5, MASK).tolist() == [3.0]
     assert q_target(reward, going_on, NEXT_Q, 0.5).tolist() == [3.0 + 0.5 * 5.0]
 
@@ -53,13 +56,18 @@ class Spaces:
 
 
 ROOM, DOOR = np.nonzero(OPEN)
-BOTTOMLESS = 50.0                            # what both networks say of closed doors
+BOTTOMLESS = 50.0  # what both networks say of closed doors
 
 
 def doors(double: bool, distributional: bool = False) -> tuple[Any, Transitions]:
-    """A DQN whose table is the exact one, but for the closed doors, of which it thinks the world; and every step that there is."""
-    settings: dict[str, Any] = {"distributional": True, "v_min": -10.0, "v_max": 10.0} if distributional else {}
-    agent: Any = DQN(Spaces(len(OPEN), 3), DQNConfig(hidden_sizes=(), gamma=GAMMA, double=double, **settings))  # type: ignore[arg-type]
+    """A DQN whose table is the exact one, but for the closed doors, of which it thinks the world;
+    and every step that there is."""
+    settings: dict[str, Any] = (
+        {"distributional": True, "v_min": -10.0, "v_max": 10.0} if distributional else {}
+    )
+    agent: Any = DQN(
+        Spaces(len(OPEN), 3), DQNConfig(hidden_sizes=(), gamma=GAMMA, double=double, **settings)
+    )  # type: ignore[arg-type]
     if not distributional:
         exact = torch.tensor(np.where(OPEN, exact_action_values(), BOTTOMLESS), dtype=torch.float32)
         for network in (agent.q, agent.target):
@@ -67,9 +75,14 @@ def doors(double: bool, distributional: bool = False) -> tuple[Any, Transitions]
                 network.weights[0].copy_(exact.T)
                 network.weights[1].zero_()
     eye, after = torch.eye(len(OPEN)), LEADS_TO[ROOM, DOOR]
-    ended, allowed = torch.tensor(np.isin(after, ENDS)), torch.tensor(OPEN | ~OPEN.any(axis=1, keepdims=True))
+    ended, allowed = (
+        torch.tensor(np.isin(after, ENDS)),
+        torch.tensor(OPEN | ~OPEN.any(axis=1, keepdims=True)),
+    )
     paid = torch.tensor(PAYS[ROOM, DOOR], dtype=torch.float32)
-    rows = Transitions(eye[ROOM], torch.tensor(DOOR), paid, eye[after], ended, allowed[ROOM], allowed[after])
+    rows = Transitions(
+        eye[ROOM], torch.tensor(DOOR), paid, eye[after], ended, allowed[ROOM], allowed[after]
+    )
     return agent, rows
 
 
@@ -78,8 +91,16 @@ def test_the_exact_action_values_are_the_targets_fixed_point(double: bool) -> No
     agent, rows = doors(double)
     batch = Minibatch(rows, predict(agent.target, rows.next_obs).detach())
     exact = exact_action_values()[ROOM, DOOR]
-    assert_near(dqn_target(agent.q, batch, config=agent.config), exact, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
-    assert float(loss_of(agent, batch).metrics["td_loss"]) == near(0.0, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS)
+    assert_near(
+        dqn_target(agent.q, batch, config=agent.config),
+        exact,
+        dtype="float32",
+        terms=len(OPEN) + 2,
+        size=BOTTOMLESS,
+    )
+    assert float(loss_of(agent, batch).metrics["td_loss"]) == near(
+        0.0, dtype="float32", terms=len(OPEN) + 2, size=BOTTOMLESS
+    )
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -91,13 +112,18 @@ def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors
 
     def loss(push: float) -> float:
         """`push`: what is added to the logits of the largest atom of closed doors."""
+
         def pushed(network: Any, obs: torch.Tensor, rng: None = None) -> torch.Tensor:
             logits = network.log_prob(obs).clone()
             logits[..., -1] += push * closed[obs.argmax(-1)]
             return logits.log_softmax(-1)
 
         monkeypatch.setattr("rlbook.algorithms.value.distributional_error.predict", pushed)
-        return float(loss_of(agent, Minibatch(rows, pushed(agent.target, rows.next_obs).detach())).loss.detach())
+        return float(
+            loss_of(
+                agent, Minibatch(rows, pushed(agent.target, rows.next_obs).detach())
+            ).loss.detach()
+        )
 
     assert loss(0.0) == loss(30.0)
 
@@ -105,14 +131,17 @@ def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors
 def test_exploring_draws_every_allowed_action_alike_and_no_other() -> None:
     agent: Any = DQN(Spaces(2, 4), DQNConfig())  # type: ignore[arg-type]
     mask = np.tile(np.array([[True, False, True, True]]), (3_000, 1))
-    taken = agent.act(np.zeros((3_000, 2), np.float32), action_mask=mask)           # ε is 1 at first
+    taken = agent.act(np.zeros((3_000, 2), np.float32), action_mask=mask)  # ε is 1 at first
     counts = np.bincount(taken, minlength=4)
     assert counts[1] == 0
     deviation = np.sqrt(3_000 * (1 / 3) * (2 / 3))
     assert np.abs(counts[[0, 2, 3]] - 1_000).max() < 5 * deviation
     greedy = agent.act(np.zeros((1, 2), np.float32), explore=False)[0]
     forbidden = np.arange(4) != greedy
-    assert agent.act(np.zeros((1, 2), np.float32), explore=False, action_mask=forbidden[None])[0] != greedy
+    assert (
+        agent.act(np.zeros((1, 2), np.float32), explore=False, action_mask=forbidden[None])[0]
+        != greedy
+    )
 
 
 def test_the_nth_allowed_action_has_n_before_it() -> None:
@@ -121,11 +150,23 @@ def test_the_nth_allowed_action_has_n_before_it() -> None:
     assert nth_allowed(None, np.array([0, 1, 2])).tolist() == [0, 1, 2]
 
 
-def step(number: int, mask: list[bool] | None, next_mask: list[bool] | None, over: bool = False) -> Step:
+def step(
+    number: int, mask: list[bool] | None, next_mask: list[bool] | None, over: bool = False
+) -> Step:
     """A vector step of one environment whose numbers are all `number`."""
     obs, flag = np.full((1, 2), number, np.float32), np.zeros(1, bool)
     masks = (None if one is None else np.array([one]) for one in (mask, next_mask))
-    return Step(obs, np.array([0]), np.full(1, number, np.float32), obs + 1, flag | over, flag, ~flag, None, *masks)
+    return Step(
+        obs,
+        np.array([0]),
+        np.full(1, number, np.float32),
+        obs + 1,
+        flag | over,
+        flag,
+        ~flag,
+        None,
+        *masks,
+    )
 
 
 def test_a_replay_keeps_masks_from_the_first_one_on() -> None:
@@ -137,7 +178,7 @@ def test_a_replay_keeps_masks_from_the_first_one_on() -> None:
     rows = replay.rows_at(np.arange(3))
     assert rows.action_mask.tolist() == [[True, True], [True, True], [True, False]]
     assert rows.next_action_mask.tolist() == [[True, True], [True, False], [False, True]]
-    replay.add(step(3, [False, True], [True, True]))                                # over the oldest
+    replay.add(step(3, [False, True], [True, True]))  # over the oldest
     assert replay.rows_at(np.array([0])).action_mask.tolist() == [[False, True]]
     replay.add(step(4, None, None))
     assert replay.rows_at(np.array([1])).next_action_mask.tolist() == [[True, True]]
@@ -174,14 +215,17 @@ def test_minibatches_carry_their_rows_masks() -> None:
     replay = RainbowReplay(40, space, num_envs=1)
     for number in range(40):
         replay.add(step(number, [number % 2 == 0, True], [number % 3 == 0, True]))
-    for batch in replay.minibatches(3, 5, lambda obs: torch.zeros(len(obs), 2), np.random.default_rng(0)):
+    for batch in replay.minibatches(
+        3, 5, lambda obs: torch.zeros(len(obs), 2), np.random.default_rng(0)
+    ):
         number = batch.rows.reward.long()
         assert len(batch) == 5 and torch.equal(batch.rows.action_mask[:, 0], number % 2 == 0)
         assert torch.equal(batch.rows.next_action_mask[:, 0], number % 3 == 0)
 
 
 def test_sarsas_next_action_and_its_value_are_allowed() -> None:
-    """A state with q = (0, 5, 1), of which the second is forbidden: r + γ max over the others is 1 + ½ · 1, and ε = 0 takes it."""
+    """A state with q = (0, 5, 1), of which the second is forbidden: r + γ max over the others is 1
+    + ½ · 1, and ε = 0 takes it."""
     config = SemiGradientSarsaConfig(gamma=0.5, alpha=Constant(1.0), epsilon=Constant(0.0))
     agent: Any = SemiGradientSarsa(Doors(), config)
     agent.weights[1] = [0.0, 5.0, 1.0]
@@ -193,7 +237,8 @@ def test_sarsas_next_action_and_its_value_are_allowed() -> None:
 
 
 def test_the_importance_ratio_is_of_policies_over_the_allowed_actions() -> None:
-    """π = (0.8, 0.1, 0.1) and b uniform, without the second action: (8/9, 0, 1/9) over (1/2, 0, 1/2)."""
+    """π = (0.8, 0.1, 0.1) and b uniform, without the second action: (8/9, 0, 1/9) over (1/2, 0,
+    1/2)."""
     config = GradientTD.Config(policy=(0,) * 6, epsilon=0.3)
     agent: Any = GradientTD(Doors(), config)
     mask = np.array([True, False, True])
@@ -207,8 +252,12 @@ def test_plans_start_with_an_allowed_action_however_often_they_are_refitted() ->
     allowed = torch.ones(1, 2, 3, dtype=torch.bool)
     allowed[0, 0] = torch.tensor([False, True, True])
     plans = CategoricalPlans(torch.tensor([[[0.8, 0.1, 0.1], [1.0, 0.0, 0.0]]]), allowed=allowed)
-    assert plans.probability[0].tolist() == [near([0.0, 0.5, 0.5], dtype="float32", terms=3), [1.0, 0.0, 0.0]]
-    first = torch.eye(3)[None, None, :1].expand(1, 1, 2, 3)                         # an elite that begins with the forbidden one
+    assert plans.probability[0].tolist() == [
+        near([0.0, 0.5, 0.5], dtype="float32", terms=3),
+        [1.0, 0.0, 0.0],
+    ]
+    # an elite that begins with the forbidden one
+    first = torch.eye(3)[None, None, :1].expand(1, 1, 2, 3)
     again = plans.refit(first)
     assert again.probability[0, 0].tolist() == near([0.0, 0.5, 0.5], dtype="float32", terms=3)
     assert again.probability[0, 1, 0] > 0.98

@@ -1,4 +1,5 @@
-"""Weights of 16 bits are trained by float32 copies: small steps add up, as they do in float32, and a resumed run is the same."""
+"""Weights of 16 bits are trained by float32 copies: small steps add up, as they do in float32, and
+a resumed run is the same."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ def networks() -> tuple[nn.Linear, nn.Linear]:
 
 @pytest.mark.parametrize("make", [adam, rmsprop])
 def test_steps_too_small_for_bfloat16_add_up(make: Any) -> None:
-    """Down the same gradient, which bfloat16 has exactly, the copies are the float32 weights, and the weights are the copies, rounded."""
+    """Down the same gradient, which bfloat16 has exactly, the copies are the float32 weights, and
+    the weights are the copies, rounded."""
     exact, low = networks()
     before = low.weight.detach().clone()
     slope = torch.randn(16, 16, generator=torch.Generator().manual_seed(1)).bfloat16()
@@ -41,13 +43,18 @@ def test_steps_too_small_for_bfloat16_add_up(make: Any) -> None:
     (master,) = optimizers[1].masters
     assert_near(master, exact.weight, dtype="float32", terms=STEPS)
     assert torch.equal(low.weight, master.bfloat16())
-    assert (master != before.float()).all(), "every weight has moved, though by less than bfloat16 can show"
+    assert (master != before.float()).all(), (
+        "every weight has moved, though by less than bfloat16 can show"
+    )
     assert (low.weight != before).float().mean() < 0.1
 
 
 def test_the_clipped_norm_is_that_of_float32() -> None:
     exact, low = networks()
-    norms = [adam([Group([network])], SLOWLY).step((network.weight * 300).sum(), max_grad_norm=1.0) for network in (exact, low)]
+    norms = [
+        adam([Group([network])], SLOWLY).step((network.weight * 300).sum(), max_grad_norm=1.0)
+        for network in (exact, low)
+    ]
     assert_near(norms[1], norms[0], dtype="float32", terms=256)
 
 
@@ -79,7 +86,9 @@ def test_gradients_of_many_micro_batches_are_added_up_in_float32() -> None:
     optimizer: Any = rmsprop([Group([low])], SLOWLY)
     losses = [low.weight.sum(), *(low.weight.sum() / 512 for _ in range(600))]
     expected = torch.full((16, 16), 1 + 600 / 512)
-    assert_near(optimizer.step(losses), torch.linalg.vector_norm(expected), dtype="float32", terms=856)
+    assert_near(
+        optimizer.step(losses), torch.linalg.vector_norm(expected), dtype="float32", terms=856
+    )
     (square,) = optimizer.moments[0]
     assert_near(square, 0.01 * expected**2, dtype="float32", terms=601)
 
@@ -97,9 +106,13 @@ def test_a_clipped_step_is_that_of_float32(clip: float | None) -> None:
     assert torch.equal(exact.weight, optimizers[1].masters[0])
 
 
-@pytest.mark.parametrize(("before", "after"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)]
+)
 @pytest.mark.parametrize("make", [adam, adam.plain], ids=["adam", "plain"])  # type: ignore[attr-defined]
-def test_a_network_that_is_converted_later_is_refused(make: Any, before: torch.dtype, after: torch.dtype) -> None:
+def test_a_network_that_is_converted_later_is_refused(
+    make: Any, before: torch.dtype, after: torch.dtype
+) -> None:
     network = networks()[0].to(before)
     optimizer = make([Group([network])], SLOWLY)
     network.to(after)
@@ -114,14 +127,25 @@ def test_float32_has_no_copies() -> None:
 
 
 def test_a_run_in_bfloat16_resumes_bit_for_bit(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"num_envs": 16, "eval_every": 0, "learning_rate": SLOWLY, "model": {"dtype": "bfloat16"}}
+    settings: dict[str, Any] = {
+        "num_envs": 16,
+        "eval_every": 0,
+        "learning_rate": SLOWLY,
+        "model": {"dtype": "bfloat16"},
+    }
     whole = rlbook.train("grpo", "Addition-v0", steps=1_000, folder=tmp_path / "run", **settings)
-    earlier = sorted(int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir() if path.name.isdigit())[0]
+    earlier = sorted(
+        int(path.name)
+        for path in (tmp_path / "run" / "checkpoints").iterdir()
+        if path.name.isdigit()
+    )[0]
     assert 0 < earlier < whole.steps
     resumed = rlbook.load(tmp_path / "run", checkpoint=earlier).resume()
     states: list[Any] = [run.agent.state_dict() for run in (whole, resumed)]
     assert states[0]["optimizer"]["master"].dtype == torch.float32
     for name in ("master", "mean", "square", "steps"):
         assert torch.equal(states[0]["optimizer"][name], states[1]["optimizer"][name])
-    for one, other in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+    for one, other in zip(
+        whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert one.dtype == torch.bfloat16 and torch.equal(one, other)

@@ -16,7 +16,7 @@ RIGHT_WAY = [3, 3, 1, 1, 3, 3, 0, 0]
 
 
 RANDOM = np.full((25, 4), 0.25)
-PRINTED = 5e-11              # half a unit of the last of ten decimals
+PRINTED = 5e-11  # half a unit of the last of ten decimals
 
 
 def solving(gamma: float, size: float) -> float:
@@ -42,17 +42,32 @@ def test_the_docstring_states_the_known_answer() -> None:
     model = Maze().model()
     assert f"{model.reachable().sum()} states are reachable" in doc
     layout = Maze().tables.layout
-    assert f"only shortest way has {distances(layout.walls, layout.start)[layout.goal]} moves" in doc
+    assert (
+        f"only shortest way has {distances(layout.walls, layout.start)[layout.goal]} moves" in doc
+    )
     assert f"{optimal_values(model, 1.0)[0]:.1f} = 7 · (-1) + 10" in doc
     assert f"{optimal_values(Maze(rewards='shaped').model(), 1.0)[0]:.1f} = 8 · (-0.1) + 10" in doc
-    assert f"{optimal_values(model, 0.99)[0]:.10f} and {optimal_values(Maze(rewards='shaped').model(), 0.99)[0]:.10f} for γ = 0.99" in doc
+    assert (
+        f"{optimal_values(model, 0.99)[0]:.10f} and"
+        f" {optimal_values(Maze(rewards='shaped').model(), 0.99)[0]:.10f} for γ = 0.99" in doc
+    )
     assert f"{model.expected_steps(np.full((25, 4), 0.25))[0]:.5f} steps on average" in doc
-    headings = [line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")]
+    headings = [
+        line.removeprefix("    ## ") for line in doc.splitlines() if line.startswith("    ## ")
+    ]
     assert headings[:4] == ["Description", "Action Space", "Observation Space", "Rewards"]
-    assert headings[4:] == ["Starting State", "Episode End", "Arguments", "Known answer", "Version History"]
+    assert headings[4:] == [
+        "Starting State",
+        "Episode End",
+        "Arguments",
+        "Known answer",
+        "Version History",
+    ]
 
 
-@pytest.mark.parametrize(("rewards", "optimum"), [("standard", 7 * -1 + 10), ("shaped", 8 * -0.1 + 10)])
+@pytest.mark.parametrize(
+    ("rewards", "optimum"), [("standard", 7 * -1 + 10), ("shaped", 8 * -0.1 + 10)]
+)
 def test_the_shortest_way_earns_the_optimal_return(rewards: str, optimum: float) -> None:
     env = Maze(rewards=rewards)
     env.reset(seed=0)
@@ -72,7 +87,9 @@ def test_a_bump_stays_put_and_hurts(rewards: str, bump: float, state: int, actio
 
 @pytest.mark.parametrize("name", ["A", "B"])
 @pytest.mark.parametrize("gamma", [0.9, 0.99, 1.0])
-def test_the_model_has_the_recorded_values(fixtures: dict[str, Any], name: str, gamma: float) -> None:
+def test_the_model_has_the_recorded_values(
+    fixtures: dict[str, Any], name: str, gamma: float
+) -> None:
     expected = fixtures["maze5x5"][f"{name}_gamma{gamma}"]
     model = Maze(rewards={"A": "standard", "B": "shaped"}[name]).model()
     values = optimal_values(model, gamma)
@@ -92,14 +109,16 @@ def test_uniformly_random_moves_take_as_long_as_recorded(fixtures: dict[str, Any
     steps = Maze().model().expected_steps(RANDOM)
     assert steps[0] == pytest.approx(
         fixtures["maze5x5"]["uniform_random_expected_steps_from_start"],
-        rel=0, abs=PRINTED + solving(1.0, steps.max()),
+        rel=0,
+        abs=PRINTED + solving(1.0, steps.max()),
     )
     assert steps[4] == 0.0
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.25, 1.0])
 def test_stepping_and_planning_read_the_same_tables(slip: float) -> None:
-    """The model's rows against frequencies of 4000 steps; a frequency strays 4.5 standard errors by chance once in 10^5."""
+    """The model's rows against frequencies of 4000 steps; a frequency strays 4.5 standard errors by
+    chance once in 10^5."""
     env, model, draws = MazeVector(4000, slip=slip), Maze(slip=slip).model(), 4000
     alive = np.flatnonzero(model.reachable() & ~model.terminal)
     for state in alive[::4]:
@@ -120,7 +139,9 @@ def test_stepping_and_planning_read_the_same_tables(slip: float) -> None:
 def test_a_slip_goes_sideways_half_each_and_never_backwards() -> None:
     env = Maze(slip=0.3, layout="S...\n....\n....\n...G")
     up, down, left, right = 1, 9, 4, 6  # the neighbours of state 5, at row 1, column 1
-    for action, (ahead, *aside) in enumerate([(up, left, right), (down, left, right), (left, up, down), (right, up, down)]):
+    for action, (ahead, *aside) in enumerate(
+        [(up, left, right), (down, left, right), (left, up, down), (right, up, down)]
+    ):
         row = env.model().transitions[[5 * 4 + action]].toarray()[0]
         assert row[[ahead, *aside]] == near([0.7, 0.15, 0.15])
         assert row.sum() == near(1.0, terms=3)
@@ -151,7 +172,11 @@ def test_the_local_view_shows_the_goal_and_counts_the_outside_as_wall() -> None:
 def test_a_space_and_a_dot_are_both_free_and_any_size_will_do() -> None:
     env = Maze(layout="\nS .G\n")
     env.reset(seed=0)
-    assert [env.step(3)[:3] for _ in range(3)] == [(1, -1.0, False), (2, -1.0, False), (3, 10.0, True)]
+    assert [env.step(3)[:3] for _ in range(3)] == [
+        (1, -1.0, False),
+        (2, -1.0, False),
+        (3, 10.0, True),
+    ]
 
 
 @pytest.mark.parametrize("size", [2, 5, 12])
@@ -168,7 +193,9 @@ def test_a_random_maze_is_perfect(size: int) -> None:
 def test_random_mazes_depend_on_the_seed_and_on_nothing_else() -> None:
     texts = [perfect_maze(6, seed) for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
-    np.testing.assert_array_equal(Maze(size=6).tables.layout.walls, Maze(size=6, seed=0).tables.layout.walls)
+    np.testing.assert_array_equal(
+        Maze(size=6).tables.layout.walls, Maze(size=6, seed=0).tables.layout.walls
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,26 +205,49 @@ def test_random_mazes_depend_on_the_seed_and_on_nothing_else() -> None:
         ({"layout": "..\n.G"}, "layout must have exactly one start 'S', got 0."),
         ({"layout": "SS\n.G"}, "layout must have exactly one start 'S', got 2."),
         ({"layout": "SG\n.G"}, "layout must have exactly one goal 'G', got 2."),
-        ({"layout": "S#G"}, "layout must have a goal that can be reached from the start, but G at row 0, column 2 is walled off."),
-        ({"layout": "S..\n.G"}, "layout must have rows of equal length, but row 1 has 2 cells and row 0 has 3."),
-        ({"layout": "S.\nxG"}, "layout may contain '#', 'S', 'G', '.' and ' ', but row 1, column 0 is 'x'."),
+        (
+            {"layout": "S#G"},
+            (
+                "layout must have a goal that can be reached from the start, but G at row 0, column"
+                " 2 is walled off."
+            ),
+        ),
+        (
+            {"layout": "S..\n.G"},
+            "layout must have rows of equal length, but row 1 has 2 cells and row 0 has 3.",
+        ),
+        (
+            {"layout": "S.\nxG"},
+            "layout may contain '#', 'S', 'G', '.' and ' ', but row 1, column 0 is 'x'.",
+        ),
         ({"layout": ""}, "layout must have at least one row, got an empty string."),
         ({"layout": 5}, "layout must be a string with one line a row, got 5."),
         ({"rewards": "dense"}, "rewards must be one of standard, shaped, got 'dense'."),
-        ({"observation": "pixels"}, "observation must be one of index, coordinates, onehot, local, got 'pixels'."),
+        (
+            {"observation": "pixels"},
+            "observation must be one of index, coordinates, onehot, local, got 'pixels'.",
+        ),
         ({"slip": 1.5}, "slip must be a probability in [0, 1], got 1.5."),
         ({"slip": float("nan")}, "slip must be a probability in [0, 1], got nan."),
         ({"slip": "often"}, "slip must be a probability in [0, 1], got 'often'."),
         ({"size": 1}, "size must be an integer from 2 to 500, got 1."),
         ({"size": 5.0}, "size must be an integer from 2 to 500, got 5.0."),
         ({"size": 5, "seed": -1}, "seed must be a non-negative integer, got -1."),
-        ({"seed": 3}, "seed=3 chooses a random maze and needs size, the number of rooms along a side."),
+        (
+            {"seed": 3},
+            "seed=3 chooses a random maze and needs size, the number of rooms along a side.",
+        ),
         ({"size": 5, "layout": "SG"}, "size=5 asks for a random maze, so layout must be left out."),
-        ({"render_mode": "opengl"}, "render_mode must be None or one of ansi, rgb_array, human, got 'opengl'."),
+        (
+            {"render_mode": "opengl"},
+            "render_mode must be None or one of ansi, rgb_array, human, got 'opengl'.",
+        ),
     ],
 )
 @pytest.mark.parametrize("form", [Maze, MazeVector])
-def test_a_bad_option_is_answered_in_one_sentence(form: Any, options: dict[str, Any], complaint: str) -> None:
+def test_a_bad_option_is_answered_in_one_sentence(
+    form: Any, options: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ValueError) as error:
         form(**options)
     assert str(error.value) == complaint
@@ -205,7 +255,9 @@ def test_a_bad_option_is_answered_in_one_sentence(form: Any, options: dict[str, 
 
 @pytest.mark.parametrize("options", [{"num_envs": 0}, {"num_envs": 2.0}, {"max_episode_steps": 0}])
 def test_the_vector_form_refuses_counts_below_one(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(options))} must be an integer of at least 1, got"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(options))} must be an integer of at least 1, got"
+    ):
         MazeVector(**options)
 
 

@@ -1,4 +1,5 @@
-"""MBPO: its imagined steps by hand, with a model whose answers are known; without them it is SAC."""
+"""MBPO: its imagined steps by hand, with a model whose answers are known; without them it is
+SAC."""
 
 from __future__ import annotations
 
@@ -16,10 +17,19 @@ from rlbook.networks.dynamics import Prediction, WorldModel, fit_model, model_er
 from rlbook.networks.optimizer import Group, adam
 
 SMALL: dict[str, Any] = {
-    "hidden_sizes": (8,), "model_hidden_sizes": (8,), "learning_starts": 40, "batch_size": 16, "model_every": 30, "model_steps": 3,
-    "gradient_steps": 2, "eval_every": 0, "learning_rate": 1e-3, "tau": 0.01, "train_every": 1,
+    "hidden_sizes": (8,),
+    "model_hidden_sizes": (8,),
+    "learning_starts": 40,
+    "batch_size": 16,
+    "model_every": 30,
+    "model_steps": 3,
+    "gradient_steps": 2,
+    "eval_every": 0,
+    "learning_rate": 1e-3,
+    "tau": 0.01,
+    "train_every": 1,
     "target_entropy": 0.3,
-}  # fmt: skip
+}
 
 
 def agent_in(env: str = "Pendulum-v1", **config: Any) -> Any:
@@ -27,7 +37,8 @@ def agent_in(env: str = "Pendulum-v1", **config: Any) -> Any:
 
 
 class Known(torch.nn.Module):
-    """Member k says s' = s + a + 10 (k + 1), r = sum of s; it terminates where the first number of s' is above `end`."""
+    """Member k says s' = s + a + 10 (k + 1), r = sum of s; it terminates where the first number of
+    s' is above `end`."""
 
     def __init__(self, end: float = math.inf) -> None:
         super().__init__()
@@ -50,7 +61,8 @@ def in_a_stored_state(agent: Any, obs: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str) -> None:
-    """Four rows of two members: the first two rows by the first, 10 further, the others by the second, 20 further."""
+    """Four rows of two members: the first two rows by the first, 10 further, the others by the
+    second, 20 further."""
     agent = agent_in(env, members=2)
     agent.model = Known(end=15.0)
     stored = agent.replay.rows_at(np.arange(4)).obs
@@ -62,19 +74,26 @@ def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str
     assert_near(found.reward, stored.sum(-1), terms=stored.shape[1], size=size)
     assert found.terminated.tolist() == [False, False, True, True]
     assert torch.equal(found.obs, stored) and found.action.dtype == agent.replay.rows.action.dtype
-    assert found.reward.dtype == agent.replay.rows.reward.dtype and found.terminated.dtype == torch.bool
+    assert (
+        found.reward.dtype == agent.replay.rows.reward.dtype
+        and found.terminated.dtype == torch.bool
+    )
 
 
 def test_a_termination_is_imagined_where_it_is_likelier_than_not() -> None:
     agent = agent_in("CartPole-v1", members=1)
     agent.model = Known()
     stored = agent.replay.rows_at(np.arange(1)).obs
-    after = agent.model.forward(stored, agent.model.encoded(agent.imagined_step(stored).action)).next_obs[..., 0]
-    for log_odds in (-0.3, 0.3):                                         # the action is 0 or 1, by chance
+    after = agent.model.forward(
+        stored, agent.model.encoded(agent.imagined_step(stored).action)
+    ).next_obs[..., 0]
+    for log_odds in (-0.3, 0.3):  # the action is 0 or 1, by chance
         agent.model.end = after.item() - log_odds
         found = [agent.imagined_step(stored) for _ in range(12)]
         odds = [one.next_obs[0, 0].item() - agent.model.end for one in found]
-        assert any(abs(each) < 0.4 for each in odds) and [bool(one.terminated) for one in found] == [each > 0 for each in odds]
+        assert any(abs(each) < 0.4 for each in odds) and [
+            bool(one.terminated) for one in found
+        ] == [each > 0 for each in odds]
 
 
 def test_the_actions_are_the_policys_and_not_the_stored_ones() -> None:
@@ -97,7 +116,8 @@ def test_rollouts_begin_in_stored_states_and_follow_their_own_predictions() -> N
 
 
 def test_behind_a_termination_a_rollout_begins_anew() -> None:
-    """Numbers of the pendulum's states are at most 8, so that each step of +10 terminates and none of -10 does."""
+    """Numbers of the pendulum's states are at most 8, so that each step of +10 terminates and none
+    of -10 does."""
     agent = agent_in(members=1, horizon=3)
     agent.model = Known(end=0.0)
     found = agent.imagine(9)
@@ -105,7 +125,8 @@ def test_behind_a_termination_a_rollout_begins_anew() -> None:
 
 
 def test_a_minibatch_has_its_share_of_imagined_steps() -> None:
-    """ρ = 0.75 of 16 rows: the first 12 follow a model whose states are all above 2, the last 4 happened."""
+    """ρ = 0.75 of 16 rows: the first 12 follow a model whose states are all above 2, the last 4
+    happened."""
     agent = agent_in(members=1, model_ratio=0.75)
     agent.model = Known()
     (batch,) = agent.minibatches(1)
@@ -129,40 +150,55 @@ def test_without_imagined_steps_it_is_sac_bit_for_bit(env: str) -> None:
 def test_the_model_is_trained_before_the_first_update_and_then_every_so_often() -> None:
     """40 random steps, the first update at step 41, then at 71 and 101."""
     agent = agent_in(steps=120)
-    assert agent.fitted_at == 101 and int(agent.model_optimizer.state_dict()["steps"]) == 3 * SMALL["model_steps"]
+    assert (
+        agent.fitted_at == 101
+        and int(agent.model_optimizer.state_dict()["steps"]) == 3 * SMALL["model_steps"]
+    )
 
 
 def test_an_agent_that_was_saved_trains_its_model_when_the_first_one_does() -> None:
-    """At step 41 for the first time and again at 71, which is 30 later: a copy made in between isn't due either."""
+    """At step 41 for the first time and again at 71, which is 30 later: a copy made in between
+    isn't due either."""
     agent, other = agent_in(steps=50), agent_in(steps=20, seed=1)
     other.load_state_dict(agent.state_dict())
     for one in (agent, other):
         assert one.fitted_at == 41
         one.update()
-        assert one.fitted_at == 41 and int(one.model_optimizer.state_dict()["steps"]) == SMALL["model_steps"]
+        assert (
+            one.fitted_at == 41
+            and int(one.model_optimizer.state_dict()["steps"]) == SMALL["model_steps"]
+        )
     for ours, theirs in zip(agent.actor.parameters(), other.actor.parameters(), strict=True):
         assert torch.equal(ours, theirs)
 
 
 def test_the_models_loss_by_hand() -> None:
-    """Two members with an output of 0 each: they say that nothing changes, pays or ends. Over one row each, s' - s = (1, 3) and r = 2:
-    ½ (1 + 9 + 4) + ln 2, and ½ 0 + ln 2; the sum over the members is twice the mean."""
+    """Two members with an output of 0 each: they say that nothing changes, pays or ends. Over one
+    row each, s' - s = (1, 3) and r = 2: ½ (1 + 9 + 4) + ln 2, and ½ 0 + ln 2; the sum over the
+    members is twice the mean."""
     model = WorldModel(2, 1, 2, (4,), torch.Generator().manual_seed(0))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
     obs, after = torch.zeros(2, 2), torch.tensor([[1.0, 3.0], [0.0, 0.0]])
-    batch = Transitions(obs, torch.zeros(2, 1), torch.tensor([2.0, 0.0]), after, torch.tensor([True, False]))
+    batch = Transitions(
+        obs, torch.zeros(2, 1), torch.tensor([2.0, 0.0]), after, torch.tensor([True, False])
+    )
     found = model_loss(model, batch)
-    assert found.metrics["model_loss"].item() == near((0.5 * 14 + 0.0) / 2 + math.log(2), dtype="float32", terms=6)
+    assert found.metrics["model_loss"].item() == near(
+        (0.5 * 14 + 0.0) / 2 + math.log(2), dtype="float32", terms=6
+    )
     assert found.loss.item() == near(0.5 * 14 + 2 * math.log(2), dtype="float32", terms=6)
 
 
 def test_errors_are_measured_on_whole_moments() -> None:
-    """Five stored rows of two environments: the oldest has lost its neighbour, and does not count."""
+    """Five stored rows of two environments: the oldest has lost its neighbour, and does not
+    count."""
     model = WorldModel(1, 1, 1, (4,), torch.Generator().manual_seed(0))
     state = torch.tensor([[900.0], [0.0], [1.0], [2.0], [3.0]])
-    rows = Transitions(state, torch.zeros(5, 1), torch.zeros(5), state, torch.zeros(5, dtype=torch.bool))
+    rows = Transitions(
+        state, torch.zeros(5, 1), torch.zeros(5), state, torch.zeros(5, dtype=torch.bool)
+    )
     whole = rows.each(lambda field: field[1:])
     assert model_errors(model, rows, 2, 1) == model_errors(model, whole, 2, 1)
 
@@ -180,15 +216,22 @@ def test_a_linear_world_is_learned() -> None:
     s, a = (rng.uniform(-2, 2, size=(500, 1)).astype(np.float32) for _ in range(2))
     replay.add(Step(s, a, (s + a)[:, 0], 0.9 * s + 0.5 * a, s[:, 0] > 1, np.zeros(500, bool)))
     model = WorldModel(1, 1, 2, (32,), torch.Generator().manual_seed(0))
-    loss = fit_model(model, adam([Group([model])], 3e-3), replay, rng, batch_size=64, gradient_steps=400)
+    loss = fit_model(
+        model, adam([Group([model])], 3e-3), replay, rng, batch_size=64, gradient_steps=400
+    )
     rows = replay.rows_at(np.arange(500))
     found = model(rows.obs, rows.action)
     assert loss.keys() == {"model_loss", "grad_norm"}
-    assert (found.next_obs - rows.next_obs).abs().mean() < 0.05 and (found.reward - rows.reward).abs().mean() < 0.05
+    assert (found.next_obs - rows.next_obs).abs().mean() < 0.05 and (
+        found.reward - rows.reward
+    ).abs().mean() < 0.05
     assert ((found.terminated > 0) == rows.terminated).float().mean() > 0.97
 
 
-@pytest.mark.parametrize(("name", "value"), [("model_ratio", 1.5), ("horizon", 0), ("members", 0), ("model_every", 0), ("model_steps", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("model_ratio", 1.5), ("horizon", 0), ("members", 0), ("model_every", 0), ("model_steps", 0)],
+)
 def test_what_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(rlbook.RequestError, match=f"{name} must be"):
         rlbook.train("mbpo", "Pendulum-v1", steps=10, **{name: value})  # type: ignore[arg-type]

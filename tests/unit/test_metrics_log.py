@@ -1,4 +1,5 @@
-"""The two growing files of a run: readable after any accident, and equal to an uninterrupted run's after a resume."""
+"""The two growing files of a run: readable after any accident, and equal to an uninterrupted run's
+after a resume."""
 
 from __future__ import annotations
 
@@ -26,11 +27,25 @@ def write(log: MetricsLog, steps: range) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     with MetricsLog(tmp_path) as log:
-        log.report(3, {"loss": 0.1, "kl": math.nan, "span": math.inf, "count": np.int64(2), "float32": np.float32(0.5)})
+        log.report(
+            3,
+            {
+                "loss": 0.1,
+                "kl": math.nan,
+                "span": math.inf,
+                "count": np.int64(2),
+                "float32": np.float32(0.5),
+            },
+        )
         log.episode(3, np.float64(-1.5), np.int64(9))
-    assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 3, "loss": 0.1, "kl": null, "span": null, "count": 2, "float32": 0.5}\n'
+    assert (
+        (tmp_path / "metrics.jsonl").read_text()
+        == '{"step": 3, "loss": 0.1, "kl": null, "span": null, "count": 2, "float32": 0.5}\n'
+    )
     assert (tmp_path / "episodes.csv").read_text() == "step,return,length\n3,-1.5,9\n"
-    assert read_metrics(tmp_path) == [{"step": 3, "loss": 0.1, "kl": None, "span": None, "count": 2, "float32": 0.5}]
+    assert read_metrics(tmp_path) == [
+        {"step": 3, "loss": 0.1, "kl": None, "span": None, "count": 2, "float32": 0.5}
+    ]
     assert read_episodes(tmp_path) == [(3, -1.5, 9)]
 
 
@@ -43,9 +58,9 @@ def test_a_resumed_run_has_the_bytes_of_an_uninterrupted_one(tmp_path: Path) -> 
     with MetricsLog(resumed) as log:
         write(log, range(4))
         position = json.loads(json.dumps(log.position()))
-        write(log, range(4, 7))              # lost: done after the checkpoint
+        write(log, range(4, 7))  # lost: done after the checkpoint
     with open(resumed / "metrics.jsonl", "ab") as file:
-        file.write(b'{"step": 7, "lo')       # and killed in the middle of a line
+        file.write(b'{"step": 7, "lo')  # and killed in the middle of a line
     with MetricsLog(resumed) as log:
         log.truncate(position)
         write(log, range(4, 10))
@@ -88,7 +103,11 @@ def test_every_line_is_on_disk_at_once_and_parses_after_a_kill(tmp_path: Path) -
                 print("ready", flush=True)
     """
     environment = os.environ | {"PYTHONPATH": str(Path(metrics_log.__file__).parents[1])}
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], stdout=subprocess.PIPE, env=environment)
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env=environment,
+    )
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGKILL)
@@ -113,7 +132,10 @@ def test_a_line_that_did_not_fit_is_taken_back_whole(tmp_path: Path) -> None:
     """
     environment = os.environ | {"PYTHONPATH": str(Path(metrics_log.__file__).parents[1])}
     command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    assert subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout == "File too large\n"
+    assert (
+        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        == "File too large\n"
+    )
     # a line such as {"step": 0, "loss": 0.5} and its end are 25 bytes, so four fit into 100
     assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 4
     assert (tmp_path / "metrics.jsonl").stat().st_size == 100

@@ -9,7 +9,8 @@ from rlbook.book.experiments import model_errors
 
 
 def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
-    """Two side by side: the successor of a step is the state of the next one, and nothing ends before 200 steps."""
+    """Two side by side: the successor of a step is the state of the next one, and nothing ends
+    before 200 steps."""
     replay = model_errors.pushed_at_random(2, seed=0)
     rows = replay.rows_at(replay.newest(replay.size))
     assert len(rows.reward) == 2 * model_errors.LENGTH
@@ -20,7 +21,8 @@ def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
 
 
 def test_errors_grow_with_the_horizon_and_shrink_with_the_data() -> None:
-    """Few gradient steps. Sixteen steps ahead the error is more than three times that of one step, by every model."""
+    """Few gradient steps. Sixteen steps ahead the error is more than three times that of one step,
+    by every model."""
     found = model_errors.run(seeds=1, gradient_steps=60)
     assert found.errors.shape == (1, len(model_errors.AMOUNTS), len(model_errors.HORIZONS))
     assert (found.errors[..., 4] > 3 * found.errors[..., 0]).all()

@@ -18,7 +18,8 @@ from rlbook.llm.models.sources import folder_model, small_llama
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A Llama of two layers with 21 weights: two layers of nine, the embedding, the head and the last norm."""
+    """A Llama of two layers with 21 weights: two layers of nine, the embedding, the head and the
+    last norm."""
     model = small_llama(torch.Generator().manual_seed(0), hidden_size=8, feed_forward=16)
     model.save_pretrained(tmp_path / "model")
     assert len(load_file(tmp_path / "model" / "model.safetensors")) == 2 * 9 + 3
@@ -48,7 +49,11 @@ def refusal(folder: Path) -> str:
     with pytest.raises(ValueError) as caught:
         folder_model(folder)
     message = str(caught.value)
-    assert message.startswith(f"model: {str(folder)!r} ") and "\n" not in message and len(message) < 400
+    assert (
+        message.startswith(f"model: {str(folder)!r} ")
+        and "\n" not in message
+        and len(message) < 400
+    )
     return message
 
 
@@ -59,12 +64,28 @@ class Exploit:
 
 def test_a_whole_folder_is_loaded_with_its_own_weights(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in folder_model(folder).state_dict().items())
+    assert all(
+        torch.equal(tensor, weights[name])
+        for name, tensor in folder_model(folder).state_dict().items()
+    )
     split(folder, "part.safetensors")
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in folder_model(folder).state_dict().items())
+    assert all(
+        torch.equal(tensor, weights[name])
+        for name, tensor in folder_model(folder).state_dict().items()
+    )
 
 
-@pytest.mark.parametrize("name", ["x.bin", "../x.safetensors", "/etc/x.safetensors", "deep/x.safetensors", "", "x.safetensors/../y.bin"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.bin",
+        "../x.safetensors",
+        "/etc/x.safetensors",
+        "deep/x.safetensors",
+        "",
+        "x.safetensors/../y.bin",
+    ],
+)
 def test_an_index_names_safetensors_files_of_its_own_folder(folder: Path, name: str) -> None:
     split(folder, name)
     for place in (folder / "x.bin", folder.parent / "x.safetensors"):
@@ -79,11 +100,15 @@ def test_weights_named_in_the_config_are_not_opened(folder: Path) -> None:
 
 
 def test_an_adapter_does_not_lead_to_another_folder(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "elsewhere"}))
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": "elsewhere"})
+    )
     assert "holds an adapter" in refusal(folder)
 
 
-@pytest.mark.parametrize("entry", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
+@pytest.mark.parametrize(
+    "entry", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"]
+)
 def test_no_attention_implementation_is_downloaded(folder: Path, entry: str) -> None:
     configure(folder, **{entry: "kernels-community/flash-attn"})
     assert "attention implementation 'kernels-community/flash-attn'" in refusal(folder)
@@ -91,31 +116,45 @@ def test_no_attention_implementation_is_downloaded(folder: Path, entry: str) -> 
     assert "'someone/else'" in refusal(folder)
 
 
-@pytest.mark.parametrize(("layers", "sentence"), [
-    (-3, "has num_hidden_layers -3 in its config.json and 21 weights in its files"),
-    (0, "has num_hidden_layers 0"), ("2", "has num_hidden_layers 2"), (10**9, "has num_hidden_layers 1000000000"),
-    (3, "describes a model of"), (1, "no place for, model.layers.1.input_layernorm.weight and 8 more"),
-])  # fmt: skip
-def test_a_model_has_the_layers_that_its_files_have(folder: Path, layers: Any, sentence: str) -> None:
+@pytest.mark.parametrize(
+    ("layers", "sentence"),
+    [
+        (-3, "has num_hidden_layers -3 in its config.json and 21 weights in its files"),
+        (0, "has num_hidden_layers 0"),
+        ("2", "has num_hidden_layers 2"),
+        (10**9, "has num_hidden_layers 1000000000"),
+        (3, "describes a model of"),
+        (1, "no place for, model.layers.1.input_layernorm.weight and 8 more"),
+    ],
+)
+def test_a_model_has_the_layers_that_its_files_have(
+    folder: Path, layers: Any, sentence: str
+) -> None:
     configure(folder, num_hidden_layers=layers)
     assert sentence in refusal(folder)
 
 
 @pytest.mark.parametrize("entry", ["vocab_size", "hidden_size", "intermediate_size"])
 @pytest.mark.parametrize("size", [10**12, -5])
-def test_a_size_that_the_weights_do_not_have_costs_no_memory(folder: Path, entry: str, size: int) -> None:
+def test_a_size_that_the_weights_do_not_have_costs_no_memory(
+    folder: Path, entry: str, size: int
+) -> None:
     configure(folder, **{entry: size})
     refusal(folder)
 
 
 def test_a_missing_weight_is_not_drawn_at_random(folder: Path) -> None:
-    reweigh(folder, lambda weights: weights.update({"spare": weights.pop("model.norm.weight").clone()}))
+    reweigh(
+        folder, lambda weights: weights.update({"spare": weights.pop("model.norm.weight").clone()})
+    )
     assert "lacks the weight model.norm.weight" in refusal(folder)
 
 
 def test_a_damaged_file_is_refused(folder: Path) -> None:
     header = b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    (folder / "model.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(8)
+    )
     assert "has a damaged file model.safetensors" in refusal(folder)
 
 

@@ -12,7 +12,9 @@ from rlbook.plots.figure import save_figure
 
 
 @pytest.mark.slow
-def test_examples_and_rewards_raise_what_one_try_comes_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_examples_and_rewards_raise_what_one_try_comes_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(more_tries, "SAMPLES", 8)
     monkeypatch.setattr(more_tries, "PROMPTS", 128)
     monkeypatch.setattr(more_tries, "TRAINED", {"sft": {"passes": 1}, "grpo": {"steps": 60_000}})

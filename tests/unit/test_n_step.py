@@ -1,4 +1,5 @@
-"""n-step TD and n-step SARSA: by hand, against the definition, and at both ends, n = 1 and n ≥ T."""
+"""n-step TD and n-step SARSA: by hand, against the definition, and at both ends, n = 1 and n ≥
+T."""
 
 from __future__ import annotations
 
@@ -31,33 +32,54 @@ def predictor(values: Any, **config: Any) -> NStepTD:
     return agent
 
 
-def episode(agent: Any, states: list[int], rewards: list[float], last: int, *, truncated: bool = False) -> list[dict[str, float]]:
+def episode(
+    agent: Any, states: list[int], rewards: list[float], last: int, *, truncated: bool = False
+) -> list[dict[str, float]]:
     """Goes through `states` to `last`, with action 0."""
     shown = []
     for time, (state, next_state) in enumerate(zip(states, [*states[1:], last], strict=True)):
         over = time == len(states) - 1
-        shown.append(agent.learn(Step(state, 0, rewards[time], next_state, over and not truncated, over and truncated)))
+        shown.append(
+            agent.learn(
+                Step(
+                    state, 0, rewards[time], next_state, over and not truncated, over and truncated
+                )
+            )
+        )
     return shown
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 10**30])
-def test_an_episode_that_comes_back_to_a_state_gives_the_recorded_values(fixtures: dict[str, Any], n: int) -> None:
-    """States 0, 1, 0, 2, rewards 1, 0, 2, 3; 99 for the state after them would show if anything bootstrapped from there.
+def test_an_episode_that_comes_back_to_a_state_gives_the_recorded_values(
+    fixtures: dict[str, Any], n: int
+) -> None:
+    """States 0, 1, 0, 2, rewards 1, 0, 2, 3; 99 for the state after them would show if anything
+    bootstrapped from there.
 
-    n = 2: V(0) = .5 + .5 (1 + .9·0 + .81·.5 - .5) = .9525, V(1) = 1 + .5 (0 + .9·2 + .81·2 - 1) = 2.21,
-    V(0) = .9525 + .5 (2 + .9·3 - .9525) = 2.82625, V(2) = 2 + .5 (3 - 2) = 2.5.
+    n = 2: V(0) = .5 + .5 (1 + .9·0 + .81·.5 - .5) = .9525, V(1) = 1 + .5 (0 + .9·2 + .81·2 - 1) =
+    2.21, V(0) = .9525 + .5 (2 + .9·3 - .9525) = 2.82625, V(2) = 2 + .5 (3 - 2) = 2.5.
     """
     known = fixtures["td_lambda_revisit"]
-    agent = predictor([*known["V0"], 99.0], n=n, alpha=Constant(known["alpha"]), gamma=known["gamma"])
+    agent = predictor(
+        [*known["V0"], 99.0], n=n, alpha=Constant(known["alpha"]), gamma=known["gamma"]
+    )
     episode(agent, known["states"], known["rewards"], 3)
     assert_near(agent.values()[:3], fixtures["nstep_td_revisit"][f"n={min(n, 4)}"], terms=6)
     assert agent.values()[3] == 99.0
 
 
 def by_definition(
-    values: np.ndarray, states: list[int], rewards: list[float], last: int, truncated: bool, n: int, alpha: float, gamma: float
+    values: np.ndarray,
+    states: list[int],
+    rewards: list[float],
+    last: int,
+    truncated: bool,
+    n: int,
+    alpha: float,
+    gamma: float,
 ) -> np.ndarray:
-    """The box, with every return summed forwards from scratch; the bootstrap after a time limit is V(last) when the limit came."""
+    """The box, with every return summed forwards from scratch; the bootstrap after a time limit is
+    V(last) when the limit came."""
     values, length, path = values.copy(), len(states), [*states, last]
     at_the_end = None
     for tau in range(length):
@@ -65,7 +87,9 @@ def by_definition(
         if end == length and at_the_end is None:
             at_the_end = values[last] if truncated else 0.0
         bootstrap = values[path[end]] if end < length else at_the_end
-        total = sum(gamma ** (i - tau) * rewards[i] for i in range(tau, end)) + gamma ** (end - tau) * float(bootstrap or 0.0)
+        total = sum(gamma ** (i - tau) * rewards[i] for i in range(tau, end)) + gamma ** (
+            end - tau
+        ) * float(bootstrap or 0.0)
         values[states[tau]] += alpha * (total - values[states[tau]])
     return values
 
@@ -77,7 +101,9 @@ def test_the_window_gives_the_returns_of_the_definition(n: int, truncated: bool)
     agent = predictor(rng.normal(size=6), n=n, alpha=Constant(0.3), gamma=0.8)
     for length in (1, 2, 3, 4, 7, 12, 30):
         path, rewards = rng.integers(6, size=length + 1).tolist(), rng.normal(size=length).tolist()
-        expected = by_definition(agent.values(), path[:-1], rewards, path[-1], truncated, n, 0.3, 0.8)
+        expected = by_definition(
+            agent.values(), path[:-1], rewards, path[-1], truncated, n, 0.3, 0.8
+        )
         episode(agent, path[:-1], rewards, path[-1], truncated=truncated)
         # 30 updates by returns of up to 30 rewards below 4, which add up to 4 / (1 - .8) = 20
         assert_near(agent.values(), expected, terms=60, size=20)
@@ -118,38 +144,49 @@ EXPLORING: list[dict[str, Any]] = [
 def test_one_step_sarsa_is_sarsa_to_the_bit(env: str, settings: dict[str, Any]) -> None:
     """200 steps are the maze's time limit, which both must take alike."""
     settings = {"alpha": 0.3, "steps": 3000, "seed": 1} | settings
-    np.testing.assert_array_equal(learned("n_step_sarsa", env, n=1, **settings), learned("sarsa", env, **settings))
+    np.testing.assert_array_equal(
+        learned("n_step_sarsa", env, n=1, **settings), learned("sarsa", env, **settings)
+    )
 
 
 @pytest.mark.parametrize("alpha", ["0.3", "inverse(1.0)", "linear(0.5, 0.1)"])
 def test_one_step_td_is_td_prediction_to_the_bit(alpha: str) -> None:
     for env in ("Maze-v0", "RandomWalk-v0"):
         settings = {"alpha": alpha, "steps": 3000, "seed": 1}
-        np.testing.assert_array_equal(learned("n_step_td", env, n=1, **settings), learned("td_prediction", env, **settings))
+        np.testing.assert_array_equal(
+            learned("n_step_td", env, n=1, **settings), learned("td_prediction", env, **settings)
+        )
 
 
 @pytest.mark.parametrize("alpha", ["0.2", "inverse(1.0)"])
 def test_as_many_steps_as_the_episode_has_are_monte_carlo_to_the_bit(alpha: str) -> None:
-    """Walks of 5 states visit states many times, so the order of updates shows. 2000 is more steps than any of these walks has."""
+    """Walks of 5 states visit states many times, so the order of updates shows. 2000 is more steps
+    than any of these walks has."""
     settings = {"alpha": alpha, "episodes": 100, "gamma": 0.9, "seed": 1}
     monte_carlo = learned("mc_prediction", "RandomWalk-v0", visits="every", **settings)
     for n in (2_000, 10**9):
-        np.testing.assert_array_equal(learned("n_step_td", "RandomWalk-v0", n=n, **settings), monte_carlo)
+        np.testing.assert_array_equal(
+            learned("n_step_td", "RandomWalk-v0", n=n, **settings), monte_carlo
+        )
     assert (learned("n_step_td", "RandomWalk-v0", n=4, **settings) != monte_carlo).any()
 
 
 def test_n_step_sarsa_with_whole_episodes_is_monte_carlo_control_to_the_bit() -> None:
     settings = {"alpha": 0.2, "epsilon": 0.3, "episodes": 200, "gamma": 0.9, "seed": 1}
     np.testing.assert_array_equal(
-        learned("n_step_sarsa", "RandomWalk-v0", n=10_000, **settings), learned("mc_control", "RandomWalk-v0", visits="every", **settings)
+        learned("n_step_sarsa", "RandomWalk-v0", n=10_000, **settings),
+        learned("mc_control", "RandomWalk-v0", visits="every", **settings),
     )
 
 
 def test_the_action_in_the_target_is_the_action_taken_next() -> None:
-    """With ε = 1 and all Q different, which action the target looked at can be read off: Q(0, 0) = r + Q(1, a')."""
+    """With ε = 1 and all Q different, which action the target looked at can be read off: Q(0, 0) =
+    r + Q(1, a')."""
     env: Any = Spaces(2, 4)
     for seed in range(20):
-        agent = NStepSarsa(env, NStepSarsa.Config(n=2, alpha=Constant(1.0), gamma=1.0, epsilon=Constant(1.0)), seed)
+        agent = NStepSarsa(
+            env, NStepSarsa.Config(n=2, alpha=Constant(1.0), gamma=1.0, epsilon=Constant(1.0)), seed
+        )
         agent.q[1] = [10.0, 20.0, 30.0, 40.0]
         agent.learn(Step(0, 0, 1.0, 0, False, False))
         agent.learn(Step(0, 1, 2.0, 1, False, False))

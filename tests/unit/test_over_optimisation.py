@@ -1,4 +1,5 @@
-"""The reward model as a judge of the policy's own answers: its two rates by hand, and what becomes of them in a run."""
+"""The reward model as a judge of the policy's own answers: its two rates by hand, and what becomes
+of them in a run."""
 
 from __future__ import annotations
 
@@ -19,27 +20,42 @@ def test_the_area_is_the_share_of_pairs_that_are_ordered_rightly() -> None:
 
 
 def test_pairs_are_of_one_prompt_and_differ_in_their_true_scores() -> None:
-    true = np.array([[1.0, 0.5, 0.5], [0.2, 0.2, 0.9]])              # 2 pairs that differ in each row
-    learned = np.array([[0.0, -1.0, 0.0], [7.0, 8.0, 7.5]])          # right, equal; right, wrong
+    true = np.array([[1.0, 0.5, 0.5], [0.2, 0.2, 0.9]])  # 2 pairs that differ in each row
+    learned = np.array([[0.0, -1.0, 0.0], [7.0, 8.0, 7.5]])  # right, equal; right, wrong
     area, pairs = book.judge_accuracy(learned, true)
     assert pairs == (1 + 0.5 + 1 + 0) / 4
-    assert area == book.ordered_rightly(np.array([0.0, 7.5]), np.array([-1.0, 0.0, 7.0, 8.0])) == (1 + 0.5 + 0 + 0 + 1 + 1 + 1 + 0) / 8
+    assert (
+        area
+        == book.ordered_rightly(np.array([0.0, 7.5]), np.array([-1.0, 0.0, 7.0, 8.0]))
+        == (1 + 0.5 + 0 + 0 + 1 + 1 + 1 + 0) / 8
+    )
     assert np.isnan(book.judge_accuracy(learned, np.zeros((2, 3)))).all()
 
 
 def test_a_perfect_judge_and_its_opposite() -> None:
     true = np.random.default_rng(0).random((20, 4))
-    assert book.judge_accuracy(np.exp(true), true) == (1.0, 1.0) and book.judge_accuracy(-true, true) == (0.0, 0.0)
+    assert book.judge_accuracy(np.exp(true), true) == (1.0, 1.0) and book.judge_accuracy(
+        -true, true
+    ) == (0.0, 0.0)
 
 
 def test_looks_become_curves_and_a_picture() -> None:
-    looks = [[book.Look(0.0, -1.0, 0.5, 0.9, 0.8), book.Look(10.0, 2.0, 0.6, 0.5, 0.4), book.Look(20.0, 2.0, 0.6, 0.5, 0.4)]]
+    looks = [
+        [
+            book.Look(0.0, -1.0, 0.5, 0.9, 0.8),
+            book.Look(10.0, 2.0, 0.6, 0.5, 0.4),
+            book.Look(20.0, 2.0, 0.6, 0.5, 0.4),
+        ]
+    ]
     looks.append([book.Look(0.0, -1.0, 0.5, 0.7, 0.8), book.Look(12.0, 3.0, 0.6, 0.5, 0.6)])
     found = dict.fromkeys(book.STAGES, book.together(looks))
     numbers = book.measurements(found)
     assert numbers["ppo: AUC, at first"] == near(0.8, terms=2)
     assert numbers["ppo: AUC, least fall of a seed"] == near(0.2, terms=2, size=1)
-    assert numbers["too_far: pairs, at the end"] == 0.5 and found["ppo"].tokens.tolist() == [[0, 10], [0, 12]]
+    assert numbers["too_far: pairs, at the end"] == 0.5 and found["ppo"].tokens.tolist() == [
+        [0, 10],
+        [0, 12],
+    ]
     assert len(book.draw(found).axes) == 3
 
 

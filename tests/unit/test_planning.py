@@ -1,4 +1,5 @@
-"""Every planner against dense linear algebra, and against itself on models that are the same in other clothes."""
+"""Every planner against dense linear algebra, and against itself on models that are the same in
+other clothes."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]
-TOLERANCE = 1e-9            # where γ < 1 no value is further from the exact one
+TOLERANCE = 1e-9  # where γ < 1 no value is further from the exact one
 PLANNERS: dict[str, Planner] = {
     "value_iteration": (ValueIteration, {"tolerance": TOLERANCE}),
     "gauss-seidel": (ValueIteration, {"tolerance": TOLERANCE, "sweep": "gauss-seidel"}),
@@ -35,9 +36,13 @@ PLANNERS: dict[str, Planner] = {
 }
 METHODS = ("in-place", "synchronous", "linear")
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
-    ("FrozenLake-v1", {}), ("FrozenLake8x8-v1", {}), ("FrozenLake-v1", {"is_slippery": False}),
-    ("CliffWalking-v1", {}), ("CliffWalkingSlippery-v1", {}), ("Taxi-v4", {}),
-]  # fmt: skip
+    ("FrozenLake-v1", {}),
+    ("FrozenLake8x8-v1", {}),
+    ("FrozenLake-v1", {"is_slippery": False}),
+    ("CliffWalking-v1", {}),
+    ("CliffWalkingSlippery-v1", {}),
+    ("Taxi-v4", {}),
+]
 
 every_planner = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 
@@ -47,30 +52,48 @@ Entries = list[tuple[int, int, int, float, float, bool]]
 
 @st.composite
 def models(draw: Any) -> TabularMDP:
-    """Successors named twice, states that nothing leads to, terminal states, transitions that end, transitions of probability 0."""
-    seed, num_states, num_actions = draw(st.integers(0, 2**32 - 1)), draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    """Successors named twice, states that nothing leads to, terminal states, transitions that end,
+    transitions of probability 0."""
+    seed, num_states, num_actions = (
+        draw(st.integers(0, 2**32 - 1)),
+        draw(st.integers(1, 12)),
+        draw(st.integers(1, 4)),
+    )
     rng = np.random.default_rng(seed)
     unreachable = num_states > 2 and draw(st.booleans())
     if draw(st.booleans()):
-        return TabularMDP.from_arrays(*arrays(rng, num_states, num_actions, unreachable), terminal=terminal(draw, rng, num_states))
-    return from_entries(entries(rng, num_states, num_actions, unreachable, draw(st.sampled_from([0.0, 0.3]))), num_states, num_actions)
+        return TabularMDP.from_arrays(
+            *arrays(rng, num_states, num_actions, unreachable),
+            terminal=terminal(draw, rng, num_states),
+        )
+    return from_entries(
+        entries(rng, num_states, num_actions, unreachable, draw(st.sampled_from([0.0, 0.3]))),
+        num_states,
+        num_actions,
+    )
 
 
 def terminal(draw: Any, rng: np.random.Generator, num_states: int) -> np.ndarray | None:
     return rng.random(num_states) < 0.3 if draw(st.booleans()) else None
 
 
-def arrays(rng: np.random.Generator, num_states: int, num_actions: int, unreachable: bool) -> tuple[sparse.csr_array, np.ndarray]:
+def arrays(
+    rng: np.random.Generator, num_states: int, num_actions: int, unreachable: bool
+) -> tuple[sparse.csr_array, np.ndarray]:
     """A CSR matrix put together by hand: successors unsorted, some of them twice in one row."""
     branches = int(rng.integers(1, 5))
     indices = rng.integers(num_states - unreachable, size=(num_states * num_actions, branches))
     data = rng.dirichlet(np.ones(branches), size=num_states * num_actions)
     indptr = np.arange(0, indices.size + 1, branches)
     shape = (num_states * num_actions, num_states)
-    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape), rng.normal(size=(num_states, num_actions))
+    return sparse.csr_array((data.ravel(), indices.ravel(), indptr), shape=shape), rng.normal(
+        size=(num_states, num_actions)
+    )
 
 
-def entries(rng: np.random.Generator, num_states: int, num_actions: int, unreachable: bool, ending: float) -> Entries:
+def entries(
+    rng: np.random.Generator, num_states: int, num_actions: int, unreachable: bool, ending: float
+) -> Entries:
     """As gymnasium lists them: rewards and ends belong to transitions."""
     listed = []
     for state in range(num_states):
@@ -78,13 +101,24 @@ def entries(rng: np.random.Generator, num_states: int, num_actions: int, unreach
             chances = rng.dirichlet(np.ones(int(rng.integers(1, 5))))
             for chance in chances:
                 successor = int(rng.integers(num_states - unreachable))
-                listed.append((state, action, successor, float(chance), float(rng.normal()), bool(rng.random() < ending)))
+                listed.append(
+                    (
+                        state,
+                        action,
+                        successor,
+                        float(chance),
+                        float(rng.normal()),
+                        bool(rng.random() < ending),
+                    )
+                )
     return listed
 
 
 def dense(model: TabularMDP) -> np.ndarray:
     """[S, A, S]: P(s'|s, a), the episode going on."""
-    return model.continues_by_state.toarray().reshape(model.num_states, model.num_actions, model.num_states)
+    return model.continues_by_state.toarray().reshape(
+        model.num_states, model.num_actions, model.num_states
+    )
 
 
 def rounding(model: TabularMDP, gamma: float) -> float:
@@ -96,7 +130,9 @@ def rounding(model: TabularMDP, gamma: float) -> float:
 def dense_policy_values(model: TabularMDP, policy: np.ndarray, gamma: float) -> np.ndarray:
     """V^π of probabilities [S, A] by a dense solve."""
     chain = np.einsum("sa,sat->st", policy, dense(model))
-    return np.linalg.solve(np.eye(model.num_states) - gamma * chain, (policy * model.rewards).sum(axis=1))
+    return np.linalg.solve(
+        np.eye(model.num_states) - gamma * chain, (policy * model.rewards).sum(axis=1)
+    )
 
 
 def dense_optimal_values(model: TabularMDP, gamma: float) -> np.ndarray:
@@ -104,7 +140,10 @@ def dense_optimal_values(model: TabularMDP, gamma: float) -> np.ndarray:
     transitions, states = dense(model), np.arange(model.num_states)
     policy = np.zeros(model.num_states, dtype=int)
     while True:
-        values = np.linalg.solve(np.eye(model.num_states) - gamma * transitions[states, policy], model.rewards[states, policy])
+        values = np.linalg.solve(
+            np.eye(model.num_states) - gamma * transitions[states, policy],
+            model.rewards[states, policy],
+        )
         action_values = model.rewards + gamma * transitions @ values
         better = action_values.max(axis=1) > values + rounding(model, gamma)
         if not better.any():
@@ -119,7 +158,9 @@ def solve(planner: Planner, model: TabularMDP, **config: Any) -> TablePlanner:
 @every_planner
 @given(model=models(), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.97]))
 @settings(max_examples=200, deadline=None)
-def test_planners_agree_with_a_dense_solve_on_random_models(planner: Planner, model: TabularMDP, gamma: float) -> None:
+def test_planners_agree_with_a_dense_solve_on_random_models(
+    planner: Planner, model: TabularMDP, gamma: float
+) -> None:
     expected = dense_optimal_values(model, gamma)
     agent = solve(planner, model, gamma=gamma)
     bound = TOLERANCE + rounding(model, gamma)
@@ -131,8 +172,12 @@ def test_planners_agree_with_a_dense_solve_on_random_models(planner: Planner, mo
 
 @given(model=models(), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.97]), seed=st.integers(0, 1000))
 @settings(max_examples=200, deadline=None)
-def test_evaluation_agrees_with_a_dense_solve_on_random_models(model: TabularMDP, gamma: float, seed: int) -> None:
-    policy = np.random.default_rng(seed).dirichlet(np.ones(model.num_actions), size=model.num_states)
+def test_evaluation_agrees_with_a_dense_solve_on_random_models(
+    model: TabularMDP, gamma: float, seed: int
+) -> None:
+    policy = np.random.default_rng(seed).dirichlet(
+        np.ones(model.num_actions), size=model.num_states
+    )
     policy[0] = np.eye(model.num_actions)[0]
     expected = dense_policy_values(model, policy, gamma)
     for method in METHODS:
@@ -147,12 +192,15 @@ def test_evaluation_agrees_with_a_dense_solve_on_random_models(model: TabularMDP
 
 def tabular_environments() -> dict[str, TabularMDP]:
     """Every environment that brings a model of fewer than 5 000 states."""
-    found = {f"{name}{options or ''}": TabularMDP.from_env(gymnasium.make(name, **options)) for name, options in TOY_TEXT}
+    found = {
+        f"{name}{options or ''}": TabularMDP.from_env(gymnasium.make(name, **options))
+        for name, options in TOY_TEXT
+    }
     for name in rlbook.environments():
         env: Any = rlbook.make(name).unwrapped
         if callable(getattr(env, "model", None)) and env.model().num_states < 5_000:
             found[name] = copy.copy(env.model())
-            found[name].observable = True                   # a planner may look at the state itself here
+            found[name].observable = True  # a planner may look at the state itself here
     return found
 
 
@@ -182,8 +230,12 @@ def test_evaluation_agrees_with_a_dense_solve_on_every_environment(env: str, met
 
 
 @every_planner
-@pytest.mark.parametrize("env", [name for name in TABULAR if not name.startswith("CarRental") and TABULAR[name].can_end])
-def test_without_discount_planners_agree_with_each_other_and_with_their_policy(env: str, planner: Planner) -> None:
+@pytest.mark.parametrize(
+    "env", [name for name in TABULAR if not name.startswith("CarRental") and TABULAR[name].can_end]
+)
+def test_without_discount_planners_agree_with_each_other_and_with_their_policy(
+    env: str, planner: Planner
+) -> None:
     """Where some policy has finite values from everywhere; elsewhere policy iteration says so."""
     model = TABULAR[env]
     try:
@@ -196,7 +248,7 @@ def test_without_discount_planners_agree_with_each_other_and_with_their_policy(e
     assert_near(backed_up, values, terms=model.num_states, size=2 * np.abs(values).max())
     # what a last sweep would still change is within the tolerance, at each step of an episode
     within = TOLERANCE * model.expected_steps(expected.greedy_policy()).max()
-    assert within < 1e-6                                    # so that it tells policies apart
+    assert within < 1e-6  # so that it tells policies apart
     found = solve(planner, model, gamma=1.0).values()
     np.testing.assert_allclose(found, values, rtol=0, atol=within)
 
@@ -206,13 +258,17 @@ def test_policies_are_named_or_given() -> None:
     optimal = PolicyIteration.solve(model, gamma=0.9)
     by_name = PolicyEvaluation.solve(model, policy="epsilon-greedy", epsilon=0.0, gamma=0.9)
     by_action = PolicyEvaluation.solve(model, policy=optimal.greedy_policy(), gamma=0.9)
-    bound = 1e-8 + rounding(model, 0.9)                      # 1e-8 is the tolerance by default
+    bound = 1e-8 + rounding(model, 0.9)  # 1e-8 is the tolerance by default
     np.testing.assert_allclose(by_name.values(), optimal.values(), rtol=0, atol=bound)
     np.testing.assert_allclose(by_action.values(), optimal.values(), rtol=0, atol=bound)
-    everything_random = PolicyEvaluation.solve(model, policy="epsilon-greedy", epsilon=1.0, gamma=0.9)
+    everything_random = PolicyEvaluation.solve(
+        model, policy="epsilon-greedy", epsilon=1.0, gamma=0.9
+    )
     uniform = PolicyEvaluation.solve(model, gamma=0.9)
     np.testing.assert_allclose(everything_random.values(), uniform.values(), rtol=0, atol=2 * bound)
-    softened = PolicyEvaluation.solve(model, policy="epsilon-greedy", epsilon=0.2, gamma=0.9, method="linear")
+    softened = PolicyEvaluation.solve(
+        model, policy="epsilon-greedy", epsilon=0.2, gamma=0.9, method="linear"
+    )
     probabilities = 0.2 / 4 + 0.8 * np.eye(4)[optimal.greedy_policy()]
     expected = dense_policy_values(model, probabilities, 0.9)
     np.testing.assert_allclose(softened.values(), expected, rtol=0, atol=rounding(model, 0.9))
@@ -222,8 +278,8 @@ def test_policies_are_named_or_given() -> None:
     ("policy", "complaint"),
     [
         ("best", "policy must be one of 'uniform', 'optimal', 'epsilon-greedy'"),
-        ([], "policy must be \"uniform\", \"optimal\", \"epsilon-greedy\", an action for each state"),
-        ([[1.0], [0.5, 0.5]], "policy must be \"uniform\""),
+        ([], 'policy must be "uniform", "optimal", "epsilon-greedy", an action for each state'),
+        ([[1.0], [0.5, 0.5]], 'policy must be "uniform"'),
     ],
 )
 def test_what_is_no_policy_is_refused(policy: Any, complaint: str) -> None:
@@ -231,9 +287,18 @@ def test_what_is_no_policy_is_refused(policy: Any, complaint: str) -> None:
         PolicyEvaluationConfig(policy=policy)
 
 
-@pytest.mark.parametrize("policy", [[0, 1], [0] * 15 + [4], [-1] * 16, [0.5] * 16, [[0.5, 0.5]] * 16, [[0.5, 0.5, 0.5, 0.5]] * 16])
+@pytest.mark.parametrize(
+    "policy",
+    [[0, 1], [0] * 15 + [4], [-1] * 16, [0.5] * 16, [[0.5, 0.5]] * 16, [[0.5, 0.5, 0.5, 0.5]] * 16],
+)
 def test_a_policy_for_another_model_is_refused(policy: Any) -> None:
-    with pytest.raises(ValueError, match="policy must be 16 actions from 0 to 3, or 16 rows of 4 probabilities, got numbers of shape"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "policy must be 16 actions from 0 to 3, or 16 rows of 4 probabilities, got numbers of"
+            " shape"
+        ),
+    ):
         PolicyEvaluation.solve(TABULAR["FrozenLake-v1"], policy=policy)
     with pytest.raises(rlbook.RequestError, match="policy must be 16 actions"):
         rlbook.train("policy_evaluation", "FrozenLake-v1", policy=policy)
@@ -264,7 +329,9 @@ def test_rewards_times_k_scale_values_by_k_and_keep_the_policy(planner: Planner,
 
 @every_planner
 @pytest.mark.parametrize("seed", range(3))
-def test_a_bonus_at_every_step_is_worth_its_sum_where_nothing_ends(planner: Planner, seed: int) -> None:
+def test_a_bonus_at_every_step_is_worth_its_sum_where_nothing_ends(
+    planner: Planner, seed: int
+) -> None:
     """V + c / (1 - γ): the geometric series of a reward c."""
     transitions, rewards = model_of(seed)
     agent = solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9)
@@ -278,10 +345,13 @@ def test_a_bonus_at_every_step_is_worth_its_sum_where_nothing_ends(planner: Plan
 @pytest.mark.parametrize("seed", range(3))
 def test_relabelled_states_permute_values_and_policy(planner: Planner, seed: int) -> None:
     transitions, rewards = model_of(seed)
-    order = np.random.default_rng(seed).permutation(30)                     # new state i was old state order[i]
+    order = np.random.default_rng(seed).permutation(30)  # new state i was old state order[i]
     rows = (order[:, None] * 3 + np.arange(3)).ravel()
     moved = TabularMDP.from_arrays(transitions.toarray()[rows][:, order], rewards[order])
-    agent, relabelled = solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9), solve(planner, moved, gamma=0.9)
+    agent, relabelled = (
+        solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9),
+        solve(planner, moved, gamma=0.9),
+    )
     np.testing.assert_allclose(relabelled.values(), agent.values()[order], rtol=0, atol=WITHIN)
     np.testing.assert_array_equal(relabelled.greedy_policy(), agent.greedy_policy()[order])
 
@@ -291,19 +361,32 @@ def test_a_state_that_nothing_leads_to_changes_nothing(planner: Planner) -> None
     transitions, rewards = model_of(0)
     wider = sparse.lil_array((31 * 3, 31))
     wider[:90, :30] = transitions.toarray()
-    wider[90:, 7] = 1.0                                                     # the new state leads to state 7, and pays 5
+    wider[90:, 7] = 1.0  # the new state leads to state 7, and pays 5
     model = TabularMDP.from_arrays(wider.tocsr(), np.vstack([rewards, np.full(3, 5.0)]))
-    agent, more = solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9), solve(planner, model, gamma=0.9)
+    agent, more = (
+        solve(planner, TabularMDP.from_arrays(transitions, rewards), gamma=0.9),
+        solve(planner, model, gamma=0.9),
+    )
     np.testing.assert_allclose(more.values()[:30], agent.values(), rtol=0, atol=WITHIN)
     assert abs(more.values()[30] - (5.0 + 0.9 * agent.values()[7])) <= WITHIN
     np.testing.assert_array_equal(more.greedy_policy()[:30], agent.greedy_policy())
 
 
-@given(model=models(), gamma=st.sampled_from([0.5, 0.9]), sweeps=st.integers(1, 30), sweep=st.sampled_from(["synchronous", "gauss-seidel"]))
+@given(
+    model=models(),
+    gamma=st.sampled_from([0.5, 0.9]),
+    sweeps=st.integers(1, 30),
+    sweep=st.sampled_from(["synchronous", "gauss-seidel"]),
+)
 @settings(max_examples=100, deadline=None)
-def test_the_bounds_on_values_and_policy_hold_whenever_it_stops(model: TabularMDP, gamma: float, sweeps: int, sweep: str) -> None:
+def test_the_bounds_on_values_and_policy_hold_whenever_it_stops(
+    model: TabularMDP, gamma: float, sweeps: int, sweep: str
+) -> None:
     expected = dense_optimal_values(model, gamma)
-    agent = ValueIteration(Spaces(model), ValueIteration.Config(gamma=gamma, max_sweeps=sweeps, sweep=sweep, tolerance=1e-3))
+    agent = ValueIteration(
+        Spaces(model),
+        ValueIteration.Config(gamma=gamma, max_sweeps=sweeps, sweep=sweep, tolerance=1e-3),
+    )
     metrics = list(agent.plan(model))[-1]
     solving = 2 * rounding(model, gamma)
     assert np.abs(agent.values() - expected).max() <= metrics["bound"] + solving

@@ -1,4 +1,5 @@
-"""A planner on an environment without a model: one is estimated, said, the same each time, and only where there really is none."""
+"""A planner on an environment without a model: one is estimated, said, the same each time, and only
+where there really is none."""
 
 from __future__ import annotations
 
@@ -40,24 +41,37 @@ def test_an_environment_with_a_model_is_planned_in_as_it_is() -> None:
 
 def test_a_run_without_a_model_says_that_one_is_estimated_and_from_how_many_steps() -> None:
     run = rlbook.train("value_iteration", "CartPole-v1", **SMALL)
-    assert "model: none, so one is estimated from 3,000 sampled steps (certainty_equivalence)" in run.notes
+    assert (
+        "model: none, so one is estimated from 3,000 sampled steps (certainty_equivalence)"
+        in run.notes
+    )
     assert "observation: 6 bins for each of 4 dimensions" in " ".join(run.notes)
 
 
 def test_the_sampled_model_is_a_model_of_the_bins_with_a_count_for_each_step() -> None:
-    """6⁴ states, 2 actions. CartPole pays 1 a step, so r = 1 wherever anything was tried, and 0 where nothing was."""
+    """6⁴ states, 2 actions. CartPole pays 1 a step, so r = 1 wherever anything was tried, and 0
+    where nothing was."""
     model, _ = model_for("value_iteration", "CartPole-v1", sampled_steps=3_000, bins=6)
     assert (model.num_states, model.num_actions) == (6**4, 2)
     tried = model.rewards > 0.5
     assert_near(model.rewards[tried], np.ones(tried.sum()), terms=3_000)
-    assert 20 < tried.sum() < 3_000 and (model.rewards[~tried] == 0.0).all() and (model.ends[~tried] == 1.0).all()
+    assert (
+        20 < tried.sum() < 3_000
+        and (model.rewards[~tried] == 0.0).all()
+        and (model.ends[~tried] == 1.0).all()
+    )
     assert model.initial.sum() == near(1.0, terms=6**4)
     assert tried[model.initial > 0].any(axis=1).all()
 
 
 def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     def made(seed: int) -> Any:
-        request = Request.build("value_iteration", "CartPole-v1", seed=seed, hyperparameters={"sampled_steps": 2_000, "bins": 6})
+        request = Request.build(
+            "value_iteration",
+            "CartPole-v1",
+            seed=seed,
+            hyperparameters={"sampled_steps": 2_000, "bins": 6},
+        )
         return planning_model(request)[0]
 
     first, again, other = made(1), made(1), made(2)
@@ -72,21 +86,28 @@ def test_all_planners_find_the_same_values_in_the_same_sampled_model() -> None:
         for name in PLANNERS
         if name != "policy_evaluation"
     ]
-    tolerance = 1e-8                                         # of each
+    tolerance = 1e-8  # of each
     for other in values[1:]:
         np.testing.assert_allclose(other, values[0], rtol=0, atol=2 * tolerance)
     assert values[0].max() > 10
 
 
 def test_a_run_of_a_planner_in_a_sampled_model_is_loaded_with_its_policy(tmp_path: Path) -> None:
-    run: Any = rlbook.train("value_iteration", "CartPole-v1", folder=tmp_path / "run", seed=2, **SMALL)
+    run: Any = rlbook.train(
+        "value_iteration", "CartPole-v1", folder=tmp_path / "run", seed=2, **SMALL
+    )
     loaded: Any = rlbook.load(tmp_path / "run")
     assert loaded.agent.greedy_policy().tolist() == run.agent.greedy_policy().tolist()
-    assert rlbook.evaluate(loaded, episodes=3).returns.tolist() == rlbook.evaluate(run, episodes=3).returns.tolist()
+    assert (
+        rlbook.evaluate(loaded, episodes=3).returns.tolist()
+        == rlbook.evaluate(run, episodes=3).returns.tolist()
+    )
 
 
 def test_actions_that_are_a_box_are_cut_into_bins() -> None:
-    run = rlbook.train("value_iteration", "Pendulum-v1", sampled_steps=1_000, bins=5, action_bins=3, eval_every=0)
+    run = rlbook.train(
+        "value_iteration", "Pendulum-v1", sampled_steps=1_000, bins=5, action_bins=3, eval_every=0
+    )
     agent: Any = run.agent
     assert agent.action_values().shape == (5**3, 3)
 
@@ -99,24 +120,32 @@ class Shown(gymnasium.ObservationWrapper):
 
 
 def test_a_wrapped_environment_is_sampled_as_the_agent_sees_it() -> None:
-    """The wrapper makes the maze's own model useless. In the estimated one the start is state 24, and the optimal return 3 is reached."""
+    """The wrapper makes the maze's own model useless. In the estimated one the start is state 24,
+    and the optimal return 3 is reached."""
     env = Shown(rlbook.make("Maze-v0"))
     run: Any = rlbook.train("value_iteration", env, eval_every=0)
     assert any("sampled steps" in note for note in run.notes)
-    within = 1e-8 + 5e-11                                    # the tolerance, and ten decimals
+    within = 1e-8 + 5e-11  # the tolerance, and ten decimals
     assert run.agent.values()[24] == pytest.approx(2.5271882698, rel=0, abs=within)
     assert rlbook.evaluate(run, episodes=2).returns.tolist() == [3.0, 3.0]
 
 
 def test_the_seed_feeds_the_sampling_agent_too() -> None:
-    """The maze leaves nothing to chance, so 30 steps of two seeds differ only in the actions that were tried."""
+    """The maze leaves nothing to chance, so 30 steps of two seeds differ only in the actions that
+    were tried."""
     env = Shown(rlbook.make("Maze-v0"))
-    models = [planning_model(Request.build("value_iteration", env, seed=seed, hyperparameters={"sampled_steps": 30}))[0] for seed in (1, 2)]
+    models = [
+        planning_model(
+            Request.build("value_iteration", env, seed=seed, hyperparameters={"sampled_steps": 30})
+        )[0]
+        for seed in (1, 2)
+    ]
     assert (models[0].rewards != models[1].rewards).any()
 
 
 class Noisy(gymnasium.Env):
-    """Has snapshots, but its steps draw random numbers: no model can be enumerated. Action 1 in state 0 pays 1 half of the time."""
+    """Has snapshots, but its steps draw random numbers: no model can be enumerated. Action 1 in
+    state 0 pays 1 half of the time."""
 
     observation_space, action_space = gymnasium.spaces.Discrete(2), gymnasium.spaces.Discrete(2)
 
@@ -135,7 +164,8 @@ class Noisy(gymnasium.Env):
 
 
 def test_random_steps_are_averaged() -> None:
-    """20 000 steps, most of them greedy: a frequency of 1/2 from at least 5 000 tries has standard error below .0071."""
+    """20 000 steps, most of them greedy: a frequency of 1/2 from at least 5 000 tries has standard
+    error below .0071."""
     run: Any = rlbook.train("value_iteration", Noisy(), eval_every=0)
     assert run.agent.values()[0] == pytest.approx(0.5, rel=0, abs=4 * 0.5 / 5_000**0.5)
     assert run.agent.greedy_policy()[0] == 1
@@ -152,5 +182,7 @@ def test_what_is_too_large_or_not_observable_is_refused_as_before() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("sampled_steps", 0), ("bins", 0), ("action_bins", 1)])
 def test_hyper_parameters_out_of_range_are_refused(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be an integer of at least {value + 1}, got {value}"):
+    with pytest.raises(
+        ValueError, match=f"{name} must be an integer of at least {value + 1}, got {value}"
+    ):
         ValueIteration.Config(**{name: value})

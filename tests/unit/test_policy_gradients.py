@@ -1,4 +1,5 @@
-"""The score-function estimator against the exact gradient of a small problem, and how much its forms vary."""
+"""The score-function estimator against the exact gradient of a small problem, and how much its
+forms vary."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.bandits import preference_gradient, softmax
-from rlbook.functional.policy_gradients import discounted_visits, exact_policy_gradient, score_function_gradient
+from rlbook.functional.policy_gradients import (
+    discounted_visits,
+    exact_policy_gradient,
+    score_function_gradient,
+)
 
 GAMMA = 0.9
 PREFERENCES = np.array([[0.3, -0.2], [-0.5, 0.4], [0.0, 0.0]])
@@ -29,8 +34,12 @@ def two_states() -> TabularMDP:
         [[0.3, 0.5, 0.2], [0.0, 0.6, 0.4]],
         [[0.5, 0.1, 0.4], [0.0, 0.2, 0.8]],
         [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
-    ]  # fmt: skip
-    return TabularMDP.from_arrays(np.array(transitions), np.array([[3.0, 1.0], [-1.0, 4.0], [0.0, 0.0]]), initial=[0.75, 0.25, 0.0])
+    ]
+    return TabularMDP.from_arrays(
+        np.array(transitions),
+        np.array([[3.0, 1.0], [-1.0, 4.0], [0.0, 0.0]]),
+        initial=[0.75, 0.25, 0.0],
+    )
 
 
 def expected_return(preferences: np.ndarray) -> float:
@@ -46,12 +55,15 @@ def exact_gradient() -> np.ndarray:
 
 
 def test_the_policy_gradient_theorem_gives_the_derivative_of_the_expected_return() -> None:
-    """(J(H + h e) - J(H - h e)) / 2h with J from a linear solve; the error is h² J''' / 6, and J's rounding over h. |J| < 4 / 0.2."""
+    """(J(H + h e) - J(H - h e)) / 2h with J from a linear solve; the error is h² J''' / 6, and J's
+    rounding over h. |J| < 4 / 0.2."""
     numeric, h = np.empty_like(PREFERENCES), 1e-5
     for entry in np.ndindex(PREFERENCES.shape):
         step = np.zeros_like(PREFERENCES)
         step[entry] = h
-        numeric[entry] = (expected_return(PREFERENCES + step) - expected_return(PREFERENCES - step)) / (2 * h)
+        numeric[entry] = (
+            expected_return(PREFERENCES + step) - expected_return(PREFERENCES - step)
+        ) / (2 * h)
     error = h**2 * 20 + rounding_bound("float64", terms=9, size=20) / h
     np.testing.assert_allclose(exact_gradient(), numeric, rtol=0, atol=error)
     assert np.abs(numeric[:2]).min() > 0.1
@@ -65,9 +77,15 @@ def test_visits_by_hand() -> None:
 def test_an_episodes_sample_by_hand() -> None:
     """Steps (0, a=1) and (0, a=0) with weights 2 and 3: 2 (e₁ - π) + 3 (e₀ - π) = (3, 2) - 5 π."""
     policy = np.array([[0.25, 0.75]])
-    state, action, weight = np.zeros((2, 1), dtype=np.int64), np.array([[1], [0]]), np.array([[2.0], [3.0]])
+    state, action, weight = (
+        np.zeros((2, 1), dtype=np.int64),
+        np.array([[1], [0]]),
+        np.array([[2.0], [3.0]]),
+    )
     expected = [3 - 1.25, 2 - 3.75]
-    assert_near(score_function_gradient(policy, state, action, weight), [[expected]], terms=4, size=5.0)
+    assert_near(
+        score_function_gradient(policy, state, action, weight), [[expected]], terms=4, size=5.0
+    )
     parts = [preference_gradient(np.log(policy[0]), a, w, 0.0) for a, w in ((1, 2.0), (0, 3.0))]
     assert_near(sum(parts), expected, terms=4, size=5.0)
 
@@ -79,7 +97,8 @@ def compared() -> Any:
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_all_five_weights_have_the_exact_gradient_as_their_mean(compared: Any, name: str) -> None:
-    """Within four standard errors, component by component; each is known to better than a tenth of the gradient's largest component."""
+    """Within four standard errors, component by component; each is known to better than a tenth of
+    the gradient's largest component."""
     assert_near(compared.exact, exact_gradient(), terms=9, size=20.0)
     error, allowed = compared.mean[name] - compared.exact, 4 * compared.standard_error[name]
     assert (np.abs(error) <= allowed).all()
@@ -87,7 +106,8 @@ def test_all_five_weights_have_the_exact_gradient_as_their_mean(compared: Any, n
 
 
 def test_the_variance_falls_from_the_return_to_the_advantage(compared: Any) -> None:
-    """G > G - V > TD error > Q - V: each leaves out noise that the one before has. Q has the noise of no reward, but V's height."""
+    """G > G - V > TD error > Q - V: each leaves out noise that the one before has. Q has the noise
+    of no reward, but V's height."""
     variance = compared.variance
     assert tuple(variance) == WEIGHTS
     assert variance["return"] > 1.2 * variance["return - baseline"]
@@ -117,15 +137,21 @@ def without_own(returns: np.ndarray, group: int) -> np.ndarray:
 
 
 def test_the_estimator_is_unbiased_without_a_baseline_and_with_the_mean_of_the_others() -> None:
-    """Of the latter, groups of four are independent samples, their episodes are not. The baseline lowers the variance."""
+    """Of the latter, groups of four are independent samples, their episodes are not. The baseline
+    lowers the variance."""
     plain = samples(lambda returns: returns)
-    grouped = samples(lambda returns: without_own(returns, 4)).reshape(-1, 4, *PREFERENCES.shape).mean(axis=1)
+    grouped = (
+        samples(lambda returns: without_own(returns, 4))
+        .reshape(-1, 4, *PREFERENCES.shape)
+        .mean(axis=1)
+    )
     assert off_by(plain) < 4 and off_by(grouped) < 4
     assert grouped.var(axis=0).sum() < 0.8 * plain.var(axis=0).sum() / 4
 
 
 def test_a_baseline_that_contains_the_own_return_and_a_missing_discount_are_found_out() -> None:
-    """The mean of all four shrinks the part of the gradient that is due to the start by ¼; without γ^t late steps count too much."""
+    """The mean of all four shrinks the part of the gradient that is due to the start by ¼; without
+    γ^t late steps count too much."""
     with_own = samples(lambda returns: returns - returns[0].reshape(-1, 4).mean(axis=1).repeat(4))
     assert off_by(with_own.reshape(-1, 4, *PREFERENCES.shape).mean(axis=1)) > 6
     assert off_by(samples(lambda returns: returns, discount=False)) > 6
@@ -133,16 +159,31 @@ def test_a_baseline_that_contains_the_own_return_and_a_missing_discount_are_foun
 
 @pytest.mark.parametrize("baseline", ["none", "leave-one-out"])
 def test_reinforces_gradient_is_this_estimator(stage: Callable[..., Any], baseline: str) -> None:
-    """γ = 1, a linear network on one-hot states, which is a table: ∂loss/∂w[a, s] = -mean over episodes of ĝ[s, a]."""
-    theatre = stage("reinforce", TabularEnv(two_states()), num_envs=6, gamma=1.0, baseline=baseline, hidden_sizes=())
+    """γ = 1, a linear network on one-hot states, which is a table: ∂loss/∂w[a, s] = -mean over
+    episodes of ĝ[s, a]."""
+    theatre = stage(
+        "reinforce",
+        TabularEnv(two_states()),
+        num_envs=6,
+        gamma=1.0,
+        baseline=baseline,
+        hidden_sizes=(),
+    )
     steps = theatre.round()
     agent = theatre.agent
-    (gradient, _) = torch.autograd.grad(loss_of(agent, agent.prepare()).loss, agent.policy.actor.weights)
+    (gradient, _) = torch.autograd.grad(
+        loss_of(agent, agent.prepare()).loss, agent.policy.actor.weights
+    )
     state = np.stack([step.obs.argmax(axis=1) for step in steps])
-    valid, reward = np.stack([step.valid for step in steps]), np.stack([step.reward for step in steps])
+    valid, reward = (
+        np.stack([step.valid for step in steps]),
+        np.stack([step.reward for step in steps]),
+    )
     returns = (reward * valid)[::-1].cumsum(axis=0)[::-1]
     weight = (returns if baseline == "none" else without_own(returns, 6)) * valid
     logits = agent.policy.distribution(torch.eye(3)).logits.detach().numpy().astype(np.float64)
-    sample = score_function_gradient(softmax(logits), state, np.stack([step.action for step in steps]), weight)
+    sample = score_function_gradient(
+        softmax(logits), state, np.stack([step.action for step in steps]), weight
+    )
     terms, size = sample.shape[0] * len(steps), float(np.abs(sample).max())
     assert_near(gradient.T, -sample.mean(axis=0), terms=terms, size=size)

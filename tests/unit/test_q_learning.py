@@ -36,12 +36,14 @@ def agent_with(table: Any, seed: int = 0, **config: Any) -> QLearning:
 def test_the_scripted_updates_give_the_recorded_table(fixtures: dict[str, Any]) -> None:
     """The row of the terminal state is 7, 7 on purpose: bootstrapping from it would show.
 
-    (0,0): .5 + .5 (1 + .9·2 - .5) = 1.65, then .5·1.65 + .5 (-1 + .9·2) = 1.225; (1,1): -1 + .5 (2 + .9·1.65 + 1) = 1.2425;
-    (1,0): 2 + .5 (5 - 2) = 3.5.
+    (0,0): .5 + .5 (1 + .9·2 - .5) = 1.65, then .5·1.65 + .5 (-1 + .9·2) = 1.225; (1,1): -1 + .5 (2
+    + .9·1.65 + 1) = 1.2425; (1,0): 2 + .5 (5 - 2) = 3.5.
     """
     script = fixtures["scripted_updates"]
     agent = agent_with(script["init_Q"], alpha=Constant(script["alpha"]), gamma=script["gamma"])
-    for state, action, reward, next_state, _, terminated in script["transitions(s,a,r,s',a',terminated)"]:
+    for state, action, reward, next_state, _, terminated in script[
+        "transitions(s,a,r,s',a',terminated)"
+    ]:
         agent.learn(Step(state, action, reward, next_state, terminated, False))
     assert_near(agent.q, script["q"], terms=5)
 
@@ -53,11 +55,12 @@ def test_a_time_limit_still_bootstraps() -> None:
 
 
 def test_one_state_with_a_time_limit_is_worth_reward_over_one_minus_gamma() -> None:
-    """r = 1 and a limit of 10 steps: 1 / (1 - .9) = 10; taking the limit for an end gives (1 - .9^10) / (1 - .9) on average 5.26."""
+    """r = 1 and a limit of 10 steps: 1 / (1 - .9) = 10; taking the limit for an end gives (1 -
+    .9^10) / (1 - .9) on average 5.26."""
     agent = agent_with([[0.0]], alpha=Constant(0.5), gamma=0.9)
     for time in range(2000):
         agent.learn(Step(0, 0, 1.0, 0, False, time % 10 == 9))
-    updates = 1 / (0.5 * (1 - 0.9))                                            # as long does a rounding stay in the table
+    updates = 1 / (0.5 * (1 - 0.9))  # as long does a rounding stay in the table
     assert agent.values()[0] == near(10.0, terms=3, size=10.0 * updates)
 
 
@@ -97,7 +100,8 @@ def test_epsilon_is_the_probability_of_a_uniform_action() -> None:
 
 
 def test_the_agent_acts_by_the_epsilon_of_now_as_it_is_logged() -> None:
-    """At the end of linear(1, 0) the best action is always taken; at its beginning one in four times, of 400: 100 ± 5 · √(400 · 3/16)."""
+    """At the end of linear(1, 0) the best action is always taken; at its beginning one in four
+    times, of 400: 100 ± 5 · √(400 · 3/16)."""
     agent = agent_with([[0.0, 1.0, 0.0, 0.0]], epsilon=Linear(1.0, 0.0))
     assert 56 < sum(agent.act(0) == 1 for _ in range(400)) < 144
     agent.progress = 1.0
@@ -108,8 +112,14 @@ def test_without_exploration_acting_is_repeatable_and_changes_nothing() -> None:
     agent = agent_with(np.random.default_rng(0).integers(3, size=(50, 4)), epsilon=Constant(1.0))
     before = agent.state_dict()
     actions = [agent.act(state, explore=False) for state in range(50)]
-    assert actions == [agent.act(state, explore=False) for state in range(50)] == agent.greedy_policy().tolist()
-    assert all(agent.q[state, action] == agent.q[state].max() for state, action in enumerate(actions))
+    assert (
+        actions
+        == [agent.act(state, explore=False) for state in range(50)]
+        == agent.greedy_policy().tolist()
+    )
+    assert all(
+        agent.q[state, action] == agent.q[state].max() for state, action in enumerate(actions)
+    )
     assert agent.state_dict()["rng"] == before["rng"]
 
 
@@ -131,7 +141,10 @@ def test_the_schedules_follow_progress() -> None:
 def test_a_restored_agent_goes_on_exactly_as_the_saved_one() -> None:
     first, second = agent_with(np.zeros((6, 3)), seed=1), agent_with(np.ones((6, 3)), seed=2)
     rng = np.random.default_rng(0)
-    script = [(int(s), float(r), int(t), bool(e)) for s, r, t, e in zip(*(rng.integers(6, size=(4, 300))), strict=True)]
+    script = [
+        (int(s), float(r), int(t), bool(e))
+        for s, r, t, e in zip(*(rng.integers(6, size=(4, 300))), strict=True)
+    ]
 
     def live(agent: QLearning, part: list[tuple[int, float, int, bool]]) -> list[int]:
         actions = []
@@ -167,8 +180,14 @@ def test_the_values_are_the_greatest_action_values() -> None:
         ({"gamma": float("nan")}, r"gamma must be a number in \[0, 1\], got nan"),
         ({"alpha": 0.0}, r"alpha must be a number in \(0, 1\] at all times, got 0.0"),
         ({"alpha": 1.5}, r"alpha must be a number in \(0, 1\] at all times, got 1.5"),
-        ({"epsilon": "linear(1.0, -0.1)"}, r"epsilon must be a number in \[0, 1\] at all times, got"),
-        ({"epsilon": "often"}, r"epsilon: a schedule must be a number, linear\(START, END\[, FRACTION\]\), exp"),
+        (
+            {"epsilon": "linear(1.0, -0.1)"},
+            r"epsilon must be a number in \[0, 1\] at all times, got",
+        ),
+        (
+            {"epsilon": "often"},
+            r"epsilon: a schedule must be a number, linear\(START, END\[, FRACTION\]\), exp",
+        ),
         ({"bins": 0}, "bins must be an integer of at least 1, got 0"),
         ({"action_bins": 1}, "action_bins must be an integer of at least 2, got 1"),
     ],
@@ -182,12 +201,16 @@ def test_the_update_is_the_formula_for_many_random_numbers() -> None:
     """Written out a second time with plain floats, to the bit."""
     rng = np.random.default_rng(0)
     q = rng.normal(size=(4, 3))
-    for state, action, next_state, ended in itertools.product(range(4), range(3), range(4), (False, True)):
+    for state, action, next_state, ended in itertools.product(
+        range(4), range(3), range(4), (False, True)
+    ):
         reward, alpha, gamma = (float(number) for number in rng.random(3))
         agent = agent_with(q, alpha=Constant(alpha), gamma=gamma)
         before = q.tolist()
         metrics = agent.learn(Step(state, action, reward, next_state, ended, False))
-        expected = reward + (0.0 if ended else gamma * max(before[next_state])) - before[state][action]
+        expected = (
+            reward + (0.0 if ended else gamma * max(before[next_state])) - before[state][action]
+        )
         before[state][action] += alpha * expected
         assert metrics["td_error"] == abs(expected)
         assert agent.q.tolist() == before

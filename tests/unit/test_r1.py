@@ -1,4 +1,5 @@
-"""What the stages of R1 read, what is filtered out, and that each stage takes up where the one before it ended."""
+"""What the stages of R1 read, what is filtered out, and that each stage takes up where the one
+before it ended."""
 
 from __future__ import annotations
 
@@ -16,9 +17,18 @@ from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.running import run_recipe
 
 SHORT: dict[str, dict[str, Any]] = {
-    "corpus": {"rows": 64}, "base": {"steps": 5}, "examples": {"rows": 16}, "cold_start": {"steps": 1},
-    "kept": {"samples": 32, "copies": 8}, "second_sft": {"steps": 2}, "small_base": {"steps": 5}, "small_cold_start": {"steps": 1},
-} | {name: {"steps": 200, "num_envs": 16} for name in ("zero", "reasoning_rl", "all_tasks_rl", "small_rl", "distilled")}  # fmt: skip
+    "corpus": {"rows": 64},
+    "base": {"steps": 5},
+    "examples": {"rows": 16},
+    "cold_start": {"steps": 1},
+    "kept": {"samples": 32, "copies": 8},
+    "second_sft": {"steps": 2},
+    "small_base": {"steps": 5},
+    "small_cold_start": {"steps": 1},
+} | {
+    name: {"steps": 200, "num_envs": 16}
+    for name in ("zero", "reasoning_rl", "all_tasks_rl", "small_rl", "distilled")
+}
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -29,16 +39,24 @@ def wrote(text: str, tokens: int = 11) -> Completion:
     return Completion("4+7+8+5=", "4", text, ended=True, ids=[9] * tokens)
 
 
-def test_the_corpus_has_right_answers_alone_and_behind_steps_in_both_scripts(tmp_path: Path) -> None:
+def test_the_corpus_has_right_answers_alone_and_behind_steps_in_both_scripts(
+    tmp_path: Path,
+) -> None:
     assert r1.write_corpus(tmp_path / "corpus", seed=0, rows=2_000) == {"rows": 2_000}
     task, rows = r1.sums(), read(tmp_path / "corpus")
-    assert all(task.score(row["prompt"], row["completion"]) == 1.0 for row in rows) and len({row["prompt"] for row in rows}) == 2_000
+    assert (
+        all(task.score(row["prompt"], row["completion"]) == 1.0 for row in rows)
+        and len({row["prompt"] for row in rows}) == 2_000
+    )
     shares = [language(wrote(row["completion"])) for row in rows]
     alone = shares.count(None) / len(rows)
     assert abs(alone - 0.4) < 4 * (0.4 * 0.6 / 2_000) ** 0.5
     mixed = np.mean([0.0 < share < 1.0 for share in shares if share is not None])
-    assert abs(mixed - (1 - 0.8**3)) < 4 * (0.8**3 * (1 - 0.8**3) / 1_200) ** 0.5     # three steps may change the script, each with 0.2
-    assert abs(np.mean([share for share in shares if share is not None]) - 0.5) < 4 * 0.5 / 1_200**0.5
+    # three steps may change the script, each with 0.2
+    assert abs(mixed - (1 - 0.8**3)) < 4 * (0.8**3 * (1 - 0.8**3) / 1_200) ** 0.5
+    assert (
+        abs(np.mean([share for share in shares if share is not None]) - 0.5) < 4 * 0.5 / 1_200**0.5
+    )
     r1.write_corpus(tmp_path / "again", seed=0, rows=2_000)
     r1.write_corpus(tmp_path / "other", seed=1, rows=2_000)
     assert read(tmp_path / "again") == rows != read(tmp_path / "other")
@@ -50,33 +68,68 @@ def test_the_examples_are_clean_and_of_training_prompts(tmp_path: Path) -> None:
         assert row["prompt"] in r1.sums().train and r1.readable(wrote(row["completion"]), None)
 
 
-@pytest.mark.parametrize(("text", "longest", "kept"), [
-    ("<think>e,b,j,e</think>4", None, True), ("<think>e,b,j,e</think>4", 11, True), ("<think>e,b,j,e</think>4", 10, False),
-    ("<think>e,β,j,e</think>4", None, False), ("<think>ε,β,κ,ε</think>4", None, False), ("4", None, False),
-    ("<think></think>4", None, False), ("e,b,j,e</think>4", None, False),
-])  # fmt: skip
-def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(text: str, longest: int | None, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("text", "longest", "kept"),
+    [
+        ("<think>e,b,j,e</think>4", None, True),
+        ("<think>e,b,j,e</think>4", 11, True),
+        ("<think>e,b,j,e</think>4", 10, False),
+        ("<think>e,β,j,e</think>4", None, False),
+        ("<think>ε,β,κ,ε</think>4", None, False),
+        ("4", None, False),
+        ("<think></think>4", None, False),
+        ("e,b,j,e</think>4", None, False),
+    ],
+)
+def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(
+    text: str, longest: int | None, kept: bool
+) -> None:
     assert r1.readable(wrote(text), longest) == kept
 
 
 def found(seed: int, right: dict[str, list[float]]) -> r1.Found:
     """One seed whose answers to four prompts are the same in every measure."""
-    after = {stage: {key: np.array([values]) for key in r1.SIDES | {"sums": ""}} for stage, values in right.items()}
-    return r1.Found(after, np.full((1, 3), 0.5), np.full((1, 2, r1.BINS), 0.1 * seed), {stage: np.array([1.0 + seed]) for stage in right})
+    after = {
+        stage: {key: np.array([values]) for key in r1.SIDES | {"sums": ""}}
+        for stage, values in right.items()
+    }
+    return r1.Found(
+        after,
+        np.full((1, 3), 0.5),
+        np.full((1, 2, r1.BINS), 0.1 * seed),
+        {stage: np.array([1.0 + seed]) for stage in right},
+    )
 
 
 def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> None:
-    """Differences 1, 0, 0, 0 and 1, 0, 0, 1: the mean is 3/8, their deviation sqrt((3 (5/8)² + 5 (3/8)²) / 7)."""
+    """Differences 1, 0, 0, 0 and 1, 0, 0, 1: the mean is 3/8, their deviation sqrt((3 (5/8)² + 5
+    (3/8)²) / 7)."""
     stages = [*r1.STAGES, *r1.SMALL, "zero"]
-    one = found(0, {stage: [1.0, 0.0, 1.0, 0.0] if stage == "cold_start" else [0.0, 0.0, 1.0, 0.0] for stage in stages})
-    two = found(1, {stage: [1.0, 0.0, 0.0, 1.0] if stage == "cold_start" else [0.0, 0.0, 0.0, 0.0] for stage in stages})
+    one = found(
+        0,
+        {
+            stage: [1.0, 0.0, 1.0, 0.0] if stage == "cold_start" else [0.0, 0.0, 1.0, 0.0]
+            for stage in stages
+        },
+    )
+    two = found(
+        1,
+        {
+            stage: [1.0, 0.0, 0.0, 1.0] if stage == "cold_start" else [0.0, 0.0, 0.0, 0.0]
+            for stage in stages
+        },
+    )
     both = r1.joined([one, two])
     mean, half = r1.gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
     deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
     assert (mean, half) == near((3 / 8, 1.96 * deviation / 8**0.5), terms=8)
     numbers = r1.measurements(both)
-    assert numbers["cold_start - base: sums, greedy"] == mean and numbers["cold_start - base: sums, greedy, ±"] == half
-    assert numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] == 0.0    # 0 of 2 with the second seed
+    assert (
+        numbers["cold_start - base: sums, greedy"] == mean
+        and numbers["cold_start - base: sums, greedy, ±"] == half
+    )
+    # 0 of 2 with the second seed
+    assert numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] == 0.0
     assert numbers["distilled: seconds"] == 1.5 and "base: copies, greedy" not in numbers
     assert len(r1.draw(both).axes) == 2
 
@@ -85,11 +138,15 @@ def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> Non
 @pytest.mark.parametrize("name", ["r1", "r1_zero"])
 def test_a_short_recipe_comes_to_its_end_and_is_then_done(name: str, tmp_path: Path) -> None:
     tree = Recipe.find(name).tree
-    overrides: dict[str, Any] = {f"{stage}.{key}": value for stage in tree["stages"] for key, value in SHORT[stage].items()}
+    overrides: dict[str, Any] = {
+        f"{stage}.{key}": value for stage in tree["stages"] for key, value in SHORT[stage].items()
+    }
     overrides |= {f"measure.{measure}.episodes": 8 for measure in tree["measure"]}
     recipe, told = Recipe.find(name, overrides), []
     facts = run_recipe(recipe, tmp_path, on_stage=lambda stage, what: told.append(what))
     assert all(stage["finished"] for stage in facts["stages"]) and {*told} == {"begins", "finished"}
     assert [row["after"]["count"] for row in facts["table"]] == [8] * len(facts["table"])
     told.clear()
-    assert run_recipe(recipe, tmp_path, on_stage=lambda stage, what: told.append(what)) == facts and {*told} == {"skipped"}
+    assert run_recipe(
+        recipe, tmp_path, on_stage=lambda stage, what: told.append(what)
+    ) == facts and {*told} == {"skipped"}

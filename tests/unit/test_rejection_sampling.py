@@ -1,4 +1,5 @@
-"""Rejection sampling: what is kept, by hand; one class on the maze and on texts; and the bytes of a run that was cut."""
+"""Rejection sampling: what is kept, by hand; one class on the maze and on texts; and the bytes of a
+run that was cut."""
 
 from __future__ import annotations
 
@@ -24,9 +25,17 @@ from rlbook.runs.run import Run
 RETURNS = torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0])
 
 
-@pytest.mark.parametrize(("keep", "least", "expected"), [
-    (1, None, [1, 4]), (2, None, [1, 3, 4, 5]), (None, 2.0, [1, 2, 3]), (1, 2.0, [1]), (4, None, list(range(8))), (None, 4.0, []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("keep", "least", "expected"),
+    [
+        (1, None, [1, 4]),
+        (2, None, [1, 3, 4, 5]),
+        (None, 2.0, [1, 2, 3]),
+        (1, 2.0, [1]),
+        (4, None, list(range(8))),
+        (None, 4.0, []),
+    ],
+)
 def test_what_is_kept_by_hand(keep: int | None, least: float | None, expected: list[int]) -> None:
     """Two groups of four; of equal returns the first is kept."""
     assert kept(RETURNS, 4, keep=keep, least=least).tolist() == expected
@@ -44,10 +53,13 @@ def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
 
 
 def test_with_rewards_of_0_and_1_it_is_reinforce_without_a_baseline() -> None:
-    """Cloning the right half is the policy gradient with R as advantage, but for the mean: over 2 episodes of 3 actions, not over 4."""
+    """Cloning the right half is the policy gradient with R as advantage, but for the mean: over 2
+    episodes of 3 actions, not over 4."""
     agent = agent_for("Maze-v0", keep=None, threshold=1.0)
     states = np.eye(25, dtype=np.float32)
-    episodes = Episodes([Episode(states[i : i + 3], np.array([i % 4, 1, 2])) for i in range(4)], unit="episode")
+    episodes = Episodes(
+        [Episode(states[i : i + 3], np.array([i % 4, 1, 2])) for i in range(4)], unit="episode"
+    )
     batch, returns = episodes[np.arange(4)], torch.tensor([1.0, 0.0, 1.0, 0.0])
     right = batch[kept(returns, 2, keep=None, least=1.0)]
     right.weight = agent.config.averaging()(right.mask)
@@ -57,7 +69,16 @@ def test_with_rewards_of_0_and_1_it_is_reinforce_without_a_baseline() -> None:
 
 
 def test_a_round_of_which_nothing_is_kept_changes_nothing() -> None:
-    run = rlbook.train("rejection_sampling", "Maze-v0", steps=400, num_envs=4, group_size=2, keep=None, threshold=1000.0, eval_every=0)
+    run = rlbook.train(
+        "rejection_sampling",
+        "Maze-v0",
+        steps=400,
+        num_envs=4,
+        group_size=2,
+        keep=None,
+        threshold=1000.0,
+        eval_every=0,
+    )
     assert run.agent.optimizer.steps == 0  # type: ignore[attr-defined]
     assert run.metrics[-1]["kept"] == 0.0 and "loss" not in run.metrics[-1]
 
@@ -72,8 +93,17 @@ def test_settings_that_reject_nothing_or_too_much_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("env", "steps"), [("Maze-v0", 1500), ("Addition-v0", 100)])
-def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str, steps: int) -> None:
-    settings: dict[str, Any] = {"num_envs": 4, "group_size": 2, "keep": 1, "threshold": None, "batch_size": 1, "eval_every": 0}
+def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(
+    tmp_path: Path, env: str, steps: int
+) -> None:
+    settings: dict[str, Any] = {
+        "num_envs": 4,
+        "group_size": 2,
+        "keep": 1,
+        "threshold": None,
+        "batch_size": 1,
+        "eval_every": 0,
+    }
     whole = rlbook.train("rejection_sampling", env, steps=steps, **settings)
 
     def stop(run: Run) -> None:
@@ -81,10 +111,19 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("rejection_sampling", env, steps=steps, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train(
+            "rejection_sampling",
+            env,
+            steps=steps,
+            folder=tmp_path / "run",
+            on_report=stop,
+            **settings,
+        )
     resumed = rlbook.load(tmp_path / "run").resume()
     assert resumed.steps == whole.steps and whole.agent.optimizer.steps > 4  # type: ignore[attr-defined]
-    for ours, theirs in zip(whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.policy.parameters(), resumed.agent.policy.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
 
 
@@ -95,8 +134,12 @@ def test_the_best_third_of_its_walks_is_enough_for_the_maze() -> None:
 
 @pytest.mark.slow
 def test_it_is_so_from_every_one_of_ten_seeds() -> None:
-    """With the best walk of eight, four of them learned to bump into walls; with the preset none of 25 others did."""
-    runs = [rlbook.train("rejection_sampling", "Maze-v0", seed=seed, eval_every=0) for seed in range(10, 20)]
+    """With the best walk of eight, four of them learned to bump into walls; with the preset none of
+    25 others did."""
+    runs = [
+        rlbook.train("rejection_sampling", "Maze-v0", seed=seed, eval_every=0)
+        for seed in range(10, 20)
+    ]
     assert [rlbook.evaluate(run, episodes=3).mean for run in runs] == [3.0] * 10
 
 

@@ -1,4 +1,5 @@
-"""The reward model: one class on the maze and on texts, by hand, taken up after its first update, and paying another agent."""
+"""The reward model: one class on the maze and on texts, by hand, taken up after its first update,
+and paying another agent."""
 
 from __future__ import annotations
 
@@ -17,17 +18,26 @@ import rlbook
 from rlbook.algorithms.imitation.reward_model import RewardModel
 from rlbook.data import Episode, Groups, Pairs
 from rlbook.errors import RequestError, TrainingError
-from rlbook.functional.preference_losses import bradley_terry_loss, centring_loss, plackett_luce_loss
+from rlbook.functional.preference_losses import (
+    bradley_terry_loss,
+    centring_loss,
+    plackett_luce_loss,
+)
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.run import Run
 from rlbook.runs.storage.state_encoding import encode
 
 EYE = np.eye(25, dtype=np.float32)
-WALKS = [Episode(EYE[[0, 1]], np.array([3, 3]), np.array([-1.0, -1.0], np.float32)),
-         Episode(EYE[[0, 0, 5]], np.array([0, 1, 2]), np.array([-5.0, -1.0, -5.0], np.float32)),
-         Episode(EYE[[0]], np.array([0]), np.array([-5.0], np.float32))]  # fmt: skip
-TEXTS = [Episode(np.array([1, 5, 6]), np.array([7, 8, 2])), Episode(np.array([1, 5, 6, 9]), np.array([7, 2]))]
+WALKS = [
+    Episode(EYE[[0, 1]], np.array([3, 3]), np.array([-1.0, -1.0], np.float32)),
+    Episode(EYE[[0, 0, 5]], np.array([0, 1, 2]), np.array([-5.0, -1.0, -5.0], np.float32)),
+    Episode(EYE[[0]], np.array([0]), np.array([-5.0], np.float32)),
+]
+TEXTS = [
+    Episode(np.array([1, 5, 6]), np.array([7, 8, 2])),
+    Episode(np.array([1, 5, 6, 9]), np.array([7, 2])),
+]
 
 
 def agent_for(env: str, **settings: object) -> RewardModel:
@@ -37,20 +47,24 @@ def agent_for(env: str, **settings: object) -> RewardModel:
 
 # ---- the losses
 
+
 def test_bradley_terry_is_the_hand_computed_one() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
-    expected = (log(1 + exp(-1.0)) + log(1 + exp(0.5))) / 2                            # differences 1 and -.5
+    expected = (log(1 + exp(-1.0)) + log(1 + exp(0.5))) / 2  # differences 1 and -.5
     assert bradley_terry_loss(better, worse).item() == near(expected, dtype="float32", terms=4)
     assert bradley_terry_loss(better, better).item() == near(log(2), dtype="float32", terms=4)
 
 
 def test_a_margin_is_taken_off_the_difference() -> None:
     better, worse = torch.tensor([2.0]), torch.tensor([1.0])
-    assert bradley_terry_loss(better, worse, margin=3.0).item() == near(log(1 + exp(2.0)), dtype="float32", terms=3)
+    assert bradley_terry_loss(better, worse, margin=3.0).item() == near(
+        log(1 + exp(2.0)), dtype="float32", terms=3
+    )
 
 
 def test_plackett_luce_is_the_hand_computed_one() -> None:
-    """First place from three, second from the two that are left, third for nothing; and a group of two beside it."""
+    """First place from three, second from the two that are left, third for nothing; and a group of
+    two beside it."""
     score = torch.tensor([[2.0, 1.0, 0.0], [0.0, 0.5, 9.0]], dtype=torch.float64)
     mask = torch.tensor([[True, True, True], [True, True, False]])
     three = log((exp(2) + exp(1) + 1) / exp(2)) + log((exp(1) + 1) / exp(1))
@@ -64,7 +78,8 @@ def test_equal_scores_make_every_order_alike() -> None:
 
 
 def test_ties_are_no_preferences() -> None:
-    """Levels 3, 2, 2, 1: the two in the middle win against the last alone, and lose against the first."""
+    """Levels 3, 2, 2, 1: the two in the middle win against the last alone, and lose against the
+    first."""
     score = torch.tensor([[2.0, 1.0, -1.0, 0.0]], dtype=torch.float64, requires_grad=True)
     level, mask = torch.tensor([[3.0, 2.0, 2.0, 1.0]]), torch.ones(1, 4, dtype=torch.bool)
     loss = plackett_luce_loss(score, mask, level=level)
@@ -72,7 +87,9 @@ def test_ties_are_no_preferences() -> None:
     tied = (log(exp(1) + 1) - 1) + (log(exp(-1) + 1) + 1)
     assert loss.item() == near(first + tied, dtype="float64", terms=12)
     swapped = plackett_luce_loss(score[:, [0, 2, 1, 3]], mask, level=level)
-    assert swapped.item() == near(loss.item(), dtype="float64", terms=12), "which of the tied stands first means nothing"
+    assert swapped.item() == near(loss.item(), dtype="float64", terms=12), (
+        "which of the tied stands first means nothing"
+    )
 
 
 def test_a_group_of_ties_costs_nothing_and_teaches_nothing() -> None:
@@ -84,24 +101,33 @@ def test_a_group_of_ties_costs_nothing_and_teaches_nothing() -> None:
 
 def test_levels_without_ties_are_the_order() -> None:
     score, mask = torch.tensor([[0.3, -1.0, 2.0]]), torch.ones(1, 3, dtype=torch.bool)
-    assert torch.equal(plackett_luce_loss(score, mask), plackett_luce_loss(score, mask, level=-torch.arange(3.0)[None]))
+    assert torch.equal(
+        plackett_luce_loss(score, mask),
+        plackett_luce_loss(score, mask, level=-torch.arange(3.0)[None]),
+    )
 
 
 def test_rows_with_equal_scores_train_no_order(tmp_path: Path) -> None:
-    """Three answers, of which two have one score: two pairs are left of three, and of a row of ties none."""
+    """Three answers, of which two have one score: two pairs are left of three, and of a row of ties
+    none."""
     from rlbook.data import load as load_data
 
-    rows = [{"prompt": "10+20=", "completions": ["30", "31", "32"], "scores": [1.0, 0.5, 0.5]},
-            {"prompt": "10+21=", "completions": ["30", "31", "32"], "scores": [2.0, 2.0, 2.0]}]  # fmt: skip
+    rows = [
+        {"prompt": "10+20=", "completions": ["30", "31", "32"], "scores": [1.0, 0.5, 0.5]},
+        {"prompt": "10+21=", "completions": ["30", "31", "32"], "scores": [2.0, 2.0, 2.0]},
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data: Any = load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, RewardModel.Config()))
+    data: Any = load_data(
+        tmp_path / "rows.jsonl",
+        adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, RewardModel.Config()),
+    )
     agent = agent_for("Addition-v0", held_out=0.0)
     better, worse = agent.ordered_scores(data, np.arange(2))
     assert len(better) == len(worse) == 2
     assert agent.accuracy(data, np.array([1])) is None
-    metrics = agent.train_on(data[np.array([1])])                                      # ties alone
+    metrics = agent.train_on(data[np.array([1])])  # ties alone
     assert metrics["loss"] == 0.0 and metrics["grad_norm"] == 0.0 and "accuracy" not in metrics
-    metrics = agent.train_on(data[np.arange(2)])                                       # all scores are 0 at first
+    metrics = agent.train_on(data[np.arange(2)])  # all scores are 0 at first
     assert metrics["loss"] == near(log(3) / 2, dtype="float32", terms=3)
 
 
@@ -109,7 +135,9 @@ def test_a_group_of_two_is_a_pair_in_loss_and_gradient() -> None:
     better, worse = torch.tensor([0.3, -1.0], requires_grad=True), torch.tensor([0.1, 2.0])
     pairs = torch.autograd.grad(bradley_terry_loss(better, worse), better)[0]
     score = torch.stack([better, worse], dim=1)
-    groups = torch.autograd.grad(plackett_luce_loss(score, torch.ones(2, 2, dtype=torch.bool)), better)[0]
+    groups = torch.autograd.grad(
+        plackett_luce_loss(score, torch.ones(2, 2, dtype=torch.bool)), better
+    )[0]
     assert_near(pairs, groups, terms=4, size=1.0)
 
 
@@ -119,11 +147,14 @@ def test_nothing_flows_through_the_padding_of_a_group() -> None:
     assert score.grad is not None and score.grad[0, 2] == 0 and score.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("call", [
-    lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3)),
-    lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3, 1)),
-    lambda: plackett_luce_loss(torch.zeros(3), torch.ones(3, dtype=torch.bool)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3)),
+        lambda: bradley_terry_loss(torch.zeros(3, 1), torch.zeros(3, 1)),
+        lambda: plackett_luce_loss(torch.zeros(3), torch.ones(3, dtype=torch.bool)),
+    ],
+)
 def test_shapes_that_do_not_fit_are_refused(call: Any) -> None:
     with pytest.raises(ValueError):
         call()
@@ -131,15 +162,19 @@ def test_shapes_that_do_not_fit_are_refused(call: Any) -> None:
 
 def test_a_margin_may_differ_from_pair_to_pair() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
-    expected = (log(1 + exp(-0.5)) + log(1 + exp(1.5))) / 2                            # 1 - .5 and -.5 - 1
-    assert bradley_terry_loss(better, worse, margin=torch.tensor([0.5, 1.0])).item() == near(expected, dtype="float32", terms=5)
+    expected = (log(1 + exp(-0.5)) + log(1 + exp(1.5))) / 2  # 1 - .5 and -.5 - 1
+    assert bradley_terry_loss(better, worse, margin=torch.tensor([0.5, 1.0])).item() == near(
+        expected, dtype="float32", terms=5
+    )
     with pytest.raises(ValueError, match="margin must have the shape of better"):
         bradley_terry_loss(better, worse, margin=torch.tensor([0.5]))
 
 
 def test_centring_makes_the_scores_of_a_pair_cancel_out() -> None:
     better, worse = torch.tensor([2.0, 0.0]), torch.tensor([1.0, 0.5])
-    assert centring_loss(better, worse).item() == near((3.0**2 + 0.5**2) / 2, dtype="float32", terms=4)
+    assert centring_loss(better, worse).item() == near(
+        (3.0**2 + 0.5**2) / 2, dtype="float32", terms=4
+    )
     for env, episodes in (("Maze-v0", WALKS), ("Addition-v0", TEXTS)):
         agent = agent_for(env, learning_rate=1e-2, center_coef=0.1)
         pairs = Pairs(episodes[:1], episodes[1:2])[np.array([0])]
@@ -157,11 +192,20 @@ ENSEMBLE: dict[str, Any] = {"members": 3, "center_coef": 0.01}
 def test_the_reward_of_an_ensemble_is_its_mean_and_its_spread_is_known() -> None:
     agent = agent_for("Maze-v0", **ENSEMBLE)
     obs, action, over = EYE[[0, 1]], np.array([3, 1]), np.array([False, True])
-    members = [member.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None) for member in agent.network.members]  # type: ignore[union-attr]
+    members = [
+        member.step_rewards(torch.from_numpy(obs), torch.from_numpy(action), None, None)
+        for member in agent.network.members
+    ]  # type: ignore[union-attr]
     each = torch.stack(members).detach().numpy()
     reward, spread = agent.score_steps(obs, action, obs, over)
-    rounded: Any = {"dtype": "float32", "terms": 3 + widths(agent.network.members[0]), "size": float(np.abs(each).max())}  # type: ignore[union-attr]
-    assert reward == near(each.mean(0), **rounded) and spread == near(each.std(0, ddof=1), **rounded)
+    rounded: Any = {
+        "dtype": "float32",
+        "terms": 3 + widths(agent.network.members[0]),
+        "size": float(np.abs(each).max()),
+    }  # type: ignore[union-attr]
+    assert reward == near(each.mean(0), **rounded) and spread == near(
+        each.std(0, ddof=1), **rounded
+    )
     assert len({float(one[0]) for one in each}) == 3
 
 
@@ -171,8 +215,13 @@ def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> No
     for _ in range(4):
         metrics = agent.train_on(data[np.arange(4)])
     assert metrics["disagreement"] > 1e-3
-    shares = torch.stack([average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])])
-    assert shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4) and (shares * 4 == (shares * 4).round()).all()
+    shares = torch.stack(
+        [average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])]
+    )
+    assert (
+        shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4)
+        and (shares * 4 == (shares * 4).round()).all()
+    )
     shown = {"tokens": np.zeros((2, 12), dtype=np.int64), "length": np.array([6, 6])}
     _, spread = agent.score_steps(shown, np.array([2, 2]), shown, np.array([True, False]))
     assert spread is not None and np.isnan(spread).tolist() == [False, True]
@@ -184,36 +233,66 @@ def test_an_ensemble_without_a_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
-def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(tmp_path: Path, env: str) -> None:
-    lines = [{"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99", "margin": 0.1 * (n % 3)} for n in range(10, 30)]
+def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(
+    tmp_path: Path, env: str
+) -> None:
+    lines = [
+        {"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99", "margin": 0.1 * (n % 3)}
+        for n in range(10, 30)
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    settings = ENSEMBLE | ({"walks": 10} if env == "Maze-v0" else {"data": tmp_path / "rows.jsonl"}) | {"batch_size": 8}
+    settings = (
+        ENSEMBLE
+        | ({"walks": 10} if env == "Maze-v0" else {"data": tmp_path / "rows.jsonl"})
+        | {"batch_size": 8}
+    )
     whole = rlbook.train("reward_model", env, steps=4, **settings)
     rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
     resumed = rlbook.load(tmp_path / "run").resume(steps=4)
-    for ours, theirs in zip(whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
-    paid = rlbook.train("ppo", env, steps=200, num_envs=8, reward_model=tmp_path / "run", reward_caution=1.0, eval_every=0)
+    paid = rlbook.train(
+        "ppo",
+        env,
+        steps=200,
+        num_envs=8,
+        reward_model=tmp_path / "run",
+        reward_caution=1.0,
+        eval_every=0,
+    )
     assert any(report.get("disagreement", 0.0) > 0.0 for report in paid.metrics)
 
 
 def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
     from rlbook.data import load as load_data
 
-    rows = [{"prompt": "10+20=", "chosen": "30", "rejected": "99", "margin": 2.0}, {"prompt": "10+21=", "chosen": "31", "rejected": "99"}]
+    rows = [
+        {"prompt": "10+20=", "chosen": "30", "rejected": "99", "margin": 2.0},
+        {"prompt": "10+21=", "chosen": "31", "rejected": "99"},
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     config = RewardModel.Config()
-    data: Any = load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config))
+    data: Any = load_data(
+        tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config)
+    )
     batch = data[np.arange(2)]
     assert batch.margin.tolist() == [2.0, 0.0]
-    metrics = agent_for("Addition-v0").train_on(batch)                                 # all scores are 0 at first
+    metrics = agent_for("Addition-v0").train_on(batch)  # all scores are 0 at first
     assert metrics["loss"] == near((log(1 + exp(2.0)) + log(2)) / 2, dtype="float32", terms=4)
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"margin": "much"}) + "\n")
-    with pytest.raises(RequestError, match="line 1: margin must be a number of at least 0, got 'much'"):
-        load_data(tmp_path / "rows.jsonl", adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config))
+    with pytest.raises(
+        RequestError, match="line 1: margin must be a number of at least 0, got 'much'"
+    ):
+        load_data(
+            tmp_path / "rows.jsonl",
+            adapted_vector(RewardModel, Recipe.of("Addition-v0"), 2, config),
+        )
 
 
 # ---- the agent
+
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
     maze, tokens = agent_for("Maze-v0"), agent_for("Addition-v0")
@@ -224,8 +303,16 @@ def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
 def test_a_walks_score_is_the_sum_of_its_steps_however_long_its_neighbour() -> None:
     agent = agent_for("Maze-v0")
     alone = [agent.score(Pairs([walk], [walk])[np.array([0])][0]).item() for walk in WALKS]
-    steps = [[agent.network.rewards(_steps(walk, t)).item() for t in range(len(walk.action))] for walk in WALKS]
-    rounded: Any = {"dtype": "float32", "terms": 3 + widths(agent.network), "size": 3.0}      # sums of up to three rewards
+    steps = [
+        [agent.network.rewards(_steps(walk, t)).item() for t in range(len(walk.action))]
+        for walk in WALKS
+    ]
+    # sums of up to three rewards
+    rounded: Any = {
+        "dtype": "float32",
+        "terms": 3 + widths(agent.network),
+        "size": 3.0,
+    }
     assert alone == near([sum(rewards) for rewards in steps], **rounded)
     together = agent.score(Groups([WALKS])[np.array([0])].episodes)
     assert together.tolist() == near(alone, **rounded)
@@ -237,12 +324,18 @@ def _steps(walk: Episode, t: int) -> Any:
 
 
 def test_a_texts_score_is_read_behind_its_last_token() -> None:
-    """Alone, beside a longer one, and as the environment shows the finished text: three ways to one number."""
+    """Alone, beside a longer one, and as the environment shows the finished text: three ways to one
+    number."""
     agent = agent_for("Addition-v0")
     torch.nn.init.normal_(agent.network.score.weight, generator=torch.Generator().manual_seed(0))
     alone = [agent.score(Pairs([text], [text])[np.array([0])][0]).item() for text in TEXTS]
     together = agent.score(Groups([TEXTS])[np.array([0])].episodes)
-    rounded: Any = {"dtype": "float32", "terms": widths(agent.network), "size": float(agent.network.score.weight.detach().norm())}  # h ≈ ±1
+    # h ≈ ±1
+    rounded: Any = {
+        "dtype": "float32",
+        "terms": widths(agent.network),
+        "size": float(agent.network.score.weight.detach().norm()),
+    }
     assert together.tolist() == near(alone, **rounded) and alone[0] != near(alone[1], **rounded)
     tokens = np.full((3, 12), 0)
     for row, text in enumerate([*TEXTS, TEXTS[0]]):
@@ -254,7 +347,8 @@ def test_a_texts_score_is_read_behind_its_last_token() -> None:
 
 def test_before_learning_texts_are_all_alike() -> None:
     metrics = agent_for("Addition-v0").train_on(Pairs(TEXTS[:1], TEXTS[1:])[np.array([0])])
-    assert metrics["loss"] == near(log(2), dtype="float32", terms=4) and metrics["accuracy"] == 0.0      # a tie is not right
+    # a tie is not right
+    assert metrics["loss"] == near(log(2), dtype="float32", terms=4) and metrics["accuracy"] == 0.0
 
 
 @pytest.mark.parametrize(("env", "episodes"), [("Maze-v0", WALKS), ("Addition-v0", TEXTS)])
@@ -279,7 +373,7 @@ def test_rows_held_out_are_never_learned_from_and_are_tested_once_a_pass() -> No
     agent, found = agent_for("Maze-v0", held_out=0.3, batch_size=4), []
     for metrics, _ in zip(agent.fit(data), range(4), strict=False):
         found.append("held_out_accuracy" in metrics)
-    assert found == [False, True, False, True]                                         # 7 rows are 4 + 3
+    assert found == [False, True, False, True]  # 7 rows are 4 + 3
     learned, tested = {row for rows in data.rows[:2] for row in rows}, set(data.rows[2])
     assert len(learned) == 7 and len(tested) == 3 and not learned & tested
 
@@ -290,7 +384,9 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
     if env == "Maze-v0":
         settings |= {"walks": 10}
     else:
-        lines = [{"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99"} for n in range(10, 40)]
+        lines = [
+            {"prompt": f"{n}+10=", "chosen": str(n + 10), "rejected": "99"} for n in range(10, 40)
+        ]
         (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         settings |= {"data": tmp_path / "rows.jsonl"}
 
@@ -300,7 +396,9 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
     assert cut.steps == 1 and cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
     resumed = cut.resume(steps=7)
     assert resumed.steps == 7 and resumed.passes == whole.passes
-    for ours, theirs in zip(whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True):  # type: ignore[attr-defined]
+    for ours, theirs in zip(
+        whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True
+    ):  # type: ignore[attr-defined]
         assert torch.equal(ours, theirs)
 
 
@@ -317,11 +415,15 @@ def test_recorded_walks_with_rewards_are_ranked() -> None:
     run = rlbook.train("reward_model", "Maze-v0", data=Episodes(WALKS), steps=2, batch_size=4)
     assert run.steps == 2
     bare = [Episode(walk.obs, walk.action) for walk in WALKS]
-    with pytest.raises(RequestError, match="pairs cannot be made of these data: this episode was recorded without rewards"):
+    with pytest.raises(
+        RequestError,
+        match="pairs cannot be made of these data: this episode was recorded without rewards",
+    ):
         rlbook.train("reward_model", "Maze-v0", data=Episodes(bare), steps=1)
 
 
 # ---- in the environment's place
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -343,7 +445,9 @@ def paid_steps(model: RewardModel, actions: list[int]) -> float:
     state, total = int(env.reset(seed=0)[0]), 0.0
     for action in actions:
         after = int(env.step(action)[0])
-        total += model.score_steps(EYE[[state]], np.array([action]), EYE[[after]], np.array([False]))[0][0]
+        total += model.score_steps(
+            EYE[[state]], np.array([action]), EYE[[after]], np.array([False])
+        )[0][0]
         state = after
     return total
 
@@ -352,17 +456,32 @@ WAY = [3, 3, 1, 1, 3, 3, 0, 0]
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
-def test_the_model_pays_while_training_and_the_environment_in_the_evaluation(algorithm: str, folder: Path) -> None:
+def test_the_model_pays_while_training_and_the_environment_in_the_evaluation(
+    algorithm: str, folder: Path
+) -> None:
     """Whoever walks the shortest way is paid Σ r(s, a) in training, and 3.0 in an evaluation."""
     from rlbook.runs.request import Request
 
-    run = Run(Request.build(algorithm, "Maze-v0", reward_model=folder, **({"num_envs": 3} if algorithm == "ppo" else {})))
-    interaction, wrap = run._source.interaction, (lambda a: np.full(3, a)) if algorithm == "ppo" else (lambda a: a)  # type: ignore[attr-defined]
+    run = Run(
+        Request.build(
+            algorithm,
+            "Maze-v0",
+            reward_model=folder,
+            **({"num_envs": 3} if algorithm == "ppo" else {}),
+        )
+    )
+    interaction, wrap = (
+        run._source.interaction,
+        (lambda a: np.full(3, a)) if algorithm == "ppo" else (lambda a: a),
+    )  # type: ignore[attr-defined]
     interaction.start()
     paid = [np.ravel(interaction.step(wrap(action)).reward)[0] for action in WAY]
     expected = paid_steps(rlbook.load(folder).agent, WAY)  # type: ignore[arg-type]
     terms, size = len(WAY) + widths(rlbook.load(folder).agent.network), float(np.abs(paid).sum())  # type: ignore[attr-defined]
-    assert sum(paid) == near(expected, dtype="float32", terms=terms, size=size) and abs(sum(paid) - 3.0) > 1e-2
+    assert (
+        sum(paid) == near(expected, dtype="float32", terms=terms, size=size)
+        and abs(sum(paid) - 3.0) > 1e-2
+    )
     play = run.request.recipe.for_evaluation().make()
     play.reset(seed=0)
     assert sum(float(play.step(action)[1]) for action in WAY) == 3.0
@@ -379,7 +498,11 @@ def test_a_table_leaves_its_fast_form_where_a_model_pays(folder: Path) -> None:
 def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
     from rlbook.runs.request import Request
 
-    run = Run(Request.build("grpo", "Addition-v0", reward_model=texts, num_envs=8, hyperparameters={"group_size": 4}))
+    run = Run(
+        Request.build(
+            "grpo", "Addition-v0", reward_model=texts, num_envs=8, hyperparameters={"group_size": 4}
+        )
+    )
     interaction, model = run._source.interaction, rlbook.load(texts).agent  # type: ignore[attr-defined]
     interaction.start()
     eos, paid = 2, np.zeros(8)
@@ -387,7 +510,9 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
         step = interaction.step(np.array(tokens))
         ended = (step.terminated | step.truncated) & step.valid
         worth, _ = model.score_steps(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
-        assert step.reward.tolist() == near(worth.tolist(), dtype="float32", terms=widths(model.network), size=1.0)  # type: ignore[attr-defined]
+        assert step.reward.tolist() == near(
+            worth.tolist(), dtype="float32", terms=widths(model.network), size=1.0
+        )  # type: ignore[attr-defined]
         assert (step.reward[~ended] == 0).all()
         paid += step.reward
         interaction.reset_finished()
@@ -395,12 +520,14 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "ppo", "dqn"])
-def test_a_paid_run_goes_on_bit_for_bit_in_the_middle_of_an_episode(algorithm: str, folder: Path, tmp_path: Path) -> None:
+def test_a_paid_run_goes_on_bit_for_bit_in_the_middle_of_an_episode(
+    algorithm: str, folder: Path, tmp_path: Path
+) -> None:
     settings: dict[str, Any] = {"ppo": {"num_envs": 2, "rollout_steps": 8}}.get(algorithm, {})
     options = {"reward_model": str(folder), "eval_every": 0, "steps": 80, **settings}
 
     def stop(run: Run) -> None:
-        if run.steps >= 44:                                                            # the last checkpoint is that of step 40
+        if run.steps >= 44:  # the last checkpoint is that of step 40
             raise KeyboardInterrupt
 
     whole = rlbook.train(algorithm, "Maze-v0", **options)
@@ -422,26 +549,48 @@ def arrays_of(run: Run) -> list[NDArray[Any]]:
 
 
 def test_a_model_of_another_environment_is_refused(folder: Path, texts: Path) -> None:
-    with pytest.raises(RequestError, match="ppo does not train on Addition-v0: the reward model was made for another environment"):
+    with pytest.raises(
+        RequestError,
+        match=(
+            "ppo does not train on Addition-v0: the reward model was made for another environment"
+        ),
+    ):
         rlbook.train("ppo", "Addition-v0", reward_model=folder)
-    with pytest.raises(RequestError, match="ppo does not train on Maze-v0: the reward model was made for another environment"):
+    with pytest.raises(
+        RequestError,
+        match="ppo does not train on Maze-v0: the reward model was made for another environment",
+    ):
         rlbook.train("ppo", "Maze-v0", reward_model=texts)
 
 
 def test_an_agent_that_is_no_reward_model_cannot_pay(tmp_path: Path) -> None:
     other = rlbook.train("q_learning", "Maze-v0", episodes=2)
-    with pytest.raises(RequestError, match="reward_model must be a run of reward_model, got one of QLearning"):
+    with pytest.raises(
+        RequestError, match="reward_model must be a run of reward_model, got one of QLearning"
+    ):
         rlbook.train("ppo", "Maze-v0", reward_model=other)
 
 
 def test_a_run_in_a_folder_must_find_its_reward_model_again(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="a run in a folder must find its reward_model again"):
-        rlbook.train("q_learning", "Maze-v0", episodes=2, reward_model=rlbook.load(folder), folder=tmp_path / "run")
+        rlbook.train(
+            "q_learning",
+            "Maze-v0",
+            episodes=2,
+            reward_model=rlbook.load(folder),
+            folder=tmp_path / "run",
+        )
 
 
 def test_a_reward_model_that_was_trained_on_since_is_noticed(tmp_path: Path) -> None:
     rlbook.train("reward_model", "Maze-v0", steps=2, walks=10, folder=tmp_path / "model")
-    rlbook.train("q_learning", "Maze-v0", episodes=2, reward_model=tmp_path / "model", folder=tmp_path / "run")
+    rlbook.train(
+        "q_learning",
+        "Maze-v0",
+        episodes=2,
+        reward_model=tmp_path / "model",
+        folder=tmp_path / "run",
+    )
     rlbook.load(tmp_path / "model").resume(steps=4)
     with pytest.raises(RequestError, match="reward_model has changed since the run was started"):
         rlbook.load(tmp_path / "run").resume(episodes=4)
@@ -461,14 +610,28 @@ def test_ppo_reaches_the_optimum_with_a_reward_learned_from_500_ranked_walks() -
 @pytest.mark.slow
 def test_far_pairs_are_told_apart_and_near_misses_are_not() -> None:
     run = rlbook.train("reward_model", "Addition-v0")
-    assert next(report["held_out_accuracy"] for report in reversed(run.metrics) if "held_out_accuracy" in report) >= 0.9
+    assert (
+        next(
+            report["held_out_accuracy"]
+            for report in reversed(run.metrics)
+            if "held_out_accuracy" in report
+        )
+        >= 0.9
+    )
 
 
 def test_a_budget_of_steps_is_no_number_of_walks_where_there_are_none(tmp_path: Path) -> None:
-    """Texts are not walked through, and recorded pairs are there already: `walks` is as it was, and so it is not refused."""
+    """Texts are not walked through, and recorded pairs are there already: `walks` is as it was, and
+    so it is not refused."""
     run = rlbook.train("reward_model", "Addition-v0", steps=2, eval_every=0)
     assert run.steps == 2 and run.request.config.walks == RewardModel.Config().walks
     path = tmp_path / "pairs.jsonl"
-    path.write_text("\n".join(json.dumps({"prompt": "1+1=", "chosen": "2", "rejected": wrong}) for wrong in "3456789"))
-    run = rlbook.train("reward_model", "Addition-v0", data=str(path), steps=2, eval_every=0, batch_size=2)
+    path.write_text(
+        "\n".join(
+            json.dumps({"prompt": "1+1=", "chosen": "2", "rejected": wrong}) for wrong in "3456789"
+        )
+    )
+    run = rlbook.train(
+        "reward_model", "Addition-v0", data=str(path), steps=2, eval_every=0, batch_size=2
+    )
     assert run.steps == 2 and run.request.config.walks == RewardModel.Config().walks

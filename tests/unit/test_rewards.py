@@ -49,13 +49,26 @@ def wrote(text: str, answer: str | None = "46", *, ended: bool = True, **more: A
 
 def test_several_rewards_add_up_by_their_weights() -> None:
     total, named = Rewards({"exact": 2.0, "edit": {"weight": 0.5}})([wrote("46"), wrote("47")])
-    assert total.tolist() == [2.0 * 1 + 0.5 * 1, 2.0 * 0 + 0.5 * (1 - 1 / 3)]         # one of 4, 6, EOS to replace
-    assert {name: values.tolist() for name, values in named.items()} == {"reward/exact": [1.0, 0.0], "reward/edit": [1.0, 1 - 1 / 3]}
-    assert Rewards(["exact", "edit"])([wrote("46")])[0].tolist() == [2.0]             # without weights, each has 1
+    # one of 4, 6, EOS to replace
+    assert total.tolist() == [
+        2.0 * 1 + 0.5 * 1,
+        2.0 * 0 + 0.5 * (1 - 1 / 3),
+    ]
+    assert {name: values.tolist() for name, values in named.items()} == {
+        "reward/exact": [1.0, 0.0],
+        "reward/edit": [1.0, 1 - 1 / 3],
+    }
+    # without weights, each has 1
+    assert Rewards(["exact", "edit"])([wrote("46")])[0].tolist() == [2.0]
 
 
 def test_a_reward_that_does_not_apply_adds_nothing() -> None:
-    rewards = Rewards({"exact": 1.0, "even": {"function": lambda c: None if c.text == "" else 1.0 - int(c.text) % 2}})
+    rewards = Rewards(
+        {
+            "exact": 1.0,
+            "even": {"function": lambda c: None if c.text == "" else 1.0 - int(c.text) % 2},
+        }
+    )
     total, named = rewards([wrote("46"), wrote("")])
     assert total.tolist() == [2.0, 0.0]
     np.testing.assert_array_equal(named["reward/even"], [1.0, np.nan])
@@ -83,13 +96,29 @@ def test_a_completion_says_its_ids_and_its_limit() -> None:
     env.reset(seed=0)
     for token in (8, 9, EOS):
         env.step(token)
-    assert (list(seen[0].ids), seen[0].limit, dict(seen[0].columns), seen[0].messages) == ([8, 9, EOS], 5, {}, None)
+    assert (list(seen[0].ids), seen[0].limit, dict(seen[0].columns), seen[0].messages) == (
+        [8, 9, EOS],
+        5,
+        {},
+        None,
+    )
 
 
 def test_each_of_several_rewards_is_in_the_log_and_one_alone_is_not(tmp_path: Path) -> None:
-    for asked, expected in (({"exact": 1.0, "edit": 0.2}, {"reward/exact", "reward/edit"}), ("exact", set())):
+    for asked, expected in (
+        ({"exact": 1.0, "edit": 0.2}, {"reward/exact", "reward/edit"}),
+        ("exact", set()),
+    ):
         folder = tmp_path / str(len(expected))
-        rlbook.train("grpo", "Addition-v0", steps=80, num_envs=8, eval_every=0, env_kwargs={"reward": asked}, folder=folder)
+        rlbook.train(
+            "grpo",
+            "Addition-v0",
+            steps=80,
+            num_envs=8,
+            eval_every=0,
+            env_kwargs={"reward": asked},
+            folder=folder,
+        )
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert {name for line in lines for name in line if name.startswith("reward/")} == expected
 
@@ -101,14 +130,34 @@ def fails(completion: Completion) -> float:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        (lambda c: float("nan"), "reward 'mine' must return a finite number or None, got nan for the completion '' of '11+35='"),
+        (
+            lambda c: float("nan"),
+            (
+                "reward 'mine' must return a finite number or None, got nan for the completion ''"
+                " of '11+35='"
+            ),
+        ),
         (lambda c: "good", "got 'good' for the completion '' of '11+35='"),
-        (fails, "reward 'mine' failed on the completion '' of '11+35=': ZeroDivisionError: division by zero"),
-        (batched(lambda cs: [1.0] * 3), "reward 'mine' must return 1 numbers, one a completion, got 3"),
-        (batched(lambda cs: [1.0 / 0.0]), "reward 'mine' failed on 1 completions: ZeroDivisionError"),
+        (
+            fails,
+            (
+                "reward 'mine' failed on the completion '' of '11+35=': ZeroDivisionError: division"
+                " by zero"
+            ),
+        ),
+        (
+            batched(lambda cs: [1.0] * 3),
+            "reward 'mine' must return 1 numbers, one a completion, got 3",
+        ),
+        (
+            batched(lambda cs: [1.0 / 0.0]),
+            "reward 'mine' failed on 1 completions: ZeroDivisionError",
+        ),
     ],
 )
-def test_a_reward_that_goes_wrong_is_named_with_the_completion(function: Any, sentence: str) -> None:
+def test_a_reward_that_goes_wrong_is_named_with_the_completion(
+    function: Any, sentence: str
+) -> None:
     with pytest.raises(BadAnswer) as failure:
         Rewards({"mine": {"function": function}})([wrote("")])
     assert sentence in str(failure.value) and "\n" not in str(failure.value)
@@ -122,7 +171,13 @@ def test_a_reward_that_goes_wrong_is_named_with_the_completion(function: Any, se
         ({"edit": "much"}, "the weight of reward 'edit' must be a finite number, got 'much'"),
         ({"edit": {"wieght": 2}}, "reward 'edit' has no option 'wieght'"),
         (["edit", "edit"], "reward names 'edit' twice"),
-        ([], "reward must be a name, a function, a list of those or a mapping of names to weights, got []"),
+        (
+            [],
+            (
+                "reward must be a name, a function, a list of those or a mapping of names to"
+                " weights, got []"
+            ),
+        ),
         (3, "got 3"),
     ],
 )
@@ -134,35 +189,69 @@ def test_bad_requests_are_refused_in_one_sentence(asked: Any, sentence: str) -> 
 
 def test_numbers_are_read_exactly() -> None:
     same = {
-        "1,000": 1000, "-0.5": Fraction(-1, 2), "$3.00$": 3, "1/2": Fraction(1, 2), r"\frac{1}{2}": Fraction(1, 2),
-        "50%": Fraction(1, 2), r"-\dfrac{3}{-4}": Fraction(3, 4), "7.": 7, ".25": Fraction(1, 4),
-    }  # fmt: skip
+        "1,000": 1000,
+        "-0.5": Fraction(-1, 2),
+        "$3.00$": 3,
+        "1/2": Fraction(1, 2),
+        r"\frac{1}{2}": Fraction(1, 2),
+        "50%": Fraction(1, 2),
+        r"-\dfrac{3}{-4}": Fraction(3, 4),
+        "7.": 7,
+        ".25": Fraction(1, 4),
+    }
     assert {text: number(text) for text in same} == same
-    assert [number(text) for text in ("", "1/0", "12 apples", "1,00", "9" * 500, "1e3", "--1")] == [None] * 7
+    assert [number(text) for text in ("", "1/0", "12 apples", "1,00", "9" * 500, "1e3", "--1")] == [
+        None
+    ] * 7
 
 
 def test_the_last_number_is_no_difference_and_no_half_of_a_name() -> None:
-    texts = {"10-3": 3, "so x = -3": -3, "(-3)": -3, "3 and 4.": 4, "a7": 7, "none": None, "1,234,567 cars": 1_234_567}
+    texts = {
+        "10-3": 3,
+        "so x = -3": -3,
+        "(-3)": -3,
+        "3 and 4.": 4,
+        "a7": 7,
+        "none": None,
+        "1,234,567 cars": 1_234_567,
+    }
     assert {text: last_number(text) for text in texts} == texts
 
 
 def test_numeric_equality_by_hand() -> None:
     assert numeric(wrote("I think it is 46.0, dear", "46")) == 1.0
     assert numeric(wrote("46 or 47", "46")) == 0.0
-    assert (numeric(wrote("#### 46", "46"), after="####"), numeric(wrote("46", "46"), after="####")) == (1.0, 0.0)
-    assert (numeric(wrote("45", "46"), tolerance=0.03), numeric(wrote("45", "46"), tolerance=0.02)) == (1.0, 0.0)      # 1/46 = .0217
+    assert (
+        numeric(wrote("#### 46", "46"), after="####"),
+        numeric(wrote("46", "46"), after="####"),
+    ) == (1.0, 0.0)
+    # 1/46 = .0217
+    assert (
+        numeric(wrote("45", "46"), tolerance=0.03),
+        numeric(wrote("45", "46"), tolerance=0.02),
+    ) == (
+        1.0,
+        0.0,
+    )
     with pytest.raises(ValueError, match="the answer 'blue' is no number"):
         numeric(wrote("46", "blue"))
 
 
 def test_a_box_with_braces_within_it_is_read_to_its_own_end() -> None:
-    texts = {r"\boxed{46}": "46", r"\boxed{1}, \boxed{\frac{1}{2}}!": r"\frac{1}{2}", r"\boxed{\{1, 2\}": None, "46": None}
+    texts = {
+        r"\boxed{46}": "46",
+        r"\boxed{1}, \boxed{\frac{1}{2}}!": r"\frac{1}{2}",
+        r"\boxed{\{1, 2\}": None,
+        "46": None,
+    }
     assert {text: last_boxed(text) for text in texts} == texts
     assert boxed(wrote(r"so \boxed{\frac{1}{2}}", "0.5")) == 1.0
     assert boxed(wrote(r"\boxed{x + y}", "x+y")) == 1.0 and boxed(wrote(r"\boxed{46}", "47")) == 0.0
 
 
-def test_the_regular_expression_of_the_notes_loses_nested_braces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_regular_expression_of_the_notes_loses_nested_braces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def planted(text: str) -> str | None:
         found = re.findall(r"oxed{(.*?)}", text)
         return found[-1] if found else None
@@ -174,38 +263,70 @@ def test_the_regular_expression_of_the_notes_loses_nested_braces(monkeypatch: py
 
 
 def test_whole_numbers_may_be_compared_by_their_remainders() -> None:
-    assert [remainder(text, 1000) for text in ("1007", "-3", r"\frac{14}{2}", "1/2", "x")] == [7, 997, 7, None, None]
-    assert boxed(wrote(r"\boxed{1007}", "7"), modulo=1000) == 1.0 and boxed(wrote(r"\boxed{1007}", "7")) == 0.0
-    assert boxed(wrote(r"\boxed{1/2}", "0.5"), modulo=1000) == 1.0                     # no whole numbers: compared as they are
-    assert tagged(wrote("<answer>1046</answer>"), modulo=1000) == 1.0 and tagged(wrote("46"), modulo=1000) == 0.0
+    assert [remainder(text, 1000) for text in ("1007", "-3", r"\frac{14}{2}", "1/2", "x")] == [
+        7,
+        997,
+        7,
+        None,
+        None,
+    ]
+    assert (
+        boxed(wrote(r"\boxed{1007}", "7"), modulo=1000) == 1.0
+        and boxed(wrote(r"\boxed{1007}", "7")) == 0.0
+    )
+    # no whole numbers: compared as they are
+    assert boxed(wrote(r"\boxed{1/2}", "0.5"), modulo=1000) == 1.0
+    assert (
+        tagged(wrote("<answer>1046</answer>"), modulo=1000) == 1.0
+        and tagged(wrote("46"), modulo=1000) == 0.0
+    )
     with pytest.raises(ValueError, match="modulo of reward 'boxed' must be"):
         Rewards({"boxed": {"modulo": 0}})
 
 
 def test_the_edit_distance_may_look_behind_the_thoughts_alone() -> None:
-    assert edit(wrote("<think>4 + 2</think> 47"), after="</think>") == 1 - 1 / 3        # 47 against 46 and EOS
+    # 47 against 46 and EOS
+    assert edit(wrote("<think>4 + 2</think> 47"), after="</think>") == 1 - 1 / 3
     assert edit(wrote("47"), after="</think>") == edit(wrote("47"))
 
 
 def test_a_number_alone_is_a_form_whatever_the_number() -> None:
-    assert [is_number(wrote(text)) for text in ("46", "-7.5", "46 apples", "")] == [1.0, 1.0, 0.0, 0.0]
+    assert [is_number(wrote(text)) for text in ("46", "-7.5", "46 apples", "")] == [
+        1.0,
+        1.0,
+        0.0,
+        0.0,
+    ]
     assert is_number(wrote("46", ended=False)) == 0.0
 
 
 def test_tags_and_form_by_hand() -> None:
     good = "<think>4 + 2</think>\n<answer>6</answer>"
-    assert (tags(wrote(good)), form(wrote(good)), think(wrote(good)), tagged(wrote(good, "6"))) == (1.0, 1.0, 1.0, 1.0)
+    assert (tags(wrote(good)), form(wrote(good)), think(wrote(good)), tagged(wrote(good, "6"))) == (
+        1.0,
+        1.0,
+        1.0,
+        1.0,
+    )
     twice = "<think>a</think><think>b</think><answer>6</answer>"
     assert tags(wrote(twice)) == 2 / 4 and form(wrote(twice)) == 0.0 and think(wrote(twice)) == 0.0
-    assert form(wrote("Well: " + good)) == 0.0 and form(wrote("<answer>6</answer><think>a</think>")) == 0.0
-    assert form(wrote("<think>a</think>"), names=["think"]) == 1.0 and tags(wrote("<think>a")) == 1 / 4
-    assert tagged(wrote("<answer>5</answer> no, <answer> 6 </answer>", "6")) == 1.0 and tagged(wrote("6", "6")) == 0.0
+    assert (
+        form(wrote("Well: " + good)) == 0.0
+        and form(wrote("<answer>6</answer><think>a</think>")) == 0.0
+    )
+    assert (
+        form(wrote("<think>a</think>"), names=["think"]) == 1.0 and tags(wrote("<think>a")) == 1 / 4
+    )
+    assert (
+        tagged(wrote("<answer>5</answer> no, <answer> 6 </answer>", "6")) == 1.0
+        and tagged(wrote("6", "6")) == 0.0
+    )
 
 
 def test_language_is_the_share_of_letters_of_a_script() -> None:
     assert language(wrote("ab, 12")) == 1.0 and language(wrote("12 + 3")) is None
     assert language(wrote("ab好的")) == 2 / 4 == language(wrote("ab好的"), script="cjk")
-    assert language(wrote("é и")) == 1 / 2                                            # a letter with an accent is a Latin one
+    assert language(wrote("é и")) == 1 / 2  # a letter with an accent is a Latin one
 
 
 def test_lengths_by_hand() -> None:
@@ -213,9 +334,23 @@ def test_lengths_by_hand() -> None:
         return wrote("", ids=range(count), limit=20)
 
     assert length(long(5)) == -5 / 20
-    assert [overlong(long(n), buffer=4) for n in (15, 16, 17, 20, 22)] == [0.0, 0.0, -1 / 4, -1.0, -1.0]
-    assert [overlong(long(n), buffer=4, factor=0.5, bounded=False) for n in (16, 18, 22)] == [0.0, -0.25, -0.75]     # (22-16)/4 · .5
-    assert repetition(wrote("", ids=[5, 5, 5, 5, 5]), n=2) == -(1 - 1 / 4) and repetition(wrote("", ids=[1, 2]), n=3) == 0.0
+    assert [overlong(long(n), buffer=4) for n in (15, 16, 17, 20, 22)] == [
+        0.0,
+        0.0,
+        -1 / 4,
+        -1.0,
+        -1.0,
+    ]
+    # (22-16)/4 · .5
+    assert [overlong(long(n), buffer=4, factor=0.5, bounded=False) for n in (16, 18, 22)] == [
+        0.0,
+        -0.25,
+        -0.75,
+    ]
+    assert (
+        repetition(wrote("", ids=[5, 5, 5, 5, 5]), n=2) == -(1 - 1 / 4)
+        and repetition(wrote("", ids=[1, 2]), n=3) == 0.0
+    )
     with pytest.raises(ValueError, match="the completion has no limit; give one"):
         overlong(wrote(""), buffer=4)
 
@@ -230,11 +365,29 @@ def test_an_example_without_an_answer_is_left_out_of_comparisons() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ("overlong", "reward 'overlong' needs the option 'buffer', such as {overlong: {buffer: 16}}"),
-        ({"overlong": {"buffer": 0}}, "buffer of reward 'overlong' must be an integer of at least 1, got 0"),
-        ({"format": {"names": "think"}}, "names of reward 'format' must be a list of names, got 'think'"),
-        ({"overlong": {"bufer": 3}}, "reward 'overlong' has no option 'bufer'; did you mean 'buffer'? (it has: weight, buffer, limit"),
-        ("own_rewards:close", "reward 'own_rewards:close' would import the module 'own_rewards'; give --allow-import"),
+        (
+            "overlong",
+            "reward 'overlong' needs the option 'buffer', such as {overlong: {buffer: 16}}",
+        ),
+        (
+            {"overlong": {"buffer": 0}},
+            "buffer of reward 'overlong' must be an integer of at least 1, got 0",
+        ),
+        (
+            {"format": {"names": "think"}},
+            "names of reward 'format' must be a list of names, got 'think'",
+        ),
+        (
+            {"overlong": {"bufer": 3}},
+            (
+                "reward 'overlong' has no option 'bufer'; did you mean 'buffer'? (it has: weight,"
+                " buffer, limit"
+            ),
+        ),
+        (
+            "own_rewards:close",
+            "reward 'own_rewards:close' would import the module 'own_rewards'; give --allow-import",
+        ),
         ("trl:os:getcwd", "reward 'trl:os:getcwd' would import the module 'os'"),
         ("code", "reward 'code' runs programs that a model has written; give --allow-import"),
     ],
@@ -245,14 +398,25 @@ def test_bad_options_are_refused_in_one_sentence(asked: Any, sentence: str) -> N
     assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-def test_modules_are_imported_only_where_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_rewards.py").write_text("def close(completion):\n    return -abs(len(completion.text) - 2)\n")
+def test_modules_are_imported_only_where_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_rewards.py").write_text(
+        "def close(completion):\n    return -abs(len(completion.text) - 2)\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     asked = {"exact": 1.0, "own_rewards:close": 0.5}
     with pytest.raises(RequestError, match="would import the module 'own_rewards'"):
         rlbook.make("Addition-v0", reward=asked)
     run = rlbook.train(
-        "grpo", "Addition-v0", steps=40, num_envs=8, eval_every=0, env_kwargs={"reward": asked}, allow_import=True, folder=tmp_path / "run"
+        "grpo",
+        "Addition-v0",
+        steps=40,
+        num_envs=8,
+        eval_every=0,
+        env_kwargs={"reward": asked},
+        allow_import=True,
+        folder=tmp_path / "run",
     )
     assert any("reward/close" in line for line in run.metrics)
     config = (tmp_path / "run" / "config.yaml").read_text()
@@ -260,25 +424,42 @@ def test_modules_are_imported_only_where_that_is_allowed(tmp_path: Path, monkeyp
     with pytest.raises(RequestError, match="would import the module"):
         rlbook.load(tmp_path / "run")
     with pytest.raises(RequestError, match="allow_import is no argument of an environment"):
-        rlbook.train("grpo", "Addition-v0", steps=40, env_kwargs={"reward": asked, "allow_import": True})
+        rlbook.train(
+            "grpo", "Addition-v0", steps=40, env_kwargs={"reward": asked, "allow_import": True}
+        )
 
 
 def test_evaluation_counts_what_it_is_told_to() -> None:
     options: dict[str, Any] = {"steps": 8, "num_envs": 8, "eval_every": 0}
-    by_edit = rlbook.train("grpo", "Addition-v0", env_kwargs={"evaluation_reward": "edit"}, **options)
+    by_edit = rlbook.train(
+        "grpo", "Addition-v0", env_kwargs={"evaluation_reward": "edit"}, **options
+    )
     by_exact = rlbook.train("grpo", "Addition-v0", **options)
     assert rlbook.evaluate(by_edit, episodes=64).mean > rlbook.evaluate(by_exact, episodes=64).mean
 
 
 def test_a_reward_model_may_be_one_of_several_rewards(tmp_path: Path) -> None:
-    judge = rlbook.train("reward_model", "Addition-v0", steps=2, eval_every=0, folder=tmp_path / "judge")
+    judge = rlbook.train(
+        "reward_model", "Addition-v0", steps=2, eval_every=0, folder=tmp_path / "judge"
+    )
     options: dict[str, Any] = {"steps": 40, "num_envs": 8, "eval_every": 0, "seed": 3}
     asked = {"edit": 1.0, "model": 0.25}
-    with pytest.raises(RequestError, match="one of its rewards is 'model'; give --reward-model RUN"):
+    with pytest.raises(
+        RequestError, match="one of its rewards is 'model'; give --reward-model RUN"
+    ):
         rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": asked}, **options)
-    both = rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": asked}, reward_model=judge, **options)
-    alone = rlbook.train("grpo", "Addition-v0", env_kwargs={"reward": ["exact"]}, reward_model=judge, **options)
+    both = rlbook.train(
+        "grpo", "Addition-v0", env_kwargs={"reward": asked}, reward_model=judge, **options
+    )
+    alone = rlbook.train(
+        "grpo", "Addition-v0", env_kwargs={"reward": ["exact"]}, reward_model=judge, **options
+    )
     lines = [line for line in both.metrics if "return" in line]
     assert lines and not any("reward/model" in line for line in alone.metrics)
     for line in lines:
-        assert line["return"] == near(line["reward/edit"] + 0.25 * line["reward/model"], dtype="float32", terms=8 * 2, size=1.0)
+        assert line["return"] == near(
+            line["reward/edit"] + 0.25 * line["reward/model"],
+            dtype="float32",
+            terms=8 * 2,
+            size=1.0,
+        )

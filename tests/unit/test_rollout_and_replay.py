@@ -20,14 +20,17 @@ from rlbook.interaction.vector import VectorInteraction
 
 
 class Clock(gymnasium.Env):
-    """Shows the time: 100 · episode + steps in it. Episodes of 3 steps end by a time limit, those of 4 by termination."""
+    """Shows the time: 100 · episode + steps in it. Episodes of 3 steps end by a time limit, those
+    of 4 by termination."""
 
     observation_space, action_space = spaces.Box(0.0, np.inf, (1,), np.float32), spaces.Discrete(2)
 
     def __init__(self, offset: int) -> None:
         self.time, self.episode = 0, 10_000 * offset
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.episode, self.time = self.episode + 100, 0
         return self._shown(), {}
@@ -43,13 +46,24 @@ class Clock(gymnasium.Env):
 
 def played(replay: ReplayBuffer, steps: int, num_envs: int) -> list[tuple[float, ...]]:
     """Random play into `replay`; returns the transitions in the order they happened."""
-    interaction = VectorInteraction(SyncVector([Clock(i) for i in range(num_envs)]), np.random.default_rng(0))
+    interaction = VectorInteraction(
+        SyncVector([Clock(i) for i in range(num_envs)]), np.random.default_rng(0)
+    )
     rng, happened = np.random.default_rng(1), []
     interaction.start()
     for _ in range(steps):
         step = interaction.step(rng.integers(2, size=num_envs))
         replay.add(step)
-        happened += list(zip(step.obs[:, 0], step.action, step.reward, step.next_obs[:, 0], step.terminated, strict=True))
+        happened += list(
+            zip(
+                step.obs[:, 0],
+                step.action,
+                step.reward,
+                step.next_obs[:, 0],
+                step.terminated,
+                strict=True,
+            )
+        )
         interaction.reset_finished()
     return happened
 
@@ -57,13 +71,21 @@ def played(replay: ReplayBuffer, steps: int, num_envs: int) -> list[tuple[float,
 def rows(replay: ReplayBuffer) -> list[tuple[float, ...]]:
     fields = replay.rows
     assert fields is not None
-    columns = (fields.obs[:, 0], fields.action, fields.reward, fields.next_obs[:, 0], fields.terminated)
+    columns = (
+        fields.obs[:, 0],
+        fields.action,
+        fields.reward,
+        fields.next_obs[:, 0],
+        fields.terminated,
+    )
     return list(zip(*(column[: replay.size].tolist() for column in columns), strict=True))
 
 
 @pytest.mark.parametrize("num_envs", [1, 3, 7])
 @pytest.mark.parametrize("steps", [2, 9, 10, 11, 50])
-def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(steps: int, num_envs: int) -> None:
+def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(
+    steps: int, num_envs: int
+) -> None:
     replay = ReplayBuffer(10, 1)
     happened = played(replay, steps, num_envs)
     assert sorted(rows(replay)) == sorted(happened[-10:])
@@ -71,13 +93,24 @@ def test_the_ring_holds_the_last_transitions_and_no_row_lies_across_a_reset(step
     sample = replay.sample(500, np.random.default_rng(2))
     assert torch.equal(sample.next_obs, sample.obs + 1)
     ends_after_four = (sample.obs[:, 0] // 100) % 2 == 1
-    assert torch.equal(sample.terminated, ends_after_four & (sample.next_obs[:, 0] % 100 == 4))     # a time limit is no termination
+    # a time limit is no termination
+    assert torch.equal(sample.terminated, ends_after_four & (sample.next_obs[:, 0] % 100 == 4))
 
 
-@pytest.mark.parametrize(("obs", "action"), [
-    (np.array([[0.25, -3.0]]), np.array([[0.7, -0.2, 1e-3]], np.float32)),             # a continuous action of three numbers
-    (np.array([[200, 3]], np.uint8), np.array([2**40])),                                # pixels, and a number that float32 would round
-], ids=["continuous", "integers"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("obs", "action"),
+    [
+        (
+            np.array([[0.25, -3.0]]),
+            np.array([[0.7, -0.2, 1e-3]], np.float32),
+        ),  # a continuous action of three numbers
+        (
+            np.array([[200, 3]], np.uint8),
+            np.array([2**40]),
+        ),  # pixels, and a number that float32 would round
+    ],
+    ids=["continuous", "integers"],
+)
 def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) -> None:
     replay, flags = ReplayBuffer(4, 2), np.array([False])
     replay.add(Step(obs, action, np.array([0.1]), obs + 1, flags, flags, ~flags))
@@ -85,17 +118,22 @@ def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) 
     for given, back in zip((obs, action, np.array([0.1]), obs + 1, flags), sample[:5], strict=True):
         assert back.numpy().dtype == given.dtype and np.array_equal(back.numpy(), given)
     with pytest.raises(ValueError, match="must have 2 numbers, got 3"):
-        replay.add(Step(np.zeros((1, 3)), action, np.zeros(1), np.zeros((1, 3)), flags, flags, ~flags))
+        replay.add(
+            Step(np.zeros((1, 3)), action, np.zeros(1), np.zeros((1, 3)), flags, flags, ~flags)
+        )
 
 
 def test_sampling_is_uniform_over_what_is_there() -> None:
     replay = ReplayBuffer(100, 1)
-    played(replay, 8, 5)                                            # 40 rows of 100
+    played(replay, 8, 5)  # 40 rows of 100
     drawn = replay.sample(40_000, np.random.default_rng(0)).obs[:, 0].tolist()
     _, counts = np.unique(drawn, return_counts=True)
     assert len(counts) == 40
     assert stats.chisquare(counts).pvalue > 1e-3
-    assert replay.sample(64, np.random.default_rng(5)).obs.tolist() == replay.sample(64, np.random.default_rng(5)).obs.tolist()
+    assert (
+        replay.sample(64, np.random.default_rng(5)).obs.tolist()
+        == replay.sample(64, np.random.default_rng(5)).obs.tolist()
+    )
 
 
 def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
@@ -106,16 +144,20 @@ def test_a_saved_ring_goes_on_as_it_would_have(tmp_path: Any) -> None:
     played(one, 2, 3)
     played(two, 2, 3)
     assert rows(one) == rows(two)
-    drawn = (replay.sample(32, np.random.default_rng(0))[:5] for replay in (one, two))           # without masks, which are None
+    # without masks, which are None
+    drawn = (replay.sample(32, np.random.default_rng(0))[:5] for replay in (one, two))
     for left, right in zip(*drawn, strict=True):
         assert torch.equal(left, right)
 
 
 # ---- rows
 
+
 def batch_of(count: int, **more: Any) -> Batch:
     column = torch.arange(count)
-    return Batch(column[:, None].float(), column, column.float(), torch.ones(count, dtype=torch.bool), **more)
+    return Batch(
+        column[:, None].float(), column, column.float(), torch.ones(count, dtype=torch.bool), **more
+    )
 
 
 @pytest.mark.parametrize(("count", "size"), [(12, 4), (10, 4), (5, 1), (7, 6)])
@@ -132,12 +174,21 @@ def test_minibatches_hold_every_row_once_in_a_new_order(count: int, size: int) -
 
 def test_the_fields_of_a_row_stay_together() -> None:
     row = torch.arange(9)
-    batch = batch_of(9, value=row * 2.0, advantage=row * 3.0, target=row * 4.0, reference_log_prob=row * 5.0, weight=row * 6.0)
+    batch = batch_of(
+        9,
+        value=row * 2.0,
+        advantage=row * 3.0,
+        target=row * 4.0,
+        reference_log_prob=row * 5.0,
+        weight=row * 6.0,
+    )
     for part in minibatches(batch, 4, np.random.default_rng(0)):
         others = (part.value, part.advantage, part.target, part.reference_log_prob, part.weight)
         for factor, field in enumerate(others, start=2):
             assert field is not None and torch.equal(field, factor * part.action.float())
-        assert torch.equal(part.obs[:, 0], part.action.float()) and torch.equal(part.log_prob, part.action.float())
+        assert torch.equal(part.obs[:, 0], part.action.float()) and torch.equal(
+            part.log_prob, part.action.float()
+        )
 
 
 def test_one_minibatch_of_everything_keeps_the_order_and_is_not_the_batch_itself() -> None:
@@ -152,7 +203,9 @@ def test_a_row_of_a_batch_may_be_a_dict_of_tensors_or_missing() -> None:
     obs = {"tokens": torch.arange(12).view(4, 3), "length": torch.arange(4)}
     batch = Batch(obs, torch.arange(4), torch.zeros(4), torch.ones(4, dtype=torch.bool))
     part = batch[torch.tensor([3, 1])]
-    assert part.obs["tokens"].tolist() == [[9, 10, 11], [3, 4, 5]] and part.obs["length"].tolist() == [3, 1]
+    assert part.obs["tokens"].tolist() == [[9, 10, 11], [3, 4, 5]] and part.obs[
+        "length"
+    ].tolist() == [3, 1]
     assert part.value is None and len(part) == 2
 
 
@@ -162,7 +215,7 @@ def test_rows_are_the_valid_steps_in_order_or_whole_episodes() -> None:
     mask = torch.tensor([[True, True], [True, False], [True, False]])
     assert as_rows(value, mask, "step").tolist() == [0, 10, 1, 2]
     assert as_rows(value, mask, "episode").tolist() == [[0, 1, 2], [10, 11, 12]]
-    vectors = torch.stack([value, -value], dim=-1)                  # [T, N, 2]
+    vectors = torch.stack([value, -value], dim=-1)  # [T, N, 2]
     assert as_rows(vectors, mask, "step").tolist() == [[0, 0], [10, -10], [1, -1], [2, -2]]
     assert as_rows(vectors, mask, "episode").shape == (2, 3, 2)
 
@@ -170,7 +223,15 @@ def test_rows_are_the_valid_steps_in_order_or_whole_episodes() -> None:
 def step_at(time: int) -> Step:
     flags = np.zeros(2, dtype=bool)
     obs = np.full((2, 1), time, np.float32)
-    return Step(obs, np.array([time, time + 1]), np.ones(2, np.float32), obs + 1, flags, flags, np.array([True, time < 1]))
+    return Step(
+        obs,
+        np.array([time, time + 1]),
+        np.ones(2, np.float32),
+        obs + 1,
+        flags,
+        flags,
+        np.array([True, time < 1]),
+    )
 
 
 def test_a_rollout_stacks_its_steps_over_time() -> None:

@@ -12,7 +12,9 @@ import pytest
 from rlbook.llm.rewards import Completion, Rewards, code, run_program
 from rlbook.llm.rewards.code import isolation_works, program_of
 
-needs_isolation = pytest.mark.skipif(not isolation_works(), reason="the kernel has no seccomp for this machine")
+needs_isolation = pytest.mark.skipif(
+    not isolation_works(), reason="the kernel has no seccomp for this machine"
+)
 
 
 def wrote(text: str, answer: str | None = None, **columns: Any) -> Completion:
@@ -23,7 +25,12 @@ SUM = "print(sum(map(int, input().split())))"
 
 
 def test_the_program_is_the_last_block_of_a_text() -> None:
-    assert program_of(f"First:\n```python\nprint(1)\n```\nBetter:\n```python\n{SUM}\n```\nDone.").strip() == SUM
+    assert (
+        program_of(
+            f"First:\n```python\nprint(1)\n```\nBetter:\n```python\n{SUM}\n```\nDone."
+        ).strip()
+        == SUM
+    )
     assert program_of(SUM) == SUM
 
 
@@ -37,7 +44,12 @@ def test_the_score_is_the_share_of_tests_passed() -> None:
 @needs_isolation
 def test_asserts_are_passed_at_their_end_and_not_by_leaving_before() -> None:
     asked = "assert double(2) == 4\nassert double(0) == 0"
-    programs = ["def double(x): return 2 * x", "def double(x): return 4", "import sys; sys.exit(0)", "import os; os._exit(0)"]
+    programs = [
+        "def double(x): return 2 * x",
+        "def double(x): return 4",
+        "import sys; sys.exit(0)",
+        "import os; os._exit(0)",
+    ]
     assert code([wrote(program, tests=asked) for program in programs]) == [1.0, 0.0, 0.0, 0.0]
 
 
@@ -46,17 +58,27 @@ def hostile(outside: Path) -> dict[str, str]:
         "loop": "while True: pass",
         "memory": "x = b'a' * 10**9; print('done')",
         "fork": "import os\nwhile True: os.fork()",
-        "threads": "import threading\nfor _ in range(10**5): threading.Thread(target=threading.Event().wait).start()\nprint('done')",
+        "threads": (
+            "import threading\nfor _ in range(10**5):"
+            " threading.Thread(target=threading.Event().wait).start()\nprint('done')"
+        ),
         "write": f"open({str(outside)!r}, 'w').write('x'); print('done')",
         "write here": "open('here', 'w').write('x'); print('done')",
         "delete": f"import os; os.unlink({str(outside)!r}); print('done')",
         "truncate": f"import os; os.truncate({str(outside)!r}, 0); print('done')",
         "read": f"print(open({str(outside)!r}).read(), 'done')",
-        "other program": "import subprocess; print(subprocess.run(['echo', 'done']).returncode, 'done')",
+        "other program": (
+            "import subprocess; print(subprocess.run(['echo', 'done']).returncode, 'done')"
+        ),
         "network": "import socket; socket.socket().connect(('127.0.0.1', 9)); print('done')",
         "kill": f"import os; os.kill({os.getpid()}, 0); print('done')",
-        "raise the limit": "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); print('done')",
-        "the C library": "import ctypes; c = ctypes.CDLL(None); print('done' if c.fork() >= 0 or c.socket(2, 1, 0) >= 0 else '')",
+        "raise the limit": (
+            "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); print('done')"
+        ),
+        "the C library": (
+            "import ctypes; c = ctypes.CDLL(None); print('done' if c.fork() >= 0 or c.socket(2, 1,"
+            " 0) >= 0 else '')"
+        ),
         "leave": "import sys; sys.exit(77)",
     }
 
@@ -81,18 +103,26 @@ def test_output_without_end_is_cut_off() -> None:
 @needs_isolation
 def test_what_an_honest_program_needs_is_there() -> None:
     program = "t = threading.Thread(target=print, args=('in a thread',)); t.start(); t.join()"
-    assert run_program(f"import collections, datetime, json, math, random, re, threading\n{program}") == ("in a thread\n", 0)
+    assert run_program(
+        f"import collections, datetime, json, math, random, re, threading\n{program}"
+    ) == ("in a thread\n", 0)
     assert run_program("print(len({'a', 'b'}), input())", "éa") == ("2 éa\n", 0)
 
 
 def test_without_isolation_limits_on_time_and_memory_stay() -> None:
     programs = ["while True: pass", "x = b'a' * 10**9; print('done')", "print('done')"]
-    assert code([wrote(program, "done") for program in programs], seconds=0.5, isolate=False) == [0.0, 0.0, 1.0]
+    assert code([wrote(program, "done") for program in programs], seconds=0.5, isolate=False) == [
+        0.0,
+        0.0,
+        1.0,
+    ]
 
 
 @needs_isolation
 def test_code_is_a_reward_like_any_other() -> None:
-    rewards = Rewards({"code": {"weight": 2.0, "seconds": 2, "jobs": 1}, "length": 1.0}, allow_import=True)
+    rewards = Rewards(
+        {"code": {"weight": 2.0, "seconds": 2, "jobs": 1}, "length": 1.0}, allow_import=True
+    )
     total, named = rewards([Completion("", "1", "print(1)", True, ids=[1, 2], limit=8)])
     assert total.tolist() == [2.0 - 2 / 8]
     np.testing.assert_array_equal(named["reward/code"], [1.0])

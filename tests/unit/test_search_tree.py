@@ -1,4 +1,5 @@
-"""The picture of a search tree says what the tree says, nothing lies on top of anything else, and the frames end where the search ends."""
+"""The picture of a search tree says what the tree says, nothing lies on top of anything else, and
+the frames end where the search ends."""
 
 from __future__ import annotations
 
@@ -35,11 +36,16 @@ def searching(name: str, simulations: int = 150, **settings: Any) -> tuple[MCTS,
 def texts(svg: str) -> dict[str, list[str]]:
     """What is written at each circle and diamond, by the mark's id."""
     groups = ElementTree.fromstring(svg).iter(f"{SVG}g")
-    return {group.attrib["id"]: [text.text or "" for text in group.iter(f"{SVG}text")] for group in groups}
+    return {
+        group.attrib["id"]: [text.text or "" for text in group.iter(f"{SVG}text")]
+        for group in groups
+    }
 
 
 @pytest.mark.parametrize(("name", "settings"), WORLDS)
-def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(name: str, settings: dict[str, Any]) -> None:
+def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(
+    name: str, settings: dict[str, Any]
+) -> None:
     tree = searching(name, **settings)[0].tree
     assert tree is not None
     items = laid_out(tree, 80, None)
@@ -55,13 +61,19 @@ def test_no_two_circles_of_a_level_are_too_near_and_parents_stand_in_the_middle(
         assert all(right - left >= ACROSS - rounding for left, right in pairwise(row))
 
 
-@pytest.mark.parametrize(("name", "settings"), [*WORLDS, ("FrozenLake-v1", {"stochastic": "open-loop"})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [*WORLDS, ("FrozenLake-v1", {"stochastic": "open-loop"})]
+)
 def test_the_visits_of_what_follows_add_up(name: str, settings: dict[str, Any]) -> None:
-    """After an action's diamond to its own, after a state to one less: the simulation that added it went no further."""
+    """After an action's diamond to its own, after a state to one less: the simulation that added it
+    went no further."""
     tree = searching(name, **settings)[0].tree
     assert tree is not None
     for item in laid_out(tree, 10_000, None):
-        visits, below = seen_of(tree, item)[0], sum(seen_of(tree, child)[0] for child in item.children)
+        visits, below = (
+            seen_of(tree, item)[0],
+            sum(seen_of(tree, child)[0] for child in item.children),
+        )
         assert visits > 0
         if item.node < 0 or item.parent is None:
             assert below == visits
@@ -76,39 +88,49 @@ def test_a_picture_shows_the_visits_and_values_of_the_tree(tmp_path: Path) -> No
     assert tree is not None and len([name for name in shown if name.startswith("m")]) == 5
     assert shown["m0"][0] == "150"
     first_moves = {shown[f"m{i}"][0]: shown[f"m{i}"][1] for i in range(1, 5)}
-    assert first_moves == {str(n): f"{q:.3g}".replace("-", "−") for n, q in zip(tree.counts(), tree.values(), strict=True)}
+    assert first_moves == {
+        str(n): f"{q:.3g}".replace("-", "−")
+        for n, q in zip(tree.counts(), tree.values(), strict=True)
+    }
     assert {shown[f"l{i}"][0] for i in range(1, 5)} == set("↑↓←→")
 
 
 @pytest.mark.parametrize(("name", "settings"), WORLDS)
-def test_there_is_a_frame_for_each_simulation_and_the_last_is_the_search(name: str, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_there_is_a_frame_for_each_simulation_and_the_last_is_the_search(
+    name: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
     agent, observation = searching(name, simulations=12, **settings)
     before = repr(agent.state_dict())
     search_frames(agent, observation, tmp_path / "frames", seed=3)
     frames = sorted((tmp_path / "frames").iterdir())
     assert [frame.name for frame in frames] == [f"frame_{number:04}.svg" for number in range(1, 13)]
-    assert [texts(frame.read_text())["m0"][0] for frame in frames] == [str(number) for number in range(1, 13)]
+    assert [texts(frame.read_text())["m0"][0] for frame in frames] == [
+        str(number) for number in range(1, 13)
+    ]
     whole = agent.search(observation, np.random.default_rng(3))
     assert frames[-1].read_bytes() == search_tree_svg(whole, tmp_path / "whole.svg").read_bytes()
     assert repr(agent.state_dict()) == before
 
 
 def test_what_the_first_search_of_an_agent_shows_adds_up(tmp_path: Path) -> None:
-    """It learns only while it searches that the cards are drawn at random, and begins again then."""
+    """It learns only while it searches that the cards are drawn at random, and begins again
+    then."""
     agent = MCTS(env := rlbook.make("Blackjack-v1"), MCTSConfig(simulations=40), seed=0)
     observation, _ = env.reset(seed=0)
     search_frames(agent, observation, tmp_path / "frames", most=10_000)
     last = texts((tmp_path / "frames" / "frame_0040.svg").read_text())
     assert last["m0"][0] == "40"
-    assert sum(int(last[f"m{number}"][0]) for number in (1, 2)) == 40                # stick and hit
-    shown = re.findall(r'id="m\d+" opacity="(\d)"', (tmp_path / "frames" / "frame_0001.svg").read_text())
-    assert shown.count("1") <= 3             # the root, an action, and what came of it
+    assert sum(int(last[f"m{number}"][0]) for number in (1, 2)) == 40  # stick and hit
+    shown = re.findall(
+        r'id="m\d+" opacity="(\d)"', (tmp_path / "frames" / "frame_0001.svg").read_text()
+    )
+    assert shown.count("1") <= 3  # the root, an action, and what came of it
 
 
 def test_a_page_holds_everything_it_needs_and_all_frames(tmp_path: Path) -> None:
     agent, observation = searching("Maze-v0", simulations=20)
     page = search_frames(agent, observation, tmp_path / "search.html").read_text()
-    assert not re.findall(r'(?:src|href)=|url\(|import |fetch\(', page)
+    assert not re.findall(r"(?:src|href)=|url\(|import |fetch\(", page)
     data = json.loads(re.search(r"const data = (\{.*\}), last", page).group(1))  # type: ignore[union-attr]
     assert len(data["changes"]) == 20
     counts: dict[int, int] = {}
@@ -116,7 +138,9 @@ def test_a_page_holds_everything_it_needs_and_all_frames(tmp_path: Path) -> None
         counts |= {index: visits for index, visits, *_ in frame}
         assert counts[0] == number
     drawn = texts(page.split('<div class="picture">')[1].split("</div>")[0])
-    assert {f"m{index}": str(visits) for index, visits in counts.items()} == {name: drawn[name][0] for name in drawn if name[0] == "m"}
+    assert {f"m{index}": str(visits) for index, visits in counts.items()} == {
+        name: drawn[name][0] for name in drawn if name[0] == "m"
+    }
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""One algorithm, four speeds, one table: step by step, in a plain loop, in a model's tables, and compiled."""
+"""One algorithm, four speeds, one table: step by step, in a plain loop, in a model's tables, and
+compiled."""
 
 from __future__ import annotations
 
@@ -29,15 +30,36 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("mc_prediction", {}),
     ("off_policy_mc", {}),
     ("off_policy_mc", {"exploration": "softmax", "gamma": 0.9, "epsilon": 1.0}),
-    ("off_policy_mc", {"task": "prediction", "policy": "uniform", "epsilon": "linear(1.0, 0.1)", "visits": "first"}),
+    (
+        "off_policy_mc",
+        {
+            "task": "prediction",
+            "policy": "uniform",
+            "epsilon": "linear(1.0, 0.1)",
+            "visits": "first",
+        },
+    ),
     ("off_policy_mc", {"task": "prediction", "weighting": "ordinary", "gamma": 0.9}),
-    ("off_policy_mc", {"task": "prediction", "weighting": "truncated", "gamma": 0.9, "alpha": "linear(0.5, 0.1)"}),
+    (
+        "off_policy_mc",
+        {"task": "prediction", "weighting": "truncated", "gamma": 0.9, "alpha": "linear(0.5, 0.1)"},
+    ),
     ("mc_prediction", {"visits": "every", "alpha": "linear(0.5, 0.1)", "epsilon": 0.3}),
     ("mc_control", {}),
-    ("mc_control", {"visits": "every", "alpha": 0.2, "exploration": "ucb", "exploring_starts": "actions"}),
+    (
+        "mc_control",
+        {"visits": "every", "alpha": 0.2, "exploration": "ucb", "exploring_starts": "actions"},
+    ),
     ("mc_control", {"exploration": "softmax", "epsilon": "inverse(1.0)"}),
     ("q_learning", {}),
-    ("q_learning", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
+    (
+        "q_learning",
+        {
+            "exploration": "softmax",
+            "temperature": "exponential(2.0, 0.1)",
+            "alpha": "inverse(1.0, 0.7)",
+        },
+    ),
     ("q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "linear(0.5, 0.1)"}),
     ("q_learning", {"epsilon": "inverse(1.0, 0.5)", "initial_value": 3.0, "gamma": 1.0}),
     ("dyna_q", {"planning_steps": 3}),
@@ -46,7 +68,14 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("sarsa", {"exploration": "ucb", "confidence": 1.0, "alpha": "inverse(1.0, 0.7)"}),
     ("sarsa", {"exploration": "softmax", "temperature": 0.5, "alpha": "linear(0.5, 0.1)"}),
     ("expected_sarsa", {"alpha": 0.5}),
-    ("expected_sarsa", {"exploration": "softmax", "temperature": "exponential(2.0, 0.1)", "alpha": "inverse(1.0, 0.7)"}),
+    (
+        "expected_sarsa",
+        {
+            "exploration": "softmax",
+            "temperature": "exponential(2.0, 0.1)",
+            "alpha": "inverse(1.0, 0.7)",
+        },
+    ),
     ("double_q_learning", {}),
     ("double_q_learning", {"exploration": "ucb", "confidence": 1.0, "alpha": "inverse(1.0, 0.7)"}),
     ("td_prediction", {}),
@@ -56,39 +85,68 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
     ("n_step_td", {"n": 100_000, "alpha": "inverse(1.0)"}),
     ("n_step_sarsa", {"n": 4}),
     ("n_step_sarsa", {"n": 100_000, "exploration": "softmax"}),
-    *[("td_lambda", {"traces": traces}) for traces in ("accumulating", "replacing", "true-online", "offline")],
-    *[("sarsa_lambda", {"traces": traces}) for traces in ("accumulating", "replacing", "true-online")],
+    *[
+        ("td_lambda", {"traces": traces})
+        for traces in ("accumulating", "replacing", "true-online", "offline")
+    ],
+    *[
+        ("sarsa_lambda", {"traces": traces})
+        for traces in ("accumulating", "replacing", "true-online")
+    ],
     ("sarsa_lambda", {"exploration": "ucb", "alpha": "inverse(1.0, 0.7)"}),
     ("watkins_q_lambda", {"epsilon": 0.1}),
-    ("watkins_q_lambda", {"traces": "accumulating", "trace_decay": 0.5, "gamma": 1.0, "alpha": "linear(0.5, 0.1)"}),
+    (
+        "watkins_q_lambda",
+        {"traces": "accumulating", "trace_decay": 0.5, "gamma": 1.0, "alpha": "linear(0.5, 0.1)"},
+    ),
 ]
 
 
 def compiled_again(algorithm: str, config: dict[str, Any]) -> bool:
-    """Whether these settings put another way to choose into the loop, so that it is compiled once more."""
+    """Whether these settings put another way to choose into the loop, so that it is compiled once
+    more."""
     return algorithm != "q_learning" and ("exploration" in config or "exploring_starts" in config)
 
 
-COMPILED = [pytest.param(*learner, marks=[pytest.mark.slow] if compiled_again(*learner) else []) for learner in LEARNERS]
-"""Every update is compiled in the quick suite, with the usual way to choose; every way to choose with Q-learning."""
+COMPILED = [
+    pytest.param(*learner, marks=[pytest.mark.slow] if compiled_again(*learner) else [])
+    for learner in LEARNERS
+]
+"""Every update is compiled in the quick suite, with the usual way to choose; every way to choose
+with Q-learning."""
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
-    ("FrozenLake-v1", {}), ("Maze-v0", {}), ("Taxi-v4", {"max_episode_steps": 40}), ("MaximizationBias-v0", {}),
-]  # fmt: skip
+    ("FrozenLake-v1", {}),
+    ("Maze-v0", {}),
+    ("Taxi-v4", {"max_episode_steps": 40}),
+    ("MaximizationBias-v0", {}),
+]
 FOUR_SPEEDS = [
-    pytest.param(*learner, *env, marks=[pytest.mark.slow] if env[0] == "Taxi-v4" and learner[1] else [])
-    for learner in LEARNERS for env in ENVIRONMENTS
-]  # fmt: skip
-"""The long episodes of the taxi with the defaults alone in the quick suite, where an algorithm has them in the list."""
+    pytest.param(
+        *learner, *env, marks=[pytest.mark.slow] if env[0] == "Taxi-v4" and learner[1] else []
+    )
+    for learner in LEARNERS
+    for env in ENVIRONMENTS
+]
+"""The long episodes of the taxi with the defaults alone in the quick suite, where an algorithm has
+them in the list."""
 needs_numba = pytest.mark.skipif(not compiled.available(), reason="numba is not installed")
 
 
 def trained(
-    how: str, algorithm: str, env_id: str, env_kwargs: dict[str, Any], budget: Budget, config: dict[str, Any], seed: int = 3, *,
+    how: str,
+    algorithm: str,
+    env_id: str,
+    env_kwargs: dict[str, Any],
+    budget: Budget,
+    config: dict[str, Any],
+    seed: int = 3,
+    *,
     told: bool = True,
 ) -> Any:
     """The agent's state, the episodes that ended, and where the interaction stands.
 
-    `told`: the tables say from the beginning which actions the environment allows, as they do in a run that knows its model.
+    `told`: the tables say from the beginning which actions the environment allows, as they do in a
+    run that knows its model.
     """
     kind = agent_class(algorithm)
     env = rlbook.make(env_id, **env_kwargs)
@@ -99,16 +157,28 @@ def trained(
     agent = kind(fitted, settings, seed)
     assert isinstance(agent, TableAgent)
     rng = rng_for(seed, "environment")
-    masks = mask_table(env, range(agent.num_states)) if told and isinstance(env.observation_space, Discrete) else None
+    masks = (
+        mask_table(env, range(agent.num_states))
+        if told and isinstance(env.observation_space, Discrete)
+        else None
+    )
     for state in [] if masks is None else np.flatnonzero(~masks.all(axis=1)):
         agent.forbid(int(state), masks[state])
     if how in ("one by one", "plain loop"):
-        interaction: SingleInteraction = (SingleInteraction if how == "one by one" else EnvInteraction)(fitted, rng)
+        interaction: SingleInteraction = (
+            SingleInteraction if how == "one by one" else EnvInteraction
+        )(fitted, rng)
     else:
-        interaction = TableInteraction(TabularMDP.from_env(env), rng, limit, compiled=how == "compiled", masks=masks)
+        interaction = TableInteraction(
+            TabularMDP.from_env(env), rng, limit, compiled=how == "compiled", masks=masks
+        )
     for _ in loop(agent, interaction, budget):
         pass
-    return agent.state_dict(), interaction.finished, (int(interaction.obs), interaction.steps, interaction.episodes)
+    return (
+        agent.state_dict(),
+        interaction.finished,
+        (int(interaction.obs), interaction.steps, interaction.episodes),
+    )
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -119,26 +189,39 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def ids(item: Any) -> str:
-    return ",".join(f"{key}={value}" for key, value in item.items()) if isinstance(item, dict) else str(item)
+    return (
+        ",".join(f"{key}={value}" for key, value in item.items())
+        if isinstance(item, dict)
+        else str(item)
+    )
 
 
 @pytest.mark.parametrize(("algorithm", "config", "env", "env_kwargs"), FOUR_SPEEDS, ids=ids)
 def test_many_steps_at_once_leave_the_table_that_single_steps_leave(
     algorithm: str, config: dict[str, Any], env: str, env_kwargs: dict[str, Any]
 ) -> None:
-    """The environment's generator, the agent's, and the order of arithmetic are all the same, so nothing may differ, not in a bit."""
+    """The environment's generator, the agent's, and the order of arithmetic are all the same, so
+    nothing may differ, not in a bit."""
     budget = Budget(600, None)
     slow = trained("one by one", algorithm, env, env_kwargs, budget, config)
-    unmarked = trained("one by one", algorithm, env, env_kwargs, budget, config, told=False) if env == "Taxi-v4" else slow
-    assert_same(unmarked, trained("plain loop", algorithm, env, env_kwargs, budget, config, told=False))
+    unmarked = (
+        trained("one by one", algorithm, env, env_kwargs, budget, config, told=False)
+        if env == "Taxi-v4"
+        else slow
+    )
+    assert_same(
+        unmarked, trained("plain loop", algorithm, env, env_kwargs, budget, config, told=False)
+    )
     assert_same(slow, trained("tables", algorithm, env, env_kwargs, budget, config))
 
 
 @needs_numba
 @pytest.mark.parametrize(("algorithm", "config"), COMPILED, ids=ids)
-def test_compiled_code_leaves_the_table_that_plain_code_leaves(algorithm: str, config: dict[str, Any]) -> None:
+def test_compiled_code_leaves_the_table_that_plain_code_leaves(
+    algorithm: str, config: dict[str, Any]
+) -> None:
     for env, env_kwargs in ENVIRONMENTS:
-        chunks = env == "FrozenLake-v1"      # more steps, and more episodes, than one call takes
+        chunks = env == "FrozenLake-v1"  # more steps, and more episodes, than one call takes
         budget = Budget(3 * CHUNK // 2 if chunks else 3_000, 2_000)
         plain = trained("tables", algorithm, env, env_kwargs, budget, config)
         assert_same(plain, trained("compiled", algorithm, env, env_kwargs, budget, config))
@@ -148,7 +231,9 @@ def test_numbers_drawn_ahead_are_the_generators_numbers_and_the_rest_is_put_back
     for count in (0, 1, 7, 8, 20):
         ahead, one_by_one = np.random.default_rng(5), np.random.default_rng(5)
         uniforms = Uniforms(ahead, block=8)
-        assert [uniforms.random() for _ in range(count)] == [one_by_one.random() for _ in range(count)]
+        assert [uniforms.random() for _ in range(count)] == [
+            one_by_one.random() for _ in range(count)
+        ]
         uniforms.put_back()
         assert ahead.random() == one_by_one.random()
 
@@ -166,17 +251,22 @@ def test_an_environment_that_a_wrapper_changes_is_not_sampled_from_its_model() -
     assert sum(wrapped.episode_returns[:1]) == 2 * sum(plain.episode_returns[:1])
 
 
-def test_an_agent_with_a_way_of_its_own_to_learn_is_asked_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_with_a_way_of_its_own_to_learn_is_asked_at_every_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kind, calls = agent_class("q_learning"), []
     original = kind.learn
-    monkeypatch.setattr(kind, "learn", lambda self, step: calls.append(step) or original(self, step))
+    monkeypatch.setattr(
+        kind, "learn", lambda self, step: calls.append(step) or original(self, step)
+    )
     rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0)
     assert len(calls) == 50
 
 
 @pytest.mark.parametrize("env", ["FrozenLake-v1", "MaximizationBias-v0", "WindyGridWorld-v0"])
 def test_plain_code_alone_leaves_the_same_table(env: str) -> None:
-    """Chance in the steps, noise on the rewards, and neither: the plain loop samples the same model with the same numbers."""
+    """Chance in the steps, noise on the rewards, and neither: the plain loop samples the same model
+    with the same numbers."""
     tables = []
     for plain in (False, True):
         with plain_forms(plain):

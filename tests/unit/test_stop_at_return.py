@@ -1,4 +1,5 @@
-"""`stop_at_return`: a run ends at the first evaluation that is good enough, and stays ended when it is taken up."""
+"""`stop_at_return`: a run ends at the first evaluation that is good enough, and stays ended when it
+is taken up."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ import rlbook
 from rlbook.errors import RequestError
 from rlbook.runs.run import Run
 
-OPTIONS: dict[str, Any] = {"steps": 4_000, "eval_every": 100, "eval_episodes": 1, "stop_at_return": 3.0}
+OPTIONS: dict[str, Any] = {
+    "steps": 4_000,
+    "eval_every": 100,
+    "eval_episodes": 1,
+    "stop_at_return": 3.0,
+}
 
 
 def evaluations(run: Run) -> list[float]:
@@ -27,7 +33,9 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_the_return() -> None:
     assert never.steps == 500
 
 
-def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the_same_step(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the_same_step(
+    tmp_path: Path,
+) -> None:
     whole = rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "whole", **OPTIONS)
     again = rlbook.load(tmp_path / "whole").resume()
     assert again.steps == whole.steps and again.metrics == whole.metrics
@@ -45,13 +53,27 @@ def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the
 @pytest.mark.parametrize(
     ("algorithm", "options", "message"),
     [
-        ("q_learning", {"stop_at_return": float("nan")}, "stop_at_return must be a finite number, got nan"),
+        (
+            "q_learning",
+            {"stop_at_return": float("nan")},
+            "stop_at_return must be a finite number, got nan",
+        ),
         ("q_learning", {"stop_at_return": "3"}, "stop_at_return must be a finite number, got '3'"),
-        ("q_learning", {"stop_at_return": 3, "eval_every": 0}, "stop_at_return needs evaluations on the way"),
-        ("value_iteration", {"stop_at_return": 3}, "value_iteration is not evaluated while it learns, so it has no use for stop_at_return"),
+        (
+            "q_learning",
+            {"stop_at_return": 3, "eval_every": 0},
+            "stop_at_return needs evaluations on the way",
+        ),
+        (
+            "value_iteration",
+            {"stop_at_return": 3},
+            "value_iteration is not evaluated while it learns, so it has no use for stop_at_return",
+        ),
         ("td_prediction", {"stop_at_return": 3}, "td_prediction is not evaluated while it learns"),
     ],
 )
-def test_it_is_refused_where_no_evaluation_could_stop_the_run(algorithm: str, options: dict[str, Any], message: str) -> None:
+def test_it_is_refused_where_no_evaluation_could_stop_the_run(
+    algorithm: str, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RequestError, match=message):
         rlbook.train(algorithm, "Maze-v0", **options)

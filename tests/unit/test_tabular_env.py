@@ -30,7 +30,8 @@ TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
 
 
 def walk(env: Any, actions: np.ndarray, seed: int) -> list[Any]:
-    """Everything that is shown: observation, reward, terminated; a finished episode is followed by the next."""
+    """Everything that is shown: observation, reward, terminated; a finished episode is followed by
+    the next."""
     shown: list[Any] = [env.reset(seed=seed)[0]]
     for action in actions:
         shown.append(env.step(action)[:3])
@@ -40,7 +41,9 @@ def walk(env: Any, actions: np.ndarray, seed: int) -> list[Any]:
 
 
 @pytest.mark.parametrize(("env_id", "options"), TOY_TEXT)
-def test_a_table_of_gymnasium_gives_the_same_episodes_bit_for_bit(env_id: str, options: dict[str, Any]) -> None:
+def test_a_table_of_gymnasium_gives_the_same_episodes_bit_for_bit(
+    env_id: str, options: dict[str, Any]
+) -> None:
     theirs = gymnasium.make(env_id, **options).unwrapped
     ours = TabularEnv(TabularMDP.from_env(theirs))
     actions = np.random.default_rng(0).integers(ours.action_space.n, size=4000)
@@ -50,7 +53,8 @@ def test_a_table_of_gymnasium_gives_the_same_episodes_bit_for_bit(env_id: str, o
 
 @pytest.mark.parametrize("slip", [0.3, 1.0])
 def test_the_model_of_a_slippery_maze_gives_the_same_episodes_bit_for_bit(slip: float) -> None:
-    """A reset of the table draws where to begin, which the maze has no need of: it is seeded where the table's generator then stands."""
+    """A reset of the table draws where to begin, which the maze has no need of: it is seeded where
+    the table's generator then stands."""
     theirs = Maze(slip=slip)
     ours = TabularEnv(theirs.model())
     actions = np.random.default_rng(1).integers(4, size=500)
@@ -74,7 +78,13 @@ def test_without_slip_an_action_of_the_maze_has_one_outcome() -> None:
 
 
 def test_a_taxi_whose_passenger_changes_their_mind_is_more_than_its_table() -> None:
-    with pytest.raises(ValueError, match="Taxi-v4 with fickle_passenger has no model to plan with: the passenger's change of mind"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "Taxi-v4 with fickle_passenger has no model to plan with: the passenger's change of"
+            " mind"
+        ),
+    ):
         TabularMDP.from_env(gymnasium.make("Taxi-v4", fickle_passenger=True))
 
 
@@ -86,7 +96,8 @@ class Always:
 
 
 def test_entries_stay_apart_and_in_their_order() -> None:
-    """State 0: .25 to itself paying 1, .5 to state 1 ending with 2, nothing with probability 0, .25 to itself paying 3."""
+    """State 0: .25 to itself paying 1, .5 to state 1 ending with 2, nothing with probability 0, .25
+    to itself paying 3."""
     entries = [
         (1, 0, 1, 1.0, 0.0, True),
         (0, 0, 0, 0.25, 1.0, False),
@@ -101,21 +112,32 @@ def test_entries_stay_apart_and_in_their_order() -> None:
     assert outcomes.successor.tolist() == [0, 1, 0, 1]
     assert outcomes.reward.tolist() == [1.0, 2.0, 3.0, 0.0]
     assert outcomes.ends.tolist() == [False, True, False, True]
-    assert (outcomes.start_cumulative.tolist(), outcomes.start_state.tolist()) == ([0.75, 1.0], [0, 1])
+    assert (outcomes.start_cumulative.tolist(), outcomes.start_state.tolist()) == (
+        [0.75, 1.0],
+        [0, 1],
+    )
     assert model.rewards[0, 0] == 0.25 * 1 + 0.5 * 2 + 0.25 * 3
     rows, numbers = np.array([0, 0, 0, 0, 1]), np.array([0.0, 0.25, 0.7499, 0.75, 0.999])
     assert outcomes.pick(rows, numbers).tolist() == [0, 1, 1, 2, 3]
     for number, successor in ((0.0, 0), (0.25, 1), (0.7499, 1), (0.75, 0)):
-        assert OutcomeLists(outcomes).step(cast(Any, Always(number)), 0, 0)[0] == successor, "a bound belongs to what comes after it"
+        assert OutcomeLists(outcomes).step(cast(Any, Always(number)), 0, 0)[0] == successor, (
+            "a bound belongs to what comes after it"
+        )
     columns = Entries(*(np.array(column) for column in zip(*entries, strict=True)))
-    for ours, theirs in zip(from_entries(columns, 2, 1, initial=[0.75, 0.25]).outcomes, outcomes, strict=True):
+    for ours, theirs in zip(
+        from_entries(columns, 2, 1, initial=[0.75, 0.25]).outcomes, outcomes, strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_arrays_pay_their_expected_reward_and_terminal_states_stay() -> None:
-    transitions = np.array([[0.5, 0.25, 0.25], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 0]])
+    transitions = np.array(
+        [[0.5, 0.25, 0.25], [0, 0, 1], [1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 0]]
+    )
     rewards = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    outcomes = TabularMDP.from_arrays(transitions, rewards, terminal=np.array([False, False, True])).outcomes
+    outcomes = TabularMDP.from_arrays(
+        transitions, rewards, terminal=np.array([False, False, True])
+    ).outcomes
     assert outcomes.first.tolist() == [0, 3, 4, 5, 6, 7, 8]
     assert outcomes.successor.tolist() == [0, 1, 2, 2, 0, 0, 2, 2]
     assert outcomes.cumulative.tolist() == [0.5, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
@@ -124,12 +146,18 @@ def test_arrays_pay_their_expected_reward_and_terminal_states_stay() -> None:
 
 
 @pytest.mark.parametrize("terminal", [None, np.arange(30) % 7 == 3])
-def test_a_model_too_large_for_lists_is_drawn_from_in_the_same_way(terminal: np.ndarray | None) -> None:
-    """Rows of 4 successors in no order, one of them named twice, drawn from the matrices and from the lists."""
+def test_a_model_too_large_for_lists_is_drawn_from_in_the_same_way(
+    terminal: np.ndarray | None,
+) -> None:
+    """Rows of 4 successors in no order, one of them named twice, drawn from the matrices and from
+    the lists."""
     rng = np.random.default_rng(3)
     successor = rng.integers(30, size=(60, 4))
     successor[:, 3] = successor[:, 0]
-    rows = sparse.csr_array((rng.dirichlet(np.ones(4), size=60).ravel(), successor.ravel(), np.arange(0, 241, 4)), shape=(60, 30))
+    rows = sparse.csr_array(
+        (rng.dirichlet(np.ones(4), size=60).ravel(), successor.ravel(), np.arange(0, 241, 4)),
+        shape=(60, 30),
+    )
     model = TabularMDP.from_arrays(rows, rng.normal(size=(30, 2)), terminal=terminal)
     lists, matrices = OutcomeLists(model.outcomes), OutcomeRows(model)
     one, other = np.random.default_rng(0), np.random.default_rng(0)
@@ -149,7 +177,8 @@ def test_wide_rows_are_searched_as_narrow_ones_are() -> None:
 
 
 def test_noise_on_rewards_has_the_mean_and_the_spread_asked_for() -> None:
-    """10 000 draws of N(2, 3²): the mean's standard error is .03, that of the standard deviation .03/√2."""
+    """10 000 draws of N(2, 3²): the mean's standard error is .03, that of the standard deviation
+    .03/√2."""
     model = from_entries(Entries([0], [0], [0], [1.0], [2.0], [False], [3.0]), 1, 1)
     env = TabularVectorEnv(100, model=model)
     env.reset(seed=0)
@@ -160,9 +189,13 @@ def test_noise_on_rewards_has_the_mean_and_the_spread_asked_for() -> None:
 
 
 def noisy_model() -> TabularMDP:
-    """5 states in a ring, 3 actions, uneven outcomes, some of which are noisy and some of which end the episode."""
+    """5 states in a ring, 3 actions, uneven outcomes, some of which are noisy and some of which end
+    the episode."""
     rng = np.random.default_rng(7)
-    state, action, way = (grid.ravel() for grid in np.meshgrid(np.arange(5), np.arange(3), np.arange(4), indexing="ij"))
+    state, action, way = (
+        grid.ravel()
+        for grid in np.meshgrid(np.arange(5), np.arange(3), np.arange(4), indexing="ij")
+    )
     probability = rng.dirichlet(np.ones(4), size=15).ravel()
     successor, std = (state + action + way) % 5, np.where((state + way) % 3 == 0, 2.0, 0.0)
     ends = (way == 3) & (state == 4)
@@ -175,14 +208,24 @@ def test_side_by_side_each_stream_shows_what_it_would_alone() -> None:
     many = TabularVectorEnv(4, max_episode_steps=limit, model=model)
     alone = [gymnasium.wrappers.TimeLimit(TabularEnv(model), limit) for _ in seeds]
     observations, _ = many.reset(seed=seeds)
-    assert observations.tolist() == [env.reset(seed=seed)[0] for env, seed in zip(alone, seeds, strict=True)]
+    assert observations.tolist() == [
+        env.reset(seed=seed)[0] for env, seed in zip(alone, seeds, strict=True)
+    ]
     ended_by = {"terminated": 0, "truncated": 0}
     for actions in np.random.default_rng(0).integers(3, size=(1000, 4)):
         observations, rewards, terminated, truncated, _ = many.step(actions)
         for i, env in enumerate(alone):
             observation, reward, ended, late, _ = env.step(actions[i])
-            assert (observations[i], rewards[i], terminated[i], truncated[i]) == (observation, reward, ended, late and not ended)
-        ended_by = {"terminated": ended_by["terminated"] + terminated.sum(), "truncated": ended_by["truncated"] + truncated.sum()}
+            assert (observations[i], rewards[i], terminated[i], truncated[i]) == (
+                observation,
+                reward,
+                ended,
+                late and not ended,
+            )
+        ended_by = {
+            "terminated": ended_by["terminated"] + terminated.sum(),
+            "truncated": ended_by["truncated"] + truncated.sum(),
+        }
         over = terminated | truncated
         if over.any():
             observations, _ = many.reset(options={"reset_mask": over})
@@ -192,7 +235,12 @@ def test_side_by_side_each_stream_shows_what_it_would_alone() -> None:
 
 
 def test_a_stream_that_has_ended_waits() -> None:
-    entries = [(0, 0, 1, 1.0, 7.0, True), (0, 1, 0, 1.0, 1.0, False), (1, 0, 1, 1.0, 0.0, True), (1, 1, 1, 1.0, 0.0, True)]
+    entries = [
+        (0, 0, 1, 1.0, 7.0, True),
+        (0, 1, 0, 1.0, 1.0, False),
+        (1, 0, 1, 1.0, 0.0, True),
+        (1, 1, 1, 1.0, 0.0, True),
+    ]
     model = from_entries(entries, 2, 2, initial=[1, 0])
     env = TabularVectorEnv(2, max_episode_steps=3, model=model)
     env.reset(seed=0)
@@ -214,7 +262,10 @@ def test_a_snapshot_in_the_middle_of_an_episode_brings_back_the_same_future() ->
         one.step(row[0])
         many.step(row)
     snapshots = one.snapshot(), many.snapshot()
-    futures = [one.step(row[0])[:3] for row in actions[25:]], [many.step(row)[:4] for row in actions[25:]]
+    futures = (
+        [one.step(row[0])[:3] for row in actions[25:]],
+        [many.step(row)[:4] for row in actions[25:]],
+    )
     fresh, others = TabularEnv(model), TabularVectorEnv(6, max_episode_steps=200, model=model)
     fresh.restore(snapshots[0])
     others.restore(snapshots[1])
@@ -236,29 +287,42 @@ def test_an_action_that_does_not_exist_is_refused(action: int) -> None:
 
 
 def chain() -> TabularMDP:
-    """4 states: action 1 goes right with probability .8, from state 2 to the end, which pays 1; action 0 goes left; -.1 a step."""
+    """4 states: action 1 goes right with probability .8, from state 2 to the end, which pays 1;
+    action 0 goes left; -.1 a step."""
     entries = []
     for state in range(3):
         entries += [(state, 0, max(state - 1, 0), 1.0, -0.1, False)]
-        entries += [(state, 1, state + 1, 0.8, -0.1 + (state == 2), state == 2), (state, 1, state, 0.2, -0.1, False)]
+        entries += [
+            (state, 1, state + 1, 0.8, -0.1 + (state == 2), state == 2),
+            (state, 1, state, 0.2, -0.1, False),
+        ]
     entries += [(3, action, 3, 1.0, 0.0, True) for action in range(2)]
     return from_entries(entries, 4, 2, initial=[1, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "options"), [("value_iteration", {"eval_every": 1}), ("q_learning", {"steps": 3000}), ("dqn", {"steps": 500})]
+    ("algorithm", "options"),
+    [
+        ("value_iteration", {"eval_every": 1}),
+        ("q_learning", {"steps": 3000}),
+        ("dqn", {"steps": 500}),
+    ],
 )
-def test_algorithms_train_on_a_model_as_on_an_environment(algorithm: str, options: dict[str, Any]) -> None:
-    """3 successes with .8 each take 3 / .8 = 3.75 steps: V*(0) = 1 - 3.75 · .1 = .625, and always going right is the way."""
+def test_algorithms_train_on_a_model_as_on_an_environment(
+    algorithm: str, options: dict[str, Any]
+) -> None:
+    """3 successes with .8 each take 3 / .8 = 3.75 steps: V*(0) = 1 - 3.75 · .1 = .625, and always
+    going right is the way."""
     run = rlbook.train(algorithm, chain(), gamma=1.0, **options)
     agent: Any = run.agent
     assert run.request.recipe.name == "TabularMDP"
-    assert optimal_return(run.request.recipe) == near(0.625, terms=4 * 4, size=1.0)           # 3.75 steps, of size 1
+    # 3.75 steps, of size 1
+    assert optimal_return(run.request.recipe) == near(0.625, terms=4 * 4, size=1.0)
     assert run.metrics[-1]["eval_return"] <= 1 - 3 * 0.1
     if algorithm != "dqn":
         assert agent.greedy_policy()[:3].tolist() == [1, 1, 1]
     if algorithm == "value_iteration":
-        assert agent.values()[0] == pytest.approx(0.625, rel=0, abs=1e-8)                     # the tolerance
+        assert agent.values()[0] == pytest.approx(0.625, rel=0, abs=1e-8)  # the tolerance
 
 
 class Stopped(Exception):
@@ -273,10 +337,16 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
     options: dict[str, Any] = {"steps": 2000, "seed": 3, "eval_every": 300}
     whole = rlbook.train("q_learning", noisy_model(), **options)
     with pytest.raises(Stopped):
-        rlbook.train("q_learning", noisy_model(), folder=tmp_path / "run", on_report=stop, **options)
-    with pytest.raises(rlbook.RequestError, match="this run's environment was made without an id; give env"):
+        rlbook.train(
+            "q_learning", noisy_model(), folder=tmp_path / "run", on_report=stop, **options
+        )
+    with pytest.raises(
+        rlbook.RequestError, match="this run's environment was made without an id; give env"
+    ):
         rlbook.load(tmp_path / "run")
-    again = rlbook.train("q_learning", noisy_model(), folder=tmp_path / "run", resume=True, **options)
+    again = rlbook.train(
+        "q_learning", noisy_model(), folder=tmp_path / "run", resume=True, **options
+    )
     assert again.steps == 2000
     agent, expected = cast(Any, again.agent), cast(Any, whole.agent)
     assert agent.action_values().tolist() == expected.action_values().tolist()
@@ -288,5 +358,8 @@ def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
     envs = recipe.make_native_vector(3)
     assert isinstance(envs, TabularVectorEnv) and envs.max_episode_steps == 1000
     assert recipe.time_limit == 1000
-    with pytest.raises(rlbook.RequestError, match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray"):
+    with pytest.raises(
+        rlbook.RequestError,
+        match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray",
+    ):
         Recipe.of(np.zeros(3))

@@ -32,14 +32,21 @@ def table_values(table: Any, gamma: float, sweeps: int) -> np.ndarray:
     values = [0.0] * len(table)
     for _ in range(sweeps):
         values = [
-            max(sum(p * (r + gamma * values[s] * (not end)) for p, s, r, end in table[state][action]) for action in table[state])
+            max(
+                sum(
+                    p * (r + gamma * values[s] * (not end)) for p, s, r, end in table[state][action]
+                )
+                for action in table[state]
+            )
             for state in range(len(table))
         ]
     return np.array(values)
 
 
 @pytest.mark.parametrize(("env_id", "options"), TOY_TEXT)
-def test_a_table_of_gymnasium_becomes_a_model_of_the_same_numbers(env_id: str, options: dict[str, Any]) -> None:
+def test_a_table_of_gymnasium_becomes_a_model_of_the_same_numbers(
+    env_id: str, options: dict[str, Any]
+) -> None:
     env: Any = gymnasium.make(env_id, **options).unwrapped
     model = TabularMDP.from_env(env)
     assert (model.num_states, model.num_actions) == (env.observation_space.n, env.action_space.n)
@@ -51,7 +58,11 @@ def test_a_table_of_gymnasium_becomes_a_model_of_the_same_numbers(env_id: str, o
             expected = np.zeros(model.num_states)
             for probability, successor, _, _ in env.P[state][action]:
                 expected[successor] += probability
-            assert_near(model.transitions[[state * model.num_actions + action]].toarray()[0], expected, terms=4)
+            assert_near(
+                model.transitions[[state * model.num_actions + action]].toarray()[0],
+                expected,
+                terms=4,
+            )
     values = np.zeros(model.num_states)
     for _ in range(60):
         values = model.backup(values, 0.9).max(axis=1)
@@ -59,15 +70,19 @@ def test_a_table_of_gymnasium_becomes_a_model_of_the_same_numbers(env_id: str, o
 
 
 def test_successors_named_twice_are_added_up() -> None:
-    """FrozenLake's corner names state 0 twice, with 1/3 each; overwriting gives V*(0) = .3852567 instead of .5420259."""
+    """FrozenLake's corner names state 0 twice, with 1/3 each; overwriting gives V*(0) = .3852567
+    instead of .5420259."""
     model = TabularMDP.from_env(gymnasium.make("FrozenLake-v1"))
     assert model.transitions[[0]].toarray()[0][[0, 4]] == near([2 / 3, 1 / 3], terms=2)
 
 
 @pytest.mark.parametrize(
-    ("env_id", "start", "value", "bug"), [("CliffWalking-v1", 36, -12.2479, -100.0), ("Taxi-v4", None, 6.3275, 835.04)]
+    ("env_id", "start", "value", "bug"),
+    [("CliffWalking-v1", 36, -12.2479, -100.0), ("Taxi-v4", None, 6.3275, 835.04)],
 )
-def test_nothing_is_expected_from_beyond_the_end(env_id: str, start: int | None, value: float, bug: float) -> None:
+def test_nothing_is_expected_from_beyond_the_end(
+    env_id: str, start: int | None, value: float, bug: float
+) -> None:
     model = TabularMDP.from_env(gymnasium.make(env_id))
     values = np.zeros(model.num_states)
     for _ in range(3000):
@@ -79,12 +94,19 @@ def test_nothing_is_expected_from_beyond_the_end(env_id: str, start: int | None,
 
 def test_rewards_are_expected_rewards() -> None:
     model = TabularMDP.from_env(gymnasium.make("FrozenLake-v1"))
-    assert model.rewards[14].tolist() == near([0, 1 / 3, 1 / 3, 1 / 3], terms=3)  # left of the goal: left, down, right, up
+    # left of the goal: left, down, right, up
+    assert model.rewards[14].tolist() == near([0, 1 / 3, 1 / 3, 1 / 3], terms=3)
 
 
-@pytest.mark.parametrize(("env_id", "reachable"), [("CliffWalking-v1", 48 - 10), ("Taxi-v4", 25 * 4 * 4 + 4), ("FrozenLake-v1", 16)])
-def test_reachable_states_are_counted_without_going_beyond_an_end(env_id: str, reachable: int) -> None:
-    """The cliff has 10 cells; a taxi is at one of 25 places with 4 + 1 - 1 for the passenger and 4 for the goal, or done at one of 4."""
+@pytest.mark.parametrize(
+    ("env_id", "reachable"),
+    [("CliffWalking-v1", 48 - 10), ("Taxi-v4", 25 * 4 * 4 + 4), ("FrozenLake-v1", 16)],
+)
+def test_reachable_states_are_counted_without_going_beyond_an_end(
+    env_id: str, reachable: int
+) -> None:
+    """The cliff has 10 cells; a taxi is at one of 25 places with 4 + 1 - 1 for the passenger and 4
+    for the goal, or done at one of 4."""
     assert TabularMDP.from_env(gymnasium.make(env_id)).reachable().sum() == reachable
 
 
@@ -92,10 +114,12 @@ def test_reachable_states_are_counted_without_going_beyond_an_end(env_id: str, r
 def test_policy_values_solve_the_dense_linear_system(gamma: float) -> None:
     model = TabularMDP.from_env(gymnasium.make("FrozenLake-v1"))
     policy = np.random.default_rng(0).dirichlet(np.ones(4), size=16)
-    chain = np.einsum("sa,sat->st", policy, (model.transitions.toarray() * ~model.terminal).reshape(16, 4, 16))
+    chain = np.einsum(
+        "sa,sat->st", policy, (model.transitions.toarray() * ~model.terminal).reshape(16, 4, 16)
+    )
     chain[model.terminal] = 0.0
     expected = np.linalg.solve(np.eye(16) - gamma * chain, (policy * model.rewards).sum(axis=1))
-    condition = 2 * float(model.expected_steps(policy).max())                     # of 1 - γ P, at most
+    condition = 2 * float(model.expected_steps(policy).max())  # of 1 - γ P, at most
     assert_near(model.policy_values(policy, gamma), expected, terms=16, size=condition)
 
 
@@ -109,15 +133,24 @@ def test_a_deterministic_policy_may_be_given_as_integers() -> None:
 def test_without_discount_a_policy_that_never_ends_has_no_values() -> None:
     """Only the goal's column leads to the goal by going up: 19 - 5 cells do not."""
     always_up = np.zeros(25, dtype=int)
-    with pytest.raises(ValueError, match="policy never ends the episode from 14 states, so with gamma 1 it has no values there"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            "policy never ends the episode from 14 states, so with gamma 1 it has no values there"
+        ),
+    ):
         Maze().model().policy_values(always_up, 1.0)
-    size = 50 / (1 - 0.9)                                                         # V, times the condition 1 / (1 - γ)
-    assert Maze().model().policy_values(always_up, 0.9)[0] == near(-5 / (1 - 0.9), terms=25, size=size)
+    size = 50 / (1 - 0.9)  # V, times the condition 1 / (1 - γ)
+    assert Maze().model().policy_values(always_up, 0.9)[0] == near(
+        -5 / (1 - 0.9), terms=25, size=size
+    )
 
 
 def two_states() -> tuple[np.ndarray, np.ndarray]:
     """A coin: action 0 stays, action 1 goes over with probability .25. Reward 1 in state 0."""
-    return np.array([[1, 0], [0.75, 0.25], [0, 1], [0.25, 0.75]]), np.array([[1.0, 1.0], [0.0, 0.0]])
+    return np.array([[1, 0], [0.75, 0.25], [0, 1], [0.25, 0.75]]), np.array(
+        [[1.0, 1.0], [0.0, 0.0]]
+    )
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array, sparse.coo_matrix])
@@ -125,7 +158,9 @@ def test_a_model_from_arrays(kind: Any) -> None:
     transitions, rewards = two_states()
     model = TabularMDP.from_arrays(kind(transitions), rewards)
     values = np.array([10.0, 20.0])
-    assert_near(model.backup(values, 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 12.5], [0.5 * 20, 0.5 * 17.5]], terms=3)
+    assert_near(
+        model.backup(values, 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 12.5], [0.5 * 20, 0.5 * 17.5]], terms=3
+    )
     assert_near(model.transitions.toarray(), transitions, terms=2)
     assert model.initial.tolist() == [0.5, 0.5]
 
@@ -155,7 +190,11 @@ def test_entering_a_terminal_state_ends_the_episode_and_its_own_rows_do_not_coun
     transitions, rewards = two_states()
     rewards[1] = 7.0
     model = TabularMDP.from_arrays(transitions, rewards, terminal=np.array([False, True]))
-    assert_near(model.backup(np.array([10.0, 20.0]), 0.5), [[1 + 0.5 * 10, 1 + 0.5 * 0.75 * 10], [0, 0]], terms=3)
+    assert_near(
+        model.backup(np.array([10.0, 20.0]), 0.5),
+        [[1 + 0.5 * 10, 1 + 0.5 * 0.75 * 10], [0, 0]],
+        terms=3,
+    )
     assert model.terminal.tolist() == [False, True]
     assert model.initial.tolist() == [1.0, 0.0]
 
@@ -207,7 +246,9 @@ def test_exploring_starts_begin_in_a_state_whose_actions_end_the_episode_for_not
 
 def test_a_model_can_be_made_again_from_its_own_arrays() -> None:
     model = Maze(slip=0.2).model()
-    again = TabularMDP.from_arrays(model.transitions, model.rewards, terminal=model.terminal, initial=model.initial)
+    again = TabularMDP.from_arrays(
+        model.transitions, model.rewards, terminal=model.terminal, initial=model.initial
+    )
     values = np.random.default_rng(0).normal(size=25)
     np.testing.assert_array_equal(again.backup(values, 0.9), model.backup(values, 0.9))
 
@@ -215,50 +256,97 @@ def test_a_model_can_be_made_again_from_its_own_arrays() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"rewards": np.zeros(3)}, r"rewards must have shape \[S, A\] with S and A at least 1, got \[3\]"),
+        (
+            {"rewards": np.zeros(3)},
+            r"rewards must have shape \[S, A\] with S and A at least 1, got \[3\]",
+        ),
         (
             {"transitions": np.eye(3)},
             r"transitions must have shape \[S, A, S\] = \[2, 2, 2\] or \[S·A, S\] = \[4, 2\] with "
             r"rewards of shape \[S, A\] = \[2, 2\], got \[3, 3\]",
         ),
-        ({"transitions": [[1, 0], [0.5]]}, r"transitions must be numbers of shape \[S, A, S\] or \[S·A, S\], got a list that is not"),
+        (
+            {"transitions": [[1, 0], [0.5]]},
+            (
+                r"transitions must be numbers of shape \[S, A, S\] or \[S·A, S\], got a list that"
+                r" is not"
+            ),
+        ),
         (
             {"transitions": np.array([[1, 0], [0, 0], [0, 1], [0.25, 0.75]])},
-            "state 0, action 1 adds up to 0; a state is terminal where all of its rows are 0, or where terminal says so",
+            (
+                "state 0, action 1 adds up to 0; a state is terminal where all of its rows are 0,"
+                " or where terminal says so"
+            ),
         ),
         (
             {"transitions": np.array([[1, 0], [0.7, 0.25], [0, 1], [0.25, 0.75]])},
             "transitions must add up to 1 in each row, but state 0, action 1 adds up to 0.95",
         ),
-        ({"transitions": np.array([[1, 0], [1.5, -0.5], [0, 1], [1, 0]])}, "transitions must be probabilities of at least 0, got -0.5"),
-        ({"transitions": np.array([[1, 0], [np.nan, 0.5], [0, 1], [1, 0]])}, "transitions must be probabilities of at least 0, got nan"),
-        ({"rewards": np.array([[0, 0], [0, np.inf]])}, "rewards must be finite, or -inf for .*, but state 1, action 1 has inf"),
-        ({"terminal": np.array([1, 0])}, r"terminal must be 2 booleans, got shape \[2\] and type int64"),
-        ({"initial": np.array([0.5, 0.4])}, "initial must be probabilities that add up to 1, got a total of 0.9"),
-        ({"initial": np.array([1.0])}, r"initial must have one probability for each of 2 states, got shape \[1\]"),
+        (
+            {"transitions": np.array([[1, 0], [1.5, -0.5], [0, 1], [1, 0]])},
+            "transitions must be probabilities of at least 0, got -0.5",
+        ),
+        (
+            {"transitions": np.array([[1, 0], [np.nan, 0.5], [0, 1], [1, 0]])},
+            "transitions must be probabilities of at least 0, got nan",
+        ),
+        (
+            {"rewards": np.array([[0, 0], [0, np.inf]])},
+            "rewards must be finite, or -inf for .*, but state 1, action 1 has inf",
+        ),
+        (
+            {"terminal": np.array([1, 0])},
+            r"terminal must be 2 booleans, got shape \[2\] and type int64",
+        ),
+        (
+            {"initial": np.array([0.5, 0.4])},
+            "initial must be probabilities that add up to 1, got a total of 0.9",
+        ),
+        (
+            {"initial": np.array([1.0])},
+            r"initial must have one probability for each of 2 states, got shape \[1\]",
+        ),
     ],
 )
-def test_arrays_that_are_no_model_are_refused_in_one_sentence(change: dict[str, Any], complaint: str) -> None:
+def test_arrays_that_are_no_model_are_refused_in_one_sentence(
+    change: dict[str, Any], complaint: str
+) -> None:
     transitions, rewards = two_states()
     with pytest.raises(ValueError, match=complaint):
         TabularMDP.from_arrays(**{"transitions": transitions, "rewards": rewards} | change)
 
 
 class Corridor(gymnasium.Env[Any, int]):
-    """A user's environment: cells in a row; the ends are terminal, the right one pays. It has snapshots and no table."""
+    """A user's environment: cells in a row; the ends are terminal, the right one pays. It has
+    snapshots and no table."""
 
-    def __init__(self, length: int = 5, starts: tuple[int, ...] = (2,), noisy: bool = False, shows: str = "place") -> None:
+    def __init__(
+        self,
+        length: int = 5,
+        starts: tuple[int, ...] = (2,),
+        noisy: bool = False,
+        shows: str = "place",
+    ) -> None:
         self.length, self.starts, self.noisy, self.shows = length, starts, noisy, shows
         self.observation_space = {
-            "place": spaces.Discrete(length, start=10), "pair": spaces.MultiDiscrete([2, length]), "nothing": spaces.Discrete(1),
-        }[shows]  # fmt: skip
+            "place": spaces.Discrete(length, start=10),
+            "pair": spaces.MultiDiscrete([2, length]),
+            "nothing": spaces.Discrete(1),
+        }[shows]
         self.action_space = spaces.Discrete(2)
         self.place = np.array([starts[0]])
 
     def show(self) -> Any:
-        return {"place": int(self.place[0]) + 10, "pair": np.array([1, self.place[0]]), "nothing": 0}[self.shows]
+        return {
+            "place": int(self.place[0]) + 10,
+            "pair": np.array([1, self.place[0]]),
+            "nothing": 0,
+        }[self.shows]
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = np.array([self.starts[int(self.np_random.integers(len(self.starts)))]])
         return self.show(), {}
@@ -267,7 +355,13 @@ class Corridor(gymnasium.Env[Any, int]):
         move = 2 * action - 1 if not self.noisy or self.np_random.random() < 0.9 else 0
         self.place = self.place + move
         place = int(self.place[0])
-        return self.show(), float(place == self.length - 1), place in (0, self.length - 1), False, {}
+        return (
+            self.show(),
+            float(place == self.length - 1),
+            place in (0, self.length - 1),
+            False,
+            {},
+        )
 
     def snapshot(self) -> dict[str, Any]:
         return {"place": self.place.copy(), "rng": self.np_random.bit_generator.state}
@@ -290,7 +384,8 @@ def test_a_deterministic_environment_is_enumerated_from_its_start() -> None:
 def test_enumeration_knows_every_start_and_counts_how_often_it_occurs() -> None:
     initial = TabularMDP.from_env(Corridor(starts=(1, 3))).initial
     assert initial.sum() == near(1.0, terms=2)
-    assert initial[[1, 3]] == pytest.approx([0.5, 0.5], rel=0, abs=0.2)  # 100 draws: 4 standard errors are 4 · sqrt(.25 / 100) = .2
+    # 100 draws: 4 standard errors are 4 · sqrt(.25 / 100) = .2
+    assert initial[[1, 3]] == pytest.approx([0.5, 0.5], rel=0, abs=0.2)
 
 
 def test_observations_of_several_parts_are_numbered_in_mixed_radix() -> None:
@@ -314,9 +409,12 @@ def test_enumeration_leaves_the_environment_where_it_was() -> None:
 
 
 def test_the_enumerated_maze_is_the_maze() -> None:
-    """Hide the maze's own model: trying everything out must find the same one, apart from the walls."""
+    """Hide the maze's own model: trying everything out must find the same one, apart from the
+    walls."""
     maze = Maze()
-    hidden: Any = type("Hidden", (gymnasium.Wrapper,), {"unwrapped": property(lambda self: self)})(maze)
+    hidden: Any = type("Hidden", (gymnasium.Wrapper,), {"unwrapped": property(lambda self: self)})(
+        maze
+    )
     hidden.snapshot, hidden.restore = maze.snapshot, maze.restore
     found, own = TabularMDP.from_env(hidden), maze.model()
     np.testing.assert_array_equal(found.rewards, own.rewards)
@@ -325,8 +423,12 @@ def test_the_enumerated_maze_is_the_maze() -> None:
 
 
 def test_a_space_too_large_says_how_many_states_were_found() -> None:
-    """After 9 states were tried, both ways each, 2 · 9 + 2 · 2 for the two at the rim are more than 20."""
-    complaint = "Corridor is too large to plan in: 11 states were found in 18 transitions, and to try all would take more than 20"
+    """After 9 states were tried, both ways each, 2 · 9 + 2 · 2 for the two at the rim are more than
+    20."""
+    complaint = (
+        "Corridor is too large to plan in: 11 states were found in 18 transitions, and to try all"
+        " would take more than 20"
+    )
     with pytest.raises(ValueError, match=complaint):
         TabularMDP.from_env(Corridor(length=1000, starts=(500,)), max_transitions=20)
 
@@ -346,9 +448,24 @@ class Doubled(gymnasium.RewardWrapper[Any, int]):
 @pytest.mark.parametrize(
     ("env", "reason"),
     [
-        (gymnasium.make("CartPole-v1"), "CartPole-v1 has no model to plan with: neither a table P of transition"),
-        (Corridor(noisy=True), "Corridor has no model to plan with: its steps draw random numbers, so it cannot be enumerated"),
-        (Doubled(Maze()), "the wrapper Doubled changes the environment, so the model below it is not a model of it"),
+        (
+            gymnasium.make("CartPole-v1"),
+            "CartPole-v1 has no model to plan with: neither a table P of transition",
+        ),
+        (
+            Corridor(noisy=True),
+            (
+                "Corridor has no model to plan with: its steps draw random numbers, so it cannot be"
+                " enumerated"
+            ),
+        ),
+        (
+            Doubled(Maze()),
+            (
+                "the wrapper Doubled changes the environment, so the model below it is not a model"
+                " of it"
+            ),
+        ),
         ("FrozenLake-v1", "env must be a gymnasium.Env, got str"),
     ],
 )

@@ -1,4 +1,5 @@
-"""TD3 and DDPG: their targets by hand, the delay of the policy, and how they meet each other and SAC."""
+"""TD3 and DDPG: their targets by hand, the delay of the policy, and how they meet each other and
+SAC."""
 
 from __future__ import annotations
 
@@ -23,8 +24,16 @@ from rlbook.functional.value_losses import smoothed_action
 from rlbook.networks.optimizer import LossOutput
 
 Make = Callable[..., Any]
-ROUNDED: dict[str, Any] = {"dtype": "float32", "terms": 12}        # of a loss: action, Q, y and the sum, 3 terms each
-MAKERS: dict[str, tuple[Any, Any]] = {"td3": (TD3, TD3Config), "ddpg": (DDPG, DDPGConfig), "sac": (SAC, SACConfig)}
+# of a loss: action, Q, y and the sum, 3 terms each
+ROUNDED: dict[str, Any] = {
+    "dtype": "float32",
+    "terms": 12,
+}
+MAKERS: dict[str, tuple[Any, Any]] = {
+    "td3": (TD3, TD3Config),
+    "ddpg": (DDPG, DDPGConfig),
+    "sac": (SAC, SACConfig),
+}
 
 
 class Spaces:
@@ -36,35 +45,57 @@ class Spaces:
 
 
 def linear(algorithm: str, weights: dict[str, list[list[float]]], **config: Any) -> Any:
-    """An agent of linear networks without bias; the name of a group of networks → their weights, one row a network."""
+    """An agent of linear networks without bias; the name of a group of networks → their weights,
+    one row a network."""
     kind, settings = MAKERS[algorithm]
     env: Any = Spaces()
-    agent = kind(env, settings(**({"hidden_sizes": (), "buffer_size": 100, "learning_starts": 100} | config)))
+    agent = kind(
+        env, settings(**({"hidden_sizes": (), "buffer_size": 100, "learning_starts": 100} | config))
+    )
     with torch.no_grad():
         for name, several in weights.items():
             group = getattr(agent, name)
-            for network, row in zip([group] if hasattr(group, "weights") else group.networks, several, strict=True):
+            for network, row in zip(
+                [group] if hasattr(group, "weights") else group.networks, several, strict=True
+            ):
                 network.weights[0].copy_(torch.tensor(row).reshape(network.weights[0].shape))
                 network.weights[1].zero_()
     return agent
 
 
-def minibatch(obs: float, action: float, reward: float, next_obs: float, terminated: bool, next_noise: float = 0.0) -> Minibatch:
+def minibatch(
+    obs: float,
+    action: float,
+    reward: float,
+    next_obs: float,
+    terminated: bool,
+    next_noise: float = 0.0,
+) -> Minibatch:
     s, a, s2, noise = (torch.tensor([[x]]) for x in (obs, action, next_obs, next_noise))
-    return Minibatch(Transitions(s, a, torch.tensor([reward]), s2, torch.tensor([terminated])), torch.zeros(1, 1), noise)
+    return Minibatch(
+        Transitions(s, a, torch.tensor([reward]), s2, torch.tensor([terminated])),
+        torch.zeros(1, 1),
+        noise,
+    )
 
 
 WEIGHTS = {
-    "critics": [[1.0, 0.0], [0.0, 1.0]], "target": [[2.0, 1.0], [1.0, 3.0]], "actor": [[5.0]], "actor_target": [[0.5]],
-}  # fmt: skip
+    "critics": [[1.0, 0.0], [0.0, 1.0]],
+    "target": [[2.0, 1.0], [1.0, 3.0]],
+    "actor": [[5.0]],
+    "actor_target": [[0.5]],
+}
 
 
 @pytest.mark.parametrize(("noise", "reached"), [(1.0, 0.2), (-1.0, -0.2), (9.0, 0.5), (-9.0, -0.5)])
 @pytest.mark.parametrize("terminated", [False, True])
-def test_the_target_of_td3_is_the_hand_computed_one(noise: float, reached: float, terminated: bool) -> None:
-    """σ = 0.2, c = 0.5. a' = tanh(½ s') + clipped noise; Q⁻ = 2 s' + a' and s' + 3 a'. Neither online network has a part in y."""
+def test_the_target_of_td3_is_the_hand_computed_one(
+    noise: float, reached: float, terminated: bool
+) -> None:
+    """σ = 0.2, c = 0.5. a' = tanh(½ s') + clipped noise; Q⁻ = 2 s' + a' and s' + 3 a'. Neither
+    online network has a part in y."""
     agent = linear("td3", WEIGHTS, gamma=0.5)
-    for s2 in (0.4, 3.0):                                    # with s' = 3 the action is cut at 1
+    for s2 in (0.4, 3.0):  # with s' = 3 the action is cut at 1
         a = min(1.0, max(-1.0, math.tanh(0.5 * s2) + reached))
         y = 1.0 if terminated else 1.0 + 0.5 * min(2 * s2 + a, s2 + 3 * a)
         loss, metrics = critic_loss_of(agent, minibatch(1.0, 0.25, 1.0, s2, terminated, noise))
@@ -74,22 +105,45 @@ def test_the_target_of_td3_is_the_hand_computed_one(noise: float, reached: float
 
 def test_the_target_of_ddpg_is_the_hand_computed_one() -> None:
     """y = 1 + ½ (2 s' + tanh(½ s')), Q(s, a) = s = 1, whatever the noise."""
-    agent = linear("ddpg", {"critics": [[1.0, 0.0]], "target": [[2.0, 1.0]], "actor": [[5.0]], "actor_target": [[0.5]]}, gamma=0.5)
+    agent = linear(
+        "ddpg",
+        {
+            "critics": [[1.0, 0.0]],
+            "target": [[2.0, 1.0]],
+            "actor": [[5.0]],
+            "actor_target": [[0.5]],
+        },
+        gamma=0.5,
+    )
     y = 1.0 + 0.5 * (2 * 0.4 + math.tanh(0.2))
-    assert critic_loss_of(agent, minibatch(1.0, 0.25, 1.0, 0.4, False, 9.0)).loss.item() == near(0.5 * (1 - y) ** 2, size=1.0, **ROUNDED)
-    assert critic_loss_of(agent, minibatch(1.0, 0.25, 3.0, 0.4, True)).loss.item() == near(0.5 * (1 - 3) ** 2, **ROUNDED)
+    assert critic_loss_of(agent, minibatch(1.0, 0.25, 1.0, 0.4, False, 9.0)).loss.item() == near(
+        0.5 * (1 - y) ** 2, size=1.0, **ROUNDED
+    )
+    assert critic_loss_of(agent, minibatch(1.0, 0.25, 3.0, 0.4, True)).loss.item() == near(
+        0.5 * (1 - 3) ** 2, **ROUNDED
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "ddpg"])
-@pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True), (False, False)])
-def test_only_termination_stops_the_bootstrap(algorithm: str, terminated: bool, truncated: bool) -> None:
+@pytest.mark.parametrize(
+    ("terminated", "truncated"), [(True, False), (False, True), (False, False)]
+)
+def test_only_termination_stops_the_bootstrap(
+    algorithm: str, terminated: bool, truncated: bool
+) -> None:
     count = 2 if algorithm == "td3" else 1
     critics = {"critics": [[0.0, 0.0]] * count, "target": [[4.0, 0.0]] * count}
     agent = linear(algorithm, critics, gamma=0.9)
     one, ends = np.ones((1, 1), np.float32), (np.array([terminated]), np.array([truncated]))
-    agent.learn(Step(one, np.zeros((1, 1), np.float32), np.ones(1, np.float32), one, *ends, np.array([True])))
+    agent.learn(
+        Step(
+            one, np.zeros((1, 1), np.float32), np.ones(1, np.float32), one, *ends, np.array([True])
+        )
+    )
     y = 1.0 if terminated else 1.0 + 0.9 * 4.0
-    assert critic_loss_of(agent, next(agent.minibatches(1))).loss.item() == near(count * 0.5 * y**2, **ROUNDED)
+    assert critic_loss_of(agent, next(agent.minibatches(1))).loss.item() == near(
+        count * 0.5 * y**2, **ROUNDED
+    )
 
 
 def test_the_noise_of_the_target_is_cut_and_so_is_its_action() -> None:
@@ -100,7 +154,9 @@ def test_the_noise_of_the_target_is_cut_and_so_is_its_action() -> None:
 @pytest.mark.parametrize("algorithm", ["td3", "ddpg"])
 def test_the_policy_climbs_the_first_critic(algorithm: str) -> None:
     """L = -Q_1(s, tanh(w s)) with Q_1 = 2 a and Q_2 = -7 a: ∂L/∂w = -2 s (1 - tanh²(w s))."""
-    critics = {"critics": [[0.0, 2.0], [0.0, -7.0]]} if algorithm == "td3" else {"critics": [[0.0, 2.0]]}
+    critics = (
+        {"critics": [[0.0, 2.0], [0.0, -7.0]]} if algorithm == "td3" else {"critics": [[0.0, 2.0]]}
+    )
     agent = linear(algorithm, critics | {"actor": [[0.3]]})
     output = actor_loss_of(agent, minibatch(0.5, 0.0, 0.0, 0.0, False))
     (gradient,) = torch.autograd.grad(output.loss, [agent.actor.weights[0]])
@@ -115,9 +171,15 @@ def test_the_policy_and_the_targets_wait_for_their_turn(stage: Make, delay: int)
     theatre = stage("td3", "Pendulum-v1", num_envs=1, policy_delay=delay, **options)
     agent = theatre.agent
     for update in range(1, 13):
-        held = [p.clone() for part in (agent.actor, agent.target, agent.actor_target) for p in part.parameters()]
+        held = [
+            p.clone()
+            for part in (agent.actor, agent.target, agent.actor_target)
+            for p in part.parameters()
+        ]
         metrics = agent.learn(theatre.step())
-        now = [p for part in (agent.actor, agent.target, agent.actor_target) for p in part.parameters()]
+        now = [
+            p for part in (agent.actor, agent.target, agent.actor_target) for p in part.parameters()
+        ]
         assert ("policy_loss" in metrics) == (update % delay == 0)
         assert all(map(torch.equal, held, now)) == (update % delay != 0)
     assert (agent.critic_optimizer.steps, agent.actor_optimizer.steps) == (12, 12 // delay)
@@ -127,7 +189,15 @@ def test_the_policy_and_the_targets_wait_for_their_turn(stage: Make, delay: int)
 def test_both_targets_follow_slowly_what_they_follow(algorithm: str) -> None:
     env: Any = Spaces()
     kind, settings = MAKERS[algorithm]
-    agent = kind(env, settings(hidden_sizes=(3,), buffer_size=10, tau=0.25, **({"policy_delay": 1} if algorithm == "td3" else {})))
+    agent = kind(
+        env,
+        settings(
+            hidden_sizes=(3,),
+            buffer_size=10,
+            tau=0.25,
+            **({"policy_delay": 1} if algorithm == "td3" else {}),
+        ),
+    )
     pairs = [(agent.target, agent.critics), (agent.actor_target, agent.actor)]
     before = [[p.clone() for p in target.parameters()] for target, _ in pairs]
     agent.train_on(minibatch(1.0, 0.5, 1.0, -1.0, False))
@@ -147,12 +217,16 @@ def test_a_loss_of_ones_own_counts(algorithm: str, name: str) -> None:
         return LossOutput(-output.loss, output.metrics)
 
     own = type("OwnLoss", (kind,), {name: staticmethod(reversed_loss)})
-    config = settings(hidden_sizes=(3,), buffer_size=10, **({"policy_delay": 1} if algorithm == "td3" else {}))
+    config = settings(
+        hidden_sizes=(3,), buffer_size=10, **({"policy_delay": 1} if algorithm == "td3" else {})
+    )
     trained, moved = "critics" if name == "critic_loss" else "actor", []
     env: Any = Spaces()
     for each in (kind, own):
         agent = each(env, config)
-        before = torch.cat([p.detach().clone().flatten() for p in getattr(agent, trained).parameters()])
+        before = torch.cat(
+            [p.detach().clone().flatten() for p in getattr(agent, trained).parameters()]
+        )
         agent.train_on(minibatch(1.0, 0.5, 1.0, -1.0, False))
         after = torch.cat([p.detach().flatten() for p in getattr(agent, trained).parameters()])
         moved.append((after - before).sign())
@@ -160,9 +234,17 @@ def test_a_loss_of_ones_own_counts(algorithm: str, name: str) -> None:
 
 
 def test_td3_without_its_three_repairs_is_ddpg() -> None:
-    """Twice the same critic, no delay, no noise in the target: twice the loss, and the same policy's."""
-    single = {"critics": [[0.4, 1.0]], "target": [[2.0, 1.0]], "actor": [[0.7]], "actor_target": [[0.5]]}
-    double = {name: rows * (2 if name in ("critics", "target") else 1) for name, rows in single.items()}
+    """Twice the same critic, no delay, no noise in the target: twice the loss, and the same
+    policy's."""
+    single = {
+        "critics": [[0.4, 1.0]],
+        "target": [[2.0, 1.0]],
+        "actor": [[0.7]],
+        "actor_target": [[0.5]],
+    }
+    double = {
+        name: rows * (2 if name in ("critics", "target") else 1) for name, rows in single.items()
+    }
     one, other = linear("ddpg", single), linear("td3", double, target_noise=0.0, policy_delay=1)
     batch = minibatch(1.0, 0.25, 1.0, 0.4, False, 1.3)
     assert_near(2 * critic_loss_of(one, batch).loss, critic_loss_of(other, batch).loss, terms=12)
@@ -171,10 +253,11 @@ def test_td3_without_its_three_repairs_is_ddpg() -> None:
 
 def test_sacs_target_without_entropy_and_deviation_is_td3s_without_noise() -> None:
     critics = {name: WEIGHTS[name] for name in ("critics", "target")}
-    sac = linear("sac", critics | {"actor": [[0.5, -100.0]]}, temperature=0.0)       # log σ = -20
+    sac = linear("sac", critics | {"actor": [[0.5, -100.0]]}, temperature=0.0)  # log σ = -20
     td3 = linear("td3", critics | {"actor_target": [[0.5]]}, target_noise=0.0)
     batch = minibatch(1.0, 0.25, 1.0, 0.4, False, 1.3)
-    assert_near(critic_loss_of(sac, batch).loss, critic_loss_of(td3, batch).loss, terms=12)  # σ = 2e-9 is below their rounding
+    # σ = 2e-9 is below their rounding
+    assert_near(critic_loss_of(sac, batch).loss, critic_loss_of(td3, batch).loss, terms=12)
 
 
 @pytest.mark.parametrize("algorithm", ["td3", "ddpg"])
@@ -183,22 +266,37 @@ def test_exploring_adds_normal_noise_within_the_box_and_evaluating_none(algorith
     kind, settings = MAKERS[algorithm]
     env: Any = Spaces()
     env.num_envs = count
-    agent = kind(env, settings(hidden_sizes=(), buffer_size=count, learning_starts=0, exploration_noise=0.3))
+    agent = kind(
+        env, settings(hidden_sizes=(), buffer_size=count, learning_starts=0, exploration_noise=0.3)
+    )
     with torch.no_grad():
         agent.actor.weights[0].fill_(0.4)
         agent.actor.weights[1].zero_()
     seen = np.ones((count, 1), np.float32)
-    assert np.unique(agent.act(seen, explore=False)) == near(math.tanh(0.4), dtype="float32", terms=2)
+    assert np.unique(agent.act(seen, explore=False)) == near(
+        math.tanh(0.4), dtype="float32", terms=2
+    )
     noisy = agent.act(seen)
-    assert noisy.max() == 1.0 and noisy.dtype == np.float32                              # 2 % lie beyond
-    for probability, scores in ((0.5, 0.0), (0.1587, -1.0)):                             # within 4 standard errors of a quantile
-        error = math.sqrt(probability * (1 - probability) / count) / (math.exp(-0.5 * scores**2) / math.sqrt(2 * math.pi) / 0.3)
+    assert noisy.max() == 1.0 and noisy.dtype == np.float32  # 2 % lie beyond
+    # within 4 standard errors of a quantile
+    for probability, scores in (
+        (0.5, 0.0),
+        (0.1587, -1.0),
+    ):
+        error = math.sqrt(probability * (1 - probability) / count) / (
+            math.exp(-0.5 * scores**2) / math.sqrt(2 * math.pi) / 0.3
+        )
         # 4 standard errors
-        assert np.quantile(noisy, probability) == pytest.approx(math.tanh(0.4) + 0.3 * scores, rel=0, abs=4 * error)
+        assert np.quantile(noisy, probability) == pytest.approx(
+            math.tanh(0.4) + 0.3 * scores, rel=0, abs=4 * error
+        )
 
 
 def test_discrete_actions_are_refused() -> None:
     import rlbook
 
-    with pytest.raises(rlbook.RequestError, match="td3 does not train on CartPole-v1: this algorithm's actions are numbers in a box"):
+    with pytest.raises(
+        rlbook.RequestError,
+        match="td3 does not train on CartPole-v1: this algorithm's actions are numbers in a box",
+    ):
         rlbook.train("td3", "CartPole-v1", steps=10)

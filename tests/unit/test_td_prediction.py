@@ -1,4 +1,5 @@
-"""TD prediction: the given policy, the update by hand, and batch TD against the equation that it solves."""
+"""TD prediction: the given policy, the update by hand, and batch TD against the equation that it
+solves."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def agent_with(values: Any, num_actions: int = 2, seed: int = 0, **config: Any) 
 
 
 def certainty_equivalence(steps: list[Step], num_states: int, gamma: float) -> np.ndarray:
-    """V of the most likely model: n(s) V(s) = Σ r + γ Σ_s' n(s, s') V(s'), one linear system over the states that were left."""
+    """V of the most likely model: n(s) V(s) = Σ r + γ Σ_s' n(s, s') V(s'), one linear system over
+    the states that were left."""
     left = np.zeros((num_states, num_states))
     right = np.zeros(num_states)
     for step in steps:
@@ -57,7 +59,8 @@ PREDICTOR += [Step(1, 0, 1.0, 0, True, False)] * 6 + [Step(1, 0, 0.0, 0, True, F
 
 
 def test_scripted_updates_give_the_recorded_table(fixtures: dict[str, Any]) -> None:
-    """0: .5 + .5 (1 + .9·1 - .5) = 1.2; 1: 1 + .5 (0 + .9·1.2 - 1) = 1.04; 0: 1.2 + .5 (2 + .9·2 - 1.2) = 2.5; 2: 2 + .5 (3 - 2) = 2.5."""
+    """0: .5 + .5 (1 + .9·1 - .5) = 1.2; 1: 1 + .5 (0 + .9·1.2 - 1) = 1.04; 0: 1.2 + .5 (2 + .9·2 -
+    1.2) = 2.5; 2: 2 + .5 (3 - 2) = 2.5."""
     script = fixtures["td_lambda_revisit"]
     agent = agent_with(script["V0"], alpha=script["alpha"], gamma=script["gamma"])
     states = script["states"]
@@ -75,8 +78,10 @@ def test_a_time_limit_still_bootstraps() -> None:
         online.learn(Step(0, 0, 1.0, 0, False, time % 10 == 9))
     for time in range(10):
         batch.learn(Step(0, 0, 1.0, 0, False, time == 9))
-    assert online.values()[0] == near(10, terms=4, size=10 / (0.5 * (1 - 0.9)))            # an error shrinks by α (1 - γ) a step
-    assert batch.values()[0] == pytest.approx(10, rel=0, abs=1e-12 / (1 - 0.9) + 1e-14)    # the tolerance / (1 - γ), and rounding
+    # an error shrinks by α (1 - γ) a step
+    assert online.values()[0] == near(10, terms=4, size=10 / (0.5 * (1 - 0.9)))
+    # the tolerance / (1 - γ), and rounding
+    assert batch.values()[0] == pytest.approx(10, rel=0, abs=1e-12 / (1 - 0.9) + 1e-14)
 
 
 def test_with_a_step_size_of_one_over_n_the_value_is_the_average_of_the_targets() -> None:
@@ -88,7 +93,8 @@ def test_with_a_step_size_of_one_over_n_the_value_is_the_average_of_the_targets(
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
 def test_batch_td_predicts_what_the_best_model_predicts(alpha: float) -> None:
-    """S&B example 6.4: V(B) = 6/8, and since A led to B always, V(A) = 3/4 too, though every return from A was 0."""
+    """S&B example 6.4: V(B) = 6/8, and since A led to B always, V(A) = 3/4 too, though every return
+    from A was 0."""
     agent = agent_with([0.0, 0.0], gamma=1.0, alpha=alpha, batch=True, tolerance=1e-10)
     for step in PREDICTOR:
         agent.learn(step)
@@ -107,8 +113,20 @@ def test_batch_td_solves_the_equation_of_the_most_likely_model(gamma: float) -> 
     for episode in range(20):
         state, over = int(rng.integers(6)), False
         while not over:
-            terminated, truncated = bool(rng.random() < 0.2), bool(rng.random() < 0.05) and episode > 0
-            seen.append(Step(state, 0, float(rng.normal()), int(rng.integers(6)), terminated, truncated and not terminated))
+            terminated, truncated = (
+                bool(rng.random() < 0.2),
+                bool(rng.random() < 0.05) and episode > 0,
+            )
+            seen.append(
+                Step(
+                    state,
+                    0,
+                    float(rng.normal()),
+                    int(rng.integers(6)),
+                    terminated,
+                    truncated and not terminated,
+                )
+            )
             values = agent.values()
             metrics = agent.learn(seen[-1])
             over, state = terminated or truncated, seen[-1].next_obs
@@ -116,20 +134,40 @@ def test_batch_td_solves_the_equation_of_the_most_likely_model(gamma: float) -> 
         visited = sorted({step.obs for step in seen})
         if {step.next_obs for step in seen if not step.terminated} <= set(visited):
             compared += 1
-            steps = certainty_equivalence([step._replace(reward=1.0) for step in seen], 7, gamma).max()
+            steps = certainty_equivalence(
+                [step._replace(reward=1.0) for step in seen], 7, gamma
+            ).max()
             expected = certainty_equivalence(seen, 7, gamma)[visited]
-            # an error of at most the tolerance, 1e-11, in each of the (discounted) steps until the end
-            np.testing.assert_allclose(agent.values()[visited], expected, rtol=0, atol=1e-11 * steps)
+            # an error of at most the tolerance, 1e-11, in each of the (discounted) steps until the
+            # end
+            np.testing.assert_allclose(
+                agent.values()[visited], expected, rtol=0, atol=1e-11 * steps
+            )
     assert compared > 10
     assert agent.values()[6] == before
 
 
-def test_batch_td_leaves_the_same_table_compiled_in_a_plain_loop_and_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    config: dict[str, Any] = {"episodes": 60, "batch": True, "alpha": "linear(1.0, 0.5)", "max_replays": 30, "seed": 5}
-    tables = [rlbook.train("td_prediction", "RandomWalk-v0", simulate=how, **config).agent.state_dict()["memory"] for how in (True, False)]
+def test_batch_td_leaves_the_same_table_compiled_in_a_plain_loop_and_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config: dict[str, Any] = {
+        "episodes": 60,
+        "batch": True,
+        "alpha": "linear(1.0, 0.5)",
+        "max_replays": 30,
+        "seed": 5,
+    }
+    tables = [
+        rlbook.train("td_prediction", "RandomWalk-v0", simulate=how, **config).agent.state_dict()[
+            "memory"
+        ]
+        for how in (True, False)
+    ]
     learn = TDPrediction.learn
     monkeypatch.setattr(TDPrediction, "learn", lambda self, step: learn(self, step))
-    tables.append(rlbook.train("td_prediction", "RandomWalk-v0", **config).agent.state_dict()["memory"])
+    tables.append(
+        rlbook.train("td_prediction", "RandomWalk-v0", **config).agent.state_dict()["memory"]
+    )
     for name in set(tables[0]) - {"clock"}:
         np.testing.assert_array_equal(tables[0][name], tables[1][name], err_msg=name)
         np.testing.assert_array_equal(tables[0][name], tables[2][name], err_msg=name)
@@ -142,15 +180,27 @@ def test_batch_td_stops_after_max_replays() -> None:
 
 
 def test_a_restored_agent_goes_on_exactly_as_the_saved_one() -> None:
-    """In the middle of an episode whose beginning is only kept, not yet learned from; the file is no longer than what was seen."""
-    first, second = (agent_with(np.zeros(4), seed=seed, batch=True, gamma=0.9, max_replays=20) for seed in (1, 2))
+    """In the middle of an episode whose beginning is only kept, not yet learned from; the file is
+    no longer than what was seen."""
+    first, second = (
+        agent_with(np.zeros(4), seed=seed, batch=True, gamma=0.9, max_replays=20) for seed in (1, 2)
+    )
 
     def live(agent: TDPrediction, seed: int) -> list[int]:
         rng, actions = np.random.default_rng(seed), []
         for _ in range(37):
             actions.append(agent.act(0))
             over = bool(rng.random() < 0.2)
-            agent.learn(Step(int(rng.integers(4)), actions[-1], float(rng.normal()), int(rng.integers(4)), over, False))
+            agent.learn(
+                Step(
+                    int(rng.integers(4)),
+                    actions[-1],
+                    float(rng.normal()),
+                    int(rng.integers(4)),
+                    over,
+                    False,
+                )
+            )
         return actions
 
     live(first, 0)
@@ -191,7 +241,8 @@ def test_the_optimal_policy_comes_from_the_environments_model() -> None:
 
 
 def test_the_last_possible_action_takes_what_rounding_leaves() -> None:
-    """0.1 ten times adds up to less than 1; an action of probability 0 behind it may not be chosen, however close to 1 the number is."""
+    """0.1 ten times adds up to less than 1; an action of probability 0 behind it may not be chosen,
+    however close to 1 the number is."""
     sums = cumulative(np.array([[0.1] * 10 + [0.0], [0.0] * 10 + [1.0]]))
     assert sums[0, 8] < 1.0 == sums[0, 9] == sums[0, 10]
     assert sums[1, 9] == 0.0
@@ -200,16 +251,49 @@ def test_the_last_possible_action_takes_what_rounding_leaves() -> None:
 @pytest.mark.parametrize(
     ("policy", "complaint"),
     [
-        ("optimum", "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action .*, got 'optimum' .did you mean 'optimal'"),
-        ([[0.5, 0.4]] * 25, r"policy must have probabilities of at least 0 that add up to 1 in each state, got \(0.5, 0.4\) in state 0"),
+        (
+            "optimum",
+            (
+                "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action .*, got"
+                " 'optimum' .did you mean 'optimal'"
+            ),
+        ),
+        (
+            [[0.5, 0.4]] * 25,
+            (
+                r"policy must have probabilities of at least 0 that add up to 1 in each state, got"
+                r" \(0.5, 0.4\) in state 0"
+            ),
+        ),
         ([[1.5, -0.5, 0, 0]] * 25, "policy must have probabilities of at least 0"),
         ([[float("nan"), 0, 0, 1]] * 25, "policy must have probabilities of at least 0"),
-        ([], r"policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows of probabilities, got \[\]|got \(\)"),
-        ([0.5] * 25, "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows"),
-        ([0, 1], "td_prediction does not train on Maze-v0: policy must have one entry for each of the 25 states, got 2"),
+        (
+            [],
+            (
+                r"policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows"
+                r" of probabilities, got \[\]|got \(\)"
+            ),
+        ),
+        (
+            [0.5] * 25,
+            "policy must be 'uniform', 'optimal', 'epsilon-greedy', one action a state or rows",
+        ),
+        (
+            [0, 1],
+            (
+                "td_prediction does not train on Maze-v0: policy must have one entry for each of"
+                " the 25 states, got 2"
+            ),
+        ),
         ([0] * 24 + [4], "policy must name actions from 0 to 3, got 4 in state 24"),
-        ([[0.5, 0.5]] * 25, "policy must have one probability for each of the 4 actions, got 2 in state 0"),
-        ([[1, 0, 0, 0]] * 24 + [[0.5, 0.5]], "policy must have one probability for each of the 4 actions, got 2 in state 24"),
+        (
+            [[0.5, 0.5]] * 25,
+            "policy must have one probability for each of the 4 actions, got 2 in state 0",
+        ),
+        (
+            [[1, 0, 0, 0]] * 24 + [[0.5, 0.5]],
+            "policy must have one probability for each of the 4 actions, got 2 in state 24",
+        ),
     ],
 )
 def test_a_policy_that_does_not_fit_is_one_sentence(policy: Any, complaint: str) -> None:
@@ -218,11 +302,15 @@ def test_a_policy_that_does_not_fit_is_one_sentence(policy: Any, complaint: str)
 
 
 def test_the_optimal_policy_needs_a_model() -> None:
-    with pytest.raises(RequestError, match=r"td_prediction does not train on Blackjack-v1: .*model"):
+    with pytest.raises(
+        RequestError, match=r"td_prediction does not train on Blackjack-v1: .*model"
+    ):
         rlbook.train("td_prediction", "Blackjack-v1", steps=5, policy="optimal")
 
 
-def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(tmp_path: Path) -> None:
+def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(
+    tmp_path: Path,
+) -> None:
     rows = [[0.25, 0.75], [1, 0]] * 3 + [[0.5, 0.5]]
     (tmp_path / "policy.json").write_text(json.dumps(rows))
     words = ["td_prediction", "RandomWalk-v0", "--policy"]
@@ -230,7 +318,9 @@ def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(tmp
     assert parse_train([*words, "0,1,1"]).hyperparameters == {"policy": (0, 1, 1)}
     assert parse_train([*words, "0", "1", "1"]).hyperparameters == {"policy": (0, 1, 1)}
     assert parse_train([*words, str(tmp_path / "policy.json")]).hyperparameters == {"policy": rows}
-    run = rlbook.train("td_prediction", "RandomWalk-v0", episodes=2, policy=rows, folder=tmp_path / "run")
+    run = rlbook.train(
+        "td_prediction", "RandomWalk-v0", episodes=2, policy=rows, folder=tmp_path / "run"
+    )
     again: Any = rlbook.load(tmp_path / "run")
     assert again.request.config == run.request.config
     np.testing.assert_array_equal(again.agent.target_policy, np.array(rows))
@@ -239,7 +329,9 @@ def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(tmp
 def test_a_policy_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("[0, 1")
     for file in ("missing.json", "broken.json"):
-        with pytest.raises(RequestError, match="--policy must name a JSON file that can be read, got "):
+        with pytest.raises(
+            RequestError, match="--policy must name a JSON file that can be read, got "
+        ):
             convert("--policy", Given((str(tmp_path / file),)), str | tuple[int, ...])
 
 

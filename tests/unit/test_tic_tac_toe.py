@@ -1,4 +1,5 @@
-"""Tic-tac-toe: what its docstring states, counted by playing; illegal moves, sides, snapshots and pictures."""
+"""Tic-tac-toe: what its docstring states, counted by playing; illegal moves, sides, snapshots and
+pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +14,18 @@ from closeness import near
 
 import rlbook
 from rlbook.envs import TabularMDP
-from rlbook.envs.tic_tac_toe import LINES, TicTacToe, after, boards, finished, lost, number, perfect_values, positions, symmetries
+from rlbook.envs.tic_tac_toe import (
+    LINES,
+    TicTacToe,
+    after,
+    boards,
+    finished,
+    lost,
+    number,
+    perfect_values,
+    positions,
+    symmetries,
+)
 
 DOC = " ".join((TicTacToe.__doc__ or "").split())
 EMPTY = "." * 9
@@ -28,9 +40,14 @@ def over(board: str) -> bool:
 
 
 def moves(board: str) -> list[str]:
-    """All boards that one more mark makes, straight from the rules: nothing here comes from the environment."""
+    """All boards that one more mark makes, straight from the rules: nothing here comes from the
+    environment."""
     mark = "X" if board.count("X") == board.count("O") else "O"
-    return [] if over(board) else [board[:cell] + mark + board[cell + 1 :] for cell in range(9) if board[cell] == "."]
+    return (
+        []
+        if over(board)
+        else [board[:cell] + mark + board[cell + 1 :] for cell in range(9) if board[cell] == "."]
+    )
 
 
 @cache
@@ -53,7 +70,11 @@ def worth(board: str) -> int:
 def chances(board: str) -> tuple[float, float, float]:
     """How likely the first side, the second and nobody win if both move at random."""
     if over(board):
-        return float(won(board, "X")), float(won(board, "O")), float(not won(board, "X") and not won(board, "O"))
+        return (
+            float(won(board, "X")),
+            float(won(board, "O")),
+            float(not won(board, "X") and not won(board, "O")),
+        )
     first, second, nobody = np.mean([chances(after) for after in moves(board)], axis=0)
     return first, second, nobody
 
@@ -64,7 +85,11 @@ def against_chance(board: str, mark: str) -> float:
     if over(board):
         return float(won(board, mark)) - float(won(board, "O" if mark == "X" else "X"))
     values = [against_chance(after, mark) for after in moves(board)]
-    return max(values) if (mark == "X") == (board.count("X") == board.count("O")) else float(np.mean(values))
+    return (
+        max(values)
+        if (mark == "X") == (board.count("X") == board.count("O"))
+        else float(np.mean(values))
+    )
 
 
 def state_of(board: str) -> int:
@@ -84,9 +109,14 @@ def every_board() -> frozenset[str]:
 
 def test_the_positions_are_those_that_playing_reaches_each_with_its_end_and_its_value() -> None:
     states = np.array([state_of(board) for board in every_board()])
-    assert len(states) == len(set(states.tolist())) == positions().sum() == 5478 and positions()[states].all()
+    assert (
+        len(states) == len(set(states.tolist())) == positions().sum() == 5478
+        and positions()[states].all()
+    )
     assert finished()[states].tolist() == [over(board) for board in every_board()]
-    assert lost()[states].tolist() == [won(board, "X") or won(board, "O") for board in every_board()]
+    assert lost()[states].tolist() == [
+        won(board, "X") or won(board, "O") for board in every_board()
+    ]
     assert perfect_values()[states].tolist() == [worth(board) for board in every_board()]
     assert perfect_values()[0] == 0 and finished()[states].sum() == 958
     assert "5478 positions, 958 of them ends" in DOC
@@ -100,7 +130,10 @@ def test_the_number_of_games_is_the_stated_one() -> None:
 
 def test_random_players_win_and_draw_as_often_as_stated() -> None:
     first, second, nobody = chances(EMPTY)
-    assert f"wins with probability {first:.6f}, the second with {second:.6f}, and {nobody:.6f} are draws" in DOC
+    assert (
+        f"wins with probability {first:.6f}, the second with {second:.6f}, and {nobody:.6f} are"
+        " draws" in DOC
+    )
 
 
 @pytest.mark.parametrize("side", ["first", "second"])
@@ -110,11 +143,11 @@ def test_planning_finds_the_exact_best_response(side: str) -> None:
         env = rlbook.make("TicTacToe-v0", opponent="random", side=side, observation=observation)
         run = rlbook.train("value_iteration", env, gamma=1.0, eval_every=0)
         value = env.unwrapped.model().initial @ run.agent.values()  # type: ignore[attr-defined]
-        assert value == near(expected, terms=9 * 9, size=1.0)                # means over at most 9 moves, 9 deep
+        assert value == near(expected, terms=9 * 9, size=1.0)  # means over at most 9 moves, 9 deep
     assert f"{expected:.6f}" in DOC and against_chance(EMPTY, "X") == near(191 / 192, terms=9 * 9)
     env = rlbook.make("TicTacToe-v0", opponent="exact", side=side)
     run = rlbook.train("value_iteration", env, gamma=1.0, eval_every=0)
-    assert env.unwrapped.model().initial @ run.agent.values() == 0.0                                     # type: ignore[attr-defined]
+    assert env.unwrapped.model().initial @ run.agent.values() == 0.0  # type: ignore[attr-defined]
     assert (rlbook.evaluate(run, episodes=50).returns == 0).all()
 
 
@@ -156,7 +189,10 @@ def test_both_sides_are_paid_for_their_own_wins(observation: str) -> None:
     before = env.unwrapped.snapshot()
     assert env.step(2)[1:3] == (1.0, True)
     env.unwrapped.restore(before)
-    assert env.step(8)[1:3] == (0.0, False) and env.step(5)[1:3] == (1.0, True), "the second side's win is the second side's gain"
+    assert env.step(8)[1:3] == (0.0, False) and env.step(5)[1:3] == (
+        1.0,
+        True,
+    ), "the second side's win is the second side's gain"
 
 
 def test_a_snapshot_is_the_same_with_and_without_an_opponent() -> None:
@@ -166,7 +202,9 @@ def test_a_snapshot_is_the_same_with_and_without_an_opponent() -> None:
     rules.reset(seed=0)
     rules.restore(env.snapshot())
     cell = int(np.flatnonzero(env.action_mask(shown))[0])
-    assert rules.step(cell)[0].tolist() == [2 if at == cell else {0: 0, 1: 2, 2: 1}[own] for at, own in enumerate(shown.tolist())]
+    assert rules.step(cell)[0].tolist() == [
+        2 if at == cell else {0: 0, 1: 2, 2: 1}[own] for at, own in enumerate(shown.tolist())
+    ]
     assert rules.alternates and not env.alternates
 
 
@@ -179,12 +217,18 @@ def test_a_game_against_oneself_is_no_mdp_and_is_judged_against_perfect_play() -
     assert env.evaluation_kwargs == {"opponent": "exact"}
 
 
-@pytest.mark.parametrize(("arguments", "complaint"), [
-    ({"opponent": "perfect"}, "opponent must be one of random, exact, self, got 'perfect'."),
-    ({"side": "X"}, "side must be one of random, first, second, got 'X'."),
-    ({"observation": 3}, "observation must be one of board, index, got 3."),
-    ({"opponent": "self", "side": "first"}, "side has no effect with opponent 'self', which plays both, got 'first'; leave it out."),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"opponent": "perfect"}, "opponent must be one of random, exact, self, got 'perfect'."),
+        ({"side": "X"}, "side must be one of random, first, second, got 'X'."),
+        ({"observation": 3}, "observation must be one of board, index, got 3."),
+        (
+            {"opponent": "self", "side": "first"},
+            "side has no effect with opponent 'self', which plays both, got 'first'; leave it out.",
+        ),
+    ],
+)
 def test_wrong_arguments_are_one_sentence(arguments: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError) as error:
         TicTacToe(**arguments)
@@ -200,12 +244,18 @@ def test_the_board_is_drawn_as_the_docstring_shows_it() -> None:
     assert text == "X.O\n.X.\n..O" and all(f"{line} " in DOC for line in text.split())
     image = env.render().reshape(3, 64, 3, 64, 3)
     middle = image[:, 32, :, 32].tolist()
-    assert [[pixel == middle[1][1] for pixel in row] for row in middle] == [[True, False, False], [False, True, False], [False] * 3]
+    assert [[pixel == middle[1][1] for pixel in row] for row in middle] == [
+        [True, False, False],
+        [False, True, False],
+        [False] * 3,
+    ]
     marked = (image != image[1, 32, 0, 32]).any(axis=-1)[:, 2:-2, :, 2:-2].any(axis=(1, 3))
     assert marked.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
 
 
-def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_to_the_board_turned() -> None:
+def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_to_the_board_turned() -> (
+    None
+):
     ways, shown = symmetries(), boards()
     assert sorted(map(tuple, ways)) == sorted({tuple(way) for way in ways}) and ways.shape == (8, 9)
     for way in ways:

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rlbook.llm.environments.token_env import Addition, AdditionVector, Reverse, ReverseVector, TokenEnv, TokenVectorEnv
+from rlbook.llm.environments.token_env import (
+    Addition,
+    AdditionVector,
+    Reverse,
+    ReverseVector,
+    TokenEnv,
+    TokenVectorEnv,
+)
 from rlbook.llm.rewards import Completion, edit, exact, prefix
 from rlbook.llm.tasks import AdditionTask, ReverseTask, Task
 from rlbook.llm.tasks.task import built
@@ -37,10 +44,17 @@ def test_held_out_prompts_are_never_training_prompts(task: Task) -> None:
 
 
 def test_the_docstrings_state_the_facts() -> None:
-    for env, prompt_tokens, context, prompts in ((Addition(), 7, 12, "7 588"), (Reverse(), 8, 16, "7 680")):
+    for env, prompt_tokens, context, prompts in (
+        (Addition(), 7, 12, "7 588"),
+        (Reverse(), 8, 16, "7 680"),
+    ):
         doc = type(env).__doc__ or ""
-        assert f"{prompts} training and 512 held-out prompts" in doc and len(env.rules.texts) == int(prompts.replace(" ", ""))
-        assert f"{prompt_tokens} tokens" in doc and (env.rules.prompt_lengths == prompt_tokens).all()
+        assert f"{prompts} training and 512 held-out prompts" in doc and len(
+            env.rules.texts
+        ) == int(prompts.replace(" ", ""))
+        assert (
+            f"{prompt_tokens} tokens" in doc and (env.rules.prompt_lengths == prompt_tokens).all()
+        )
         assert f"L is {context}" in doc and env.rules.context_length == context
         assert "V is 26" in doc and env.action_space.n == 26  # type: ignore[attr-defined]
 
@@ -50,7 +64,9 @@ def test_the_right_answer_returns_one_from_every_prompt(form: type[TokenEnv]) ->
     env = form(split="held_out")
     for prompt in env.rules.texts[:50]:
         *before, last = write(env, env.rules.task.answer(prompt) + ".", prompt)
-        assert last == (1.0, True, False) and not any(reward or ended or cut for reward, ended, cut in before)
+        assert last == (1.0, True, False) and not any(
+            reward or ended or cut for reward, ended, cut in before
+        )
 
 
 def test_answers_to_learn_from_end_with_the_token_that_ends_a_text() -> None:
@@ -62,9 +78,16 @@ def test_answers_to_learn_from_end_with_the_token_that_ends_a_text() -> None:
 
 def test_only_the_exact_answer_with_its_ending_is_rewarded() -> None:
     env = Addition()
-    assert [write(env, text, "11+35=")[-1] for text in ("46.", "47.", ".", "046.", "4600.", "46000")] == [
-        (1.0, True, False), (0.0, True, False), (0.0, True, False), (0.0, True, False), (0.0, True, False), (0.0, False, True),
-    ]  # fmt: skip
+    assert [
+        write(env, text, "11+35=")[-1] for text in ("46.", "47.", ".", "046.", "4600.", "46000")
+    ] == [
+        (1.0, True, False),
+        (0.0, True, False),
+        (0.0, True, False),
+        (0.0, True, False),
+        (0.0, True, False),
+        (0.0, False, True),
+    ]
 
 
 def wrote(text: str, answer: str, ended: bool) -> Completion:
@@ -73,7 +96,8 @@ def wrote(text: str, answer: str, ended: bool) -> Completion:
 
 @pytest.mark.parametrize("end", [2, 3])
 def test_every_token_that_ends_a_text_ends_an_answer(end: int, model: str, tmp_path: Path) -> None:
-    """A folder may name several, such as the end of a turn beside the end of a text; neither is part of the answer."""
+    """A folder may name several, such as the end of a turn beside the end of a text; neither is
+    part of the answer."""
     folder = shutil.copytree(model, tmp_path / "model")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
     env = Addition(model=str(folder))
@@ -110,15 +134,22 @@ class Subtraction(Task):
 
 def test_the_vocabulary_comes_from_the_task() -> None:
     codec = TokenEnv(Subtraction()).codec
-    assert codec.characters == set("0123456789-=") and codec.vocabulary_size == 4 + 12    # PAD, BOS, EOS and UNKNOWN besides
+    # PAD, BOS, EOS and UNKNOWN besides
+    assert codec.characters == set("0123456789-=") and codec.vocabulary_size == 4 + 12
     assert codec.decode(codec.encode_prompt("7-12=")) == "<bos>7-12="
     with pytest.raises(ValueError, match=r"no token for '\*' in '7\*12='"):
         codec.encode_prompt("7*12=")
 
 
 def test_environments_of_one_task_share_what_follows_from_it_and_nobody_can_change_it() -> None:
-    one, other, held_out = (TokenEnv(built(AdditionTask), split=split).rules for split in ("train", "train", "held_out"))
-    assert one.prompts is other.prompts and one.answers is other.answers and held_out.answers != one.answers
+    one, other, held_out = (
+        TokenEnv(built(AdditionTask), split=split).rules for split in ("train", "train", "held_out")
+    )
+    assert (
+        one.prompts is other.prompts
+        and one.answers is other.answers
+        and held_out.answers != one.answers
+    )
     with pytest.raises(ValueError, match="read-only"):
         one.prompts[0, 0] = 0
 
@@ -140,14 +171,22 @@ def test_a_task_that_writes_outside_its_vocabulary_is_refused() -> None:
 
 
 def test_rewards_by_hand() -> None:
-    assert (exact(wrote("46", "46", True)), exact(wrote("46", "46", False)), exact(wrote("4", "46", True))) == (1.0, 0.0, 0.0)
+    assert (
+        exact(wrote("46", "46", True)),
+        exact(wrote("46", "46", False)),
+        exact(wrote("4", "46", True)),
+    ) == (1.0, 0.0, 0.0)
     assert prefix(wrote("46", "46", True)) == 1.0
-    assert prefix(wrote("46", "46", False)) == 2 / 3                                         # 4 and 6 of 4, 6, EOS
-    assert (prefix(wrote("45", "46", True)), prefix(wrote("96", "46", True)), prefix(wrote("461", "46", True))) == (1 / 3, 0.0, 2 / 3)
+    assert prefix(wrote("46", "46", False)) == 2 / 3  # 4 and 6 of 4, 6, EOS
+    assert (
+        prefix(wrote("45", "46", True)),
+        prefix(wrote("96", "46", True)),
+        prefix(wrote("461", "46", True)),
+    ) == (1 / 3, 0.0, 2 / 3)
     assert edit(wrote("46", "46", True)) == 1.0
-    assert edit(wrote("46", "46", False)) == 1 - 1 / 3                                       # EOS to insert; 4, 6, EOS are wanted
-    assert edit(wrote("96", "46", True)) == 1 - 1 / 3                                        # one of three to replace
-    assert edit(wrote("4666", "46", True)) == 1 - 2 / 5                                      # two of the five written to delete
+    assert edit(wrote("46", "46", False)) == 1 - 1 / 3  # EOS to insert; 4, 6, EOS are wanted
+    assert edit(wrote("96", "46", True)) == 1 - 1 / 3  # one of three to replace
+    assert edit(wrote("4666", "46", True)) == 1 - 2 / 5  # two of the five written to delete
 
 
 @pytest.mark.parametrize("form", [Addition, Reverse])
@@ -158,9 +197,14 @@ def test_gymnasium_finds_nothing_to_complain_about(form: type[TokenEnv]) -> None
 
 @pytest.mark.parametrize("split", ["train", "held_out"])
 @pytest.mark.parametrize(("single", "vector"), FORMS)
-def test_single_and_vector_form_agree_step_by_step(single: type[TokenEnv], vector: type[TokenVectorEnv], split: str) -> None:
+def test_single_and_vector_form_agree_step_by_step(
+    single: type[TokenEnv], vector: type[TokenVectorEnv], split: str
+) -> None:
     rng, seeds = np.random.default_rng(0), [5, 5, 700, 8]
-    many, singles = vector(4, split=split, reward="prefix"), [single(split=split, reward="prefix") for _ in seeds]
+    many, singles = (
+        vector(4, split=split, reward="prefix"),
+        [single(split=split, reward="prefix") for _ in seeds],
+    )
     obs, _ = many.reset(seed=list(seeds))
     rows = [env.reset(seed=seed)[0] for env, seed in zip(singles, seeds, strict=True)]
     for turn in range(60):
@@ -171,11 +215,16 @@ def test_single_and_vector_form_agree_step_by_step(single: type[TokenEnv], vecto
         obs, reward, terminated, truncated, _ = many.step(action)
         steps = [env.step(a) for env, a in zip(singles, action, strict=True)]
         rows = [step[0] for step in steps]
-        assert [step[1:4] for step in steps] == list(zip(reward.tolist(), terminated.tolist(), truncated.tolist(), strict=True))
+        assert [step[1:4] for step in steps] == list(
+            zip(reward.tolist(), terminated.tolist(), truncated.tolist(), strict=True)
+        )
         if turn % 9 == 8 and split == "train":
             over = terminated | truncated
             obs, _ = many.reset(options={"reset_mask": over})
-            rows = [env.reset()[0] if o else row for env, row, o in zip(singles, rows, over, strict=True)]
+            rows = [
+                env.reset()[0] if o else row
+                for env, row, o in zip(singles, rows, over, strict=True)
+            ]
 
 
 def test_a_stream_that_has_ended_waits() -> None:
@@ -186,7 +235,7 @@ def test_a_stream_that_has_ended_waits() -> None:
     later, reward, terminated, truncated, _ = env.step(np.array([7, 7]))
     assert (later["tokens"][0] == ended["tokens"][0]).all() and later["length"].tolist() == [8, 9]
     assert reward[0] == 0.0 and terminated[0] and not truncated[0]
-    assert ended["length"].tolist() == [8, 8]                                         # what was handed out stays as it was
+    assert ended["length"].tolist() == [8, 8]  # what was handed out stays as it was
     fresh, _ = env.reset(options={"reset_mask": np.array([True, False])})
     assert fresh["length"].tolist() == [7, 9] and not env.rows.terminated.any()
 
@@ -213,7 +262,9 @@ def test_resets_without_a_seed_walk_through_the_held_out_prompts() -> None:
 def test_equal_seeds_make_a_group_of_equal_prompts() -> None:
     env = AdditionVector(6)
     obs, _ = env.reset(seed=[3, 3, 3, 9, 9, 9])
-    assert (obs["tokens"][:3] == obs["tokens"][0]).all() and (obs["tokens"][3:] == obs["tokens"][3]).all()
+    assert (obs["tokens"][:3] == obs["tokens"][0]).all() and (
+        obs["tokens"][3:] == obs["tokens"][3]
+    ).all()
     assert (obs["tokens"][0] != obs["tokens"][3]).any()
 
 
@@ -251,7 +302,10 @@ def test_render_shows_prompt_and_completion() -> None:
         ({"split": "test"}, "split must be one of 'train', 'held_out', got 'test'"),
         ({"reward": "best"}, "reward must be one of"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an integer of at least 1"),
-        ({"model": "some-hub/name"}, "model: 'some-hub/name' must be a local Hugging Face causal LM folder"),
+        (
+            {"model": "some-hub/name"},
+            "model: 'some-hub/name' must be a local Hugging Face causal LM folder",
+        ),
         ({"render_mode": "human"}, "render_mode must be one of 'ansi'"),
     ],
 )
@@ -279,10 +333,16 @@ def test_the_tokenizer_is_a_hugging_face_fast_tokenizer(tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tmp_path, local_files_only=True)
     codec = character_codec()
     assert tokenizer.is_fast and len(tokenizer) == codec.vocabulary_size == 26
-    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (codec.pad, codec.bos, codec.eos)
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (
+        codec.pad,
+        codec.bos,
+        codec.eos,
+    )
     assert tokenizer.pad_token_id != tokenizer.eos_token_id
     ids = tokenizer("12+34=")["input_ids"]
-    assert [ids] == codec.encode_prompts(["12+34="]) and tokenizer.decode(ids, skip_special_tokens=True) == "12+34="
+    assert [ids] == codec.encode_prompts(["12+34="]) and tokenizer.decode(
+        ids, skip_special_tokens=True
+    ) == "12+34="
     chat = [{"role": "user", "content": "12+34="}, {"role": "assistant", "content": "46"}]
     assert tokenizer.apply_chat_template(chat, tokenize=False) == "<bos>12+34=46<eos>"
     assert tokenizer.apply_chat_template(chat[:1])["input_ids"] == ids
@@ -290,9 +350,12 @@ def test_the_tokenizer_is_a_hugging_face_fast_tokenizer(tmp_path: Path) -> None:
 
 def test_stepping_needs_neither_torch_nor_transformers() -> None:
     program = (
-        "import sys, numpy; from rlbook.llm.environments.token_env import AdditionVector; env = AdditionVector(2); env.reset(seed=0);"
-        "env.step(numpy.array([4, 2])); print(sorted({'torch', 'transformers'} & set(sys.modules)))"
+        "import sys, numpy; from rlbook.llm.environments.token_env import AdditionVector; env ="
+        " AdditionVector(2); env.reset(seed=0);env.step(numpy.array([4, 2]));"
+        " print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
     root = Path(__file__).parents[2]
-    output = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    output = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
+    )
     assert output.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""Value iteration: exact on every model we have, stopped by a bound that holds, and greedy in a way that arrives."""
+"""Value iteration: exact on every model we have, stopped by a bound that holds, and greedy in a way
+that arrives."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from rlbook.envs.tabular.mdp_checks import checked_arrays
 
 register()
 
-TOLERANCE = ValueIterationConfig().tolerance     # γ < 1: of a value; γ = 1: of what another sweep would change, at each step
+# γ < 1: of a value; γ = 1: of what another sweep would change, at each step
+TOLERANCE = ValueIterationConfig().tolerance
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {"map_name": "4x4"}),
     ("FrozenLake-v1", {"map_name": "8x8"}),
@@ -45,18 +47,26 @@ def rounding(matrix: np.ndarray, values: np.ndarray) -> float:
     return rounding_bound("float64", terms=len(values), size=size)
 
 
-def fixed_point_error(model: TabularMDP, agent: ValueIteration, gamma: float) -> tuple[float, float]:
-    """How far the agent's V is from V*, by dense linear algebra that shares nothing with value iteration; and how far rounding may go.
+def fixed_point_error(
+    model: TabularMDP, agent: ValueIteration, gamma: float
+) -> tuple[float, float]:
+    """How far the agent's V is from V*, by dense linear algebra that shares nothing with value
+    iteration; and how far rounding may go.
 
-    Howard's policy iteration on dense matrices: V^π from a linear solve, then a strictly better policy, until there is none.
+    Howard's policy iteration on dense matrices: V^π from a linear solve, then a strictly better
+    policy, until there is none.
     """
     num_states, num_actions = model.num_states, model.num_actions
     dense = model.continues.toarray().reshape(num_actions, num_states, num_states)
-    policy = np.zeros(num_states, dtype=int) if gamma < 1 else agent.greedy_policy()  # at γ = 1 it must start from one that ends
+    # at γ = 1 it must start from one that ends
+    policy = np.zeros(num_states, dtype=int) if gamma < 1 else agent.greedy_policy()
     while True:
         matrix = np.eye(num_states) - gamma * dense[policy, np.arange(num_states)]
         values = np.linalg.solve(matrix, model.rewards[np.arange(num_states), policy])
-        action_values, rounded = model.rewards + gamma * np.einsum("ast,t->sa", dense, values), rounding(matrix, values)
+        action_values, rounded = (
+            model.rewards + gamma * np.einsum("ast,t->sa", dense, values),
+            rounding(matrix, values),
+        )
         better = action_values.max(axis=1) > values + rounded
         if not better.any():
             return float(np.abs(agent.values() - values).max()), rounded
@@ -69,17 +79,26 @@ def test_values_are_exact(env_id: str, options: dict[str, Any], gamma: float) ->
     agent, model, metrics = solved(gymnasium.make(env_id, **options), gamma=gamma)
     assert metrics[-1]["bound"] <= TOLERANCE
     error, rounded = fixed_point_error(model, agent, gamma)
-    within = rounded + TOLERANCE * (1.0 if gamma < 1 else model.expected_steps(agent.greedy_policy()).max())
+    within = rounded + TOLERANCE * (
+        1.0 if gamma < 1 else model.expected_steps(agent.greedy_policy()).max()
+    )
     assert error <= within
-    np.testing.assert_allclose(agent.action_values(), model.backup(agent.values(), gamma), rtol=0, atol=2 * within)
+    np.testing.assert_allclose(
+        agent.action_values(), model.backup(agent.values(), gamma), rtol=0, atol=2 * within
+    )
 
 
 @pytest.mark.parametrize(
     ("env_id", "start", "value"),
-    [("FrozenLake-v1", 0, 0.5420259320), ("FrozenLake8x8-v1", 0, 0.4146403618), ("CliffWalking-v1", 36, -sum(0.99**k for k in range(13)))],
+    [
+        ("FrozenLake-v1", 0, 0.5420259320),
+        ("FrozenLake8x8-v1", 0, 0.4146403618),
+        ("CliffWalking-v1", 36, -sum(0.99**k for k in range(13))),
+    ],
 )
 def test_known_values_at_the_start(env_id: str, start: int, value: float) -> None:
-    """The lakes' numbers are the recorded ones; along the cliff the shortest way has 13 steps of -1."""
+    """The lakes' numbers are the recorded ones; along the cliff the shortest way has 13 steps of
+    -1."""
     agent, _, _ = solved(gymnasium.make(env_id))
     ten_decimals = 0.5e-10
     assert agent.values()[start] == pytest.approx(value, rel=0, abs=TOLERANCE + ten_decimals)
@@ -87,12 +106,16 @@ def test_known_values_at_the_start(env_id: str, start: int, value: float) -> Non
 
 @pytest.mark.parametrize("gamma", [0.9, 0.99, 1.0])
 @pytest.mark.parametrize("rewards", ["standard", "shaped"])
-def test_the_maze_takes_ten_sweeps_and_all_its_optimal_actions_are_found(fixtures: dict[str, Any], rewards: str, gamma: float) -> None:
+def test_the_maze_takes_ten_sweeps_and_all_its_optimal_actions_are_found(
+    fixtures: dict[str, Any], rewards: str, gamma: float
+) -> None:
     """The farthest cell is 9 moves away, so 9 sweeps reach it and the tenth confirms."""
     agent, _, metrics = solved(Maze(rewards=rewards), gamma=gamma)
     assert [item["sweep"] for item in metrics] == list(range(1, 11))
     assert [item["change"] > 0 for item in metrics] == [True] * 9 + [False]
-    expected = fixtures["maze5x5"][f"{'A' if rewards == 'standard' else 'B'}_gamma{gamma}"]["optimal_actions"]
+    expected = fixtures["maze5x5"][f"{'A' if rewards == 'standard' else 'B'}_gamma{gamma}"][
+        "optimal_actions"
+    ]
     for cell, names in expected.items():
         row, column = (int(number) for number in cell.strip("()").split(","))
         values = agent.action_values()[row * 5 + column]
@@ -102,19 +125,23 @@ def test_the_maze_takes_ten_sweeps_and_all_its_optimal_actions_are_found(fixture
 
 @pytest.mark.parametrize("gamma", [0.5, 0.9, 0.99])
 @pytest.mark.parametrize(("env_id", "options"), [MODELS[0], MODELS[5], MODELS[8]])
-def test_the_stated_bound_holds_after_every_sweep(env_id: str, options: dict[str, Any], gamma: float) -> None:
+def test_the_stated_bound_holds_after_every_sweep(
+    env_id: str, options: dict[str, Any], gamma: float
+) -> None:
     env = gymnasium.make(env_id, **options)
     exact, model, _ = solved(env, gamma=gamma, tolerance=1e-12)
     for sweeps in (1, 2, 5, 10, 20, 40):
         bound = solved(env, gamma=gamma, tolerance=0.0, max_sweeps=sweeps)[2][-1]["bound"]
-        tolerance = bound * (1 + 1e-9) / min(1.0, model.largest_reward)      # in units of the largest reward where that is below 1
+        # in units of the largest reward where that is below 1
+        tolerance = bound * (1 + 1e-9) / min(1.0, model.largest_reward)
         agent = ValueIteration(env, ValueIterationConfig(gamma=gamma, tolerance=tolerance))
         assert len(list(agent.plan(model))) <= sweeps
         assert np.abs(agent.values() - exact.values()).max() <= bound + 1e-11
 
 
 def test_where_nothing_ends_the_bound_needs_far_fewer_sweeps_than_the_largest_change() -> None:
-    """A random chain mixes quickly: after k sweeps all states change by nearly the same, and only the difference counts."""
+    """A random chain mixes quickly: after k sweeps all states change by nearly the same, and only
+    the difference counts."""
     rng = np.random.default_rng(0)
     model = TabularMDP.from_arrays(rng.dirichlet(np.ones(20), size=40), rng.normal(size=(20, 2)))
     env: Any = Spaces(20, 2)
@@ -126,7 +153,7 @@ def test_where_nothing_ends_the_bound_needs_far_fewer_sweeps_than_the_largest_ch
         if 0.99 / (1 - 0.99) * np.abs(new - values).max() <= TOLERANCE:
             break
         values = new
-    condition = (1 + 0.99) / (1 - 0.99)                                         # of I - γ P, at most
+    condition = (1 + 0.99) / (1 - 0.99)  # of I - γ P, at most
     rounded = rounding_bound("float64", terms=20, size=condition * np.abs(new).max())
     np.testing.assert_allclose(agent.values(), new, rtol=0, atol=2 * TOLERANCE + rounded)
     assert sweeps * 9 < usual
@@ -165,20 +192,25 @@ def test_the_greedy_policy_arrives_by_the_shortest_way(
 
 
 def test_without_discount_the_greedy_policy_is_as_good_as_the_values_say() -> None:
-    """On a slippery lake too: the value of the policy that was chosen is V*, so no tie leads astray."""
+    """On a slippery lake too: the value of the policy that was chosen is V*, so no tie leads
+    astray."""
     for options in ({"map_name": "4x4"}, {"map_name": "8x8"}):
         agent, model, _ = solved(gymnasium.make("FrozenLake-v1", **options), gamma=1.0)
         policy = agent.greedy_policy()
         within = TOLERANCE * model.expected_steps(policy).max()
-        np.testing.assert_allclose(model.policy_values(policy, 1.0), agent.values(), rtol=0, atol=within)
+        np.testing.assert_allclose(
+            model.policy_values(policy, 1.0), agent.values(), rtol=0, atol=within
+        )
 
 
 def test_of_all_the_best_ways_over_a_slippery_lake_the_quickest_is_taken() -> None:
-    """On the 8 × 8 lake caution always pays at γ = 1: V* = 1, and 117 steps are enough where other best policies need thousands."""
+    """On the 8 × 8 lake caution always pays at γ = 1: V* = 1, and 117 steps are enough where other
+    best policies need thousands."""
     agent, model, _ = solved(gymnasium.make("FrozenLake8x8-v1"), gamma=1.0)
     steps = model.expected_steps(agent.greedy_policy())
     assert agent.values()[0] == pytest.approx(1.0, rel=0, abs=TOLERANCE * steps.max())
-    assert steps[0] == near(116.96507353, terms=64, size=2 * steps.max() ** 2, decimals=8)     # condition 2 · steps
+    # condition 2 · steps
+    assert steps[0] == near(116.96507353, terms=64, size=2 * steps.max() ** 2, decimals=8)
     best = agent.action_values() >= agent.values()[:, None] - 1e-7
     for state, action in np.argwhere(best):
         policy = agent.greedy_policy()
@@ -190,7 +222,8 @@ def test_of_all_the_best_ways_over_a_slippery_lake_the_quickest_is_taken() -> No
 
 
 def test_a_tie_is_not_broken_towards_where_the_end_may_be_missed() -> None:
-    """State 0: action 0 ends at once or falls into the loop of state 2, half each; action 1 goes to state 1, which ends. All worth 0."""
+    """State 0: action 0 ends at once or falls into the loop of state 2, half each; action 1 goes to
+    state 1, which ends. All worth 0."""
     transitions = np.zeros((3 * 2, 3))
     transitions[[0, 0], [0, 2]] = 0.5
     transitions[1, 1] = 1
@@ -206,9 +239,13 @@ def test_a_tie_is_not_broken_towards_where_the_end_may_be_missed() -> None:
 
 
 def test_values_of_a_sparse_corridor_are_powers_of_gamma() -> None:
-    """The reward comes only at the far end: a sweep that changes nothing near the start is no reason to stop."""
+    """The reward comes only at the far end: a sweep that changes nothing near the start is no
+    reason to stop."""
     agent, _, metrics = solved(Maze(layout="S" + "." * 28 + "G", rewards="shaped"), gamma=0.5)
-    values = [sum(0.5**k * -0.1 for k in range(steps)) + 0.5 ** (steps - 1) * 10 for steps in range(29, 0, -1)]
+    values = [
+        sum(0.5**k * -0.1 for k in range(steps)) + 0.5 ** (steps - 1) * 10
+        for steps in range(29, 0, -1)
+    ]
     np.testing.assert_allclose(agent.values()[:-1], values, rtol=0, atol=TOLERANCE)
     assert len(metrics) >= 28
 
@@ -266,5 +303,8 @@ def test_hyper_parameters_out_of_range_are_refused(config: dict[str, Any], compl
 def test_a_model_that_the_agent_cannot_act_on_is_refused() -> None:
     env: Any = Spaces(3**9, 4)
     agent = ValueIteration(env, ValueIterationConfig())
-    with pytest.raises(ValueError, match="the agent has 19683 observations and 4 actions and the model 25 states and 4"):
+    with pytest.raises(
+        ValueError,
+        match="the agent has 19683 observations and 4 actions and the model 25 states and 4",
+    ):
         next(agent.plan(Maze(observation="local").model()))

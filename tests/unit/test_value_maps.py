@@ -1,4 +1,5 @@
-"""Value maps: numbers and arrows are the agent's, whatever the layout, the observation and the kind of agent."""
+"""Value maps: numbers and arrows are the agent's, whatever the layout, the observation and the kind
+of agent."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from rlbook.plots.terminal import Terminal, nearest_256, value_map_text
 from rlbook.plots.value_map import number, value_map
 
 MAZE = "rlbook/Maze-v0"
-START = 0                                    # the state in which the default maze begins
+START = 0  # the state in which the default maze begins
 
 
 def planned(**kwargs: Any) -> Any:
@@ -28,15 +29,20 @@ def planned(**kwargs: Any) -> Any:
 def test_the_values_and_arrows_are_the_tables() -> None:
     run = planned()
     chart = value_map(run)
-    assert chart.decided.sum() == 18                           # 19 cells can be reached, and at the goal nothing is decided
+    assert chart.decided.sum() == 18  # 19 cells can be reached, and at the goal nothing is decided
     np.testing.assert_array_equal(chart.values[chart.decided], run.agent.values()[chart.decided])
-    np.testing.assert_array_equal(chart.policy[chart.decided], run.agent.greedy_policy()[chart.decided])
+    np.testing.assert_array_equal(
+        chart.policy[chart.decided], run.agent.greedy_policy()[chart.decided]
+    )
     assert np.isnan(chart.values[~chart.decided]).all()
 
 
 def cells_of(arrows: Quiver) -> list[tuple[int, int]]:
     """The cell of the middle of each arrow, (row, column)."""
-    x, y = np.asarray(arrows.X) + np.asarray(arrows.U) / 2, np.asarray(arrows.Y) + np.asarray(arrows.V) / 2
+    x, y = (
+        np.asarray(arrows.X) + np.asarray(arrows.U) / 2,
+        np.asarray(arrows.Y) + np.asarray(arrows.V) / 2,
+    )
     return [(round(float(row)), round(float(column))) for row, column in zip(y, x, strict=True)]
 
 
@@ -44,12 +50,20 @@ def test_the_figure_shows_exactly_these_arrows_and_numbers() -> None:
     chart = value_map(planned())
     axes = plot_value_map(chart).axes[0]
     arrows = [part for part in axes.collections if isinstance(part, Quiver)]
-    ways = [(place, way) for part in arrows for place, way in zip(cells_of(part), zip(part.V, part.U, strict=True), strict=True)]
+    ways = [
+        (place, way)
+        for part in arrows
+        for place, way in zip(cells_of(part), zip(part.V, part.U, strict=True), strict=True)
+    ]
     drawn = {(*place, *np.sign(way)) for place, way in ways}
     state, action = np.nonzero(chart.best)
-    assert drawn == {(*divmod(s, 5), *MOVES[a]) for s, a in zip(state.tolist(), action.tolist(), strict=True)}
+    assert drawn == {
+        (*divmod(s, 5), *MOVES[a]) for s, a in zip(state.tolist(), action.tolist(), strict=True)
+    }
     written = [text.get_text() for text in axes.texts]
-    assert sorted(written) == sorted([number(value) for value in chart.values[chart.decided]] + ["S", "G"])
+    assert sorted(written) == sorted(
+        [number(value) for value in chart.values[chart.decided]] + ["S", "G"]
+    )
 
 
 def test_the_colour_scale_has_its_unit() -> None:
@@ -60,7 +74,11 @@ def test_the_colour_scale_has_its_unit() -> None:
 def test_any_layout_is_drawn(layout: str) -> None:
     chart = value_map(planned(layout=layout))
     start, goal = chart.board.texts.index("S"), chart.board.texts.index("G")
-    assert chart.decided[start] and not chart.decided[goal] and not chart.decided[chart.board.walls.ravel()].any()
+    assert (
+        chart.decided[start]
+        and not chart.decided[goal]
+        and not chart.decided[chart.board.walls.ravel()].any()
+    )
     assert plot_value_map(chart).axes
 
 
@@ -70,8 +88,12 @@ def test_cells_that_cannot_be_reached_are_left_empty() -> None:
 
 
 def test_a_table_over_coordinates_is_read_by_its_own_numbering() -> None:
-    by_index, by_coordinates = value_map(planned()), value_map(rlbook.train("q_learning", MAZE, env_kwargs={"observation": "coordinates"}))
-    # bound: V*(start), to what is left to learn after 500 episodes; the values of cells nearby are 1 away
+    by_index, by_coordinates = (
+        value_map(planned()),
+        value_map(rlbook.train("q_learning", MAZE, env_kwargs={"observation": "coordinates"})),
+    )
+    # bound: V*(start), to what is left to learn after 500 episodes; the values of cells nearby are
+    # 1 away
     assert by_coordinates.values[START] == pytest.approx(2.527, rel=0, abs=0.3)
     assert by_coordinates.policy[0] == by_index.policy[0]
 
@@ -92,8 +114,15 @@ def test_a_q_networks_value_is_its_best_action_value() -> None:
     chart = value_map(run)
     action_values = run.agent.action_values(np.arange(25))  # type: ignore[attr-defined]
     terms = widths(run.agent.q)  # type: ignore[attr-defined]
-    assert_near(chart.values[chart.decided], action_values.max(axis=1)[chart.decided], dtype="float32", terms=terms)
-    np.testing.assert_array_equal(chart.policy[chart.decided], action_values.argmax(axis=1)[chart.decided])
+    assert_near(
+        chart.values[chart.decided],
+        action_values.max(axis=1)[chart.decided],
+        dtype="float32",
+        terms=terms,
+    )
+    np.testing.assert_array_equal(
+        chart.policy[chart.decided], action_values.argmax(axis=1)[chart.decided]
+    )
 
 
 def test_an_agent_without_values_is_shown_with_the_return_that_it_really_earns() -> None:
@@ -129,13 +158,16 @@ def test_the_text_has_the_policys_arrows_in_their_places() -> None:
         row, column = divmod(state, 5)
         cell = [line[7 * column : 7 * column + 7] for line in lines[3 * row : 3 * row + 3]]
         if chart.decided[state]:
-            assert "↑↓←→"[chart.policy[state]] in cell[0] and number(chart.values[state]) == cell[1].strip()
+            assert (
+                "↑↓←→"[chart.policy[state]] in cell[0]
+                and number(chart.values[state]) == cell[1].strip()
+            )
         else:
             assert ("#######" in cell) == bool(chart.board.walls.flat[state])
 
 
 def test_a_wide_map_shows_arrows_alone() -> None:
-    chart = value_map(planned(size=20))                        # 39 columns, 273 characters with values, and 100 fit
+    chart = value_map(planned(size=20))  # 39 columns, 273 characters with values, and 100 fit
     lines = value_map_text(chart, Terminal(io.StringIO())).split("\n")
     assert len(lines) == 39 and {len(line) for line in lines} == {2 * 39}
     state = START
@@ -150,7 +182,9 @@ def test_a_terminal_that_cannot_write_arrows_gets_letters(encoding: str, arrows:
     terminal.write(value_map_text(value_map(planned()), terminal))
 
 
-def test_colour_needs_a_terminal_and_a_user_who_has_nothing_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colour_needs_a_terminal_and_a_user_who_has_nothing_against_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     chart = value_map(planned())
@@ -168,11 +202,12 @@ def test_colour_needs_a_terminal_and_a_user_who_has_nothing_against_it(monkeypat
     [
         ((0, 0, 95), 16 + 1),
         ((95, 135, 175), 16 + 36 * 1 + 6 * 2 + 3),
-        ((128, 128, 128), 232 + 12),                           # 8 + 10 · 12
-        ((38, 50, 66), 232 + 4),                               # (38 + 50 + 66) / 3 = 51 ≈ 8 + 10 · 4
+        ((128, 128, 128), 232 + 12),  # 8 + 10 · 12
+        ((38, 50, 66), 232 + 4),  # (38 + 50 + 66) / 3 = 51 ≈ 8 + 10 · 4
         ((255, 255, 255), 231),
     ],
 )
 def test_colours_are_found_among_the_256(colour: tuple[int, int, int], index: int) -> None:
-    # The cube's levels are 0, 95, 135, 175, 215, 255, numbered 16 + 36 r + 6 g + b; the greys 8 + 10 i, numbered 232 + i.
+    # The cube's levels are 0, 95, 135, 175, 215, 255, numbered 16 + 36 r + 6 g + b; the greys 8 +
+    # 10 i, numbered 232 + i.
     assert nearest_256(colour) == index

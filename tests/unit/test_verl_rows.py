@@ -29,10 +29,16 @@ def row(example: Example, index: int = 0) -> dict[str, Any]:
 
 def test_a_row_has_verls_columns() -> None:
     assert row(Example("1+1=", "2", {"level": 3}), 7) == {
-        "data_source": "rlbook/sums", "prompt": MESSAGES, "ability": "sums", "reward_model": {"style": "rule", "ground_truth": "2"},
+        "data_source": "rlbook/sums",
+        "prompt": MESSAGES,
+        "ability": "sums",
+        "reward_model": {"style": "rule", "ground_truth": "2"},
         "extra_info": {"split": "train", "index": 7, "level": 3},
-    }  # fmt: skip
-    with pytest.raises(ValueError, match="example 4 of split 'train' has no answer, and verl's rows need a ground truth"):
+    }
+    with pytest.raises(
+        ValueError,
+        match="example 4 of split 'train' has no answer, and verl's rows need a ground truth",
+    ):
         row(Example("1+1="), 4)
     with pytest.raises(ValueError, match="a column that is no plain data"):
         row(Example("1+1=", "2", {"level": {1, 2}}))
@@ -40,20 +46,34 @@ def test_a_row_has_verls_columns() -> None:
 
 def test_a_row_read_and_written_is_the_same_row() -> None:
     given = {
-        "data_source": "gsm8k", "prompt": MESSAGES, "ability": "math", "reward_model": {"style": "model", "ground_truth": ["2", "two"]},
+        "data_source": "gsm8k",
+        "prompt": MESSAGES,
+        "ability": "math",
+        "reward_model": {"style": "model", "ground_truth": ["2", "two"]},
         "extra_info": {"split": "test", "index": 9, "answer": "1+1=2"},
-    }  # fmt: skip
+    }
     assert row(example_of(given)) == given
 
 
 @pytest.mark.parametrize("name", ["rows.parquet", "rows.jsonl"])
-def test_an_environments_examples_are_written_and_read(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_environments_examples_are_written_and_read(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / name
     env = ["--env.task", "modular", "--env.split", "held_out"]
     assert main(["record", "Chat-v0", "--schema", "verl", *env, "--out", str(path), "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts == {"env": "Chat-v0", "schema": "verl", "split": "held_out", "rows": 512, "data": str(path)}
-    made, read = Chat(task="modular", split="held_out").rules, Chat(data=str(path), held_out_data=str(path)).rules
+    assert facts == {
+        "env": "Chat-v0",
+        "schema": "verl",
+        "split": "held_out",
+        "rows": 512,
+        "data": str(path),
+    }
+    made, read = (
+        Chat(task="modular", split="held_out").rules,
+        Chat(data=str(path), held_out_data=str(path)).rules,
+    )
     assert list(read.texts) == list(made.texts) and list(read.answers) == list(made.answers)
     assert read.columns[5]["extra_info"] == {"split": "held_out", "index": 5}
     assert [column["data_source"] for column in read.columns[:2]] == ["rlbook/modular"] * 2
@@ -68,10 +88,14 @@ def written(words: list[str], path: Path, capsys: pytest.CaptureFixture[str]) ->
 def earned(rules: Any, prompt: str, text: str) -> float:
     """What a completion earns that ends with EOS."""
     index = list(rules.texts).index(prompt)
-    return float(rules.rewards([rules.finished(index, np.array(rules.codec.encode_answer(text)))])[0][0])
+    return float(
+        rules.rewards([rules.finished(index, np.array(rules.codec.encode_answer(text)))])[0][0]
+    )
 
 
-@pytest.mark.parametrize("words", [["Countdown-v0"], ["Chat-v0", "--env.task", "countdown", "--env.system", "Say it!"]])
+@pytest.mark.parametrize(
+    "words", [["Countdown-v0"], ["Chat-v0", "--env.task", "countdown", "--env.system", "Say it!"]]
+)
 def test_rows_of_countdown_are_scored_by_its_rule_and_not_by_the_one_expression_in_them(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,30 +103,52 @@ def test_rows_of_countdown_are_scored_by_its_rule_and_not_by_the_one_expression_
     assert "note" not in written([*words, "--env.split", "held_out"], path, capsys)
     rules = Chat(data=str(path), held_out_data=str(path)).rules
     task = CountdownTask()
-    prompt = next(prompt for prompt in rules.texts if task.answer(prompt) == "+".join(sorted(task.answer(prompt).split("+"))))
+    prompt = next(
+        prompt
+        for prompt in rules.texts
+        if task.answer(prompt) == "+".join(sorted(task.answer(prompt).split("+")))
+    )
     answer = task.answer(prompt)
     other = "+".join(reversed(answer.split("+")))
     assert other != answer and earned(rules, prompt, answer) == earned(rules, prompt, other) == 1.0
     assert earned(rules, prompt, f"{other}+1") == earned(rules, prompt, other[:-1]) == 0.0
 
 
-def test_rows_of_sums_in_steps_are_scored_behind_the_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_sums_in_steps_are_scored_behind_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From `Reasoning-v0`, and from a mixture, whose rows name the task that each is of."""
     for words in (["Reasoning-v0"], ["Mixture-v0"]):
         path = tmp_path / f"{words[0]}.jsonl"
         written([*words, "--env.split", "held_out"], path, capsys)
         rules = Chat(data=str(path), held_out_data=str(path)).rules
-        index = next(i for i in range(len(rules.texts)) if rules.columns[i]["data_source"] == "rlbook/reasoning")
-        answer, judge = rules.answers[index], rules.finished(index, np.array(rules.codec.encode_answer("1"))).judge
-        assert judge is not None and judge(f"<think>1</think>{answer}") == 1.0 and judge(f"<think>{answer}") == 0.0
+        index = next(
+            i
+            for i in range(len(rules.texts))
+            if rules.columns[i]["data_source"] == "rlbook/reasoning"
+        )
+        answer, judge = (
+            rules.answers[index],
+            rules.finished(index, np.array(rules.codec.encode_answer("1"))).judge,
+        )
+        assert (
+            judge is not None
+            and judge(f"<think>1</think>{answer}") == 1.0
+            and judge(f"<think>{answer}") == 0.0
+        )
 
 
-def test_rows_of_retrieval_are_worth_what_their_shots_gain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_retrieval_are_worth_what_their_shots_gain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "rows.jsonl"
     written(["Retrieval-v0", "--env.split", "held_out", "--episodes", "4"], path, capsys)
     rules = Chat(data=str(path), held_out_data=str(path), reward="judged").rules
     judge = rules.finished(0, np.array(rules.codec.encode_answer("1"))).judge
-    assert judge is not None and judge("<17><42>") == RetrievalTask().score(rules.texts[0], "<17><42>") != 0.0
+    assert (
+        judge is not None
+        and judge("<17><42>") == RetrievalTask().score(rules.texts[0], "<17><42>") != 0.0
+    )
 
 
 class Halves(Task):
@@ -125,13 +171,19 @@ class HalvesEnv(TokenEnv):
         super().__init__(Halves(), **kwargs)
 
 
-def test_a_score_that_cannot_be_told_from_a_row_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_score_that_cannot_be_told_from_a_row_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     gymnasium.register("Halves-v0", HalvesEnv)
     try:
         facts = written(["Halves-v0"], tmp_path / "rows.jsonl", capsys)
     finally:
         del gymnasium.registry["Halves-v0"]
-    assert facts["note"] == "Halves-v0 scores by more than the rows say; read again, they are compared with the ground truth"
+    assert (
+        facts["note"]
+        == "Halves-v0 scores by more than the rows say; read again, they are compared with the"
+        " ground truth"
+    )
 
 
 def test_many_rows_are_written_in_pieces_and_a_parquet_file_has_one_form(tmp_path: Path) -> None:
@@ -146,8 +198,14 @@ def test_many_rows_are_written_in_pieces_and_a_parquet_file_has_one_form(tmp_pat
 
 WRONG = [
     (["Maze-v0"], "schema is for the examples of a token environment, and Maze-v0 has none"),
-    (["Addition-v0", "--schema", "verll"], "schema must be one of 'verl', got 'verll' (did you mean 'verl'?)"),
-    (["Addition-v0", "--seed", "1"], "--schema writes examples and plays no episodes, so it has no use for --seed"),
+    (
+        ["Addition-v0", "--schema", "verll"],
+        "schema must be one of 'verl', got 'verll' (did you mean 'verl'?)",
+    ),
+    (
+        ["Addition-v0", "--seed", "1"],
+        "--schema writes examples and plays no episodes, so it has no use for --seed",
+    ),
     (["Addition-v0", "--explore"], "so it has no use for --explore"),
     (["Addition-v0", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
     (["Chat-v0", "--env.task", "additon"], "did you mean 'addition'?"),
@@ -157,7 +215,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "sentence"), WRONG)
 def test_a_wrong_command_is_one_sentence_and_writes_nothing(
-    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     schema = [] if "--schema" in words else ["--schema", "verl"]
@@ -166,7 +228,15 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(
     assert sentence in said and said.count("\n") == 1 and not (tmp_path / "rows.jsonl").exists()
 
 
-def test_what_stands_there_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_stands_there_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "rows.jsonl").write_text("mine")
-    assert main(["record", "Addition-v0", "--schema", "verl", "--out", str(tmp_path / "rows.jsonl")]) == 2
-    assert "exists already; name a new file" in capsys.readouterr().err and (tmp_path / "rows.jsonl").read_text() == "mine"
+    assert (
+        main(["record", "Addition-v0", "--schema", "verl", "--out", str(tmp_path / "rows.jsonl")])
+        == 2
+    )
+    assert (
+        "exists already; name a new file" in capsys.readouterr().err
+        and (tmp_path / "rows.jsonl").read_text() == "mine"
+    )

@@ -1,4 +1,5 @@
-"""Watching: every moment of an episode is shown, in the terminal and in a GIF, and the agent does not notice."""
+"""Watching: every moment of an episode is shown, in the terminal and in a GIF, and the agent does
+not notice."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class Countdown(gymnasium.Env[np.ndarray, int]):
     observation_space = spaces.Box(0.0, 3.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.left = 3
         return np.array([self.left], dtype=np.float32), {}
@@ -58,7 +61,10 @@ def clumsy() -> Any:
 
 def frames_of(path: Path) -> tuple[list[np.ndarray], list[int]]:
     with Image.open(path) as film:
-        pairs = [(np.array(frame.convert("RGB")), frame.info["duration"]) for frame in ImageSequence.Iterator(film)]
+        pairs = [
+            (np.array(frame.convert("RGB")), frame.info["duration"])
+            for frame in ImageSequence.Iterator(film)
+        ]
     return [frame for frame, _ in pairs], [duration for _, duration in pairs]
 
 
@@ -69,7 +75,7 @@ def frames_of(path: Path) -> tuple[list[np.ndarray], list[int]]:
 def test_an_episode_of_n_steps_has_n_plus_1_moments(make_run: Any) -> None:
     run = make_run()
     frames = list(play_frames(run.agent, run.request.recipe, "ansi", episodes=2, seed=0))
-    result = rlbook.evaluate(run, episodes=1)                  # the maze without slips has one greedy episode
+    result = rlbook.evaluate(run, episodes=1)  # the maze without slips has one greedy episode
     assert [frame.step for frame in frames] == 2 * [*range(result.lengths[0] + 1)]
     assert [frame.episode for frame in frames if frame.over] == [1, 2]
     assert {frame.episode_return for frame in frames if frame.over} == {result.mean}
@@ -113,21 +119,34 @@ def test_frames_take_each_others_place_on_a_terminal(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = FakeTerminal()
     watch(solved(), stream=stream, pause=0.0)
-    assert stream.getvalue().count("\x1b[6F\x1b[J") == 8       # five rows and a caption, moved over before each of the 8 steps
+    # five rows and a caption, moved over before each of the 8 steps
+    assert stream.getvalue().count("\x1b[6F\x1b[J") == 8
 
 
-def test_without_colour_what_gymnasium_marks_stands_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_colour_what_gymnasium_marks_stands_in_brackets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     run = rlbook.train("value_iteration", "FrozenLake-v1", env_kwargs={"is_slippery": False})
     stream = io.StringIO()
     watch(run, stream=stream)
-    assert "[S]FFF" in stream.getvalue() and "HFF[G]" in stream.getvalue() and "\x1b" not in stream.getvalue()
+    assert (
+        "[S]FFF" in stream.getvalue()
+        and "HFF[G]" in stream.getvalue()
+        and "\x1b" not in stream.getvalue()
+    )
 
 
 def test_an_environment_without_pictures_is_shown_in_numbers() -> None:
     run = rlbook.train("ppo", Countdown(), steps=8, eval_every=0, num_envs=1)
     stream = io.StringIO()
-    assert watch(run, stream=stream) == [1.5]                  # three times 0.5
-    assert [f"observation [{left}]" in stream.getvalue() for left in range(5)] == [True, True, True, True, False]
+    assert watch(run, stream=stream) == [1.5]  # three times 0.5
+    assert [f"observation [{left}]" in stream.getvalue() for left in range(5)] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
     assert render_modes(run.request.recipe) == []
 
 
@@ -137,11 +156,14 @@ def test_a_picture_becomes_half_blocks_of_its_colours(monkeypatch: pytest.Monkey
     monkeypatch.setenv("TERM", "xterm")
     pixels = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [9, 9, 9]]], dtype=np.uint8)
     assert picture_text(pixels, Terminal(FakeTerminal())) == (
-        "\x1b[38;2;255;0;0;48;2;0;0;255m▀\x1b[0m" "\x1b[38;2;0;255;0;48;2;9;9;9m▀\x1b[0m"
+        "\x1b[38;2;255;0;0;48;2;0;0;255m▀\x1b[0m\x1b[38;2;0;255;0;48;2;9;9;9m▀\x1b[0m"
     )
 
 
-@pytest.mark.parametrize(("arguments", "message"), [({"episodes": 0}, "episodes must be"), ({"seed": -1}, "seed must be")])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"episodes": 0}, "episodes must be"), ({"seed": -1}, "seed must be")],
+)
 def test_impossible_requests_are_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         watch(solved(), **arguments)  # type: ignore[arg-type]
@@ -156,13 +178,21 @@ def test_a_gif_has_as_many_frames_as_steps_and_one(tmp_path: Path, make_run: Any
     assert watch(run, gif=tmp_path / "film.gif") == []
     pictures, durations = frames_of(tmp_path / "film.gif")
     assert len(pictures) == rlbook.evaluate(run, episodes=1).lengths[0] + 1
-    assert durations == [*[120] * (len(pictures) - 1), 1200]   # 1000 / 8 frames a second, in hundredths of a second; the end stays
+    # 1000 / 8 frames a second, in hundredths of a second; the end stays
+    assert durations == [
+        *[120] * (len(pictures) - 1),
+        1200,
+    ]
 
 
 def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
     save_gif(solved().agent, Recipe(MAZE), tmp_path / "film.gif")
     pictures, _ = frames_of(tmp_path / "film.gif")
-    red, goal = (204, 92, 60), (24, 4 * 48 + 24)               # the agent's colour; the middle of the upper right cell of 48 pixels
+    # the agent's colour; the middle of the upper right cell of 48 pixels
+    red, goal = (
+        (204, 92, 60),
+        (24, 4 * 48 + 24),
+    )
     distances = [np.abs(picture[goal].astype(int) - red).max() for picture in pictures]
     assert distances[-1] < 16 and min(distances[:-1]) > 16
 
@@ -195,7 +225,10 @@ def test_a_registered_environment_without_render_modes_is_refused_too(tmp_path: 
     gymnasium.register("Countdown-v0", ModelessCountdown)
     try:
         run = rlbook.train("dqn", "Countdown-v0", steps=6, eval_every=0)
-        with pytest.raises(RequestError, match="cannot be drawn here: it has no render mode that gives text or pixels"):
+        with pytest.raises(
+            RequestError,
+            match="cannot be drawn here: it has no render mode that gives text or pixels",
+        ):
             watch(run, gif=tmp_path / "film.gif")
     finally:
         gymnasium.registry.pop("Countdown-v0")
@@ -208,15 +241,22 @@ TOY = ["FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1"]
 
 
 @pytest.mark.parametrize("env", TOY)
-def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(env: str, tmp_path: Path) -> None:
-    """The disc stands where the environment says that the agent is, and no other cell has its colour in the middle."""
+def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(
+    env: str, tmp_path: Path
+) -> None:
+    """The disc stands where the environment says that the agent is, and no other cell has its
+    colour in the middle."""
     from rlbook.envs.rendering import AGENT, COLOURS
     from rlbook.plots.played_board import picture_of, stage_for
 
     run = rlbook.train("q_learning", env, steps=50, eval_every=0, simulate=False)
     stage = stage_for(run.agent, run.request.recipe)
     assert stage is not None
-    here = {"FrozenLake-v1": (5, 5, 16), "CliffWalking-v1": (36, 36, 48), "Taxi-v4": (((2 * 5 + 3) * 5 + 4) * 4 + 1, 13, 25)}
+    here = {
+        "FrozenLake-v1": (5, 5, 16),
+        "CliffWalking-v1": (36, 36, 48),
+        "Taxi-v4": (((2 * 5 + 3) * 5 + 4) * 4 + 1, 13, 25),
+    }
     obs, state, count = here.get(env, ((15, 10, 0), 3 * 10 + 9, 100))
     moment = stage.at(obs)
     assert moment.state == state and moment.chart.board.num_states == count
@@ -226,7 +266,12 @@ def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(env: str, tmp
     row = board.rows - 1 - row if board.upward else row
     middle = picture[row * side + side // 2, column * side + side // 2]
     assert np.abs(middle.astype(int) - COLOURS[AGENT]).max() <= 2
-    path = save_gif(run.agent, Recipe(run.request.recipe.id, {"max_episode_steps": 5}), tmp_path / "a.gif", seed=2)
+    path = save_gif(
+        run.agent,
+        Recipe(run.request.recipe.id, {"max_episode_steps": 5}),
+        tmp_path / "a.gif",
+        seed=2,
+    )
     frames, _ = frames_of(path)
     assert 2 <= len(frames) <= 6 and len({frame.shape for frame in frames}) == 1
 
@@ -237,11 +282,14 @@ def test_taxi_says_who_waits_where_and_has_its_walls() -> None:
     run = rlbook.train("value_iteration", "Taxi-v4")
     stage = stage_for(run.agent, run.request.recipe)
     assert stage is not None and stage.actions[4] == "pick up"
-    moment = stage.at(((0 * 5 + 0) * 5 + 4) * 4 + 2)            # in the upper left corner, the passenger on board, to Y
+    # in the upper left corner, the passenger on board, to Y
+    moment = stage.at(((0 * 5 + 0) * 5 + 4) * 4 + 2)
     assert moment.note == "passenger in the taxi, wants to Y" and moment.state == 0
     assert moment.barriers == ((0, 1), (1, 1), (3, 0), (3, 2), (4, 0), (4, 2))
-    assert moment.chart.board.texts[0] == "R" and moment.chart.policy[20] == 5                # at Y: drop off
-    assert moment.chart.values[20] == near(20.0, terms=2), "the passenger is paid for, and the episode is over"
+    assert moment.chart.board.texts[0] == "R" and moment.chart.policy[20] == 5  # at Y: drop off
+    assert moment.chart.values[20] == near(20.0, terms=2), (
+        "the passenger is paid for, and the episode is over"
+    )
 
 
 def test_blackjack_shows_the_board_of_the_ace_and_nothing_below_12() -> None:
@@ -251,8 +299,14 @@ def test_blackjack_shows_the_board_of_the_ace_and_nothing_below_12() -> None:
     stage = stage_for(run.agent, run.request.recipe)
     assert stage is not None
     soft, low = stage.at((18, 1, 1)), stage.at((8, 7, 0))
-    assert soft.chart.board.title == "usable ace" and soft.note == "player 18, dealer ace, usable ace"
-    assert (low.state, low.note, low.chart.board.title) == (None, "player 8, dealer 7", "no usable ace")
+    assert (
+        soft.chart.board.title == "usable ace" and soft.note == "player 18, dealer ace, usable ace"
+    )
+    assert (low.state, low.note, low.chart.board.title) == (
+        None,
+        "player 8, dealer 7",
+        "no usable ace",
+    )
 
 
 def test_the_terminal_shows_the_board_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +314,8 @@ def test_the_terminal_shows_the_board_in_colour(monkeypatch: pytest.MonkeyPatch)
     run = rlbook.train("value_iteration", "FrozenLake-v1", env_kwargs={"is_slippery": False})
     stream = FakeTerminal()
     assert watch(run, stream=stream, pause=0.0) == [1.0]
-    assert stream.getvalue().count("●") == 7 and "action down" in stream.getvalue()          # six steps, and the start
+    # six steps, and the start
+    assert stream.getvalue().count("●") == 7 and "action down" in stream.getvalue()
 
 
 def test_an_agent_without_values_is_watched_as_before() -> None:
@@ -272,7 +327,9 @@ def test_an_agent_without_values_is_watched_as_before() -> None:
 
 
 @pytest.mark.parametrize(("display", "driver"), [("", "dummy"), (":0", None)])
-def test_windows_are_hidden_only_where_there_is_no_display(display: str, driver: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_hidden_only_where_there_is_no_display(
+    display: str, driver: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import os
     import sys
 
@@ -292,7 +349,9 @@ def test_windows_are_hidden_only_where_there_is_no_display(display: str, driver:
 def test_classic_control_becomes_a_gif(env: str, tmp_path: Path) -> None:
     pytest.importorskip("pygame")
     run = rlbook.train("ppo", env, steps=8, num_envs=2, eval_every=0)
-    frames, _ = frames_of(save_gif(run.agent, Recipe(env, {"max_episode_steps": 4}), tmp_path / "a.gif"))
+    frames, _ = frames_of(
+        save_gif(run.agent, Recipe(env, {"max_episode_steps": 4}), tmp_path / "a.gif")
+    )
     assert len(frames) == 5 and len({frame.tobytes() for frame in frames}) == 5
 
 
@@ -302,7 +361,10 @@ def test_the_demos_environment_has_what_classic_control_is_drawn_with() -> None:
 
 
 def test_an_episode_that_nothing_would_end_is_shown_for_a_while(tmp_path: Path) -> None:
-    run, stream = rlbook.train("q_learning", "CliffWalking-v1", steps=1, eval_every=0), io.StringIO()
+    run, stream = (
+        rlbook.train("q_learning", "CliffWalking-v1", steps=1, eval_every=0),
+        io.StringIO(),
+    )
     watch(run, stream=stream)
     assert "step 200 " in stream.getvalue() and "step 201" not in stream.getvalue()
     assert "it did not finish, and was cut: the environment has no time limit" in stream.getvalue()
@@ -310,7 +372,10 @@ def test_an_episode_that_nothing_would_end_is_shown_for_a_while(tmp_path: Path) 
 
 def test_who_judges_and_does_not_act_is_not_watched() -> None:
     run = rlbook.train("reward_model", MAZE, passes=1, eval_every=0)
-    with pytest.raises(RequestError, match="reward_model does not act, so there is nothing to watch; rlbook evaluate says"):
+    with pytest.raises(
+        RequestError,
+        match="reward_model does not act, so there is nothing to watch; rlbook evaluate says",
+    ):
         watch(run)
 
 
@@ -333,7 +398,10 @@ def test_a_renderer_that_fails_is_one_sentence(tmp_path: Path) -> None:
     gymnasium.register("BrokenRenderer-v0", entry_point=Broken)
     try:
         run = rlbook.train("ppo", "BrokenRenderer-v0", steps=1, eval_every=0)
-        with pytest.raises(RequestError, match="BrokenRenderer-v0 cannot be drawn here: OSError: cannot open display :9"):
+        with pytest.raises(
+            RequestError,
+            match="BrokenRenderer-v0 cannot be drawn here: OSError: cannot open display :9",
+        ):
             watch(run, tmp_path / "broken.gif")
     finally:
         del gymnasium.registry["BrokenRenderer-v0"]

@@ -1,4 +1,5 @@
-"""The cross-entropy method on problems with known answers; the learned model and the plans in it."""
+"""The cross-entropy method on problems with known answers; the learned model and the plans in
+it."""
 
 from __future__ import annotations
 
@@ -12,41 +13,62 @@ import torch
 from closeness import assert_near, near
 
 import rlbook
-from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans, GaussianPlans, cross_entropy_method
+from rlbook.algorithms.model_based.cross_entropy import (
+    CategoricalPlans,
+    GaussianPlans,
+    cross_entropy_method,
+)
 from rlbook.data.replay import Transitions
-from rlbook.networks.dynamics import Ensemble, Prediction, WorldModel, one_step_errors, rollout_errors
+from rlbook.networks.dynamics import (
+    Ensemble,
+    Prediction,
+    WorldModel,
+    one_step_errors,
+    rollout_errors,
+)
 
 
 def gaussian(count: int, steps: int, bound: float) -> GaussianPlans:
     size = torch.full((1,), bound)
-    return GaussianPlans(torch.zeros(count, steps, 1), torch.full((count, steps, 1), bound), -size, size)
+    return GaussianPlans(
+        torch.zeros(count, steps, 1), torch.full((count, steps, 1), bound), -size, size
+    )
 
 
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_the_search_finds_the_best_plan_of_a_quadratic_score_in_each_environment(seed: int) -> None:
-    """-|plan - goal|²; the goal of the second environment lies outside the box, whose edge is then best."""
+    """-|plan - goal|²; the goal of the second environment lies outside the box, whose edge is then
+    best."""
     goal = torch.tensor([[0.5, -1.0], [0.3, 9.0]])[:, None, :, None]
     found = cross_entropy_method(
-        lambda plans: -(plans - goal).square().sum((-1, -2)), gaussian(2, 2, 2.0), np.random.default_rng(seed),
-        candidates=200, elites=20, iterations=15,
-    )  # fmt: skip
-    # The error in these ten seeds is 3e-5 to 6e-4, where the elites of the last round differ by 4e-4.
+        lambda plans: -(plans - goal).square().sum((-1, -2)),
+        gaussian(2, 2, 2.0),
+        np.random.default_rng(seed),
+        candidates=200,
+        elites=20,
+        iterations=15,
+    )
+    # The error in these ten seeds is 3e-5 to 6e-4, where the elites of the last round differ by
+    # 4e-4.
     assert_near(found.most_likely()[..., 0], [[0.5, -1.0], [0.3, 2.0]], decimals=2)
 
 
 def test_the_search_finds_the_best_of_all_discrete_plans() -> None:
-    """Only one plan of 3^4 pays more than the number of its actions that agree with it, so that parts of it are good too."""
+    """Only one plan of 3^4 pays more than the number of its actions that agree with it, so that
+    parts of it are good too."""
     best = torch.tensor([2, 0, 1, 2])
     agrees = lambda plans: (plans.argmax(-1) == best).float().sum(-1)  # noqa: E731
     start = CategoricalPlans(torch.full((1, 4, 3), 1 / 3))
-    found = cross_entropy_method(agrees, start, np.random.default_rng(0), candidates=60, elites=6, iterations=6)
+    found = cross_entropy_method(
+        agrees, start, np.random.default_rng(0), candidates=60, elites=6, iterations=6
+    )
     assert found.most_likely().argmax(-1).tolist() == [best.tolist()]
 
 
 def test_new_plans_are_drawn_from_the_elites_mean_and_standard_deviation() -> None:
     elites = torch.tensor([1.0, 3.0]).view(1, 2, 1, 1)
     refitted = gaussian(1, 1, 5.0).refit(elites)
-    assert (refitted.mean.item(), refitted.std.item()) == (2.0, 1.0)          # √(((1-2)² + (3-2)²) / 2)
+    assert (refitted.mean.item(), refitted.std.item()) == (2.0, 1.0)  # √(((1-2)² + (3-2)²) / 2)
     discrete = torch.tensor([[1.0, 0.0]] * 3 + [[0.0, 1.0]])[None, :, None]
     categorical = CategoricalPlans(torch.full((1, 1, 2), 0.5), floor=0.1).refit(discrete)
     assert_near(categorical.probability, [[[0.9 * 0.75 + 0.05, 0.9 * 0.25 + 0.05]]], terms=4)
@@ -56,12 +78,16 @@ def test_discrete_plans_are_drawn_with_their_probabilities() -> None:
     """50 000 draws; each share within four standard errors."""
     probability = torch.tensor([[[0.2, 0.0, 0.8]]])
     drawn = CategoricalPlans(probability).sample(50_000, np.random.default_rng(1)).mean(1)
-    assert ((drawn - probability).abs() <= 4 * (probability * (1 - probability) / 50_000).sqrt()).all()
+    assert (
+        (drawn - probability).abs() <= 4 * (probability * (1 - probability) / 50_000).sqrt()
+    ).all()
 
 
 def test_a_score_that_is_no_number_is_the_worst() -> None:
     score = lambda plans: torch.where(plans[..., 0, 0] > 0, torch.nan, plans[..., 0, 0])  # noqa: E731
-    found = cross_entropy_method(score, gaussian(1, 1, 2.0), np.random.default_rng(0), candidates=50, elites=5, iterations=8)
+    found = cross_entropy_method(
+        score, gaussian(1, 1, 2.0), np.random.default_rng(0), candidates=50, elites=5, iterations=8
+    )
     assert -0.1 < found.most_likely().item() <= 0
 
 
@@ -70,7 +96,8 @@ def agent_in(env: str = "Pendulum-v1", **config: Any) -> Any:
 
 
 class Known(torch.nn.Module):
-    """s' = s + a, r = s, log-odds of a termination as given; the second member finds each reward 1 higher."""
+    """s' = s + a, r = s, log-odds of a termination as given; the second member finds each reward 1
+    higher."""
 
     def __init__(self, odds: float) -> None:
         super().__init__()
@@ -81,11 +108,14 @@ class Known(torch.nn.Module):
         return Prediction(obs + actions, obs[..., 0] + more, torch.full(obs.shape[:-1], self.odds))
 
 
-def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of_getting_there() -> None:
-    """s = 2, actions 3 and 5, γ = .5, a termination with probability ¼ at each step: rewards 2, 5; mean over members ½ higher each."""
+def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of_getting_there() -> (
+    None
+):
+    """s = 2, actions 3 and 5, γ = .5, a termination with probability ¼ at each step: rewards 2, 5;
+    mean over members ½ higher each."""
     agent = agent_in(gamma=0.5, members=2, horizon=2)
     agent.model = Known(math.log(0.25 / 0.75))
-    plans = torch.tensor([[[[3.0], [5.0]], [[0.0], [0.0]]]])                   # [N = 1, C = 2, H = 2, A = 1]
+    plans = torch.tensor([[[[3.0], [5.0]], [[0.0], [0.0]]]])  # [N = 1, C = 2, H = 2, A = 1]
     found = agent.imagined_return(torch.tensor([[2.0]]), plans)
     discount = 0.5 * 0.75
     assert_near(found, [[2.5 + discount * 5.5, 2.5 + discount * 2.5]], terms=8)
@@ -100,7 +130,11 @@ def test_the_members_of_an_ensemble_are_networks_of_their_own() -> None:
         hidden = torch.nn.functional.silu(x[k] @ ensemble.weight[0][k] + ensemble.bias[0][k])
         assert_near(out[k], hidden @ ensemble.weight[1][k] + ensemble.bias[1][k], terms=2 + 8 + 2)
     out[1].sum().backward()
-    assert all((p.grad[[0, 2]] == 0).all() and (p.grad[1] != 0).any() for p in ensemble.parameters() if p.grad is not None)
+    assert all(
+        (p.grad[[0, 2]] == 0).all() and (p.grad[1] != 0).any()
+        for p in ensemble.parameters()
+        if p.grad is not None
+    )
 
 
 def walk(length: int, ends: tuple[int, ...] = ()) -> tuple[Transitions, torch.Tensor]:
@@ -115,7 +149,10 @@ def walk(length: int, ends: tuple[int, ...] = ()) -> tuple[Transitions, torch.Te
     column = lambda x: torch.tensor(x, dtype=torch.float32)[:, None]  # noqa: E731
     state, after = column(obs), column(rows)
     terminated = torch.zeros(length, dtype=torch.bool)
-    return Transitions(state, torch.from_numpy(actions), state[:, 0], after, terminated), torch.from_numpy(actions)[:, None]
+    return (
+        Transitions(state, torch.from_numpy(actions), state[:, 0], after, terminated),
+        torch.from_numpy(actions)[:, None],
+    )
 
 
 class Drifting(WorldModel):
@@ -130,23 +167,37 @@ class Drifting(WorldModel):
 
 @pytest.mark.parametrize("ends", [(), (9, 14)])
 def test_the_errors_are_those_of_a_model_with_a_known_drift(ends: tuple[int, ...]) -> None:
-    """One step is off by d, H steps by H d; rollouts across the end of an episode would be off by 100."""
+    """One step is off by d, H steps by H d; rollouts across the end of an episode would be off by
+    100."""
     rows, actions = walk(30, ends)
     model = Drifting(1, 1, 2, (4,), torch.Generator().manual_seed(0))
     model.standardise(rows, actions)
     model.drift = 0.25
     errors = one_step_errors(model, rows, actions) | rollout_errors(model, rows, actions, 1, 4)
     spread, level = actions.std(correction=0).item(), rows.obs.std(correction=0).item()
-    expected = {"one_step_error": 0.25 / spread, "reward_error": 0.0, "rollout_error": 4 * 0.25 / level}
-    size = float(rows.obs.abs().max()) / min(spread, level)                    # differences of states of this size
+    expected = {
+        "one_step_error": 0.25 / spread,
+        "reward_error": 0.0,
+        "rollout_error": 4 * 0.25 / level,
+    }
+    size = float(rows.obs.abs().max()) / min(spread, level)  # differences of states of this size
     assert errors == near(expected, dtype="float32", terms=len(actions), size=size)
     assert rollout_errors(model, rows, actions, 1, 31) == {}
 
 
 def test_new_steps_are_predicted_and_so_are_terminations() -> None:
-    """The pole: 600 steps at random, then 200 new ones, of which the model has not seen any when its errors are measured."""
+    """The pole: 600 steps at random, then 200 new ones, of which the model has not seen any when
+    its errors are measured."""
     search = {"horizon": 5, "candidates": 20, "elites": 4, "iterations": 1}
-    run = rlbook.train("world_model", "CartPole-v1", steps=800, learning_starts=600, num_envs=4, eval_every=0, **search)
+    run = rlbook.train(
+        "world_model",
+        "CartPole-v1",
+        steps=800,
+        learning_starts=600,
+        num_envs=4,
+        eval_every=0,
+        **search,
+    )
     found = run.metrics[-1]
     assert found["one_step_error"] < 0.15 and found["rollout_error"] < 0.3
     agent: Any = run.agent

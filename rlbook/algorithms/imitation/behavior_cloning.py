@@ -66,9 +66,12 @@ class BehaviorCloning(PolicyAgent):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: BehaviorCloningConfig, seed: int = 0,
+        self,
+        env: AdaptedVectorEnv,
+        config: BehaviorCloningConfig,
+        seed: int = 0,
         parts: Parts = Parts(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: BehaviorCloningConfig = config
         self.policy.packing = config.packing
@@ -82,9 +85,12 @@ class BehaviorCloning(PolicyAgent):
         rate = self.anneal()
         batch.weight = self.config.averaging()(batch.mask)
         step = gradient_step(
-            self.optimizer, self.loss, batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+            self.optimizer,
+            self.loss,
+            batch,
+            micro_batch_size=self.config.micro_batch_size,
+            max_grad_norm=self.config.max_grad_norm,
+        )
         return mean_metrics([step]) | {"learning_rate": rate}
 
     def loss(self, batch: Batch) -> LossOutput:

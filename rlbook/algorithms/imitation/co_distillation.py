@@ -72,9 +72,12 @@ class CoDistillation(BehaviorCloning):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: CoDistillationConfig, seed: int = 0,
+        self,
+        env: AdaptedVectorEnv,
+        config: CoDistillationConfig,
+        seed: int = 0,
         parts: Parts = Parts(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: CoDistillationConfig = config
         settings = PolicySettings(
@@ -88,7 +91,7 @@ class CoDistillation(BehaviorCloning):
         """One gradient step of both students."""
         rate, half = self.anneal(), (len(batch) + 1) // 2
         self.peer_optimizer.learning_rate = rate
-        own = torch.arange(len(batch), device=batch.mask.device) < half               # [B]
+        own = torch.arange(len(batch), device=batch.mask.device) < half  # [B]
         with torch.no_grad():
             first, second = (logits_of(policy, batch) for policy in (self.policy, self.peer))
         steps = [
@@ -102,7 +105,7 @@ class CoDistillation(BehaviorCloning):
     ) -> dict[str, Tensor]:
         """One gradient step of a student whose labels are the rows `own` [B]; `other`: logits."""
         rows = own if batch.mask.dim() == 1 else own[:, None]
-        mine, limit = batch.mask & rows, self.config.max_grad_norm                   # [B] or [B, T]
+        mine, limit = batch.mask & rows, self.config.max_grad_norm  # [B] or [B, T]
 
         def loss(rows: Batch) -> LossOutput:
             return self.student_loss(student, rows, mine, other)
@@ -119,17 +122,18 @@ class CoDistillation(BehaviorCloning):
         log_prob = found.log_prob(batch.action.where(mask, 0))
         hard = negative_log_likelihood_loss(log_prob, mask=mine, average=average)
         temperature = config.soft_temperature
-        soft = soft_label_loss(
-            logits, other, temperature=temperature, mask=mask, average=average
-        )
+        soft = soft_label_loss(logits, other, temperature=temperature, mask=mask, average=average)
         total = config.hard_coef * hard + config.soft_coef * soft
         agreed = (logits.argmax(-1) == other.argmax(-1)).to(soft.dtype)
-        return LossOutput(total, {
-            "loss": total.detach(),
-            "hard_loss": hard.detach(),
-            "peer_divergence": soft.detach() / temperature**2,
-            "agreement": averaged(agreed, mask, average),
-        })  # fmt: skip
+        return LossOutput(
+            total,
+            {
+                "loss": total.detach(),
+                "hard_loss": hard.detach(),
+                "peer_divergence": soft.detach() / temperature**2,
+                "agreement": averaged(agreed, mask, average),
+            },
+        )
 
     def state_dict(self) -> State:
         peer = {"peer": saved(self.peer), "peer_optimizer": self.peer_optimizer.state_dict()}

@@ -80,14 +80,17 @@ class DAgger(PolicyAgent):
         super().__init__(env, config, seed, parts)
         self.config: DAggerConfig = config
         self.check_rollout(env, config.rollout_steps)
-        self.obs: list[NDArray[np.number]] = []     # D: [M, ...] of each fit, and of the new steps
+        self.obs: list[NDArray[np.number]] = []  # D: [M, ...] of each fit, and of the new steps
         self.labels: list[NDArray[np.number]] = []  # the same, [M] or [M, A]
-        self.new = self.agreed = 0                  # states labelled since the last fit, and those
+        self.new = self.agreed = 0  # states labelled since the last fit, and those
 
     def act(
-        self, observation: NDArray[np.number], *, explore: bool = True,
+        self,
+        observation: NDArray[np.number],
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.int64] | NDArray[np.float32]:  # fmt: skip
+    ) -> NDArray[np.int64] | NDArray[np.float32]:
         own = super().act(observation, explore=False, action_mask=action_mask)
         if not explore:
             return own

@@ -107,9 +107,12 @@ class Distillation(PolicyAgent):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: DistillationConfig, seed: int = 0,
+        self,
+        env: AdaptedVectorEnv,
+        config: DistillationConfig,
+        seed: int = 0,
         parts: Parts = Parts(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DistillationConfig = config
         self.teacher = teacher_of(parts.teacher, self, config.value_temperature)
@@ -122,9 +125,12 @@ class Distillation(PolicyAgent):
         self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
 
     def act(
-        self, observation: Observations, *, explore: bool = True,
+        self,
+        observation: Observations,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[Any]:  # fmt: skip
+    ) -> NDArray[Any]:
         self.check_batch(observation)
         if not (explore and self.guided):
             return super().act(observation, explore=explore, action_mask=action_mask)
@@ -137,7 +143,7 @@ class Distillation(PolicyAgent):
         self.rollout_data.add(step, self._log_prob)
         if not self.round_over(step):
             return {}
-        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
+        batch = self.policy.batch(self.rollout_data, "episode")  # [N, T]
         earned = float(self.rollout_data.tensor("reward").sum(0).mean())
         played: Metrics = {"group_return": earned, "student_played": float(not self.guided)}
         metrics = self.epochs_over(batch, lambda rows: self.train_on(rows, labelled=self.guided))
@@ -168,20 +174,28 @@ class Distillation(PolicyAgent):
         with torch.no_grad():
             teacher = self.teacher.distributions(batch)
         soft = soft_label_loss(
-            student.logits, teacher.logits, temperature=config.soft_temperature,
-            kind=config.divergence, mixture=config.mixture, mask=mask, average=average,
-        )  # fmt: skip
+            student.logits,
+            teacher.logits,
+            temperature=config.soft_temperature,
+            kind=config.divergence,
+            mixture=config.mixture,
+            mask=mask,
+            average=average,
+        )
         label = batch.action.where(mask, 0) if labelled else teacher.mode()
         hard = negative_log_likelihood_loss(student.log_prob(label), mask=mask, average=average)
         total = config.soft_coef * soft + config.hard_coef * hard
         with torch.no_grad():
             agreed = (student.mode() == teacher.mode()).to(soft.dtype)
-            return LossOutput(total, {
-                "loss": total.detach(),
-                "teacher_divergence": soft.detach() / config.soft_temperature**2,
-                "hard_loss": hard.detach(),
-                "agreement": averaged(agreed, mask, average),
-            })  # fmt: skip
+            return LossOutput(
+                total,
+                {
+                    "loss": total.detach(),
+                    "teacher_divergence": soft.detach() / config.soft_temperature**2,
+                    "hard_loss": hard.detach(),
+                    "agreement": averaged(agreed, mask, average),
+                },
+            )
 
     def state_dict(self) -> State:
         guiding = None if self._guiding is None else self._guiding.state_dict()

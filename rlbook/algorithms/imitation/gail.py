@@ -80,7 +80,7 @@ class Compared:
 
     expert: Tensor  # [B, X]
     policy: Tensor  # [B, X]
-    share: Tensor   # [B], where between the two the slope is looked at
+    share: Tensor  # [B], where between the two the slope is looked at
 
     def __len__(self) -> int:
         return len(self.share)
@@ -121,7 +121,7 @@ class GAIL(PPO):
         steps = self.rollout_data.steps
         with torch.no_grad():
             obs, action = self.rollout_data.tensor("obs"), self.rollout_data.tensor("action")
-            reward = REWARDS[self.config.reward](self.discriminator(obs, action))      # [T, N]
+            reward = REWARDS[self.config.reward](self.discriminator(obs, action))  # [T, N]
         paid = zip(steps, reward.cpu().numpy(), strict=True)
         self.rollout_data.steps = [step._replace(reward=each) for step, each in paid]
         batch, metrics = super().prepare()
@@ -163,9 +163,10 @@ class GAIL(PPO):
 
     def state_dict(self) -> State:
         return super().state_dict() | {
-            "discriminator": saved(self.discriminator), "judge": self.judge.state_dict(),
+            "discriminator": saved(self.discriminator),
+            "judge": self.judge.state_dict(),
             "drawing": rng_state(self.drawing),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

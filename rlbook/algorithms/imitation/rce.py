@@ -95,15 +95,18 @@ class RCE(PolicyAgent):
     def train_on(self, groups: RankedBatch) -> Metrics:
         """One gradient step on groups of episodes."""
         rate, temperature = self.anneal(), self.now("score_temperature")
-        score, mask = groups.by_group(groups.returns)                                 # [B, G]
+        score, mask = groups.by_group(groups.returns)  # [B, G]
         weight = score_weights(score, mask, temperature)
         batch = groups.episodes.to(self.parts.device)
-        shares = per_sequence(batch.mask) * len(batch)                # 1 / T of each episode [R, T]
+        shares = per_sequence(batch.mask) * len(batch)  # 1 / T of each episode [R, T]
         batch.weight = shares * weight[mask].to(shares)[:, None] / len(score)
         step = gradient_step(
-            self.optimizer, self.loss, batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+            self.optimizer,
+            self.loss,
+            batch,
+            micro_batch_size=self.config.micro_batch_size,
+            max_grad_norm=self.config.max_grad_norm,
+        )
         told = {"best_weight": float(weight.amax(1).mean()), "score_temperature": temperature}
         return mean_metrics([step]) | told | {"learning_rate": rate}
 

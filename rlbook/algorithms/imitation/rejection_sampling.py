@@ -87,9 +87,12 @@ class RejectionSampling(PolicyAgent):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: RejectionSamplingConfig, seed: int = 0,
+        self,
+        env: AdaptedVectorEnv,
+        config: RejectionSamplingConfig,
+        seed: int = 0,
         parts: Parts = Parts(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: RejectionSamplingConfig = config
 
@@ -97,8 +100,8 @@ class RejectionSampling(PolicyAgent):
         self.rollout_data.add(step, self._log_prob)
         if not self.round_over(step):
             return {}
-        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
-        returns = self.rollout_data.tensor("reward").sum(0)                           # [N]
+        batch = self.policy.batch(self.rollout_data, "episode")  # [N, T]
+        returns = self.rollout_data.tensor("reward").sum(0)  # [N]
         chosen = kept(returns, self.group_size, keep=self.config.keep, least=self.config.threshold)
         metrics = {"group_return": float(returns.mean()), "kept": len(chosen) / len(returns)}
         if len(chosen):
@@ -136,7 +139,7 @@ def kept(returns: Tensor, group_size: int, *, keep: int | None, least: float | N
         [K] int64, rows of `returns`.
     """
     order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
-    place = torch.empty_like(order).scatter_(                # 0 for the best of its group
+    place = torch.empty_like(order).scatter_(  # 0 for the best of its group
         1, order, torch.arange(group_size, device=order.device).expand_as(order)
     )
     chosen = place.view(-1) < (group_size if keep is None else keep)

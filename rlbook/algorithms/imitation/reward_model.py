@@ -123,9 +123,12 @@ class RewardModel(Agent):
     }
 
     def __init__(
-        self, env: AdaptedVectorEnv, config: RewardModelConfig, seed: int = 0,
+        self,
+        env: AdaptedVectorEnv,
+        config: RewardModelConfig,
+        seed: int = 0,
         parts: Parts = Parts(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: RewardModelConfig = config
         self.seed = seed
@@ -199,16 +202,14 @@ class RewardModel(Agent):
         with torch.no_grad():
             better, worse = ordered(batch, [score.mean(0) for score in scores])
             metrics = {"loss": loss.detach()}
-            if len(better):                                    # ties alone prefer nothing
+            if len(better):  # ties alone prefer nothing
                 metrics["accuracy"] = preference_accuracy(better, worse)
                 metrics["margin"] = (better - worse).mean()
             if self.config.members > 1:
                 metrics["disagreement"] = torch.cat(scores, dim=1).std(0).mean()
         return LossOutput(loss, metrics)
 
-    def member_loss(
-        self, batch: Preferences, scores: Sequence[Tensor], average: Average
-    ) -> Tensor:
+    def member_loss(self, batch: Preferences, scores: Sequence[Tensor], average: Average) -> Tensor:
         """The loss of one member, whose scores of the batch's episodes are given."""
         better, worse = ordered(batch, scores)
         if isinstance(batch, RankedBatch):
@@ -282,9 +283,10 @@ class RewardModel(Agent):
 
     def state_dict(self) -> State:
         return {
-            "network": saved(self.network), "optimizer": self.optimizer.state_dict(),
+            "network": saved(self.network),
+            "optimizer": self.optimizer.state_dict(),
             "drawing": rng_state(self.drawing),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         load_saved(self.network, state["network"])
@@ -300,7 +302,7 @@ def ordered(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tenso
     (score, mask), level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]  # [B, G]
     level = level.to(score.device)
     differ = level[:, :, None] != level[:, None, :]
-    both = (mask[:, :, None] & mask[:, None, :] & differ).triu(1)                    # [B, G, G]
+    both = (mask[:, :, None] & mask[:, None, :] & differ).triu(1)  # [B, G, G]
     group, better, worse = both.nonzero(as_tuple=True)
     return score[group, better], score[group, worse]
 

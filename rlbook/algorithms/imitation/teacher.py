@@ -23,9 +23,12 @@ class Teacher(Protocol):
     def initial_state(self) -> Any: ...
 
     def act(
-        self, obs: Any, rng: np.random.Generator | None, state: Any = None,
+        self,
+        obs: Any,
+        rng: np.random.Generator | None,
+        state: Any = None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> tuple[NDArray[Any], NDArray[np.float32]]: ...  # fmt: skip
+    ) -> tuple[NDArray[Any], NDArray[np.float32]]: ...
 
     def distributions(self, batch: Batch) -> Any: ...
 
@@ -47,9 +50,12 @@ class SoftActionValues:
         return Categorical(masked_logits(values, batch.action_mask))
 
     def act(
-        self, obs: NDArray[np.float32], rng: np.random.Generator | None, state: object = None,
+        self,
+        obs: NDArray[np.float32],
+        rng: np.random.Generator | None,
+        state: object = None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:  # fmt: skip
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         assert rng is not None
         with torch.inference_mode():
             values = as_array(self.network(torch.from_numpy(obs)))

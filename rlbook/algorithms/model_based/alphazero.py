@@ -130,7 +130,7 @@ class AlphaZero(SearchAgent):
         super().__init__(env, config, seed)
         self.config: AlphaZeroConfig = config
         ways = getattr(env.unwrapped, "symmetries", None) if config.symmetries else None
-        self._symmetries = None if ways is None else torch.from_numpy(ways)      # [K, A]
+        self._symmetries = None if ways is None else torch.from_numpy(ways)  # [K, A]
         size, encode = as_vector(env.observation_space, [])
         checks.check_memory("buffer_size", config.buffer_size, 4 * (size + self._num_actions + 1))
         generator = torch_generator(rng_for(seed, "initialisation"))
@@ -143,20 +143,23 @@ class AlphaZero(SearchAgent):
         self.discount = -config.gamma if self.alternates else config.gamma
         """What the next state's value counts for the side that moves."""
         self.kept, self.episodes = Positions.none(size, self._num_actions), 0
-        self._noise: NDArray[np.float64] | None = None   # [A], at the root of the next search
+        self._noise: NDArray[np.float64] | None = None  # [A], at the root of the next search
         self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
         self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float, float]] = []
 
     def look_into(self, env: gymnasium.Env) -> World:
         game: Any = env.unwrapped
-        if self.alternates and not game.alternates:      # somebody else replies there
+        if self.alternates and not game.alternates:  # somebody else replies there
             return Snapshots(game, None, self._num_actions, game.rules())
         return super().look_into(env)
 
     def act(
-        self, observation: object, *, explore: bool = True,
+        self,
+        observation: object,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         if not explore:
             rng, simulations = self.fixed_rng(observation), self.config.greedy_simulations
             found = self.search(observation, rng, simulations=simulations, action_mask=action_mask)
@@ -203,9 +206,18 @@ class AlphaZero(SearchAgent):
             prior[first : first + num_actions] = share
         value = 0.0 if ending == TERMINATED else found.estimate[node]
         back_up(
-            value, length, path, rewards, num_actions, visits, count, mean, used, bounds,
+            value,
+            length,
+            path,
+            rewards,
+            num_actions,
+            visits,
+            count,
+            mean,
+            used,
+            bounds,
             self.discount,
-        )  # fmt: skip
+        )
 
     def expect(
         self, observation: object, allowed: ArrayLike | None = None
@@ -274,12 +286,15 @@ class AlphaZero(SearchAgent):
 
     def state_dict(self) -> State:
         return {
-            "network": dict(self.network.state_dict()), "optimizer": self.optimizer.state_dict(),
-            "kept": self.kept._asdict(), "random": self._random, "episodes": self.episodes,
+            "network": dict(self.network.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "kept": self.kept._asdict(),
+            "random": self._random,
+            "episodes": self.episodes,
             "standard": [self.estimates.center, self.estimates.deviation],
             "rngs": [rng_state(self.rng), rng_state(self.sampling)],
             "episode": [list(item) for item in self._episode],
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.network.load_state_dict(state["network"])

@@ -117,12 +117,15 @@ class CertaintyEquivalence(Agent):
         self._begins = True
         self._values = np.zeros(self.num_states)
         self._policy = np.arange(self.num_states) % self.num_actions
-        self._told: Metrics = {}                       # of the last plan
+        self._told: Metrics = {}  # of the last plan
 
     def act(
-        self, observation: int, *, explore: bool = True,
+        self,
+        observation: int,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         self.check_one(observation)
         allowed = np.arange(self.num_actions) if action_mask is None else action_mask.nonzero()[0]
         if explore and self.rng.random() < self.config.epsilon(self.progress):
@@ -130,7 +133,7 @@ class CertaintyEquivalence(Agent):
         planned = int(self._policy[observation])
         if action_mask is None or action_mask[planned]:
             return planned
-        return int(allowed[planned % len(allowed)])       # nothing is planned for this state yet
+        return int(allowed[planned % len(allowed)])  # nothing is planned for this state yet
 
     def begin(self) -> None:
         self._begins = True
@@ -158,10 +161,12 @@ class CertaintyEquivalence(Agent):
         self._values[:] = self.unseen_value
         self._values[states], self._policy[states] = plan.values(), plan.greedy_policy()
         self._told = {
-            "known_pairs": float(len(self.counts.known_pairs)), "known_states": float(len(states)),
-            "sweeps": float(plan.state_dict()["sweep"]), "converged": float(plan.converged),
+            "known_pairs": float(len(self.counts.known_pairs)),
+            "known_states": float(len(states)),
+            "sweeps": float(plan.state_dict()["sweep"]),
+            "converged": float(plan.converged),
             "value": float(model.initial @ plan.values()),
-        }  # fmt: skip
+        }
 
     def _planned(self, model: TabularMDP) -> ValueIteration:
         """Value iteration in a counted model.
@@ -210,11 +215,14 @@ class CertaintyEquivalence(Agent):
 
     def state_dict(self) -> State:
         return {
-            "counts": self.counts.snapshot(), "begins": self._begins,
+            "counts": self.counts.snapshot(),
+            "begins": self._begins,
             "fresh": np.array(self._fresh, dtype=np.float64).reshape(-1, 5),
-            "values": self._values, "policy": self._policy, "told": dict(self._told),
+            "values": self._values,
+            "policy": self._policy,
+            "told": dict(self._told),
             "rng": rng_state(self.rng),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         steps = self._saved_steps(state["fresh"])

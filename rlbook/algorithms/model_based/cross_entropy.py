@@ -47,8 +47,8 @@ class GaussianPlans:
     """Continuous actions: each component is normal, and cut off at the box's bounds."""
 
     mean: Tensor  # [N, H, A], in the units of the actions
-    std: Tensor   # [N, H, A]
-    low: Tensor   # [A]
+    std: Tensor  # [N, H, A]
+    low: Tensor  # [A]
     high: Tensor  # [A]
 
     def sample(self, count: int, rng: np.random.Generator) -> Tensor:
@@ -96,9 +96,14 @@ class CategoricalPlans:
 
 
 def cross_entropy_method(
-    score: Callable[[Tensor], Tensor], plans: Plans, rng: np.random.Generator, *,
-    candidates: int, elites: int, iterations: int,
-) -> Plans:  # fmt: skip
+    score: Callable[[Tensor], Tensor],
+    plans: Plans,
+    rng: np.random.Generator,
+    *,
+    candidates: int,
+    elites: int,
+    iterations: int,
+) -> Plans:
     """A distribution over plans near those of the highest score.
 
     Args:
@@ -110,8 +115,8 @@ def cross_entropy_method(
         iterations: how often the distribution is fitted to new elites.
     """
     for _ in range(iterations):
-        drawn = plans.sample(candidates, rng)                                  # [N, C, H, A]
-        scores = torch.nan_to_num(score(drawn), nan=-torch.inf)                # [N, C]
-        best = scores.topk(elites, dim=1).indices                              # [N, E]
+        drawn = plans.sample(candidates, rng)  # [N, C, H, A]
+        scores = torch.nan_to_num(score(drawn), nan=-torch.inf)  # [N, C]
+        best = scores.topk(elites, dim=1).indices  # [N, E]
         plans = plans.refit(drawn[torch.arange(len(drawn))[:, None], best])
     return plans

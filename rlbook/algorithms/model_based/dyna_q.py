@@ -47,22 +47,22 @@ UNTRIED = -1
 class DynaSettings(ControlSettings):
     """With those of planning."""
 
-    planned: ControlSettings                 # for planned updates, which are not counted as visits
-    planning_steps: int                      # n
+    planned: ControlSettings  # for planned updates, which are not counted as visits
+    planning_steps: int  # n
 
 
 class DynaMemory(ControlMemory):
     """With the model. Only real updates are counted in `visits`."""
 
-    reward: NDArray[np.float64]              # [S, A]: the last reward of each pair, in reward units
-    successor: NDArray[np.int64]             # [S, A]: its last successor, or UNTRIED
-    ended: NDArray[np.bool_]                 # [S, A]: whether the episode terminated there
+    reward: NDArray[np.float64]  # [S, A]: the last reward of each pair, in reward units
+    successor: NDArray[np.int64]  # [S, A]: its last successor, or UNTRIED
+    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
     # [S]: the states met so far, in the order of their first visit
     states: NDArray[np.int64]
-    num_states: NDArray[np.int64]            # [1]: how many
+    num_states: NDArray[np.int64]  # [1]: how many
     # [S, A]: the actions taken in a state so far, in the order of the first time
     tried: NDArray[np.int64]
-    num_tried: NDArray[np.int64]             # [S]: how many
+    num_tried: NDArray[np.int64]  # [S]: how many
 
 
 def remember(
@@ -81,9 +81,16 @@ def remember(
 
 
 def dyna_q_update(
-    memory: DynaMemory, settings: DynaSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: DynaMemory,
+    settings: DynaSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One real step and n planned ones, in place on Q and the model.
 
     Returns |δ| of the real one in reward units.
@@ -128,11 +135,15 @@ class DynaQ(ControlAgent):
     def make_memory(self) -> DynaMemory:
         shape = (self.num_states, self.num_actions)
         return DynaMemory(
-            *super().make_memory(), reward=np.zeros(shape), successor=np.full(shape, UNTRIED),
-            ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
-            num_states=np.zeros(1, dtype=np.int64), tried=np.zeros(shape, dtype=np.int64),
+            *super().make_memory(),
+            reward=np.zeros(shape),
+            successor=np.full(shape, UNTRIED),
+            ended=np.zeros(shape, dtype=bool),
+            states=np.zeros(shape[0], dtype=np.int64),
+            num_states=np.zeros(1, dtype=np.int64),
+            tried=np.zeros(shape, dtype=np.int64),
             num_tried=np.zeros(shape[0], dtype=np.int64),
-        )  # fmt: skip
+        )
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)

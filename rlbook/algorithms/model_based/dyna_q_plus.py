@@ -41,9 +41,9 @@ from rlbook.functional.schedules import Constant, Schedule
 class DynaPlusSettings(ControlSettings):
     """With those of planning."""
 
-    planned: ControlSettings                 # for planned updates, which are not counted as visits
-    planning_steps: int                      # n
-    kappa: float                             # κ, in reward units
+    planned: ControlSettings  # for planned updates, which are not counted as visits
+    planning_steps: int  # n
+    kappa: float  # κ, in reward units
 
 
 class DynaPlusMemory(ControlMemory):
@@ -53,12 +53,12 @@ class DynaPlusMemory(ControlMemory):
     reward: NDArray[np.float64]
     # [S, A]: its last successor; before that the state itself
     successor: NDArray[np.int64]
-    ended: NDArray[np.bool_]                 # [S, A]: whether the episode terminated there
+    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
     # [S]: the states met so far, in the order of their first visit
     states: NDArray[np.int64]
-    num_states: NDArray[np.int64]            # [1]: how many
-    met: NDArray[np.bool_]                   # [S]: whether a state is among them
-    time: NDArray[np.int64]                  # [1]: real steps so far
+    num_states: NDArray[np.int64]  # [1]: how many
+    met: NDArray[np.bool_]  # [S]: whether a state is among them
+    time: NDArray[np.int64]  # [1]: real steps so far
     # [S, A]: the real step a pair was last tried at; 0 for never
     last_tried: NDArray[np.int64]
 
@@ -84,9 +84,16 @@ def remember_when(
 
 
 def dyna_q_plus_update(
-    memory: DynaPlusMemory, settings: DynaPlusSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: DynaPlusMemory,
+    settings: DynaPlusSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One real step and n planned ones, in place on Q and the model.
 
     Returns |δ| of the real one in reward units.
@@ -132,19 +139,25 @@ class DynaQPlus(ControlAgent):
     def make_settings(self) -> DynaPlusSettings:
         settings, config = super().make_settings(), self.config
         return DynaPlusSettings(
-            *settings, planned=settings._replace(counting=False),
-            planning_steps=int(config.planning_steps), kappa=float(config.kappa),
-        )  # fmt: skip
+            *settings,
+            planned=settings._replace(counting=False),
+            planning_steps=int(config.planning_steps),
+            kappa=float(config.kappa),
+        )
 
     def make_memory(self) -> DynaPlusMemory:
         shape = (self.num_states, self.num_actions)
         return DynaPlusMemory(
-            *super().make_memory(), reward=np.zeros(shape),
+            *super().make_memory(),
+            reward=np.zeros(shape),
             successor=np.arange(shape[0])[:, None].repeat(shape[1], axis=1),
-            ended=np.zeros(shape, dtype=bool), states=np.zeros(shape[0], dtype=np.int64),
-            num_states=np.zeros(1, dtype=np.int64), met=np.zeros(shape[0], dtype=bool),
-            time=np.zeros(1, dtype=np.int64), last_tried=np.zeros(shape, dtype=np.int64),
-        )  # fmt: skip
+            ended=np.zeros(shape, dtype=bool),
+            states=np.zeros(shape[0], dtype=np.int64),
+            num_states=np.zeros(1, dtype=np.int64),
+            met=np.zeros(shape[0], dtype=bool),
+            time=np.zeros(1, dtype=np.int64),
+            last_tried=np.zeros(shape, dtype=np.int64),
+        )
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)

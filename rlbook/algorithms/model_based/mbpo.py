@@ -87,9 +87,12 @@ class MBPO(SAC):
         self.num_envs = env.num_envs
         self.imagination = rng_for(seed, "model")
         model = WorldModel(
-            self.replay.observation_size, self.num_actions, config.members,
-            tuple(config.model_hidden_sizes), torch_generator(self.imagination),
-        )  # fmt: skip
+            self.replay.observation_size,
+            self.num_actions,
+            config.members,
+            tuple(config.model_hidden_sizes),
+            torch_generator(self.imagination),
+        )
         self.model = model.to(parts.device)
         self.model_optimizer = adam([Group([self.model])], at(config.model_learning_rate, 0.0))
         self.fitted_at = 0
@@ -112,9 +115,13 @@ class MBPO(SAC):
         self.fitted_at = self.steps
         self.model_optimizer.learning_rate = at(config.model_learning_rate, self.progress)
         return metrics | fit_model(
-            self.model, self.model_optimizer, self.replay, self.imagination,
-            batch_size=config.model_batch_size, gradient_steps=config.model_steps,
-        )  # fmt: skip
+            self.model,
+            self.model_optimizer,
+            self.replay,
+            self.imagination,
+            batch_size=config.model_batch_size,
+            gradient_steps=config.model_steps,
+        )
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
         """`count` random minibatches, whose first rows are imagined."""
@@ -129,10 +136,10 @@ class MBPO(SAC):
     def imagine(self, count: int) -> Transitions:
         """`count` imagined steps, `horizon` in a row; behind a termination from a new state."""
         horizon, members = self.config.horizon, self.config.members
-        width = members * math.ceil(count / (horizon * members))        # B, how many side by side
+        width = members * math.ceil(count / (horizon * members))  # B, how many side by side
         starts = self.replay.sample(horizon * width, self.imagination).obs.split(width)
         steps = [self.imagined_step(starts[0])]
-        for fresh in starts[1:]:                                                       # [B, O]
+        for fresh in starts[1:]:  # [B, O]
             last = steps[-1]
             obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
             steps.append(self.imagined_step(obs))
@@ -143,7 +150,7 @@ class MBPO(SAC):
         noise = self.imagination.random((len(obs), *self.held.shape[1:]))
         action = torch.from_numpy(self.choose(as_array(obs), noise)).to(obs.device)
         seen = obs, self.model.encoded(action)
-        shares = (x.unflatten(0, (self.config.members, -1)) for x in seen)             # [K, B/K, ·]
+        shares = (x.unflatten(0, (self.config.members, -1)) for x in seen)  # [K, B/K, ·]
         predicted = Prediction(*(each.flatten(0, 1) for each in self.model(*shares)))
         return Transitions(
             obs, action, predicted.reward, predicted.next_obs, predicted.terminated > 0
@@ -151,10 +158,11 @@ class MBPO(SAC):
 
     def state_dict(self) -> State:
         return super().state_dict() | {
-            "model": dict(self.model.state_dict()), "fitted_at": self.fitted_at,
+            "model": dict(self.model.state_dict()),
+            "fitted_at": self.fitted_at,
             "model_optimizer": self.model_optimizer.state_dict(),
             "imagination": rng_state(self.imagination),
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)

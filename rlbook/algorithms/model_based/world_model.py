@@ -138,9 +138,12 @@ class WorldModelAgent(Agent):
         return ((self.low + self.high) / 2).expand(shape).clone()
 
     def act(
-        self, observation: NDArray[np.float32], *, explore: bool = True,
+        self,
+        observation: NDArray[np.float32],
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.int64] | NDArray[np.float32]:  # fmt: skip
+    ) -> NDArray[np.int64] | NDArray[np.float32]:
         self.check_batch(observation)
         obs = torch.from_numpy(observation).to(self.device)
         if not explore:
@@ -168,33 +171,38 @@ class WorldModelAgent(Agent):
 
     @torch.inference_mode()
     def search(
-        self, obs: Tensor, centre: Tensor, rng: np.random.Generator,
+        self,
+        obs: Tensor,
+        centre: Tensor,
+        rng: np.random.Generator,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> Plans:  # fmt: skip
+    ) -> Plans:
         """Plans for observations [N, O], looked for around `centre` [N, H, A]."""
         config, allowed = self.config, None
-        if action_mask is not None:           # of the states that come after, nobody knows it
+        if action_mask is not None:  # of the states that come after, nobody knows it
             allowed = torch.ones(centre.shape, dtype=torch.bool, device=self.device)
             allowed[:, 0] = torch.from_numpy(action_mask)
         if self.discrete:
-            plans: Plans = CategoricalPlans(
-                (centre + self.no_plan(len(obs))) / 2, allowed=allowed
-            )
+            plans: Plans = CategoricalPlans((centre + self.no_plan(len(obs))) / 2, allowed=allowed)
         else:
             std = ((self.high - self.low) / 2).expand(centre.shape)
             plans = GaussianPlans(centre, std, self.low, self.high)
         return cross_entropy_method(
-            lambda drawn: self.imagined_return(obs, drawn), plans, rng,
-            candidates=config.candidates, elites=config.elites, iterations=config.iterations,
-        )  # fmt: skip
+            lambda drawn: self.imagined_return(obs, drawn),
+            plans,
+            rng,
+            candidates=config.candidates,
+            elites=config.elites,
+            iterations=config.iterations,
+        )
 
     def imagined_return(self, obs: Tensor, plans: Tensor) -> Tensor:
         """J of plans [N, C, H, A] from observations [N, O], mean over the members: [N, C]."""
         count, candidates = plans.shape[:2]
-        state = obs.repeat_interleave(candidates, dim=0)                               # [N C, O]
-        state = state.expand(self.config.members, -1, -1)                           # [K, N C, O]
+        state = obs.repeat_interleave(candidates, dim=0)  # [N C, O]
+        state = state.expand(self.config.members, -1, -1)  # [K, N C, O]
         total, going_on = torch.zeros((), device=obs.device), torch.ones((), device=obs.device)
-        for actions in plans.flatten(0, 1).unbind(1):                                  # [N C, A]
+        for actions in plans.flatten(0, 1).unbind(1):  # [N C, A]
             predicted = self.model(state, actions.expand(self.config.members, -1, -1))
             total = total + going_on * predicted.reward
             going_on = going_on * self.config.gamma * torch.sigmoid(-predicted.terminated)
@@ -227,17 +235,25 @@ class WorldModelAgent(Agent):
         config = self.config
         self.optimizer.learning_rate = at(config.learning_rate, self.progress)
         return fit_model(
-            self.model, self.optimizer, self.replay, self.sampling, batch_size=config.batch_size,
-            gradient_steps=config.gradient_steps, max_grad_norm=config.max_grad_norm,
-        )  # fmt: skip
+            self.model,
+            self.optimizer,
+            self.replay,
+            self.sampling,
+            batch_size=config.batch_size,
+            gradient_steps=config.gradient_steps,
+            max_grad_norm=config.max_grad_norm,
+        )
 
     def state_dict(self) -> State:
         return {
-            "model": dict(self.model.state_dict()), "optimizer": self.optimizer.state_dict(),
-            "replay": self.replay.state_dict(), "plan_left": self.plan_left,
+            "model": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "replay": self.replay.state_dict(),
+            "plan_left": self.plan_left,
             "rngs": [rng_state(self.exploration), rng_state(self.sampling)],
-            "steps": self.steps, "unseen": self.unseen,
-        }  # fmt: skip
+            "steps": self.steps,
+            "unseen": self.unseen,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.model.load_state_dict(state["model"])

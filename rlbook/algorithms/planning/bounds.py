@@ -69,9 +69,9 @@ class ErrorBound:
 
     def __init__(self, gamma: float, *, in_place: bool = False) -> None:
         self.gamma, self.in_place = gamma, in_place
-        self.can_end = True                    # whether an episode may end
+        self.can_end = True  # whether an episode may end
         self.change = self.error = math.inf
-        self.travelled = 0.0                   # the changes so far, added up: no |V| is larger
+        self.travelled = 0.0  # the changes so far, added up: no |V| is larger
         self._extremes = (0.0, 0.0)
         self._loss = math.inf
 

@@ -108,9 +108,13 @@ class GuidedSearch(Agent):
     Config = GuidedSearchConfig
 
     def __init__(
-        self, guide: Agent, config: GuidedSearchConfig, *, judge: str | Judge = "critic",
+        self,
+        guide: Agent,
+        config: GuidedSearchConfig,
+        *,
+        judge: str | Judge = "critic",
         table: TableModel | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(None, config)
         self.config: GuidedSearchConfig = config
         self.guide: Any = guide
@@ -125,12 +129,12 @@ class GuidedSearch(Agent):
             )
         self._critic = bool(self._policy.value_parameters())
         self.judge, self._table = judge, table
-        self._worlds: list[Any] = []                             # one for each environment
-        self.trees: list[Any] = []                               # that of the last search, each
-        self._seen: list[Any] = []                               # what was shown then
-        self._played: list[Any] = []                             # the edge that was chosen
+        self._worlds: list[Any] = []  # one for each environment
+        self.trees: list[Any] = []  # that of the last search, each
+        self._seen: list[Any] = []  # what was shown then
+        self._played: list[Any] = []  # the edge that was chosen
         self._writes = False
-        self._vector: Any = None                                 # the environments
+        self._vector: Any = None  # the environments
         self.tokens = {"read": 0, "prompts": 0}
         """Of texts: how many tokens the networks would have to read with a KV cache, each counted
         once for each network, and how many prompts that were."""
@@ -169,9 +173,12 @@ class GuidedSearch(Agent):
             )
 
     def act(
-        self, observation: Shown, *, explore: bool = False,
+        self,
+        observation: Shown,
+        *,
+        explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         """The actions that were tried most often: [N]. `explore` makes no difference.
 
         `action_mask` [N, A] says what is allowed where the searches begin; a forbidden action has
@@ -300,7 +307,7 @@ class GuidedSearch(Agent):
             if mask is not None:
                 probability[i] = _among_allowed(probability[i], np.array(mask, dtype=bool))
         k = min(self.config.top_k, probability.shape[1])
-        likeliest = (-probability).argsort(axis=1, kind="stable")[:, :k]               # [K, k]
+        likeliest = (-probability).argsort(axis=1, kind="stable")[:, :k]  # [K, k]
         share = np.take_along_axis(probability, likeliest, axis=1)
         share /= share.sum(axis=1, keepdims=True)
         for i, (row, node) in enumerate(zip(rows, nodes, strict=True)):
@@ -347,9 +354,18 @@ class GuidedSearch(Agent):
         _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
         value = 0.0 if walk.ending == TERMINATED else found.estimate[walk.node]
         back_up(
-            value, walk.length, path, rewards, found.num_actions, visits, count, mean, used,
-            bounds, self.config.gamma,
-        )  # fmt: skip
+            value,
+            walk.length,
+            path,
+            rewards,
+            found.num_actions,
+            visits,
+            count,
+            mean,
+            used,
+            bounds,
+            self.config.gamma,
+        )
 
     def state_dict(self) -> State:
         return {}

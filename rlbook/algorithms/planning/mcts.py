@@ -122,9 +122,7 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
 
     _, length, ending, _ = descend(found, world, choose)
     G = leaf_value(world, ending, config, rng)
-    back_up(
-        G, length, path, rewards, num_actions, visits, count, mean, used, bounds, config.gamma
-    )
+    back_up(G, length, path, rewards, num_actions, visits, count, mean, used, bounds, config.gamma)
 
 
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
@@ -172,7 +170,7 @@ class MCTS(SearchAgent):
     ) -> None:
         self._value = value
         super().__init__(env, config, seed)
-        self._kept: SearchTree | None = None                 # what of it the next one starts from
+        self._kept: SearchTree | None = None  # what of it the next one starts from
 
     def look_into(self, env: gymnasium.Env) -> World:
         world = super().look_into(env)
@@ -190,9 +188,12 @@ class MCTS(SearchAgent):
         return twin
 
     def act(
-        self, observation: object, *, explore: bool = True,
+        self,
+        observation: object,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """The action tried most often; ties go to the higher value, then to chance.
 
         Without exploration the search has a generator of its own (`fixed_rng`), and ties that
@@ -222,11 +223,13 @@ class MCTS(SearchAgent):
             return {}
         self._kept = self._part_under(found, step) if self.config.reuse_tree else None
         return {
-            "simulations": found.simulations, "nodes": found.num_nodes, "depth": found.depth,
+            "simulations": found.simulations,
+            "nodes": found.num_nodes,
+            "depth": found.depth,
             "root_value": max(
                 q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0
             ),
-        }  # fmt: skip
+        }
 
     def _part_under(self, found: SearchTree, step: Step) -> SearchTree | None:
         """What is known from the next state on; None where the search did not foresee it."""

@@ -30,9 +30,7 @@ class NetworkEstimates:
             units.
     """
 
-    def __init__(
-        self, network: PolicyValueNetwork, encode: Callable[[Any], np.ndarray]
-    ) -> None:
+    def __init__(self, network: PolicyValueNetwork, encode: Callable[[Any], np.ndarray]) -> None:
         self.network, self._encode = network, encode
         self.center, self.deviation = 0.0, 1.0
         self._known: dict[int, tuple[NDArray[np.float64], float]] = {}

@@ -64,7 +64,7 @@ class PolicyIteration(TablePlanner):
 
     def __init__(self, env: NumberedSpaces, config: PolicyIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
-        self._actions: np.ndarray | None = None        # [S] int, what the policy does
+        self._actions: np.ndarray | None = None  # [S] int, what the policy does
         # where it does nothing instead, for which nothing is paid
         self._resting = np.zeros(self._num_states, dtype=bool)
         self._changed, self._change = self._num_states, np.inf

@@ -73,7 +73,7 @@ class PrioritizedSweeping(TablePlanner):
         super().__init__(env, config, seed)
         self._backups = 0
         self._horizon = 1.0 / (1.0 - config.gamma) if config.gamma < 1 else 1.0
-        self._errors = np.zeros(self._num_states)      # Bellman errors [S] at the last report
+        self._errors = np.zeros(self._num_states)  # Bellman errors [S] at the last report
         self._columns: Columns | None = None
         self._arrays: np.ndarray | None = None
 
@@ -140,10 +140,12 @@ class PrioritizedSweeping(TablePlanner):
     def _metrics(self, model: TabularMDP) -> Metrics:
         largest = float(self._errors.max())
         return {
-            "backups": self._backups, "queue": int(np.count_nonzero(self._errors)),
-            "priority": largest, "bound": largest * self._horizon,
+            "backups": self._backups,
+            "queue": int(np.count_nonzero(self._errors)),
+            "priority": largest,
+            "bound": largest * self._horizon,
             "value": float(model.initial @ self._values),
-        }  # fmt: skip
+        }
 
     def _progress(self) -> State:
         return {"backups": self._backups, "horizon": self._horizon}
@@ -162,10 +164,10 @@ class Queue:
         action_values = model.backup(values, gamma)
         best = action_values.max(axis=1)
         self.gamma, self.num_actions = gamma, model.num_actions
-        self.values, self.best = values.tolist(), best.tolist()            # V(s), max_a Q(s, a)
-        self.action_values = action_values.ravel().tolist()                # Q(s, a)
+        self.values, self.best = values.tolist(), best.tolist()  # V(s), max_a Q(s, a)
+        self.action_values = action_values.ravel().tolist()  # Q(s, a)
         self.error = np.abs(best - values).tolist()
-        self._heap = [(-error, s) for s, error in enumerate(self.error)]   # (-error, state)
+        self._heap = [(-error, s) for s, error in enumerate(self.error)]  # (-error, state)
         heapq.heapify(self._heap)
 
     def most_urgent(self) -> int:
@@ -200,9 +202,9 @@ class Queue:
 class Columns(NamedTuple):
     """P(s'|s, a), the episode going on, in the order of s', as lists."""
 
-    start: list[int]                         # [S + 1]; what leads to s is start[s] : start[s + 1]
-    row: list[int]                           # s * A + a
-    data: list[float]                        # the probability
+    start: list[int]  # [S + 1]; what leads to s is start[s] : start[s + 1]
+    row: list[int]  # s * A + a
+    data: list[float]  # the probability
 
 
 def is_dense(model: TabularMDP) -> bool:

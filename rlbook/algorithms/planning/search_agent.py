@@ -130,9 +130,14 @@ class SearchAgent(Agent):
         return np.random.default_rng([self._seed, content(observation) % 2**60])
 
     def search(
-        self, observation: object, rng: np.random.Generator, kept: SearchTree | None = None, *,
-        simulations: int | None = None, action_mask: NDArray[np.bool_] | None = None,
-    ) -> SearchTree:  # fmt: skip
+        self,
+        observation: object,
+        rng: np.random.Generator,
+        kept: SearchTree | None = None,
+        *,
+        simulations: int | None = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> SearchTree:
         """The tree that simulations grow from the state that the environment is in.
 
         Args:
@@ -165,9 +170,13 @@ class SearchAgent(Agent):
             self._world.root_mask = action_mask.astype(int).tolist()
 
     def prepare(
-        self, rng: np.random.Generator, kept: SearchTree | None = None, *,
-        random: bool = False, room: int | None = None,
-    ) -> SearchTree:  # fmt: skip
+        self,
+        rng: np.random.Generator,
+        kept: SearchTree | None = None,
+        *,
+        random: bool = False,
+        room: int | None = None,
+    ) -> SearchTree:
         """A tree to grow: a root alone, or the one that was kept.
 
         Args:

@@ -24,27 +24,35 @@ Floats = list[float] | NDArray[np.float64]
 class Tree(NamedTuple):
     """Room for C nodes of A actions. Lists, or numpy arrays of int64 and float64."""
 
-    key: Ints       # [C]; what tells an outcome of an edge from its others
-    sibling: Ints   # [C]; the next outcome of the same edge, or -1
-    visits: Ints    # [C]; simulations that chose an action here, Σ_a count; or that ended here
-    child: Ints     # [C·A]; the outcome met last, or -1
-    count: Ints     # [C·A]; simulations through this edge
-    mean: Floats    # [C·A]; their mean return from here on, in reward units
-    used: Ints      # [2]; how many nodes there are, and the length of the longest simulation in
-                    # the tree
+    key: Ints  # [C]; what tells an outcome of an edge from its others
+    sibling: Ints  # [C]; the next outcome of the same edge, or -1
+    visits: Ints  # [C]; simulations that chose an action here, Σ_a count; or that ended here
+    child: Ints  # [C·A]; the outcome met last, or -1
+    count: Ints  # [C·A]; simulations through this edge
+    mean: Floats  # [C·A]; their mean return from here on, in reward units
+    used: Ints  # [2]; how many nodes there are, and the length of the longest simulation in
+    # the tree
     bounds: Floats  # [2]; the smallest and the largest return so far of any edge, in reward
-                    # units
-    path: Ints      # [C]; scratch: the edges of the simulation under way
-    rewards: Floats # [C]; scratch: what they paid
+    # units
+    path: Ints  # [C]; scratch: the edges of the simulation under way
+    rewards: Floats  # [C]; scratch: what they paid
 
 
 def empty_tree(capacity: int, num_actions: int) -> Tree:
     """A root, and room for `capacity` nodes in all."""
     edges = capacity * num_actions
     return Tree(
-        [0] * capacity, [-1] * capacity, [0] * capacity, [-1] * edges, [0] * edges, [0.0] * edges,
-        [1, 0], [math.inf, -math.inf], [0] * capacity, [0.0] * capacity,
-    )  # fmt: skip
+        [0] * capacity,
+        [-1] * capacity,
+        [0] * capacity,
+        [-1] * edges,
+        [0] * edges,
+        [0.0] * edges,
+        [1, 0],
+        [math.inf, -math.inf],
+        [0] * capacity,
+        [0.0] * capacity,
+    )
 
 
 def as_arrays(tree: Tree) -> Tree:
@@ -63,6 +71,7 @@ def as_lists(tree: Tree) -> Tree:
 
 
 # ---- the arithmetic; compiled too
+
 
 def select(
     node: int,
@@ -110,9 +119,16 @@ def select(
 
 
 def select_allowed(
-    node: int, num_actions: int, count: Ints, mean: Floats, bounds: Floats, exploration: float,
-    rng: Uniform, allowed: Ints, row: int,
-) -> int:  # fmt: skip
+    node: int,
+    num_actions: int,
+    count: Ints,
+    mean: Floats,
+    bounds: Floats,
+    exploration: float,
+    rng: Uniform,
+    allowed: Ints,
+    row: int,
+) -> int:
     """`select` among the actions that a mask allows; N(s) counts those alone.
 
     Args:
@@ -164,9 +180,15 @@ def draw_allowed(allowed: Ints, row: int, num_actions: int, rng: Uniform) -> int
 
 
 def select_puct(
-    node: int, num_actions: int, count: Ints, mean: Floats, prior: Floats, bounds: Floats,
-    exploration: float, allowed: Ints | None = None,
-) -> int:  # fmt: skip
+    node: int,
+    num_actions: int,
+    count: Ints,
+    mean: Floats,
+    prior: Floats,
+    bounds: Floats,
+    exploration: float,
+    allowed: Ints | None = None,
+) -> int:
     """PUCT: the edge with the largest (Q - low) / (high - low) + c P(s, a) √N(s) / (1 + N(s, a)).
 
     N(s) = 1 + Σ_a N(s, a): the simulation that added the node counts, so that the first choice
@@ -247,9 +269,18 @@ def add_child(edge: int, key: int, child: Ints, sibling: Ints, keys: Ints, used:
 
 
 def back_up(
-    value: float, length: int, path: Ints, rewards: Floats, num_actions: int, visits: Ints,
-    count: Ints, mean: Floats, used: Ints, bounds: Floats, gamma: float,
-) -> None:  # fmt: skip
+    value: float,
+    length: int,
+    path: Ints,
+    rewards: Floats,
+    num_actions: int,
+    visits: Ints,
+    count: Ints,
+    mean: Floats,
+    used: Ints,
+    bounds: Floats,
+    gamma: float,
+) -> None:
     """From the leaf to the root: G ← r + γ G, and Q(s, a) ← Q(s, a) + (G - Q(s, a)) / N(s, a) at
     each of the `length` edges of the path.
 
@@ -274,13 +305,14 @@ def back_up(
 
 # ---- reading a tree
 
+
 class Met(NamedTuple):
     """What a search in a simulated environment remembers of a node."""
 
-    reward: float   # paid on the way in, in reward units
-    ending: int     # whether the episode went on there; see `table_model`
-    state: Any      # where the simulator can go on from; of a node that was cut off, what it shows
-    mask: Ints | None = None         # 1 for each action allowed there; None: all are
+    reward: float  # paid on the way in, in reward units
+    ending: int  # whether the episode went on there; see `table_model`
+    state: Any  # where the simulator can go on from; of a node that was cut off, what it shows
+    mask: Ints | None = None  # 1 for each action allowed there; None: all are
 
 
 class SearchTree:
@@ -358,7 +390,7 @@ class SearchTree:
         nodes.
         """
         order, depths, new = [node], [0], {node: 0}
-        for old, depth in zip(order, depths, strict=False):      # both grow while they are read
+        for old, depth in zip(order, depths, strict=False):  # both grow while they are read
             for action in range(self.num_actions):
                 for child in self.children(old, action):
                     new[child] = len(order)
@@ -413,8 +445,11 @@ class SearchTree:
         met = [
             Met(*item)
             for item in zip(
-                state["paid"].tolist(), state["endings"].tolist(), state["states"],
-                state.get("masks", [None] * len(state["states"])), strict=True,
+                state["paid"].tolist(),
+                state["endings"].tolist(),
+                state["states"],
+                state.get("masks", [None] * len(state["states"])),
+                strict=True,
             )
         ]
         return cls(tree, int(state["num_actions"]), state["mode"], met)

@@ -75,13 +75,13 @@ class Simulator(ABC, Generic[S]):
         self.actions = [action if act is None else act(action) for action in range(num_actions)]
         self.noise = np.random.default_rng(0)
         self._quiet = self.noise.bit_generator.state
-        self._root: S | None = None          # the state that the search begins in
+        self._root: S | None = None  # the state that the search begins in
         self._masks = MaskReader(env)
         self.root_mask: list[int] | None = None
         """[A], 1 for each action allowed where the search begins; None: all are."""
         self.allowed: list[int] | None = None
         """The same of where the copy is."""
-        self.obs: object = None              # what the copy shows
+        self.obs: object = None  # what the copy shows
         self.copy = self._private_copy()
         self.copy.unwrapped.render_mode = None
         self.copy.unwrapped.np_random = self.noise
@@ -247,9 +247,7 @@ class Copies(Simulator[gymnasium.Env]):
         self.copy = self._read(state)
 
 
-def simulator_of(
-    env: gymnasium.Env, act: Act | None, num_actions: int
-) -> TableModel | Simulator:
+def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> TableModel | Simulator:
     """What an agent searches in: the table where the environment has one and shows its state,
     otherwise the fastest way to copy it.
 
@@ -345,7 +343,7 @@ def _model_of(env: gymnasium.Env) -> TabularMDP | None:
         return None
     try:
         model = TabularMDP.from_env(env)
-    except ValueError:                       # a wrapper changes what happens
+    except ValueError:  # a wrapper changes what happens
         return None
     return (
         model

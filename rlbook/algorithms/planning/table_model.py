@@ -26,13 +26,13 @@ class Table(NamedTuple):
     Noise on a reward is left out: its mean is 0.
     """
 
-    first: Ints      # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
-    cumulative: Floats # [K] float; their probabilities, added up
+    first: Ints  # [S·A + 1] int; row s * A + a owns the outcomes first[row] : first[row + 1]
+    cumulative: Floats  # [K] float; their probabilities, added up
     successor: Ints  # [K] int
-    reward: Floats     # [K] float, in reward units
-    ends: Ints       # [K] int; 1 where the episode ends
-    value: Floats      # [S] float; what a state counts where a simulation stops, in reward units
-    allowed: Ints    # [S·A] int; 1 where row s * A + a is allowed; [0] where there are no masks
+    reward: Floats  # [K] float, in reward units
+    ends: Ints  # [K] int; 1 where the episode ends
+    value: Floats  # [S] float; what a state counts where a simulation stops, in reward units
+    allowed: Ints  # [S·A] int; 1 where row s * A + a is allowed; [0] where there are no masks
 
 
 class TableModel:
@@ -44,21 +44,25 @@ class TableModel:
         masks: [S, A] bool, what is allowed in each state; None: everything.
     """
 
-    saves = True                             # what is met in it can be kept in a checkpoint
+    saves = True  # what is met in it can be kept in a checkpoint
 
     def __init__(
         self, model: TabularMDP, start: int = 0, masks: NDArray[np.bool_] | None = None
     ) -> None:
         outcomes = model.outcomes
         self.num_actions, self.start = model.num_actions, start
-        self.searched = 0                    # simulations so far; a fast form compiles after many
+        self.searched = 0  # simulations so far; a fast form compiles after many
         self.table = Table(
-            outcomes.first.tolist(), outcomes.cumulative.tolist(), outcomes.successor.tolist(),
-            outcomes.reward.tolist(), outcomes.ends.astype(np.int64).tolist(),
-            [0.0] * model.num_states, [] if masks is None else masks.astype(int).ravel().tolist(),
-        )  # fmt: skip
+            outcomes.first.tolist(),
+            outcomes.cumulative.tolist(),
+            outcomes.successor.tolist(),
+            outcomes.reward.tolist(),
+            outcomes.ends.astype(np.int64).tolist(),
+            [0.0] * model.num_states,
+            [] if masks is None else masks.astype(int).ravel().tolist(),
+        )
         self.state = self.root = 0
-        self._rng: Uniform = np.random.default_rng(0)    # `begin` says which
+        self._rng: Uniform = np.random.default_rng(0)  # `begin` says which
 
     def __deepcopy__(self, memo: dict[int, object]) -> TableModel:
         return self

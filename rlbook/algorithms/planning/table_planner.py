@@ -51,11 +51,11 @@ class TablePlanner(Planner):
         self._finished = False
         self.converged = False
         """Whether the stopping rule was met; False where `max_sweeps` came first."""
-        self._reported = True                          # whether V is reported between two sweeps
-        self._work: Any = None                         # what a fast form keeps between two sweeps
+        self._reported = True  # whether V is reported between two sweeps
+        self._work: Any = None  # what a fast form keeps between two sweeps
         self._model: TabularMDP | None = None
         self._action_values: np.ndarray | None = None  # of the present V, once asked for
-        self._policy: np.ndarray | None = None         # the same
+        self._policy: np.ndarray | None = None  # the same
 
     @classmethod
     def solve(cls, model: TabularMDP, **config: object) -> Self:
@@ -149,8 +149,8 @@ class TablePlanner(Planner):
 
     @property
     def tolerance(self) -> float:
-        """How far V may be from the answer, in reward units: smaller where all rewards are small.
-        """
+        """How far V may be from the answer, in reward units: smaller where all rewards are
+        small."""
         assert self._model is not None
         return self.config.tolerance * min(1.0, self._model.largest_reward)
 
@@ -193,9 +193,12 @@ class TablePlanner(Planner):
         return self._current_policy().copy()
 
     def act(
-        self, observation: int, *, explore: bool = True,
+        self,
+        observation: int,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """The greedy action, or the best allowed one where a mask [A] forbids that; a planner has
         nothing to explore.
         """
@@ -208,9 +211,11 @@ class TablePlanner(Planner):
 
     def state_dict(self) -> State:
         progress = {
-            "values": self._values, "sweep": self._sweeps_done, "finished": self._finished,
+            "values": self._values,
+            "sweep": self._sweeps_done,
+            "finished": self._finished,
             "converged": self.converged,
-        }  # fmt: skip
+        }
         return progress | self._progress()
 
     def load_state_dict(self, state: State) -> None:

@@ -87,8 +87,8 @@ class ValueIteration(TablePlanner):
     def __init__(self, env: NumberedSpaces, config: ValueIterationConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self._bound.in_place = config.sweep == "gauss-seidel"
-        self._width = math.inf                 # h - l when the fast form last looked at it
-        self._backwards = False                # whether its next sweep in place begins at the end
+        self._width = math.inf  # h - l when the fast form last looked at it
+        self._backwards = False  # whether its next sweep in place begins at the end
         # [S] int, the order of the states in its sweeps in place, where that is chosen
         self._order: np.ndarray | None = None
 
@@ -111,9 +111,11 @@ class ValueIteration(TablePlanner):
 
     def _progress(self) -> State:
         way = {
-            "in_place": self._bound.in_place, "width": self._width, "backwards": self._backwards,
+            "in_place": self._bound.in_place,
+            "width": self._width,
+            "backwards": self._backwards,
             "order": self._order,
-        }  # fmt: skip
+        }
         return self._bound.state_dict() | way
 
     def _set_progress(self, state: State) -> None:

@@ -50,9 +50,14 @@ from rlbook.networks.policy import Policy
 
 @torch.no_grad()
 def advantage_rows(
-    policy: Policy, rollout: Rollout, reward: Tensor, *,
-    gamma: float, gae_lambda: float, normalize_advantage: bool,
-) -> tuple[Batch, Metrics]:  # fmt: skip
+    policy: Policy,
+    rollout: Rollout,
+    reward: Tensor,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    normalize_advantage: bool,
+) -> tuple[Batch, Metrics]:
     """A full rollout [T, N] as rows with A, the target of V, and each row's share in the loss."""
     mask = rollout.tensor("valid")
     ends = rollout.tensor("terminated"), rollout.tensor("truncated")
@@ -69,9 +74,12 @@ def advantage_rows(
 
 
 def a2c_update(
-    policy: Policy, optimizer: Optimizer, batch: Batch, config: A2CConfig,
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: A2CConfig,
     loss: Callable[..., LossOutput] | None = None,
-) -> Metrics:  # fmt: skip
+) -> Metrics:
     """One gradient step with the rows of a rollout; returns the diagnostics.
 
     Args:
@@ -80,10 +88,17 @@ def a2c_update(
         config: hyper-parameters, each schedule at its value.
         loss: of some rows; None is `a2c_loss`.
     """
-    return mean_metrics([gradient_step(
-        optimizer, partial(loss or a2c_loss, policy, config=config), batch,
-        micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
-    )])  # fmt: skip
+    return mean_metrics(
+        [
+            gradient_step(
+                optimizer,
+                partial(loss or a2c_loss, policy, config=config),
+                batch,
+                micro_batch_size=config.micro_batch_size,
+                max_grad_norm=config.max_grad_norm,
+            )
+        ]
+    )
 
 
 def a2c_loss(policy: Policy, batch: Batch, *, config: A2CConfig) -> LossOutput:
@@ -142,9 +157,13 @@ class A2C(ActorCriticAgent):
     def prepare(self) -> tuple[Batch, Metrics]:
         config = self.config
         return advantage_rows(
-            self.policy, self.rollout_data, self.rewards(), gamma=config.gamma,
-            gae_lambda=config.gae_lambda, normalize_advantage=config.normalize_advantage,
-        )  # fmt: skip
+            self.policy,
+            self.rollout_data,
+            self.rewards(),
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            normalize_advantage=config.normalize_advantage,
+        )
 
     def update(self, batch: Batch) -> Metrics:
         rate = self.anneal()

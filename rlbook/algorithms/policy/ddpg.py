@@ -39,11 +39,15 @@ from rlbook.networks.optimizer import LossOutput, Optimizer
 
 
 def ddpg_update(
-    networks: DeterministicNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
-    batch: Minibatch, config: DDPGConfig, *,
+    networks: DeterministicNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    config: DDPGConfig,
+    *,
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """A step down the critic's loss, one down the policy's, and one of the target networks.
 
     Args:
@@ -66,10 +70,10 @@ def ddpg_critic_loss(
     """How far Q(s, a) is from its target; lower is better."""
     rows = batch.rows
     with torch.no_grad():
-        next_action = networks.actor_target(rows.next_obs).tanh()                      # [B, A]
-        next_q = networks.target(rows.next_obs, next_action)[0]                        # [B]
-    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)             # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)[0]                            # [B]
+        next_action = networks.actor_target(rows.next_obs).tanh()  # [B, A]
+        next_q = networks.target(rows.next_obs, next_action)[0]  # [B]
+    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)  # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)[0]  # [B]
     loss = squared_value_loss(q, target)
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
@@ -79,7 +83,7 @@ def ddpg_actor_loss(
 ) -> LossOutput:
     """Minus what the first critic says of the policy's actions; lower is better."""
     obs = batch.rows.obs
-    q = networks.critics(obs, networks.actor(obs).tanh())[0]                           # [B]
+    q = networks.critics(obs, networks.actor(obs).tanh())[0]  # [B]
     loss = deterministic_policy_loss(q)
     return LossOutput(loss, {"policy_loss": loss.detach()})
 
@@ -105,6 +109,11 @@ class DDPG(DeterministicAgent):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return ddpg_update(
-            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
-            critic_loss=self.critic_loss, actor_loss=self.actor_loss,
-        )  # fmt: skip
+            self.trained,
+            self.critic_optimizer,
+            self.actor_optimizer,
+            batch,
+            self.config,
+            critic_loss=self.critic_loss,
+            actor_loss=self.actor_loss,
+        )

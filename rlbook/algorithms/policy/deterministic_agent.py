@@ -66,9 +66,11 @@ class DeterministicAgent(ReplayAgent):
 
     @torch.inference_mode()
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        self,
+        observation: NDArray[np.float32],
+        uniform: NDArray[np.float64] | None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         action = as_array(self.actor(torch.from_numpy(observation)).tanh())
         return explored(action, uniform, self.config.exploration_noise)
 

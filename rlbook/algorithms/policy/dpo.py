@@ -149,7 +149,7 @@ class DPO(PolicyAgent):
             return super().make_reference()
         if self.parts.reference is not None:
             raise RequestError("reference_period replaces the reference; leave one of the two out")
-        return self.policy.frozen_copy()                      # it gets other weights than the first
+        return self.policy.frozen_copy()  # it gets other weights than the first
 
     def reference_state(self, reference: Policy) -> State | str:
         changes = self.config.reference_period
@@ -159,9 +159,9 @@ class DPO(PolicyAgent):
         self.rollout_data.add(step, self._log_prob)
         if not self.round_over(step):
             return {}
-        batch = self.policy.batch(self.rollout_data, "episode")                       # [N, T]
+        batch = self.policy.batch(self.rollout_data, "episode")  # [N, T]
         batch.reference_log_prob = self.reference_log_prob(batch)
-        returns = self.rollout_data.tensor("reward").sum(0)                            # [N]
+        returns = self.rollout_data.tensor("reward").sum(0)  # [N]
         better, worse = ranked_pairs(returns, self.group_size)
         metrics = {"group_return": float(returns.mean()), "pairs": float(len(better))}
         if len(better):
@@ -220,20 +220,20 @@ class DPO(PolicyAgent):
         kto = self.config.preference_loss == "kto"
         kl = self.mismatched_kl(better, worse) if kto else None
         done = gradient_step(
-            self.optimizer, lambda rows: self.loss(rows.better, rows.worse, pairs, kl),
+            self.optimizer,
+            lambda rows: self.loss(rows.better, rows.worse, pairs, kl),
             PairedRows(better, worse),
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+            micro_batch_size=self.config.micro_batch_size,
+            max_grad_norm=self.config.max_grad_norm,
+        )
         return done if kl is None else done | {"mismatched_kl": kl}
 
-    def loss(
-        self, better: Batch, worse: Batch, pairs: int, kl: Tensor | None = None
-    ) -> LossOutput:
+    def loss(self, better: Batch, worse: Batch, pairs: int, kl: Tensor | None = None) -> LossOutput:
         """The share that some pairs have in the loss of all `pairs`, and in the diagnostics."""
         config = self.config
         assert better.weight is not None
         log_prob, _, _ = self.policy.evaluate(better, entropy=False)
-        chosen = self.whole(log_prob, better.mask)                                     # [P]
+        chosen = self.whole(log_prob, better.mask)  # [P]
         rejected = self.whole(self.policy.evaluate(worse, entropy=False)[0], worse.mask)
         references = self.reference_of(better), self.reference_of(worse)
         average = given(torch.full_like(chosen, 1.0 / pairs))
@@ -247,14 +247,17 @@ class DPO(PolicyAgent):
                 implicit_reward(sums, reference, config.beta)
                 for sums, reference in zip((chosen, rejected), references, strict=True)
             ]
-            return LossOutput(total, {
-                "preference_loss": preference.detach(),
-                "nll": nll.detach(),
-                "accuracy": preference_accuracy(*rewards) * (len(chosen) / pairs),
-                "reward_margin": averaged(rewards[0] - rewards[1], average=average),
-                "chosen_log_ratio": averaged(ratios[0], average=average),
-                "rejected_log_ratio": averaged(ratios[1], average=average),
-            })  # fmt: skip
+            return LossOutput(
+                total,
+                {
+                    "preference_loss": preference.detach(),
+                    "nll": nll.detach(),
+                    "accuracy": preference_accuracy(*rewards) * (len(chosen) / pairs),
+                    "reward_margin": averaged(rewards[0] - rewards[1], average=average),
+                    "chosen_log_ratio": averaged(ratios[0], average=average),
+                    "rejected_log_ratio": averaged(ratios[1], average=average),
+                },
+            )
 
     def whole(self, log_prob: Tensor, mask: Tensor) -> Tensor:
         """log π(τ) of whole episodes, or its mean over their steps: [P, T] → [P], in nats."""

@@ -43,13 +43,11 @@ EpisodeReward = Callable[[Policy, Policy | None, Batch], Tensor]
 """Of episodes [B, T], whose `log_prob` is the acting policy's: [B], in units of its own."""
 
 
-
-
 class RightAnswers(NamedTuple):
     """What B episodes wrote, with the right answer in the place of theirs."""
 
     behind_steps: Batch  # [B, T'], weight 1 at the answer's tokens, and 0 elsewhere
-    alone: Batch         # [B, T''], the same with empty steps
+    alone: Batch  # [B, T''], the same with empty steps
     well_formed: Tensor  # [B] float: 1 where there were steps, once, and an ending
 
 
@@ -76,9 +74,7 @@ def mean_log_probability(policy: Policy, reference: Policy | None, batch: Batch)
     return mean_over_steps(batch.log_prob, batch.mask)
 
 
-def trajectory_log_probability(
-    policy: Policy, reference: Policy | None, batch: Batch
-) -> Tensor:
+def trajectory_log_probability(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
     """How likely the policy found the whole episode. Being paid for it sharpens: a group's likelier
     episodes become likelier still, in the order in which they are."""
     return sequence_log_prob(batch.log_prob, batch.mask)

@@ -150,7 +150,7 @@ class GRPO(PolicyAgent):
         returns themselves [N]."""
         config, data, metrics = self.config, self.rollout_data, {}
         batch = self.policy.batch(data, "episode")
-        returns = data.tensor("reward").sum(0)                                         # [N]
+        returns = data.tensor("reward").sum(0)  # [N]
         metrics["group_return"] = float(returns.mean())
         if self.reward is not None:
             returns = self.reward(self.policy, self.reference, batch)
@@ -161,7 +161,7 @@ class GRPO(PolicyAgent):
         batch.reference_log_prob = self.reference_log_prob(batch)
         if batch.reference_log_prob is not None:
             estimator = ESTIMATORS[config.kl_estimator]
-            kl = estimator(batch.log_prob, batch.reference_log_prob, batch.mask)       # [N, T]
+            kl = estimator(batch.log_prob, batch.reference_log_prob, batch.mask)  # [N, T]
             metrics["reference_kl"] = float(averaged(kl, batch.mask))
             if config.kl_in == "reward":
                 batch.score = returns - self.now("kl_coef") * kl.sum(1)
@@ -172,9 +172,12 @@ class GRPO(PolicyAgent):
         if config.importance_cap is not None:
             log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
             batch.importance = truncated_importance_weight(
-                log_prob, batch.log_prob, batch.mask, cap=config.importance_cap,
+                log_prob,
+                batch.log_prob,
+                batch.mask,
+                cap=config.importance_cap,
                 episode=config.importance_of == "sequence",
-            )  # fmt: skip
+            )
             batch.log_prob = log_prob
             metrics["importance"] = float(averaged(batch.importance, batch.mask))
         if config.mask_truncated:
@@ -282,9 +285,14 @@ class GRPO(PolicyAgent):
             )
         else:
             policy_loss = clipped_surrogate_loss(
-                new, old, batch.advantage, dual_clip=config.dual_clip, mask=mask,
-                average=weighed, **clips,
-            )  # fmt: skip
+                new,
+                old,
+                batch.advantage,
+                dual_clip=config.dual_clip,
+                mask=mask,
+                average=weighed,
+                **clips,
+            )
         assert entropy is not None
         entropy, kl = averaged(entropy, mask, average), None
         if batch.reference_log_prob is not None and config.kl_in == "loss":
@@ -294,15 +302,22 @@ class GRPO(PolicyAgent):
             policy_loss, entropy, kl, entropy_coef=entropy_coef, kl_coef=kl_coef
         )
         with torch.no_grad():
-            return LossOutput(total, {
-                "policy_loss": policy_loss.detach(),
-                "entropy": entropy.detach(),
-                "approx_kl": averaged(k3(batch.log_prob, log_prob, mask), mask, average),
-                "clip_fraction": clip_fraction(
-                    new, old, None if config.ratio == "cispo" else batch.advantage, mask=mask,
-                    average=average, **clips,
-                ),
-            })  # fmt: skip
+            return LossOutput(
+                total,
+                {
+                    "policy_loss": policy_loss.detach(),
+                    "entropy": entropy.detach(),
+                    "approx_kl": averaged(k3(batch.log_prob, log_prob, mask), mask, average),
+                    "clip_fraction": clip_fraction(
+                        new,
+                        old,
+                        None if config.ratio == "cispo" else batch.advantage,
+                        mask=mask,
+                        average=average,
+                        **clips,
+                    ),
+                },
+            )
 
     def state_dict(self) -> State:
         kept = {"refill": self.refill, "spread": self.spread, "control": self.control}

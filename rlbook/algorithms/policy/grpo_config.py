@@ -30,9 +30,9 @@ class GRPOConfig(PolicyOptions, MinibatchOptions):
     group_size: Annotated[int, at_least(2)] = 8
     # what an episode is worth: none: its return; else how sure the policy was of what it did
     # (RLIF), or how likely it makes the reference answer behind its written steps (RLPR: answer)
-    episode_reward: Literal[
-        "self-certainty", "entropy", "log-probability", "trajectory", "answer"
-    ] | None = None
+    episode_reward: (
+        Literal["self-certainty", "entropy", "log-probability", "trajectory", "answer"] | None
+    ) = None
     # groups are left out whose deviation is below this share of the average over rounds, which
     # begins with the sixth, from the eleventh on; 0 leaves none out
     min_spread: Annotated[float, unit_interval] = 0.0
@@ -114,9 +114,14 @@ class GRPOConfig(PolicyOptions, MinibatchOptions):
 
 
 IDLE_WITH_RECORDED = (
-    "epochs", "refill", "min_spread", "importance_cap", "episode_reward", "mask_truncated",
+    "epochs",
+    "refill",
+    "min_spread",
+    "importance_cap",
+    "episode_reward",
+    "mask_truncated",
     "credit",
-)  # fmt: skip
+)
 """What changes nothing about learning from recorded groups."""
 
 

@@ -25,9 +25,13 @@ class KLControl:
         if config.kl_band is None:
             return {}
         self.kl_coef = banded_kl_coef(
-            used, kl, band=config.kl_band, factor=config.kl_factor,
-            low=config.kl_coef_min, high=config.kl_coef_max,
-        )  # fmt: skip
+            used,
+            kl,
+            band=config.kl_band,
+            factor=config.kl_factor,
+            low=config.kl_coef_min,
+            high=config.kl_coef_max,
+        )
         return {"kl_coef": used}
 
     @property

@@ -59,9 +59,13 @@ class KLPenalty:
         if config.kl_target is None:
             return {}
         self.coef = adapted_kl_coef(
-            used, self.kl, target=config.kl_target, share=rows / config.kl_horizon,
-            low=config.kl_coef_min, high=config.kl_coef_max,
-        )  # fmt: skip
+            used,
+            self.kl,
+            target=config.kl_target,
+            share=rows / config.kl_horizon,
+            low=config.kl_coef_min,
+            high=config.kl_coef_max,
+        )
         return {"kl_coef": used}
 
 

@@ -46,9 +46,9 @@ class Learner(Protocol):
 class LabelledRows:
     """B episodes, and the share of each in the mean over all, over the good and over the bad."""
 
-    episodes: Batch      # its `weight` is each token's share in the mean over good episodes'
-    good: Tensor         # [B] bool
-    share: Tensor        # [B]
+    episodes: Batch  # its `weight` is each token's share in the mean over good episodes'
+    good: Tensor  # [B] bool
+    share: Tensor  # [B]
     share_of_good: Tensor
     share_of_bad: Tensor
 
@@ -73,9 +73,12 @@ def train_on_labelled(agent: Learner, batch: LabelledBatch) -> dict[str, Tensor]
     batch.episodes.reference_log_prob = agent.reference_log_prob(batch.episodes)
     kl = agent.mismatched_kl(batch.episodes)
     done = gradient_step(
-        agent.optimizer, lambda rows: labelled_loss(agent, rows, kl), LabelledRows.of(batch),
-        micro_batch_size=agent.config.micro_batch_size, max_grad_norm=agent.config.max_grad_norm,
-    )  # fmt: skip
+        agent.optimizer,
+        lambda rows: labelled_loss(agent, rows, kl),
+        LabelledRows.of(batch),
+        micro_batch_size=agent.config.micro_batch_size,
+        max_grad_norm=agent.config.max_grad_norm,
+    )
     return done | {"mismatched_kl": kl}
 
 
@@ -86,22 +89,28 @@ def labelled_loss(agent: Learner, rows: LabelledRows, kl: Tensor) -> LossOutput:
     log_prob, _, _ = agent.policy.evaluate(episodes, entropy=False)
     whole, reference = agent.whole(log_prob, episodes.mask), agent.reference_of(episodes)
     preference = labelled_kto_loss(
-        whole, reference, rows.good, kl, beta=config.beta, good_weight=config.good_weight,
+        whole,
+        reference,
+        rows.good,
+        kl,
+        beta=config.beta,
+        good_weight=config.good_weight,
         average=given(rows.share),
-    )  # fmt: skip
-    nll = negative_log_likelihood_loss(
-        log_prob, mask=episodes.mask, average=given(episodes.weight)
     )
+    nll = negative_log_likelihood_loss(log_prob, mask=episodes.mask, average=given(episodes.weight))
     total = preference + config.nll_coef * nll
     with torch.no_grad():
         reward, ratio = implicit_reward(whole, reference, config.beta), whole - reference
         right = ((ratio > kl) == rows.good).to(reward)
         good, bad = given(rows.share_of_good), given(rows.share_of_bad)
-        return LossOutput(total, {
-            "preference_loss": preference.detach(),
-            "nll": nll.detach(),
-            "accuracy": averaged(right, average=given(rows.share)),
-            "reward_margin": averaged(reward, average=good) - averaged(reward, average=bad),
-            "chosen_log_ratio": averaged(ratio, average=good),
-            "rejected_log_ratio": averaged(ratio, average=bad),
-        })  # fmt: skip
+        return LossOutput(
+            total,
+            {
+                "preference_loss": preference.detach(),
+                "nll": nll.detach(),
+                "accuracy": averaged(right, average=given(rows.share)),
+                "reward_margin": averaged(reward, average=good) - averaged(reward, average=bad),
+                "chosen_log_ratio": averaged(ratio, average=good),
+                "rejected_log_ratio": averaged(ratio, average=bad),
+            },
+        )

@@ -58,9 +58,12 @@ class PairSettings(Protocol):
 
 
 def pair_loss(
-    config: PairSettings, policy: tuple[Tensor, Tensor], reference: tuple[Tensor, Tensor],
-    kl: Tensor | None, average: Average,
-) -> Tensor:  # fmt: skip
+    config: PairSettings,
+    policy: tuple[Tensor, Tensor],
+    reference: tuple[Tensor, Tensor],
+    kl: Tensor | None,
+    average: Average,
+) -> Tensor:
     """The loss that a config names.
 
     Args:

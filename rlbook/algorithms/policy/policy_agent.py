@@ -54,6 +54,7 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 surrogate_loss = has_fast_form(clipped_surrogate_loss)
 """`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
 
+
 class PolicyAgent(Agent):
     """Acts with `self.policy` and collects into `self.rollout_data`.
 
@@ -97,7 +98,7 @@ class PolicyAgent(Agent):
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
         """Raises ValueError where a rollout of so many steps does not fit into the memory."""
-        if self.rollout == "steps":          # each keeps what was seen before it and after
+        if self.rollout == "steps":  # each keeps what was seen before it and after
             size = 8 * math.prod(env.single_observation_space.shape or ())
             check_memory("rollout_steps", steps, env.num_envs * (size + 16))
 
@@ -117,9 +118,12 @@ class PolicyAgent(Agent):
         return reference_policy(self.parts.reference, self).to(self.parts.device)
 
     def act(
-        self, observation: Observations, *, explore: bool = True,
+        self,
+        observation: Observations,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[Any]:  # fmt: skip
+    ) -> NDArray[Any]:
         self.check_batch(observation)
         if not explore:
             return self.policy.act(observation, None, self._evaluating, action_mask)[0]
@@ -186,9 +190,7 @@ class PolicyAgent(Agent):
         ]
         return mean_metrics(steps) | {"learning_rate": rate}
 
-    def weighted_step(
-        self, batch: Batch, loss: Callable[[Batch], LossOutput]
-    ) -> dict[str, Tensor]:
+    def weighted_step(self, batch: Batch, loss: Callable[[Batch], LossOutput]) -> dict[str, Tensor]:
         """One gradient step in which `average` says how much each element counts.
 
         Returns:
@@ -196,9 +198,12 @@ class PolicyAgent(Agent):
         """
         batch = dataclasses.replace(batch, weight=self.config.averaging()(batch.mask))
         return gradient_step(
-            self.optimizer, loss, batch,
-            micro_batch_size=self.config.micro_batch_size, max_grad_norm=self.config.max_grad_norm,
-        )  # fmt: skip
+            self.optimizer,
+            loss,
+            batch,
+            micro_batch_size=self.config.micro_batch_size,
+            max_grad_norm=self.config.max_grad_norm,
+        )
 
     def anneal(self) -> float:
         """Sets and returns the learning rate for this point of training."""

@@ -68,9 +68,15 @@ def ppo_rows(
     reward = whiten(reward, mask, shift=False) if config.whiten_reward else reward
     value, next_value = policy.values(rollout)
     advantage = gae(
-        reward, value, next_value, terminated, truncated,
-        gamma=config.gamma, gae_lambda=config.gae_lambda, valid=mask,
-    )  # fmt: skip
+        reward,
+        value,
+        next_value,
+        terminated,
+        truncated,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        valid=mask,
+    )
     target = advantage + value
     metrics = {"explained_variance": explained_variance(advantage, target, mask)}
     if config.normalize_advantage and config.normalize_over == "rollout":
@@ -80,9 +86,13 @@ def ppo_rows(
 
 
 def ppo_update(
-    policy: Policy, optimizer: Optimizer, batch: Batch, config: PPOConfig, rng: Generator,
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: PPOConfig,
+    rng: Generator,
     loss: Callable[..., LossOutput] | None = None,
-) -> Metrics:  # fmt: skip
+) -> Metrics:
     """K epochs of minibatches over the rows of a rollout.
 
     Args:
@@ -98,7 +108,7 @@ def ppo_update(
     rows: list[Batch] = []
     metrics: list[dict[str, Tensor]] = []
     for epoch in range(config.epochs):
-        if epoch == 0 or len(batch) > config.batch_size:       # one minibatch stays what it is
+        if epoch == 0 or len(batch) > config.batch_size:  # one minibatch stays what it is
             shuffled = minibatches(batch, config.batch_size, rng)
             rows = [standardized(minibatch, policy, config) for minibatch in shuffled]
         # diagnostics take a tenth of an update: only where somebody looks at them
@@ -106,11 +116,14 @@ def ppo_update(
         step_loss = partial(loss or ppo_loss, policy, config=config, diagnose=diagnose)
         metrics = [
             gradient_step(
-                optimizer, step_loss, minibatch,
-                micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
+                optimizer,
+                step_loss,
+                minibatch,
+                micro_batch_size=config.micro_batch_size,
+                max_grad_norm=config.max_grad_norm,
             )
             for minibatch in rows
-        ]  # fmt: skip
+        ]
         if config.target_kl and mean_metrics(metrics)["approx_kl"] > config.target_kl:
             break
     return mean_metrics(metrics)
@@ -125,14 +138,20 @@ def ppo_loss(
     """
     assert batch.value is not None and batch.advantage is not None and batch.target is not None
     log_prob, entropy, value = policy.evaluate(
-        batch, entropy=diagnose or config.entropy_coef > 0,
+        batch,
+        entropy=diagnose or config.entropy_coef > 0,
         entropy_gradient=config.entropy_coef > 0,
-    )  # fmt: skip
+    )
     assert value is not None
     policy_loss = surrogate_loss(
-        log_prob, batch.log_prob, batch.advantage, clip=config.clip, clip_high=config.clip_high,
-        dual_clip=config.dual_clip, **batch.share,
-    )  # fmt: skip
+        log_prob,
+        batch.log_prob,
+        batch.advantage,
+        clip=config.clip,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+        **batch.share,
+    )
     if config.clip_value is None:
         value_loss = squared_value_loss(value, batch.target, **batch.share)
     else:
@@ -142,9 +161,12 @@ def ppo_loss(
     entropy = None if entropy is None else averaged(entropy, **batch.share)
     kl = loss_penalty(log_prob, batch, config)
     total = regularised_loss(
-        policy_loss + config.value_coef * value_loss, entropy, kl,
-        entropy_coef=config.entropy_coef, kl_coef=config.kl_coef,
-    )  # fmt: skip
+        policy_loss + config.value_coef * value_loss,
+        entropy,
+        kl,
+        entropy_coef=config.entropy_coef,
+        kl_coef=config.kl_coef,
+    )
     if not diagnose or entropy is None:
         return LossOutput(total, {})
     parts = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -165,12 +187,17 @@ def standardized(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
 
 def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str, Tensor]:
     """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
-    kl = averaged(k3(batch.log_prob, log_prob, batch.share.get("mask")), **batch.share)
+    old_log_prob = batch.log_prob
+    kl = averaged(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.share)
     assert batch.advantage is not None
     clipped = clip_fraction(
-        log_prob, batch.log_prob, batch.advantage,
-        clip=config.clip, clip_high=config.clip_high, **batch.share,
-    )  # fmt: skip
+        log_prob,
+        old_log_prob,
+        batch.advantage,
+        clip=config.clip,
+        clip_high=config.clip_high,
+        **batch.share,
+    )
     return {"approx_kl": kl, "clip_fraction": clipped}
 
 

@@ -47,15 +47,13 @@ def reinforce_rows(
     """Whole episodes [T, N] as rows, with A, the target of V, and each step's share in the loss."""
     mask = rollout.tensor("valid")
     ends = rollout.tensor("terminated"), rollout.tensor("truncated")
-    returns = discounted_returns(reward, *ends, config.gamma, valid=mask)              # [T, N]
+    returns = discounted_returns(reward, *ends, config.gamma, valid=mask)  # [T, N]
     advantage = returns - baseline(policy, rollout, returns, config)
-    weight = mask / mask.shape[1]                             # a sum over steps, a mean over N
+    weight = mask / mask.shape[1]  # a sum over steps, a mean over N
     return policy.rows(rollout, advantage=advantage, target=returns, weight=weight)
 
 
-def baseline(
-    policy: Policy, rollout: Rollout, returns: Tensor, config: ReinforceConfig
-) -> Tensor:
+def baseline(policy: Policy, rollout: Rollout, returns: Tensor, config: ReinforceConfig) -> Tensor:
     """b for each step: [T, N] → [T, N], in reward units."""
     if config.baseline == "none":
         return torch.zeros_like(returns)
@@ -66,9 +64,12 @@ def baseline(
 
 
 def reinforce_update(
-    policy: Policy, optimizer: Optimizer, batch: Batch, config: ReinforceConfig,
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: ReinforceConfig,
     loss: Callable[..., LossOutput] | None = None,
-) -> Metrics:  # fmt: skip
+) -> Metrics:
     """One gradient step with the rows of a round; returns the diagnostics.
 
     Args:
@@ -79,10 +80,13 @@ def reinforce_update(
     """
     assert batch.advantage is not None and batch.weight is not None
     metrics = gradient_step(
-        optimizer, partial(loss or reinforce_loss, policy, config=config), batch,
-        micro_batch_size=config.micro_batch_size, max_grad_norm=config.max_grad_norm,
-    )  # fmt: skip
-    for name in metrics.keys() & {"entropy", "value_loss"}:           # logged: means over steps
+        optimizer,
+        partial(loss or reinforce_loss, policy, config=config),
+        batch,
+        micro_batch_size=config.micro_batch_size,
+        max_grad_norm=config.max_grad_norm,
+    )
+    for name in metrics.keys() & {"entropy", "value_loss"}:  # logged: means over steps
         metrics[name] = metrics[name] / batch.weight.sum()
     metrics["advantage_std"] = batch.advantage[batch.mask].std()
     return mean_metrics([metrics])

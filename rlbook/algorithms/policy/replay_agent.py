@@ -69,7 +69,7 @@ class Minibatch:
     """B stored transitions, and the noise with which actions are drawn in them."""
 
     rows: Transitions
-    noise: Tensor       # [B, A] standard normal, for s; empty where actions are discrete
+    noise: Tensor  # [B, A] standard normal, for s; empty where actions are discrete
     next_noise: Tensor  # [B, A], for s'
 
 
@@ -92,9 +92,15 @@ class ReplayAgent(Agent):
     actor_optimizer: Optimizer
 
     def __init__(
-        self, env: VectorEnv, config: ReplayConfig, seed: int, parts: Parts, *,
-        critics: int, outputs: int = 1,
-    ) -> None:  # fmt: skip
+        self,
+        env: VectorEnv,
+        config: ReplayConfig,
+        seed: int,
+        parts: Parts,
+        *,
+        critics: int,
+        outputs: int = 1,
+    ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: ReplayConfig = config
         observations, actions = env.single_observation_space, env.single_action_space
@@ -120,9 +126,12 @@ class ReplayAgent(Agent):
         self.acted = self.steps = self.updates = 0
 
     def act(
-        self, observation: NDArray[np.float32], *, explore: bool = True,
+        self,
+        observation: NDArray[np.float32],
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         self.check_batch(observation)
         if not explore:
             return self.choose(observation, None, action_mask)
@@ -139,9 +148,11 @@ class ReplayAgent(Agent):
 
     @abstractmethod
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        self,
+        observation: NDArray[np.float32],
+        uniform: NDArray[np.float64] | None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         """The actions [N] or [N, A] in states [N, O] that noise in [0, 1) makes; None: greedily.
 
         Of discrete ones, those that `action_mask` [N, A] allows.
@@ -154,7 +165,7 @@ class ReplayAgent(Agent):
         action, obs = torch.from_numpy(self.choose(seen, None)), torch.from_numpy(seen)
         if not self.discrete:
             return as_array(self.critics(obs, action).amin(0))
-        q = self.critics(obs).amin(0)                                                  # [N, A]
+        q = self.critics(obs).amin(0)  # [N, A]
         return as_array(q.gather(-1, action.to(q.device)[:, None]).squeeze(-1))
 
     def learn(self, step: Step) -> Metrics:
@@ -200,10 +211,12 @@ class ReplayAgent(Agent):
         saved = {name: item.state_dict() for name, item in self.optimizers().items()}
         return {
             "networks": {name: dict(item.state_dict()) for name, item in self.networks().items()},
-            "optimizers": saved, "replay": self.replay.state_dict(), "held": self.held,
+            "optimizers": saved,
+            "replay": self.replay.state_dict(),
+            "held": self.held,
             "rngs": [rng_state(self.exploration), rng_state(self.sampling)],
             "counts": [self.acted, self.steps, self.updates],
-        }  # fmt: skip
+        }
 
     def load_state_dict(self, state: State) -> None:
         for name, network in self.networks().items():

@@ -60,11 +60,15 @@ LOG_STD = (-20.0, 2.0)
 
 @has_fast_form
 def sac_update(
-    networks: SACNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
-    batch: Minibatch, config: SACConfig, *,
+    networks: SACNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    config: SACConfig,
+    *,
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """A step down the critics' loss, one down the policy's, and one of the target networks.
 
     Args:
@@ -88,8 +92,8 @@ def sac_critic_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfi
         next_value, _ = value_and_entropy(
             networks, networks.target, rows.next_obs, batch.next_noise, next_mask
         )
-    target = td_target(rows.reward, rows.terminated, next_value, config.gamma)             # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)                               # [2, B]
+    target = td_target(rows.reward, rows.terminated, next_value, config.gamma)  # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)  # [2, B]
     loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
@@ -110,14 +114,17 @@ def sac_actor_loss(networks: SACNetworks, batch: Minibatch, *, config: SACConfig
 
 
 def value_and_entropy(
-    networks: SACNetworks, critics: Critics, obs: Tensor, noise: Tensor,
+    networks: SACNetworks,
+    critics: Critics,
+    obs: Tensor,
+    noise: Tensor,
     action_mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """V(s) by the lower critic, in reward units, and the policy's entropy, in nats: [B] each."""
     alpha = networks.temperature.alpha
     pi = sac_policy(networks.actor, obs, action_mask, discrete=critics.discrete)
     if isinstance(pi, Categorical):
-        q = critics(obs).amin(0)                                                       # [B, A]
+        q = critics(obs).amin(0)  # [B, A]
         return expected_soft_value(q, pi.log_probs, alpha), pi.entropy()
     action, log_prob = pi.transform(noise)
     return soft_value(critics(obs, action).amin(0), log_prob, alpha), -log_prob
@@ -220,9 +227,11 @@ class SAC(ReplayAgent):
 
     @torch.inference_mode()
     def choose(
-        self, observation: NDArray[np.float32], uniform: NDArray[np.float64] | None,
+        self,
+        observation: NDArray[np.float32],
+        uniform: NDArray[np.float64] | None,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> np.ndarray:  # fmt: skip
+    ) -> np.ndarray:
         allowed = as_mask(action_mask, self.parts.device)
         obs = torch.from_numpy(observation)
         pi = sac_policy(self.actor, obs, allowed, discrete=self.discrete)
@@ -235,9 +244,14 @@ class SAC(ReplayAgent):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return sac_update(
-            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
-            critic_loss=self.critic_loss, actor_loss=self.actor_loss,
-        )  # fmt: skip
+            self.trained,
+            self.critic_optimizer,
+            self.actor_optimizer,
+            batch,
+            self.config,
+            critic_loss=self.critic_loss,
+            actor_loss=self.actor_loss,
+        )
 
     def networks(self) -> dict[str, nn.Module]:
         return self.trained._asdict()

@@ -42,11 +42,16 @@ from rlbook.networks.optimizer import LossOutput, Optimizer
 
 
 def td3_update(
-    networks: DeterministicNetworks, critic_optimizer: Optimizer, actor_optimizer: Optimizer,
-    batch: Minibatch, config: TD3Config, updates: int, *,
+    networks: DeterministicNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    config: TD3Config,
+    updates: int,
+    *,
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
+) -> dict[str, Tensor]:
     """A step down the critics' loss; every d-th time one down the policy's, and one of the targets.
 
     Args:
@@ -74,10 +79,10 @@ def td3_critic_loss(
     with torch.no_grad():
         noise = config.target_noise * batch.next_noise
         action = networks.actor_target(rows.next_obs).tanh()
-        action = smoothed_action(action, noise, config.target_noise_clip)              # [B, A]
-        next_q = networks.target(rows.next_obs, action).amin(0)                        # [B]
-    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)             # [B]
-    q = networks.critics.evaluate(rows.obs, rows.action)                               # [2, B]
+        action = smoothed_action(action, noise, config.target_noise_clip)  # [B, A]
+        next_q = networks.target(rows.next_obs, action).amin(0)  # [B]
+    target = td_target(rows.reward, rows.terminated, next_q, config.gamma)  # [B]
+    q = networks.critics.evaluate(rows.obs, rows.action)  # [2, B]
     loss = torch.stack([squared_value_loss(each, target) for each in q]).sum()
     return LossOutput(loss, {"critic_loss": loss.detach(), "q": q.detach().mean()})
 
@@ -106,6 +111,12 @@ class TD3(DeterministicAgent):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return td3_update(
-            self.trained, self.critic_optimizer, self.actor_optimizer, batch, self.config,
-            self.updates, critic_loss=self.critic_loss, actor_loss=self.actor_loss,
-        )  # fmt: skip
+            self.trained,
+            self.critic_optimizer,
+            self.actor_optimizer,
+            batch,
+            self.config,
+            self.updates,
+            critic_loss=self.critic_loss,
+            actor_loss=self.actor_loss,
+        )

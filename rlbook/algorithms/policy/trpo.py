@@ -80,9 +80,13 @@ def trpo_objective(
     assert batch.advantage is not None and batch.weight is not None
     new, average = policy.distributions(batch), given(batch.weight)
     loss = clipped_surrogate_loss(
-        new.log_prob(batch.action), batch.log_prob, batch.advantage,
-        clip=math.inf, mask=batch.mask, average=average,
-    )  # fmt: skip
+        new.log_prob(batch.action),
+        batch.log_prob,
+        batch.advantage,
+        clip=math.inf,
+        mask=batch.mask,
+        average=average,
+    )
     kl, entropy = (averaged(x, batch.mask, average) for x in (old.kl(new), new.entropy()))
     return -loss, kl, entropy
 
@@ -98,9 +102,13 @@ def natural_step(
 
 @torch.no_grad()
 def line_search(
-    policy: Policy, batch: Batch, old: Distribution, step: Tensor, before: float,
+    policy: Policy,
+    batch: Batch,
+    old: Distribution,
+    step: Tensor,
+    before: float,
     config: TRPOConfig,
-) -> Metrics:  # fmt: skip
+) -> Metrics:
     """Shortens the step until the KL is within its bound and the surrogate has grown."""
     parameters = policy_parameters(policy)
     start, fractions = parameters_to_vector(parameters), []
@@ -115,9 +123,12 @@ def line_search(
         surrogate, kl, entropy = map(float, trpo_objective(policy, batch, old))
         fractions.append(0.0)
     return {
-        "kl": kl, "step_fraction": fractions[-1], "improvement": surrogate - before,
-        "line_search_steps": float(np.count_nonzero(fractions)), "entropy": entropy,
-    }  # fmt: skip
+        "kl": kl,
+        "step_fraction": fractions[-1],
+        "improvement": surrogate - before,
+        "line_search_steps": float(np.count_nonzero(fractions)),
+        "entropy": entropy,
+    }
 
 
 def fit_value(
@@ -201,9 +212,13 @@ class TRPO(ActorCriticAgent):
     def prepare(self) -> tuple[Batch, Metrics]:
         config = self.config
         return advantage_rows(
-            self.policy, self.rollout_data, self.rewards(), gamma=config.gamma,
-            gae_lambda=config.gae_lambda, normalize_advantage=config.normalize_advantage,
-        )  # fmt: skip
+            self.policy,
+            self.rollout_data,
+            self.rewards(),
+            gamma=config.gamma,
+            gae_lambda=config.gae_lambda,
+            normalize_advantage=config.normalize_advantage,
+        )
 
     def update(self, batch: Batch) -> Metrics:
         metrics = trpo_update(self.policy, batch, self.config)

@@ -57,10 +57,10 @@ class BanditConfig(Hyperparameters):
 class Memory(NamedTuple):
     """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
 
-    q: NDArray[np.float64]                   # [..., A], in reward units
-    counts: NDArray[np.int64]                # [..., A]: N(a)
-    preferences: NDArray[np.float64]         # [..., A]: H(a)
-    mean_reward: NDArray[np.float64]         # [...]: r̄, in reward units
+    q: NDArray[np.float64]  # [..., A], in reward units
+    counts: NDArray[np.int64]  # [..., A]: N(a)
+    preferences: NDArray[np.float64]  # [..., A]: H(a)
+    mean_reward: NDArray[np.float64]  # [...]: r̄, in reward units
 
 
 def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> Memory:
@@ -90,10 +90,10 @@ def update(
 ) -> NDArray[np.float64]:
     """One step of `action` [...] and `reward` [...]. Returns r - Q(a), or r - r̄: [...]."""
     q, counts, preferences, mean_reward = memory
-    taken = np.arange(q.shape[-1]) == action[..., None]                             # [..., A]
+    taken = np.arange(q.shape[-1]) == action[..., None]  # [..., A]
     counts += taken
     step_size = 1.0 / np.maximum(counts, 1) if config.alpha is None else config.alpha
-    error = reward[..., None] - q                                                   # [..., A]
+    error = reward[..., None] - q  # [..., A]
     q += np.where(taken, step_size * error, 0.0)
     if config.method != "gradient":
         return error[taken].reshape(reward.shape)
@@ -122,14 +122,17 @@ class Bandit(Agent):
     def __init__(self, env: gymnasium.Env, config: BanditConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self.config: BanditConfig = config
-        arms = int(env.action_space.n)                           # type: ignore[attr-defined]
+        arms = int(env.action_space.n)  # type: ignore[attr-defined]
         self.memory = empty_memory((arms,), config)
         self.rng = rng_for(seed, "exploration")
 
     def act(
-        self, observation: object, *, explore: bool = True,
+        self,
+        observation: object,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Among the actions that a mask [A] allows, as if there were no others."""
         allowed = np.arange(len(self.memory.q)) if action_mask is None else action_mask.nonzero()[0]
         q, counts, preferences, mean_reward = self.memory

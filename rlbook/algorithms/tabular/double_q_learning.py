@@ -34,15 +34,22 @@ from rlbook.functional.schedules import CONSTANT, scheduled
 class DoubleMemory(ControlMemory):
     """With the two tables; q is their mean (Q₁ + Q₂) / 2, and visits counts updates of either."""
 
-    first: NDArray[np.float64]               # [S, A]: Q₁, in reward units
-    second: NDArray[np.float64]              # [S, A]: Q₂, in reward units
-    first_visits: NDArray[np.int64]          # [S, A]: updates of Q₁ alone, where they are counted
+    first: NDArray[np.float64]  # [S, A]: Q₁, in reward units
+    second: NDArray[np.float64]  # [S, A]: Q₂, in reward units
+    first_visits: NDArray[np.int64]  # [S, A]: updates of Q₁ alone, where they are counted
 
 
 def double_q_learning_update(
-    memory: DoubleMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: DoubleMemory,
+    settings: ControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on one of the tables and on their mean. Returns |δ| in reward units."""
     heads = rng.random() < 0.5
     own, other = (memory.first, memory.second) if heads else (memory.second, memory.first)

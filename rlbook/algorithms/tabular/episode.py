@@ -31,10 +31,10 @@ VISITS = (FIRST, EVERY)
 class Episode(Record):
     """The episode in progress."""
 
-    states: NDArray[np.int64]                # [T]
-    actions: NDArray[np.int64]               # [T]
-    rewards: NDArray[np.float64]             # [T], in reward units; at the end the returns
-    recorded: NDArray[np.int64]              # [1]: how many of these entries count
+    states: NDArray[np.int64]  # [T]
+    actions: NDArray[np.int64]  # [T]
+    rewards: NDArray[np.float64]  # [T], in reward units; at the end the returns
+    recorded: NDArray[np.int64]  # [1]: how many of these entries count
 
 
 class EpisodeMemory(Episode, Memory):

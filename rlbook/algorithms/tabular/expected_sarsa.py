@@ -29,9 +29,16 @@ from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def expected_sarsa_update(
-    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: ControlMemory,
+    settings: ControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on Q. Returns |δ| in reward units."""
     bootstrap = 0.0 if terminated else settings.gamma * expected_value(memory, settings, next_state)
     error = reward + bootstrap - memory.q[state][action]

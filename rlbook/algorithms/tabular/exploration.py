@@ -54,9 +54,10 @@ def greedy(row: Row, rng: Generator) -> int:
 
 
 def forbid(
-    row: list[float] | NDArray[np.float64], allowed: Sequence[bool] | NDArray[np.bool_],
+    row: list[float] | NDArray[np.float64],
+    allowed: Sequence[bool] | NDArray[np.bool_],
     value: float,
-) -> None:  # fmt: skip
+) -> None:
     """Marks the forbidden actions of one state in its row [A] of a table; what is allowed again
     after it was not gets the `value` of the beginning.
     """
@@ -144,7 +145,7 @@ def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, st
         left -= math.exp((row[action] - best) / temperature)
         if left < 0.0:
             return action
-    action = len(row) - 1                    # rounding has left something
+    action = len(row) - 1  # rounding has left something
     while row[action] == FORBIDDEN:
         action -= 1
     return action
@@ -174,7 +175,7 @@ def upper_confidence(
         bound = row[action] + settings.confidence * math.sqrt(math.log(total) / visits[action])
         if bound > best:
             best, ties, choice = bound, 1, action
-        elif bound == best:                  # each of k equal ones is kept with probability 1/k
+        elif bound == best:  # each of k equal ones is kept with probability 1/k
             ties += 1
             if rng.random() * ties < 1.0:
                 choice = action

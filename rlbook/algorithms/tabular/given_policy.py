@@ -123,9 +123,7 @@ def check_cumulative(name: str, sums: np.ndarray) -> None:
         raise ValueError(f"the saved {name} must rise to 1 in each row")
 
 
-def _optimal(
-    env: gymnasium.Env, num_states: int, num_actions: int, gamma: float
-) -> np.ndarray:
+def _optimal(env: gymnasium.Env, num_states: int, num_actions: int, gamma: float) -> np.ndarray:
     """[S] int."""
     model = TabularMDP.from_env(env, max_transitions=ENUMERATED)
     if not model.observable or (model.num_states, model.num_actions) != (num_states, num_actions):

@@ -34,7 +34,7 @@ from rlbook.algorithms.tabular.windows import Window
 class LambdaReturnSettings(Settings):
     """With λ."""
 
-    trace_decay: float                       # λ
+    trace_decay: float  # λ
 
 
 class LambdaReturnMemory(Window, PredictionMemory):
@@ -42,9 +42,16 @@ class LambdaReturnMemory(Window, PredictionMemory):
 
 
 def lambda_return_update(
-    memory: LambdaReturnMemory, settings: LambdaReturnSettings, rng: Generator, state: int,
-    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: LambdaReturnMemory,
+    settings: LambdaReturnSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Records the step; at the end of an episode, makes all updates in place on V.
 
     Returns their mean |G - V| in reward units, or None before that.

@@ -60,7 +60,7 @@ NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
 class MCSettings(ControlSettings):
     """With which visits count."""
 
-    every_visit: bool                        # whether all do, or the first of an episode alone
+    every_visit: bool  # whether all do, or the first of an episode alone
 
 
 class MCMemory(Episode, ControlMemory):
@@ -71,9 +71,7 @@ class MCMemory(Episode, ControlMemory):
     first: NDArray[np.int64]
 
 
-def start_anywhere(
-    memory: MCMemory, settings: MCSettings, rng: Generator, state: int
-) -> int:
+def start_anywhere(memory: MCMemory, settings: MCSettings, rng: Generator, state: int) -> int:
     """A uniformly random first action; afterwards as without exploring starts."""
     if memory.recorded[0] == 0:
         return random_action(memory.q[state], rng)
@@ -81,9 +79,16 @@ def start_anywhere(
 
 
 def mc_control_update(
-    memory: MCMemory, settings: MCSettings, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: MCMemory,
+    settings: MCSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Records the step; at the end of an episode, makes all updates in place on Q.
 
     Returns their mean |G - Q| in reward units, or None before that.
@@ -121,7 +126,7 @@ class MCControlConfig(ControlConfig):
 
     # step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
-    epsilon: Schedule = Constant(0.1)        # probability ε of a random action, in [0, 1]
+    epsilon: Schedule = Constant(0.1)  # probability ε of a random action, in [0, 1]
     # which visits of an episode count: first or every
     visits: Annotated[str, one_of(*VISITS)] = "first"
     # what is random where an episode begins: none, actions, or pairs (state and action)

@@ -49,7 +49,7 @@ from rlbook.functional.schedules import Inverse, Schedule
 class MCSettings(Settings):
     """With which visits count."""
 
-    every_visit: bool                        # whether all do, or the first of an episode alone
+    every_visit: bool  # whether all do, or the first of an episode alone
 
 
 class MCMemory(Episode, PredictionMemory):
@@ -60,9 +60,16 @@ class MCMemory(Episode, PredictionMemory):
 
 
 def mc_prediction_update(
-    memory: MCMemory, settings: MCSettings, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: MCMemory,
+    settings: MCSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Records the step; at the end of an episode, makes all updates in place on V.
 
     Returns their mean |G - V| in reward units, or None before that.

@@ -54,19 +54,26 @@ ROWS = ("states", "actions", "rewards")
 class NStepSettings(ControlSettings):
     """With n."""
 
-    n: int                                   # rewards in a target, in steps
+    n: int  # rewards in a target, in steps
 
 
 class NStepMemory(Window, SarsaMemory):
     """With the last n steps of the episode (see `windows`)."""
 
-    actions: NDArray[np.int64]               # [K]
+    actions: NDArray[np.int64]  # [K]
 
 
 def n_step_sarsa_update(
-    memory: NStepMemory, settings: NStepSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: NStepMemory,
+    settings: NStepSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Learns from the step n - 1 before this one, in place on Q; at the end, from all left.
 
     Returns |δ| in reward units, at an episode's end the mean, or None.

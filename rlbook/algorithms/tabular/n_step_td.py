@@ -56,7 +56,7 @@ ROWS = ("states", "rewards")
 class NStepTDSettings(Settings):
     """With n."""
 
-    n: int                                   # rewards in a target, in steps
+    n: int  # rewards in a target, in steps
 
 
 class NStepTDMemory(Window, PredictionMemory):
@@ -64,9 +64,16 @@ class NStepTDMemory(Window, PredictionMemory):
 
 
 def n_step_td_update(
-    memory: NStepTDMemory, settings: NStepTDSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: NStepTDMemory,
+    settings: NStepTDSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Learns from the step n - 1 before this one, in place on V; at the end, from all left.
 
     Returns |δ| in reward units, at an episode's end the mean, or None.
@@ -83,9 +90,7 @@ def n_step_td_update(
     return _move(memory, settings, memory.time[0] - settings.n, target)
 
 
-def _learn_the_rest(
-    memory: NStepTDMemory, settings: NStepTDSettings, bootstrap: float
-) -> float:
+def _learn_the_rest(memory: NStepTDMemory, settings: NStepTDSettings, bootstrap: float) -> float:
     """Learns from the last n steps of an episode, in order; their returns go up to its end.
 
     Returns the mean |δ|, in reward units.

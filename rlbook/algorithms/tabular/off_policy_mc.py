@@ -91,28 +91,26 @@ that acts.
 class OffPolicySettings(ControlSettings):
     """With how returns are averaged."""
 
-    every_visit: bool                        # whether all visits count, or the first one alone
-    weighting: int                           # ORDINARY, WEIGHTED or TRUNCATED
-    clip: float                              # the largest weight c of TRUNCATED
+    every_visit: bool  # whether all visits count, or the first one alone
+    weighting: int  # ORDINARY, WEIGHTED or TRUNCATED
+    clip: float  # the largest weight c of TRUNCATED
 
 
 class OffPolicyMemory(Episode, ControlMemory):
     """With the episode in progress, and what prediction learns."""
 
-    v: NDArray[np.float64]                   # [S]: V(s), in reward units
+    v: NDArray[np.float64]  # [S]: V(s), in reward units
     # [S, A]: Σ ρ of each entry, or how many there were; prediction fills column 0
     total: NDArray[np.float64]
-    target: NDArray[np.float64]              # [S, A]: π(a|s)
-    sums: NDArray[np.float64]                # [S, A]: Σ_{b ≤ a} π(b|s)
+    target: NDArray[np.float64]  # [S, A]: π(a|s)
+    sums: NDArray[np.float64]  # [S, A]: Σ_{b ≤ a} π(b|s)
     # [T]: of each step, π / b in prediction and b in control; at the end ρ_{t:T-1}
     ratios: NDArray[np.float64]
-    first: NDArray[np.int64]                 # [S]: the step that first came from the state, from 1
-    weights: NDArray[np.float64]             # [3]: how many there were, Σ ρ, Σ ρ²
+    first: NDArray[np.int64]  # [S]: the step that first came from the state, from 1
+    weights: NDArray[np.float64]  # [3]: how many there were, Σ ρ, Σ ρ²
 
 
-def behave(
-    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int
-) -> int:
+def behave(memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int) -> int:
     """Prediction: a random action with probability ε, otherwise one of the target policy."""
     if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
         return random_action(memory.q[state], rng)
@@ -120,9 +118,16 @@ def behave(
 
 
 def prediction_update(
-    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: OffPolicyMemory,
+    settings: OffPolicySettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Records the step; at the end of an episode, makes all updates in place on V.
 
     Returns their mean |change of V| in reward units, or None before that.
@@ -187,9 +192,16 @@ def count(memory: OffPolicyMemory, weight: float) -> None:
 
 
 def control_update(
-    memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: OffPolicyMemory,
+    settings: OffPolicySettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """Records the step; at the end of an episode, updates Q in place along its greedy tail.
 
     Returns the mean |G - Q| in reward units, or None before that.
@@ -318,17 +330,25 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     def make_settings(self) -> OffPolicySettings:
         config = self.config
         return OffPolicySettings(
-            *super().make_settings(), every_visit=config.visits == EVERY,
-            weighting=WEIGHTINGS.index(config.weighting), clip=float(config.clip),
-        )  # fmt: skip
+            *super().make_settings(),
+            every_visit=config.visits == EVERY,
+            weighting=WEIGHTINGS.index(config.weighting),
+            clip=float(config.clip),
+        )
 
     def make_memory(self) -> OffPolicyMemory:
         v = np.full(self.num_states, float(self.config.initial_value))
         return OffPolicyMemory(
-            *super().make_memory(), **no_episode(), v=v, total=np.zeros(self._target.shape),
-            target=self._target, sums=cumulative(self._target), ratios=np.zeros(0),
-            first=np.zeros(self.num_states, dtype=np.int64), weights=np.zeros(3),
-        )  # fmt: skip
+            *super().make_memory(),
+            **no_episode(),
+            v=v,
+            total=np.zeros(self._target.shape),
+            target=self._target,
+            sums=cumulative(self._target),
+            ratios=np.zeros(0),
+            first=np.zeros(self.num_states, dtype=np.int64),
+            weights=np.zeros(3),
+        )
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)
@@ -344,8 +364,10 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         mean, effective = total / updates, total * total / squares if squares > 0.0 else 0.0
         variance = squares / updates - mean * mean
         return shown | {
-            "mean_weight": mean, "weight_variance": variance, "effective_updates": effective,
-        }  # fmt: skip
+            "mean_weight": mean,
+            "weight_variance": variance,
+            "effective_updates": effective,
+        }
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
         """Prediction: the target policy is one over the allowed actions."""

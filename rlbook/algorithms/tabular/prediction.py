@@ -35,8 +35,8 @@ from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled
 class PredictionMemory(Memory):
     """The tables of an agent with a table V(s)."""
 
-    v: NDArray[np.float64]                   # [S], in reward units
-    policy: NDArray[np.float64]              # [S, A]: Σ_{b ≤ a} π(b|s)
+    v: NDArray[np.float64]  # [S], in reward units
+    policy: NDArray[np.float64]  # [S, A]: Σ_{b ≤ a} π(b|s)
 
 
 def follow(memory: PredictionMemory, settings: Settings, rng: Generator, state: int) -> int:

@@ -29,9 +29,15 @@ from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def q_learning_update(
-    q: NDArray[np.float64], state: int, action: int, reward: float, next_state: int,
-    terminated: bool, alpha: float, gamma: float,
-) -> float:  # fmt: skip
+    q: NDArray[np.float64],
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    alpha: float,
+    gamma: float,
+) -> float:
     """One step, in place on q [S, A]. Returns δ in reward units."""
     target = reward if terminated else reward + gamma * largest(q[next_state])
     error = target - q[state][action]
@@ -40,9 +46,16 @@ def q_learning_update(
 
 
 def q_learning_step(
-    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: ControlMemory,
+    settings: ControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """The update with the current step size. Returns |δ| in reward units."""
     alpha, gamma = step_size(memory, settings, state, action), settings.gamma
     q = memory.q

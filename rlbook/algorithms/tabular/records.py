@@ -34,7 +34,7 @@ class Record(tuple[Any, ...]):
     def __init_subclass__(cls) -> None:
         records = [base for base in reversed(cls.__mro__) if issubclass(base, Record)]
         fields = [name for base in records[1:] for name in inspect.get_annotations(base)]
-        made = namedtuple(cls.__name__, fields)          # held: its dictionary goes when it goes
+        made = namedtuple(cls.__name__, fields)  # held: its dictionary goes when it goes
         for name in (*METHODS, *fields):
             setattr(cls, name, vars(made)[name])
 
@@ -54,9 +54,9 @@ class Record(tuple[Any, ...]):
 class Settings(Record):
     """The hyper-parameters that every update reads, as numbers."""
 
-    gamma: float                             # discount per step
-    alpha: Numbers                           # step size
-    counting: bool                           # whether `visits` is kept
+    gamma: float  # discount per step
+    alpha: Numbers  # step size
+    counting: bool  # whether `visits` is kept
     # whether a schedule follows progress, which is then kept in `clock`
     moving: bool
 
@@ -64,23 +64,23 @@ class Settings(Record):
 class ControlSettings(Settings):
     """Those of an agent with a table Q(s, a): how it chooses, too."""
 
-    epsilon: Numbers                         # probability of a random action
-    exploration: int                         # EPSILON_GREEDY, SOFTMAX or UCB
-    temperature: Numbers                     # of softmax, in reward units
-    confidence: float                        # c of UCB, in reward units
+    epsilon: Numbers  # probability of a random action
+    exploration: int  # EPSILON_GREEDY, SOFTMAX or UCB
+    temperature: Numbers  # of softmax, in reward units
+    confidence: float  # c of UCB, in reward units
     # α where it is constant and nothing is counted, else -1
     fixed_alpha: float
-    fixed_epsilon: float                     # ε where it is constant, else -1
+    fixed_epsilon: float  # ε where it is constant, else -1
 
 
 class Memory(Record):
     """The tables of any tabular agent; all that lasts is in one of them."""
 
-    clock: NDArray[np.float64]               # [1]: progress in [0, 1], set before each step
-    visits: NDArray[np.int64]                # updates of each entry [S] or [S, A], where counted
+    clock: NDArray[np.float64]  # [1]: progress in [0, 1], set before each step
+    visits: NDArray[np.int64]  # updates of each entry [S] or [S, A], where counted
 
 
 class ControlMemory(Memory):
     """Those of an agent with a table Q(s, a)."""
 
-    q: NDArray[np.float64]                   # [S, A], in reward units
+    q: NDArray[np.float64]  # [S, A], in reward units

@@ -37,21 +37,26 @@ NONE = -1
 class SarsaMemory(ControlMemory):
     """With the next action, which the last update has chosen."""
 
-    pending: NDArray[np.int64]               # [1]: the action to take now, or NONE
+    pending: NDArray[np.int64]  # [1]: the action to take now, or NONE
 
 
-def take_pending(
-    memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int
-) -> int:
+def take_pending(memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """The action that the last update has chosen; in the first state of an episode a new one."""
     action = memory.pending[0]
     return action if action != NONE else explore(memory, settings, rng, state)
 
 
 def sarsa_update(
-    memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: SarsaMemory,
+    settings: ControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
     bootstrap, memory.pending[0] = 0.0, NONE
     if not terminated:

@@ -52,9 +52,16 @@ from rlbook.checks import one_of, unit_interval
 
 
 def sarsa_lambda_update(
-    memory: TrueOnlineSarsaMemory, settings: TracedControlSettings, rng: Generator, state: int,
-    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: TrueOnlineSarsaMemory,
+    settings: TracedControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
     bootstrap, memory.pending[0] = 0.0, NONE
     if not terminated:
@@ -108,9 +115,11 @@ class SarsaLambda(ControlAgent):
 
     def make_memory(self) -> TrueOnlineSarsaMemory:
         return TrueOnlineSarsaMemory(
-            *super().make_memory(), pending=np.full(1, NONE), before=np.zeros(1),
+            *super().make_memory(),
+            pending=np.full(1, NONE),
+            before=np.zeros(1),
             **no_traces(self.num_states, self.num_actions),
-        )  # fmt: skip
+        )
 
     def make_room(self, steps: int) -> None:
         self.memory = with_room(self.memory, steps)

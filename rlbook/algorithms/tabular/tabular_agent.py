@@ -132,9 +132,12 @@ class TableAgent(Agent):
         return type(self).choose, type(self).update
 
     def act(
-        self, observation: int, *, explore: bool = True,
+        self,
+        observation: int,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         self.check_one(observation)
         if not explore:
             return self.greedy_action(observation, action_mask)
@@ -151,9 +154,16 @@ class TableAgent(Agent):
         self.memory.clock[0] = self.progress
         _, update = self.functions()
         size = update(
-            self.memory, self.settings, self.rng, step.obs, step.action, step.reward,
-            step.next_obs, step.terminated, step.truncated,
-        )  # fmt: skip
+            self.memory,
+            self.settings,
+            self.rng,
+            step.obs,
+            step.action,
+            step.reward,
+            step.next_obs,
+            step.terminated,
+            step.truncated,
+        )
         return self.rates() | ({} if size is None else {"td_error": float(size)})
 
     def rates(self) -> Metrics:
@@ -207,12 +217,18 @@ class TableAgent(Agent):
         """[low, high) of the numbers that are indices of a table, or lengths of lists of them."""
         states, actions = (0, self.num_states), (0, self.num_actions)
         return {
-            "states": states, "successors": states, "traced_states": states,
-            "num_states": (0, self.num_states + 1), "successor": (-1, self.num_states),
-            "actions": actions, "traced_actions": actions, "tried": actions,
-            "num_tried": (0, self.num_actions + 1), "pending": (-1, self.num_actions),
+            "states": states,
+            "successors": states,
+            "traced_states": states,
+            "num_states": (0, self.num_states + 1),
+            "successor": (-1, self.num_states),
+            "actions": actions,
+            "traced_actions": actions,
+            "tried": actions,
+            "num_tried": (0, self.num_actions + 1),
+            "pending": (-1, self.num_actions),
             "traces": (0, math.inf),
-        }  # fmt: skip
+        }
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         """Raises ValueError where the saved tables contradict each other.
@@ -326,11 +342,17 @@ class ControlAgent(TableAgent):
         counting = kind == UCB or isinstance(alpha, Inverse) or isinstance(epsilon, Inverse)
         still = all(isinstance(item, Constant | Inverse) for item in (alpha, epsilon, temperature))
         return ControlSettings(
-            gamma=float(config.gamma), alpha=alpha.numbers, counting=counting, moving=not still,
-            epsilon=epsilon.numbers, exploration=kind, temperature=temperature.numbers,
-            confidence=float(config.confidence), fixed_alpha=-1.0 if counting else _fixed(alpha),
+            gamma=float(config.gamma),
+            alpha=alpha.numbers,
+            counting=counting,
+            moving=not still,
+            epsilon=epsilon.numbers,
+            exploration=kind,
+            temperature=temperature.numbers,
+            confidence=float(config.confidence),
+            fixed_alpha=-1.0 if counting else _fixed(alpha),
             fixed_epsilon=_fixed(epsilon),
-        )  # fmt: skip
+        )
 
     def make_memory(self) -> ControlMemory:
         shape = (self.num_states, self.num_actions)

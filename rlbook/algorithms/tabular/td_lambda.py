@@ -49,9 +49,16 @@ from rlbook.checks import ENDLESS, one_of, unit_interval
 
 
 def td_lambda_update(
-    memory: TracedMemory, settings: TracedSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: TracedMemory,
+    settings: TracedSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on V. Returns |δ| in reward units."""
     bootstrap = 0.0 if terminated else settings.gamma * memory.v[next_state]
     error = reward + bootstrap - memory.v[state]
@@ -111,15 +118,19 @@ class TDLambda(PredictionAgent):
     def make_settings(self) -> TDLambdaSettings:
         trace_decay, kind = float(self.config.trace_decay), NAMES.index(self.config.traces)
         return TDLambdaSettings(
-            *super().make_settings(), decay=self.config.gamma * trace_decay, traces=kind,
+            *super().make_settings(),
+            decay=self.config.gamma * trace_decay,
+            traces=kind,
             trace_decay=trace_decay,
-        )  # fmt: skip
+        )
 
     def make_memory(self) -> TDLambdaMemory:
         return TDLambdaMemory(
-            *super().make_memory(), **no_traces(self.num_states, 1), before=np.zeros(1),
+            *super().make_memory(),
+            **no_traces(self.num_states, 1),
+            before=np.zeros(1),
             **windows.no_window(),
-        )  # fmt: skip
+        )
 
     def make_room(self, steps: int) -> None:
         if self.config.traces == "offline":

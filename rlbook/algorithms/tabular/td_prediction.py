@@ -50,28 +50,35 @@ KEPT = ("states", "rewards", "successors", "ends")
 class TDSettings(Settings):
     """With how a batch is replayed."""
 
-    batch: bool                              # learn from all episodes again whenever one ends
+    batch: bool  # learn from all episodes again whenever one ends
     # largest mean TD error of a state that counts as none, in reward units
     tolerance: float
-    max_replays: int                         # replays after one episode, at most
+    max_replays: int  # replays after one episode, at most
 
 
 class TDMemory(PredictionMemory):
     """With, for `batch`, all that was seen."""
 
-    kept: NDArray[np.int64]                  # [1]: steps kept
-    states: NDArray[np.int64]                # [K]
-    rewards: NDArray[np.float64]             # [K], in reward units
-    successors: NDArray[np.int64]            # [K]
-    ends: NDArray[np.bool_]                  # [K]: terminated
-    errors: NDArray[np.float64]              # [S]: sums of TD errors in one replay, in reward units
-    counts: NDArray[np.int64]                # [S]: how many of them
+    kept: NDArray[np.int64]  # [1]: steps kept
+    states: NDArray[np.int64]  # [K]
+    rewards: NDArray[np.float64]  # [K], in reward units
+    successors: NDArray[np.int64]  # [K]
+    ends: NDArray[np.bool_]  # [K]: terminated
+    errors: NDArray[np.float64]  # [S]: sums of TD errors in one replay, in reward units
+    counts: NDArray[np.int64]  # [S]: how many of them
 
 
 def td_update(
-    memory: TDMemory, settings: TDSettings, rng: Generator, state: int, action: int, reward: float,
-    next_state: int, terminated: bool, truncated: bool,
-) -> float | None:  # fmt: skip
+    memory: TDMemory,
+    settings: TDSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float | None:
     """One step, in place on V. Returns |δ| in reward units."""
     if settings.batch:
         return _keep(
@@ -84,9 +91,14 @@ def td_update(
 
 
 def _keep(
-    memory: TDMemory, settings: TDSettings, state: int, reward: float, next_state: int,
-    terminated: bool, over: bool,
-) -> float | None:  # fmt: skip
+    memory: TDMemory,
+    settings: TDSettings,
+    state: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    over: bool,
+) -> float | None:
     """Records the step; where the episode is over, replays all steps until V settles.
 
     Returns the largest mean TD error before that, in reward units, or None.
@@ -152,17 +164,24 @@ class TDPrediction(PredictionAgent):
     def make_settings(self) -> TDSettings:
         config = self.config
         return TDSettings(
-            *super().make_settings(), batch=config.batch, tolerance=float(config.tolerance),
+            *super().make_settings(),
+            batch=config.batch,
+            tolerance=float(config.tolerance),
             max_replays=int(config.max_replays),
-        )  # fmt: skip
+        )
 
     def make_memory(self) -> TDMemory:
         none = np.zeros(0, dtype=np.int64)
         return TDMemory(
-            *super().make_memory(), kept=np.zeros(1, dtype=np.int64), states=none,
-            rewards=np.zeros(0), successors=none, ends=np.zeros(0, dtype=bool),
-            errors=np.zeros(self.num_states), counts=np.zeros(self.num_states, dtype=np.int64),
-        )  # fmt: skip
+            *super().make_memory(),
+            kept=np.zeros(1, dtype=np.int64),
+            states=none,
+            rewards=np.zeros(0),
+            successors=none,
+            ends=np.zeros(0, dtype=bool),
+            errors=np.zeros(self.num_states),
+            counts=np.zeros(self.num_states, dtype=np.int64),
+        )
 
     def make_room(self, steps: int) -> None:
         """Room for `steps` more steps; twice as much as before where it runs out."""

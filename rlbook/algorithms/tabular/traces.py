@@ -35,18 +35,18 @@ LISTED = ("traced_states", "traced_actions", "traces")
 class Traces(Record):
     """The tables of a memory with traces."""
 
-    place: NDArray[np.int64]                 # [S, A]: an entry's place in the list, from 1; 0: none
-    active: NDArray[np.int64]                # [1]: K, the length of the list
-    traced_states: NDArray[np.int64]         # [K]
-    traced_actions: NDArray[np.int64]        # [K]
-    traces: NDArray[np.float64]              # [K], each above 0
+    place: NDArray[np.int64]  # [S, A]: an entry's place in the list, from 1; 0: none
+    active: NDArray[np.int64]  # [1]: K, the length of the list
+    traced_states: NDArray[np.int64]  # [K]
+    traced_actions: NDArray[np.int64]  # [K]
+    traces: NDArray[np.float64]  # [K], each above 0
 
 
 class TraceSettings(Record):
     """What they do at a visit and between two steps."""
 
-    decay: float                             # γλ
-    traces: int                              # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
+    decay: float  # γλ
+    traces: int  # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
 
 
 class TracedControlSettings(TraceSettings, ControlSettings):
@@ -121,9 +121,11 @@ def no_traces(num_states: int, num_actions: int) -> dict[str, np.ndarray]:
     none = np.zeros(0, dtype=np.int64)
     return {
         "place": np.zeros((num_states, num_actions), dtype=np.int64),
-        "active": np.zeros(1, dtype=np.int64), "traced_states": none, "traced_actions": none,
+        "active": np.zeros(1, dtype=np.int64),
+        "traced_states": none,
+        "traced_actions": none,
         "traces": np.zeros(0),
-    }  # fmt: skip
+    }
 
 
 def with_room(memory: WithTraces, steps: int) -> WithTraces:

@@ -44,13 +44,20 @@ from rlbook.algorithms.tabular.traces import (
 class TrueOnlineSarsaMemory(TracedControlMemory, SarsaMemory):
     """With the traces, and what the next action was worth."""
 
-    before: NDArray[np.float64]              # [1]: q_old, in reward units
+    before: NDArray[np.float64]  # [1]: q_old, in reward units
 
 
 def true_online_sarsa_lambda_update(
-    memory: TrueOnlineSarsaMemory, settings: TracedControlSettings, rng: Generator, state: int,
-    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: TrueOnlineSarsaMemory,
+    settings: TracedControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on Q; also picks the next action. Returns |δ| in reward units."""
     value, next_value = memory.q[state][action], 0.0
     drift = value - memory.before[0] if memory.pending[0] != NONE else 0.0

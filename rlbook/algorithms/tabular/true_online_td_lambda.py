@@ -45,17 +45,24 @@ class TracedMemory(Traces, PredictionMemory):
 class TrueOnlineMemory(TracedMemory):
     """With the value that the step before has used."""
 
-    before: NDArray[np.float64]              # [1]: v_old, in reward units
+    before: NDArray[np.float64]  # [1]: v_old, in reward units
 
 
 def true_online_td_lambda_update(
-    memory: TrueOnlineMemory, settings: TracedSettings, rng: Generator, state: int, action: int,
-    reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: TrueOnlineMemory,
+    settings: TracedSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on V. Returns |δ| in reward units."""
     value, next_value = memory.v[state], 0.0 if terminated else memory.v[next_state]
     error = reward + settings.gamma * next_value - value
-    drift = value - memory.before[0] if memory.active[0] > 0 else 0.0      # without traces no D
+    drift = value - memory.before[0] if memory.active[0] > 0 else 0.0  # without traces no D
     alpha = state_step_size(memory, settings, state)
     trace = visit(memory, settings.traces, state, 0, alpha)
     for place in range(memory.active[0]):

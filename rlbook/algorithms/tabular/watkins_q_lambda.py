@@ -51,9 +51,16 @@ from rlbook.checks import one_of, unit_interval
 
 
 def watkins_q_lambda_update(
-    memory: TracedControlMemory, settings: TracedControlSettings, rng: Generator, state: int,
-    action: int, reward: float, next_state: int, terminated: bool, truncated: bool,
-) -> float:  # fmt: skip
+    memory: TracedControlMemory,
+    settings: TracedControlSettings,
+    rng: Generator,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+    truncated: bool,
+) -> float:
     """One step, in place on Q. Returns |δ| in reward units."""
     if memory.q[state][action] < largest(memory.q[state]):
         forget(memory)

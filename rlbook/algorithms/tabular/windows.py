@@ -23,9 +23,9 @@ from rlbook.algorithms.tabular.records import Record, Settings
 class Window(Record):
     """The tables of a memory with a window."""
 
-    time: NDArray[np.int64]                  # [1]: steps of the episode so far
-    states: NDArray[np.int64]                # [K]
-    rewards: NDArray[np.float64]             # [K], in reward units
+    time: NDArray[np.int64]  # [1]: steps of the episode so far
+    states: NDArray[np.int64]  # [K]
+    rewards: NDArray[np.float64]  # [K], in reward units
 
 
 WithWindow = TypeVar("WithWindow", bound=Window)

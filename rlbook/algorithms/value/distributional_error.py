@@ -42,12 +42,12 @@ def distributional_error(
     assert isinstance(q, QNetwork)
     rows, support = batch.rows, q.support
     every = torch.arange(len(batch), device=rows.action.device)
-    log_prob = predict(q, rows.obs, noise)[every, rows.action]                         # [B, K]
+    log_prob = predict(q, rows.obs, noise)[every, rows.action]  # [B, K]
     with torch.no_grad():
         chooser = predict(q, rows.next_obs, noise) if config.double else batch.next_q
-    chooser = categorical_mean(chooser, support)                                       # [B, A]
-    prob = best_next_distribution(batch.next_q, chooser, rows.next_action_mask)        # [B, K]
+    chooser = categorical_mean(chooser, support)  # [B, A]
+    prob = best_next_distribution(batch.next_q, chooser, rows.next_action_mask)  # [B, K]
     gamma = config.gamma if batch.discount is None else batch.discount
     successor = prob, rows.reward, rows.terminated, gamma, support
-    error = categorical_divergence(log_prob, categorical_projection(*successor))       # [B]
+    error = categorical_divergence(log_prob, categorical_projection(*successor))  # [B]
     return categorical_mean(log_prob, support), error, {"clipped_mass": clipped_mass(*successor)}

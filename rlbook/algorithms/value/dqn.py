@@ -66,10 +66,15 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 def dqn_update(
-    q: ActionValue, optimizer: Optimizer, batches: Iterable[Minibatch], config: DQNConfig, *,
-    noise: Generator | None = None, priorities: Priorities | None = None,
+    q: ActionValue,
+    optimizer: Optimizer,
+    batches: Iterable[Minibatch],
+    config: DQNConfig,
+    *,
+    noise: Generator | None = None,
+    priorities: Priorities | None = None,
     loss: Callable[..., LossOutput] | None = None,
-) -> Metrics:  # fmt: skip
+) -> Metrics:
     """A gradient step with each minibatch; returns the diagnostics of the last one.
 
     Args:
@@ -97,7 +102,7 @@ def dqn_target(
     reward, terminated, mask = rows.reward, rows.terminated, rows.next_action_mask
     if not config.double:
         return q_target(reward, terminated, batch.next_q, gamma, mask)
-    online = predict(q, rows.next_obs, noise)                                          # [B, A]
+    online = predict(q, rows.next_obs, noise)  # [B, A]
     return double_q_target(reward, terminated, batch.next_q, online, gamma, mask)
 
 
@@ -109,15 +114,15 @@ def dqn_loss(
         value, error, metrics = distributional_error(q, batch, config=config, noise=noise)
         loss = averaged(error, average=batch.average)
     else:
-        values = full_precision(predict(q, batch.rows.obs, noise))                     # [B, A]
-        value = values.gather(1, batch.rows.action[:, None]).squeeze(1)                # [B]
+        values = full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
+        value = values.gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
         target = dqn_target(q, batch, config=config, noise=noise)
         value_loss = huber_loss if config.huber else squared_value_loss
         loss = value_loss(value, target, average=batch.average)
         error, metrics = (value - target).abs(), {}
     metrics = {"td_loss": loss.detach(), "q": value.detach().mean(), **metrics}
     if config.prioritized:
-        metrics["error"] = error.detach()                                              # [B]
+        metrics["error"] = error.detach()  # [B]
     return LossOutput(loss, metrics)
 
 
@@ -155,28 +160,37 @@ class DQN(Agent):
                 f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
             )
         settings = QSettings(
-            dueling=config.dueling, noise_scale=config.noise_scale if config.noisy else None,
+            dueling=config.dueling,
+            noise_scale=config.noise_scale if config.noisy else None,
             support=(config.v_min, config.v_max, config.num_atoms)
-            if config.distributional else None,
-        )  # fmt: skip
+            if config.distributional
+            else None,
+        )
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model, settings).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
         self.replay = RainbowReplay(
-            config.buffer_size, observations, parts.device, num_envs=env.num_envs,
-            n_step=config.n_step, gamma=config.gamma,
+            config.buffer_size,
+            observations,
+            parts.device,
+            num_envs=env.num_envs,
+            n_step=config.n_step,
+            gamma=config.gamma,
             priority_exponent=config.priority_exponent if config.prioritized else None,
-        )  # fmt: skip
+        )
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.noise = rng_for(seed, "noise") if config.noisy else None
         self.steps = 0
 
     def act(
-        self, observation: NDArray[np.float32], *, explore: bool = True,
+        self,
+        observation: NDArray[np.float32],
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         self.check_batch(observation)
         with torch.inference_mode():
             noise = (self.noise,) if explore and self.noise is not None else ()
@@ -210,9 +224,14 @@ class DQN(Agent):
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
         metrics = dqn_update(
-            self.q, self.optimizer, self.minibatches(self.config.gradient_steps), self.config,
-            noise=self.noise, priorities=self.replay.priorities, loss=self.loss,
-        )  # fmt: skip
+            self.q,
+            self.optimizer,
+            self.minibatches(self.config.gradient_steps),
+            self.config,
+            noise=self.noise,
+            priorities=self.replay.priorities,
+            loss=self.loss,
+        )
         epsilon = 0.0 if self.config.noisy else self.config.epsilon(self.progress)
         return metrics | {"epsilon": epsilon}
 
@@ -220,17 +239,23 @@ class DQN(Agent):
         """Random minibatches, one after the other where priorities or noise change in between."""
         config = self.config
         return self.replay.minibatches(
-            count, config.batch_size, partial(predict, self.target, rng=self.noise), self.sampling,
+            count,
+            config.batch_size,
+            partial(predict, self.target, rng=self.noise),
+            self.sampling,
             beta=config.importance_exponent(self.progress),
             together=1 if config.prioritized or config.noisy else 64,
-        )  # fmt: skip
+        )
 
     def state_dict(self) -> State:
         return {
-            "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()),
-            "optimizer": self.optimizer.state_dict(), "replay": self.replay.state_dict(),
-            "rngs": [rng_state(rng) for rng in self.generators], "steps": self.steps,
-        }  # fmt: skip
+            "q": dict(self.q.state_dict()),
+            "target": dict(self.target.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "replay": self.replay.state_dict(),
+            "rngs": [rng_state(rng) for rng in self.generators],
+            "steps": self.steps,
+        }
 
     def load_state_dict(self, state: State) -> None:
         for name in ("q", "target", "optimizer", "replay"):

@@ -95,12 +95,15 @@ class FittedQ(Agent):
         self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
-        self.fitted = 0                                # minibatches
+        self.fitted = 0  # minibatches
 
     def act(
-        self, observation: NDArray[np.number], *, explore: bool = True,
+        self,
+        observation: NDArray[np.number],
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> NDArray[np.int64]:  # fmt: skip
+    ) -> NDArray[np.int64]:
         self.check_batch(observation)
         with torch.inference_mode():
             return greedy_actions(self.q(torch.from_numpy(observation)), action_mask)
@@ -141,9 +144,11 @@ class FittedQ(Agent):
 
     def state_dict(self) -> State:
         return {
-            "q": dict(self.q.state_dict()), "target": dict(self.target.state_dict()),
-            "optimizer": self.optimizer.state_dict(), "fitted": self.fitted,
-        }  # fmt: skip
+            "q": dict(self.q.state_dict()),
+            "target": dict(self.target.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "fitted": self.fitted,
+        }
 
     def load_state_dict(self, state: State) -> None:
         self.q.load_state_dict(state["q"])

@@ -45,8 +45,8 @@ UPDATES = {"tdc": tdc_update, "gtd2": gtd2_update}
 class GradientTDConfig(LinearPredictionConfig):
     # the policy b that acts, in the forms that `policy` has; no share ε is mixed into it
     behavior: GivenPolicy = UNIFORM
-    helper_alpha: Annotated[Schedule, positive] = Constant(0.1)   # step size β of h, above 0
-    update: Annotated[str, one_of(*UPDATES)] = "tdc"                      # tdc or gtd2
+    helper_alpha: Annotated[Schedule, positive] = Constant(0.1)  # step size β of h, above 0
+    update: Annotated[str, one_of(*UPDATES)] = "tdc"  # tdc or gtd2
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,9 +89,16 @@ class GradientTD(LinearPrediction):
         weights, gamma = self.weights[:, 0], self.config.gamma
         error = td_error(weights, x, step.reward, next_x, gamma)
         moved, self.helper = UPDATES[self.config.update](
-            weights, self.helper, x, step.reward, next_x, gamma=gamma, ratio=ratio,
-            alpha=self.step_size, beta=beta,
-        )  # fmt: skip
+            weights,
+            self.helper,
+            x,
+            step.reward,
+            next_x,
+            gamma=gamma,
+            ratio=ratio,
+            alpha=self.step_size,
+            beta=beta,
+        )
         self.weights = moved[:, None]
         return self.rates() | {"td_error": abs(error), "ratio": ratio}
 

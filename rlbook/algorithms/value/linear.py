@@ -171,9 +171,12 @@ class LinearPrediction(LinearAgent):
         return self._target_policy.copy()
 
     def act(
-        self, observation: Observation, *, explore: bool = True,
+        self,
+        observation: Observation,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         self.check_one(observation)
         state = int(observation) if isinstance(self.space, Discrete) else 0
         if not explore:

@@ -69,7 +69,7 @@ class LSTD(LinearPrediction):
     """Least-squares TD; see the module docstring. Acts in one environment."""
 
     Config = LSTDConfig
-    METRICS: ClassVar[dict[str, str]] = {}   # w is not known while it learns
+    METRICS: ClassVar[dict[str, str]] = {}  # w is not known while it learns
 
     def __init__(self, env: gymnasium.Env, config: LSTDConfig, seed: int = 0) -> None:
         """Raises ValueError where there are too many features, or the policy does not fit."""

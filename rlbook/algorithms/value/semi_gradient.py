@@ -39,7 +39,7 @@ class SemiGradientConfig(LinearConfig):
     n: Annotated[int, positive_int] = 1
     # λ: how far back an error reaches, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.0
-    traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING               # accumulating or replacing
+    traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING  # accumulating or replacing
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,7 +129,7 @@ class SemiGradientAgent(LinearAgent):
             "features": np.array(features, dtype=kind).reshape(-1, width),
             "columns": np.array(columns, dtype=np.int64),
             "rewards": np.array(rewards, dtype=np.float64),
-        }  # fmt: skip
+        }
         return super().state_dict() | {"window": window, "traces": self.traces.copy()}
 
     def load_state_dict(self, state: State) -> None:

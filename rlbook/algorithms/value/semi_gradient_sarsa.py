@@ -65,9 +65,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         "epsilon": "probability of a random action",
     }
 
-    def __init__(
-        self, env: gymnasium.Env, config: SemiGradientSarsaConfig, seed: int = 0
-    ) -> None:
+    def __init__(self, env: gymnasium.Env, config: SemiGradientSarsaConfig, seed: int = 0) -> None:
         super().__init__(env, config, seed)
         self.pending = NONE
         """The action to take now, which the last update has chosen."""
@@ -80,9 +78,12 @@ class SemiGradientSarsa(SemiGradientAgent):
         self.pending = NONE
 
     def act(
-        self, observation: Observation, *, explore: bool = True,
+        self,
+        observation: Observation,
+        *,
+        explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         self.check_one(observation)
         if explore and self.pending != NONE:
             return self.pending

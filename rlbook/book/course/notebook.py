@@ -1,10 +1,11 @@
-"""What the book's notebooks need, in one import: numpy, pyplot, torch and the library by their usual names, and a few functions.
+"""What the book's notebooks need, in one import: numpy, pyplot, torch and the library by their
+usual names, and a few functions.
 
-    from rlbook.book.course.notebook import check, lines, np, plt, rlbook
+from rlbook.book.course.notebook import check, lines, np, plt, rlbook
 
-    lines("algorithms.tabular.sarsa.sarsa_update")     shows a function of the library, without its docstring
-    difference(ladder.a2c, ladder.ppo)       what turns one function into another
-    check("exercise 1", answer, exact)       prints "exercise 1: right", "not right, off by ..." or "not yet"
+lines("algorithms.tabular.sarsa.sarsa_update")     shows a function of the library, without its docstring
+difference(ladder.a2c, ladder.ppo)       what turns one function into another
+check("exercise 1", answer, exact)       prints "exercise 1: right", "not right, off by ..." or "not yet"
 """
 
 from __future__ import annotations
@@ -29,16 +30,31 @@ from rlbook.book.figures.drawing import value_grid
 from rlbook.envs import TabularMDP
 
 __all__ = [
-    "Lines", "TabularMDP", "check", "difference", "figures", "lines", "nn", "np", "plt", "rlbook", "torch", "value_grid", "verdict",
-]  # fmt: skip
+    "Lines",
+    "TabularMDP",
+    "check",
+    "difference",
+    "figures",
+    "lines",
+    "nn",
+    "np",
+    "plt",
+    "rlbook",
+    "torch",
+    "value_grid",
+    "verdict",
+]
 
 
-def check(name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: float = 1e-6) -> None:
+def check(
+    name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: float = 1e-6
+) -> None:
     """Prints whether an answer agrees with the exact one.
 
     Args:
         name: of the exercise.
-        answer: a number, an array, or a list of them; None, or a list with a None in it, is no answer yet.
+        answer: a number, an array, or a list of them; None, or a list with a None in it, is no
+            answer yet.
         exact: the same shape.
         tolerance: how far apart they may be in any entry.
     """
@@ -47,7 +63,9 @@ def check(name: str, answer: ArrayLike | None, exact: ArrayLike, *, tolerance: f
 
 def verdict(answer: ArrayLike | None, exact: ArrayLike, tolerance: float) -> str:
     """What `check` prints behind the name."""
-    if answer is None or (isinstance(answer, list | tuple) and any(item is None for item in answer)):
+    if answer is None or (
+        isinstance(answer, list | tuple) and any(item is None for item in answer)
+    ):
         return "not yet"
     found, right = np.asarray(answer, dtype=np.float64), np.asarray(exact, dtype=np.float64)
     if found.shape != right.shape:
@@ -72,10 +90,12 @@ class Lines:
 
 
 def lines(function: Callable[..., Any] | str) -> Lines:
-    """The source of a function without its docstring and its decorators, under the file where it stands.
+    """The source of a function without its docstring and its decorators, under the file where it
+    stands.
 
     Args:
-        function: itself, or where it stands in the library, such as "envs.tabular.mdp.TabularMDP.backup".
+        function: itself, or where it stands in the library, such as
+            "envs.tabular.mdp.TabularMDP.backup".
     """
     shown = inspect.unwrap(found(function) if isinstance(function, str) else function)
     source = textwrap.dedent(inspect.getsource(shown))
@@ -97,6 +117,9 @@ def found(place: str) -> Callable[..., Any]:
 
 
 def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:
-    """All lines of two functions, as `lines` has them: those that go behind "-", those that come behind "+", the others behind " "."""
+    """All lines of two functions, as `lines` has them: those that go behind "-", those that come
+    behind "+", the others behind " "."""
     before, after = (lines(function).text.splitlines() for function in (old, new))
-    return Lines("\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff")
+    return Lines(
+        "\n".join(list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]), "diff"
+    )

@@ -1,9 +1,10 @@
-"""The course of twelve weeks: what to read, to run and to write, as course.yaml has it, and the files a learner begins with.
+"""The course of twelve weeks: what to read, to run and to write, as course.yaml has it, and the
+files a learner begins with.
 
-    rlbook course                       the syllabus
-    rlbook course week 3                one week
-    rlbook course start my-course       a file for each exercise
-    rlbook course grade hand-ins        `rlbook.book.exercises.grading`
+rlbook course                       the syllabus
+rlbook course week 3                one week
+rlbook course start my-course       a file for each exercise
+rlbook course grade hand-ins        `rlbook.book.exercises.grading`
 """
 
 from __future__ import annotations
@@ -41,7 +42,15 @@ def weeks() -> tuple[Week, ...]:
     """The whole course."""
     entries = parse_yaml(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
     return tuple(
-        Week(number, item["title"], tuple(item["read"]), tuple(item["notebooks"]), tuple(item["write"]), item["further"], item["show"])
+        Week(
+            number,
+            item["title"],
+            tuple(item["read"]),
+            tuple(item["notebooks"]),
+            tuple(item["write"]),
+            item["further"],
+            item["show"],
+        )
         for number, item in enumerate(entries, start=1)
     )
 
@@ -57,7 +66,10 @@ def chosen(text: str | None) -> list[Week]:
     numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or max(len(first), len(last)) > 3:
+        if (
+            not (first.isdecimal() and (last.isdecimal() or not dash))
+            or max(len(first), len(last)) > 3
+        ):
             raise RequestError(f"weeks are given as 3, 1-4 or 1,3,5-6, got {text!r}")
         low, high = int(first), int(last or first)
         if not 1 <= low <= high <= len(weeks()):
@@ -89,5 +101,7 @@ def start(folder: Path, asked: Sequence[Week]) -> tuple[list[Path], list[Path]]:
             else:
                 written.append(path)
     except OSError as error:
-        raise RequestError(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}") from error
+        raise RequestError(
+            f"cannot write to {folder}: {(error.strerror or str(error)).lower()}"
+        ) from error
     return written, there

@@ -1,6 +1,8 @@
-"""How an answer to an exercise is checked: it runs in a process of its own, and is compared with the library's on the same cases.
+"""How an answer to an exercise is checked: it runs in a process of its own, and is compared with
+the library's on the same cases.
 
-A known mistake is another function: where an answer agrees with it and not with the right one, its hint is shown.
+A known mistake is another function: where an answer agrees with it and not with the right one, its
+hint is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import Outcome, run_program
 
-LONGEST = 100_000                            # bytes of a file with an answer
+LONGEST = 100_000  # bytes of a file with an answer
 SECONDS, MEMORY_MB = 10.0, 4_096
 RUNNER = """
 import io, json, sys
@@ -73,7 +75,8 @@ class Verdict:
 
 
 class Judgement(NamedTuple):
-    """What an answer is, one of `RIGHT`, `MISTAKEN`, `WRONG`, `FAILED` and `EMPTY`, and what to say of it."""
+    """What an answer is, one of `RIGHT`, `MISTAKEN`, `WRONG`, `FAILED` and `EMPTY`, and what to say
+    of it."""
 
     mark: str
     said: str
@@ -84,7 +87,8 @@ def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
 
     Args:
         path: a Python file.
-        isolate: in the sandbox: no files, no network, no other processes. Time and memory are limited anyway.
+        isolate: in the sandbox: no files, no network, no other processes. Time and memory are
+            limited anyway.
 
     Raises:
         RequestError: no such file, a file that is no Python, or one without an exercise's function.
@@ -93,7 +97,9 @@ def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
     asked = [exercises()[name] for name in names if name in exercises()]
     if not asked:
         hint = next(filter(None, (did_you_mean(name, exercises()) for name in names)), "")
-        raise RequestError(f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})")
+        raise RequestError(
+            f"{path} defines no exercise's function{hint} (it has: {', '.join(names) or 'none'})"
+        )
     found = [(item.name, check_answer(item, text, isolate=isolate)) for item in asked]
     return [Verdict(name, str(path), answer.mark == RIGHT, answer.said) for name, answer in found]
 
@@ -107,18 +113,28 @@ def functions_in(path: Path) -> tuple[str, list[str]]:
     text = text_of(path)
     try:
         with warnings.catch_warnings(action="ignore"):
-            return text, [item.name for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)]
+            return text, [
+                item.name for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)
+            ]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        said = f"{error.msg} (line {error.lineno})" if isinstance(error, SyntaxError) else str(error) or type(error).__name__
+        said = (
+            f"{error.msg} (line {error.lineno})"
+            if isinstance(error, SyntaxError)
+            else str(error) or type(error).__name__
+        )
         raise RequestError(f"{path} cannot be read as Python: {said}") from error
 
 
 def answers_in(folder: Path) -> Iterator[Path]:
     """The files of a folder, and of its folders, in order."""
-    yield from sorted(path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink())
+    yield from sorted(
+        path for path in folder.rglob("*.py") if path.is_file() and not path.is_symlink()
+    )
 
 
-def check_answer(item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None) -> Judgement:
+def check_answer(
+    item: Exercise, text: str, *, isolate: bool = True, seconds: float | None = None
+) -> Judgement:
     """Runs an answer in a process of its own, and compares.
 
     Args:
@@ -130,12 +146,15 @@ def check_answer(item: Exercise, text: str, *, isolate: bool = True, seconds: fl
     cases, limit = item.drawn(), SECONDS if seconds is None else seconds
     program = RUNNER.replace("NAME", repr(item.name)).replace("TEXT", repr(text))
     given = json.dumps([[_listed(value) for value in case] for case in cases])
-    outcome = run_program(program, given, seconds=limit, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",))
+    outcome = run_program(
+        program, given, seconds=limit, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",)
+    )
     return compared(item, cases, _answers_of(outcome, limit))
 
 
 def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str) -> Judgement:
-    """Whether answers are right, and what to say of them; a string is what went wrong on the way to them."""
+    """Whether answers are right, and what to say of them; a string is what went wrong on the way to
+    them."""
     if isinstance(answers, str):
         return Judgement(FAILED, answers)
     if any(answer is None for answer in answers):
@@ -145,22 +164,31 @@ def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | 
     except (TypeError, ValueError, OverflowError):
         return Judgement(FAILED, "it failed: an answer is no number and no array of numbers")
     exact = [np.asarray(item.function(*case), dtype=np.float64) for case in cases]
-    place = next((place for place, pair in enumerate(zip(found, exact, strict=True)) if not agree(*pair)), None)
+    place = next(
+        (place for place, pair in enumerate(zip(found, exact, strict=True)) if not agree(*pair)),
+        None,
+    )
     if place is None:
         return Judgement(RIGHT, "right")
     for hint, mistake in item.mistakes.items():
         if all(agree(answer, mistake(*case)) for answer, case in zip(found, cases, strict=True)):
             return Judgement(MISTAKEN, f"not right: {hint}")
     names = inspect.signature(item.function).parameters
-    case = ", ".join(f"{name}={shown(value)}" for name, value in zip(names, cases[place], strict=True))
+    case = ", ".join(
+        f"{name}={shown(value)}" for name, value in zip(names, cases[place], strict=True)
+    )
     if found[place].shape != exact[place].shape:
         given, wanted = (list(array.shape) for array in (found[place], exact[place]))
         return Judgement(WRONG, f"not right: the answer has shape {given} and should have {wanted}")
-    return Judgement(WRONG, f"not right: {item.name}({case}) is {shown(exact[place])}, and not {shown(found[place])}")
+    return Judgement(
+        WRONG,
+        f"not right: {item.name}({case}) is {shown(exact[place])}, and not {shown(found[place])}",
+    )
 
 
 def _answers_of(outcome: Outcome, seconds: float) -> list[Any] | str:
-    """The answers of a finished program, or what went wrong. The program may have printed anything."""
+    """The answers of a finished program, or what went wrong. The program may have printed
+    anything."""
     if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
         return f"it did not end within {seconds:g} seconds"
     try:

@@ -3,7 +3,8 @@
     rlbook exercise start returns            writes returns.py: what is asked, and a function to fill in
     rlbook exercise check returns.py         runs it in a sandbox, and compares with the library's answer
 
-A known mistake is another function: where an answer agrees with it and not with the right one, its hint is shown.
+A known mistake is another function: where an answer agrees with it and not with the right one, its
+hint is shown.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Exercise:
         return str(inspect.getdoc(self.function)).splitlines()[0]
 
     def telling_case(self) -> tuple[Any, ...]:
-        """The first case in which the most known mistakes come to another answer than the right one."""
+        """The first case in which the most known mistakes come to another answer than the right
+        one."""
 
         def told(case: tuple[Any, ...]) -> int:
             right = self.function(*case)
@@ -67,7 +69,9 @@ class Exercise:
 
 
 def exercise(
-    chapter: str, cases: Callable[[Generator], tuple[Any, ...]], mistakes: Mapping[str, Callable[..., Any]] | None = None
+    chapter: str,
+    cases: Callable[[Generator], tuple[Any, ...]],
+    mistakes: Mapping[str, Callable[..., Any]] | None = None,
 ) -> Callable[[Callable[..., Any]], Exercise]:
     """Makes an exercise of a function."""
     return lambda function: Exercise(function, chapter, cases, dict(mistakes or {}))
@@ -88,23 +92,33 @@ def named(name: str) -> Exercise:
     known = exercises()
     if name not in known:
         hint = did_you_mean(name, known)
-        raise RequestError(f"there is no exercise {name!r}{hint} (rlbook exercise list shows all {len(known)})")
+        raise RequestError(
+            f"there is no exercise {name!r}{hint} (rlbook exercise list shows all {len(known)})"
+        )
     return known[name]
 
 
 def starter(item: Exercise) -> str:
-    """The file that a learner begins with: the signature, what is asked, and one case with its answer."""
+    """The file that a learner begins with: the signature, what is asked, and one case with its
+    answer."""
     definition: Any = ast.parse(textwrap.dedent(inspect.getsource(item.function))).body[0]
-    arguments, returns = (ast.unparse(item).replace("Array", "np.ndarray") for item in (definition.args, definition.returns))
+    arguments, returns = (
+        ast.unparse(item).replace("Array", "np.ndarray")
+        for item in (definition.args, definition.returns)
+    )
     case = item.telling_case()
-    given = [f"{name}={shown(value)}" for name, value in zip(inspect.signature(item.function).parameters, case, strict=True)]
+    given = [
+        f"{name}={shown(value)}"
+        for name, value in zip(inspect.signature(item.function).parameters, case, strict=True)
+    ]
     call = f"{item.name}({', '.join(given)})"
     if len(call) > 110:
         call = f"{item.name}(\n        " + ",\n        ".join(given) + ",\n    )"
     example = f"Example:\n    {call}\n    is {shown(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
-        f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check {item.name}.py\n"
+        f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check"
+        f" {item.name}.py\n"
         f"import numpy as np\n\n\ndef {item.name}({arguments}) -> {returns}:\n"
         f'    """{told.strip()}\n    """\n    return NotImplemented\n'
     )
@@ -121,7 +135,9 @@ def start(name: str, path: Path) -> None:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise RequestError(f"{path} exists already, and may hold your work; choose another --out") from None
+        raise RequestError(
+            f"{path} exists already, and may hold your work; choose another --out"
+        ) from None
     except OSError as error:
         raise RequestError(f"cannot write {path}: {error.strerror}") from error
 
@@ -129,13 +145,25 @@ def start(name: str, path: Path) -> None:
 def agree(one: ArrayLike, other: ArrayLike) -> bool:
     """Whether two answers are the same number or array, up to rounding."""
     found, right = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
-    return found.shape == right.shape and bool(np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE))
+    return found.shape == right.shape and bool(
+        np.allclose(found, right, rtol=TOLERANCE, atol=TOLERANCE)
+    )
 
 
 def shown(value: Any) -> str:
     """A value in a line of Python."""
     if isinstance(value, np.ndarray) and value.ndim:
-        return "np.array(" + np.array2string(value, separator=", ", precision=4, max_line_width=10_000).replace("\n", "") + ")"
+        return (
+            "np.array("
+            + np.array2string(value, separator=", ", precision=4, max_line_width=10_000).replace(
+                "\n", ""
+            )
+            + ")"
+        )
     if isinstance(value, np.ndarray | np.generic | float):
-        return f"{float(value):.6g}" if not isinstance(value, np.bool_ | np.integer) else repr(value.item())
+        return (
+            f"{float(value):.6g}"
+            if not isinstance(value, np.bool_ | np.integer)
+            else repr(value.item())
+        )
     return repr(value)

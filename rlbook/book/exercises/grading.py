@@ -1,7 +1,8 @@
 """A course's hand-ins, graded: a folder for each student, in it files with exercises' functions.
 
-Every answer runs as `rlbook exercise check` runs it, in a process of its own with limits; several at once. Nothing that a student hands
-in ends the grading: what cannot be read or run is a mark like the others, with the reason.
+Every answer runs as `rlbook exercise check` runs it, in a process of its own with limits; several
+at once. Nothing that a student hands in ends the grading: what cannot be read or run is a mark like
+the others, with the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,18 @@ from datetime import datetime, time
 from pathlib import Path
 
 from rlbook.book.course.syllabus import Week
-from rlbook.book.exercises.checking import EMPTY, FAILED, MISTAKEN, RIGHT, WRONG, Judgement, check_answer, functions_in, printable, text_of
+from rlbook.book.exercises.checking import (
+    EMPTY,
+    FAILED,
+    MISTAKEN,
+    RIGHT,
+    WRONG,
+    Judgement,
+    check_answer,
+    functions_in,
+    printable,
+    text_of,
+)
 from rlbook.book.exercises.exercise import named
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
@@ -27,7 +39,7 @@ MISSING = "missing"
 SIGNS = {RIGHT: "1", MISTAKEN: "h", WRONG: "0", FAILED: "!", EMPTY: "-", MISSING: "-"}
 """How a mark looks in a table."""
 NOT_HANDED_IN = {"site-packages", "__pycache__", "__MACOSX", "node_modules"}
-MOST_FILES = 500                             # of one student; the rest is not looked at
+MOST_FILES = 500  # of one student; the rest is not looked at
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,8 @@ class Row:
     student: str
     marks: tuple[Mark, ...]
     unread: tuple[str, ...] = ()
-    """Files that are no Python, and in which no exercise that counts was recognised; a sentence each."""
+    """Files that are no Python, and in which no exercise that counts was recognised; a sentence
+    each."""
 
     def points(self, week: int | None = None) -> int:
         """Of a week, or of all."""
@@ -74,7 +87,8 @@ class Row:
 
 
 def students(folder: Path) -> dict[str, list[Path]]:
-    """Who handed in what: a student for each folder inside; or one student, where the files lie in the folder itself.
+    """Who handed in what: a student for each folder inside; or one student, where the files lie in
+    the folder itself.
 
     Raises:
         RequestError: no such folder, nothing in it, or files beside the students' folders.
@@ -82,13 +96,24 @@ def students(folder: Path) -> dict[str, list[Path]]:
     if not folder.is_dir():
         raise RequestError(f"{folder} is no folder")
     try:
-        inside = sorted(path for path in folder.iterdir() if not path.name.startswith(".") and path.name not in NOT_HANDED_IN)
+        inside = sorted(
+            path
+            for path in folder.iterdir()
+            if not path.name.startswith(".") and path.name not in NOT_HANDED_IN
+        )
     except OSError as error:
-        raise RequestError(f"cannot read {folder}: {(error.strerror or str(error)).lower()}") from error
+        raise RequestError(
+            f"cannot read {folder}: {(error.strerror or str(error)).lower()}"
+        ) from error
     folders = [path for path in inside if path.is_dir() and not path.is_symlink()]
-    loose = [path for path in inside if path.suffix == ".py" and path.is_file() and not path.is_symlink()]
+    loose = [
+        path for path in inside if path.suffix == ".py" and path.is_file() and not path.is_symlink()
+    ]
     if folders and loose:
-        raise RequestError(f"{folder} holds students' folders, and beside them {loose[0].name}: put each file into its student's folder")
+        raise RequestError(
+            f"{folder} holds students' folders, and beside them {loose[0].name}: put each file into"
+            " its student's folder"
+        )
     if loose:
         return {folder.resolve().name: loose}
     if not folders:
@@ -99,15 +124,20 @@ def students(folder: Path) -> dict[str, list[Path]]:
 def handed_in(folder: Path) -> list[Path]:
     """A student's Python files in order, without hidden files and installed packages."""
     found = (
-        path for path in folder.rglob("*.py")
-        if not any(part.startswith(".") or part in NOT_HANDED_IN for part in path.relative_to(folder).parts)
-        and path.is_file() and not path.is_symlink()
-    )  # fmt: skip
+        path
+        for path in folder.rglob("*.py")
+        if not any(
+            part.startswith(".") or part in NOT_HANDED_IN for part in path.relative_to(folder).parts
+        )
+        and path.is_file()
+        and not path.is_symlink()
+    )
     return sorted(found)[:MOST_FILES]
 
 
 def deadline(text: str) -> datetime:
-    """A day, which ends at midnight, or a day and a time: 2026-10-01 or 2026-10-01T18:00, by this machine's clock.
+    """A day, which ends at midnight, or a day and a time: 2026-10-01 or 2026-10-01T18:00, by this
+    machine's clock.
 
     Raises:
         RequestError: it is neither.
@@ -115,12 +145,20 @@ def deadline(text: str) -> datetime:
     try:
         due = datetime.fromisoformat(text)
     except ValueError:
-        raise RequestError(f"a date is written as 2026-10-01 or 2026-10-01T18:00, got {text!r}") from None
+        raise RequestError(
+            f"a date is written as 2026-10-01 or 2026-10-01T18:00, got {text!r}"
+        ) from None
     return datetime.combine(due.date(), time.max) if len(text) <= len("2026-10-01") else due
 
 
 def grade(
-    folder: Path, asked: Sequence[Week], *, due: datetime | None = None, jobs: int = 1, seconds: float | None = None, isolate: bool = True,
+    folder: Path,
+    asked: Sequence[Week],
+    *,
+    due: datetime | None = None,
+    jobs: int = 1,
+    seconds: float | None = None,
+    isolate: bool = True,
     on_mark: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Row]:
     """Grades all hand-ins.
@@ -154,21 +192,29 @@ def grade(
 
         running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
         try:
-            for done, (task, (student, place, mark, _)) in enumerate(zip(running, waiting, strict=True), start=1):
+            for done, (task, (student, place, mark, _)) in enumerate(
+                zip(running, waiting, strict=True), start=1
+            ):
                 answer = task.result()
                 points = int(answer.mark == RIGHT)
-                marks[student][place] = dataclasses.replace(mark, mark=answer.mark, points=points, said=answer.said)
+                marks[student][place] = dataclasses.replace(
+                    mark, mark=answer.mark, points=points, said=answer.said
+                )
                 on_mark(done, len(waiting))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [Row(printable(student), tuple(mark for mark in row if mark), unread[student]) for student, row in marks.items()]
+    return [
+        Row(printable(student), tuple(mark for mark in row if mark), unread[student])
+        for student, row in marks.items()
+    ]
 
 
 def _collected(
     student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
 ) -> tuple[list[tuple[Mark, str | None]], tuple[str, ...]]:
-    """For each exercise what will be its mark, and the text of the answer if there is one to run; and what is said of other files."""
+    """For each exercise what will be its mark, and the text of the answer if there is one to run;
+    and what is said of other files."""
     texts: dict[Path, str] = {}
     holds: dict[str, list[Path]] = {}
     unread: dict[str, tuple[Path, str]] = {}
@@ -184,17 +230,29 @@ def _collected(
             holds.setdefault(name, []).append(path)
         if path.stem not in names:
             close = f"; it has {printable(match)!r}" if (match := nearest(path.stem, names)) else ""
-            unread[path.stem] = path, printable(f"{path.name} defines no function {path.stem!r}{close}")
+            unread[path.stem] = (
+                path,
+                printable(f"{path.name} defines no function {path.stem!r}{close}"),
+            )
     found: list[tuple[Mark, str | None]] = []
     for week in asked:
         for name in week.write:
-            mark = Mark(printable(student), week.number, name, "", MISSING, 0, "not handed in", False)
+            mark = Mark(
+                printable(student), week.number, name, "", MISSING, 0, "not handed in", False
+            )
             if there := sorted(holds.get(name, []), key=lambda path: path.stem != name):
                 found.append((_of_file(mark, there[0], folder, due), texts[there[0]]))
             elif name in unread:
                 path, why = unread[name]
                 broken.pop(path, None)
-                found.append((dataclasses.replace(_of_file(mark, path, folder, due), mark=FAILED, said=why), None))
+                found.append(
+                    (
+                        dataclasses.replace(
+                            _of_file(mark, path, folder, due), mark=FAILED, said=why
+                        ),
+                        None,
+                    )
+                )
             else:
                 found.append((mark, None))
     return found, tuple(broken.values())
@@ -214,32 +272,62 @@ def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark
 
 
 def mistakes(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
-    """The known mistakes of the class: exercise, hint, and how many made it, the most frequent first."""
-    told = Counter((mark.exercise, mark.said) for row in rows for mark in row.marks if mark.mark == MISTAKEN)
+    """The known mistakes of the class: exercise, hint, and how many made it, the most frequent
+    first."""
+    told = Counter(
+        (mark.exercise, mark.said) for row in rows for mark in row.marks if mark.mark == MISTAKEN
+    )
     return [(exercise, said, count) for (exercise, said), count in told.most_common()]
 
 
 def as_csv(rows: Sequence[Row], asked: Sequence[Week]) -> str:
-    """A line a student: a column for each exercise, for each week's points, and for what they come to."""
+    """A line a student: a column for each exercise, for each week's points, and for what they come
+    to."""
     exercises = [name for week in asked for name in week.write]
-    head = ["student", *exercises, *(f"week {week.number}" for week in asked), "points", "of", "late", "missing", "hints"]
+    head = [
+        "student",
+        *exercises,
+        *(f"week {week.number}" for week in asked),
+        "points",
+        "of",
+        "late",
+        "missing",
+        "hints",
+    ]
     lines: list[list[object]] = [
-        [row.student, *(mark.points for mark in row.marks), *(row.points(week.number) for week in asked),
-         row.points(), len(exercises), row.late, row.missing, row.hints]
+        [
+            row.student,
+            *(mark.points for mark in row.marks),
+            *(row.points(week.number) for week in asked),
+            row.points(),
+            len(exercises),
+            row.late,
+            row.missing,
+            row.hints,
+        ]
         for row in rows
-    ]  # fmt: skip
+    ]
     return _csv([head, *lines])
 
 
 def details_as_csv(rows: Sequence[Row]) -> str:
-    """A line for each student and exercise: with the file, the mark, and what is to be said of it."""
+    """A line for each student and exercise: with the file, the mark, and what is to be said of
+    it."""
     names = [item.name for item in dataclasses.fields(Mark)]
-    return _csv([names, *([getattr(mark, name) for name in names] for row in rows for mark in row.marks)])
+    return _csv(
+        [names, *([getattr(mark, name) for name in names] for row in rows for mark in row.marks)]
+    )
 
 
 def _csv(lines: Sequence[Sequence[object]]) -> str:
     """Text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = io.StringIO()
-    safe = [[f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell for cell in line] for line in lines]
+    safe = [
+        [
+            f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@")) else cell
+            for cell in line
+        ]
+        for line in lines
+    ]
     csv.writer(out, lineterminator="\n").writerows(safe)
     return out.getvalue()

@@ -1,4 +1,5 @@
-"""Exercises on language models. The right answers are the library's own functions, wherever it has one."""
+"""Exercises on language models. The right answers are the library's own functions, wherever it has
+one."""
 
 from __future__ import annotations
 
@@ -17,22 +18,37 @@ def log_probs(rng: Generator, *shape: int) -> Array:
     return -rng.uniform(0.1, 3.0, shape).round(2)
 
 
-@exercise("language-models", lambda rng: (log_probs(rng, 5),), {
-    "it is the exponential of minus the mean logarithm": lambda log_prob: float(np.exp(-log_prob).mean()),
-    "the logarithms are natural, so the base is e and not 2": lambda log_prob: float(2 ** -log_prob.mean()),
-})  # fmt: skip
+@exercise(
+    "language-models",
+    lambda rng: (log_probs(rng, 5),),
+    {
+        "it is the exponential of minus the mean logarithm": lambda log_prob: float(
+            np.exp(-log_prob).mean()
+        ),
+        "the logarithms are natural, so the base is e and not 2": lambda log_prob: float(
+            2 ** -log_prob.mean()
+        ),
+    },
+)
 def perplexity(log_prob: Array) -> float:
     """The perplexity of a text from the natural logarithms of its tokens' probabilities [T]."""
     return float(success_rates.perplexity(-tensor(log_prob).mean()))
 
 
-@exercise("language-models", lambda rng: (rng.normal(size=4).round(2), float(rng.choice([0.5, 1.0, 2.0]))), {
-    "the logits are divided by the temperature": lambda logits, T: np.exp(logits * T) / np.exp(logits * T).sum(),
-})  # fmt: skip
+@exercise(
+    "language-models",
+    lambda rng: (rng.normal(size=4).round(2), float(rng.choice([0.5, 1.0, 2.0]))),
+    {
+        "the logits are divided by the temperature": lambda logits, T: (
+            np.exp(logits * T) / np.exp(logits * T).sum()
+        ),
+    },
+)
 def at_temperature(logits: Array, temperature: float) -> Array:
     """The probabilities from which a token is drawn: [V].
 
-    logits [V] are the model's. A low temperature sharpens the distribution, a high one flattens it, and 1 leaves the softmax as it is.
+    logits [V] are the model's. A low temperature sharpens the distribution, a high one flattens it,
+    and 1 leaves the softmax as it is.
     """
     return torch.softmax(tensor(logits) / temperature, 0).numpy()
 
@@ -42,23 +58,41 @@ def masked(rng: Generator) -> tuple[Array, Array]:
     return log_probs(rng, 3, 4), (np.arange(4) < lengths[:, None]).astype(int)
 
 
-@exercise("learning-from-data", masked, {
-    "padding is no token: divide by the number of tokens that count": lambda log_prob, mask: -float((log_prob * mask).mean()),
-    "this is the mean over texts of their means; every token counts alike here":
-        lambda log_prob, mask: -float(((log_prob * mask).sum(1) / mask.sum(1)).mean()),
-})  # fmt: skip
+@exercise(
+    "learning-from-data",
+    masked,
+    {
+        "padding is no token: divide by the number of tokens that count": lambda log_prob, mask: (
+            -float((log_prob * mask).mean())
+        ),
+        "this is the mean over texts of their means; every token counts alike here": (
+            lambda log_prob, mask: -float(((log_prob * mask).sum(1) / mask.sum(1)).mean())
+        ),
+    },
+)
 def sft_loss(log_prob: Array, mask: Array) -> float:
     """The loss of supervised fine-tuning: the mean of −log p over all tokens of the completions.
 
-    log_prob [B, T] are the logarithms of the tokens' probabilities; mask [B, T] is 1 for the tokens that count, and 0 for padding.
+    log_prob [B, T] are the logarithms of the tokens' probabilities; mask [B, T] is 1 for the tokens
+    that count, and 0 for padding.
     """
     return -float((log_prob * mask).sum() / mask.sum())
 
 
-@exercise("learning-from-data", lambda rng: (rng.normal(size=4).round(2), rng.normal(size=4).round(2), float(rng.choice([2.0, 4.0]))), {
-    "with a temperature the gradients shrink by T², so the loss is multiplied by T²": lambda s, t, T: _soft(s, t, T) / T**2,
-    "forward KL is measured under the teacher": lambda s, t, T: _soft(t, s, T),
-})  # fmt: skip
+@exercise(
+    "learning-from-data",
+    lambda rng: (
+        rng.normal(size=4).round(2),
+        rng.normal(size=4).round(2),
+        float(rng.choice([2.0, 4.0])),
+    ),
+    {
+        "with a temperature the gradients shrink by T², so the loss is multiplied by T²": (
+            lambda s, t, T: _soft(s, t, T) / T**2
+        ),
+        "forward KL is measured under the teacher": lambda s, t, T: _soft(t, s, T),
+    },
+)
 def distillation_loss(student: Array, teacher: Array, temperature: float) -> float:
     """T² KL(teacher ‖ student) of one position, both softened by the temperature T.
 
@@ -68,34 +102,55 @@ def distillation_loss(student: Array, teacher: Array, temperature: float) -> flo
 
 
 def _soft(student: Array, teacher: Array, temperature: float) -> float:
-    return float(soft_label_loss(tensor(student)[None], tensor(teacher)[None], temperature=temperature))
+    return float(
+        soft_label_loss(tensor(student)[None], tensor(teacher)[None], temperature=temperature)
+    )
 
 
-@exercise("learning-from-data", lambda rng: (rng.integers(0, 9, 5) / 200 + 0.02, float(rng.choice([0.5, 2.0]))), {
-    "scores so close to each other give equal weights: standardise them first":
-        lambda scores, tau: np.exp(scores / tau) / np.exp(scores / tau).sum(),
-    "it is the deviation of the group itself, divided by G and not by G − 1":
-        lambda scores, tau: _shares((scores - scores.mean()) / (np.std(scores, ddof=1) or 1.0) / tau),
-})  # fmt: skip
+@exercise(
+    "learning-from-data",
+    lambda rng: (rng.integers(0, 9, 5) / 200 + 0.02, float(rng.choice([0.5, 2.0]))),
+    {
+        "scores so close to each other give equal weights: standardise them first": (
+            lambda scores, tau: np.exp(scores / tau) / np.exp(scores / tau).sum()
+        ),
+        "it is the deviation of the group itself, divided by G and not by G − 1": (
+            lambda scores, tau: _shares(
+                (scores - scores.mean()) / (np.std(scores, ddof=1) or 1.0) / tau
+            )
+        ),
+    },
+)
 def beam_weights(scores: Array, tau: float) -> Array:
     """The weights of a group's beams: [G], the softmax of the standardised scores over tau.
 
-    scores [G] are standardised with the group's own standard deviation (divided by G); where all are equal the weights are too.
+    scores [G] are standardised with the group's own standard deviation (divided by G); where all
+    are equal the weights are too.
     """
-    return score_weights(tensor(scores)[None], torch.ones(1, len(scores), dtype=torch.bool), tau)[0].numpy()
+    return score_weights(tensor(scores)[None], torch.ones(1, len(scores), dtype=torch.bool), tau)[
+        0
+    ].numpy()
 
 
 def _shares(logits: Array) -> Array:
     return np.exp(logits) / np.exp(logits).sum()
 
 
-@exercise("preferences", lambda rng: (rng.normal(size=4).round(2), rng.normal(size=4).round(2)), {
-    "it is minus the logarithm of the probability that the better one wins":
-        lambda better, worse: float((1 / (1 + np.exp(-(better - worse)))).mean()),
-    "the better one's score comes first": lambda better, worse: float(np.log1p(np.exp(better - worse)).mean()),
-})  # fmt: skip
+@exercise(
+    "preferences",
+    lambda rng: (rng.normal(size=4).round(2), rng.normal(size=4).round(2)),
+    {
+        "it is minus the logarithm of the probability that the better one wins": (
+            lambda better, worse: float((1 / (1 + np.exp(-(better - worse)))).mean())
+        ),
+        "the better one's score comes first": lambda better, worse: float(
+            np.log1p(np.exp(better - worse)).mean()
+        ),
+    },
+)
 def reward_model_loss(better: Array, worse: Array) -> float:
-    """The pairwise loss of a reward model, the mean over pairs: −log σ(better − worse). Both [B] are scores."""
+    """The pairwise loss of a reward model, the mean over pairs: −log σ(better − worse). Both [B]
+    are scores."""
     return float(preference_losses.bradley_terry_loss(tensor(better), tensor(worse)))
 
 
@@ -104,24 +159,49 @@ def four(rng: Generator) -> tuple[float, float, float, float]:
     return a, b, c, d
 
 
-@exercise("preferences", four, {
-    "what counts is how much more likely than under the reference": lambda w, l, rw, rl: float(np.log1p(np.exp(-0.1 * (w - l)))),
-    "β multiplies the difference": lambda w, l, rw, rl: float(np.log1p(np.exp(-((w - rw) - (l - rl))))),
-})  # fmt: skip
-def dpo_loss(chosen: float, rejected: float, reference_chosen: float, reference_rejected: float) -> float:
-    """DPO's loss of one pair with β = 0.1, from the log-probabilities of whole completions under the policy and the reference."""
-    return float(preference_losses.dpo_loss(*(tensor([x]) for x in (chosen, rejected, reference_chosen, reference_rejected)), beta=0.1))
+@exercise(
+    "preferences",
+    four,
+    {
+        "what counts is how much more likely than under the reference": lambda w, l, rw, rl: float(
+            np.log1p(np.exp(-0.1 * (w - l)))
+        ),
+        "β multiplies the difference": lambda w, l, rw, rl: float(
+            np.log1p(np.exp(-((w - rw) - (l - rl))))
+        ),
+    },
+)
+def dpo_loss(
+    chosen: float, rejected: float, reference_chosen: float, reference_rejected: float
+) -> float:
+    """DPO's loss of one pair with β = 0.1, from the log-probabilities of whole completions under
+    the policy and the reference."""
+    return float(
+        preference_losses.dpo_loss(
+            *(tensor([x]) for x in (chosen, rejected, reference_chosen, reference_rejected)),
+            beta=0.1,
+        )
+    )
 
 
-@exercise("preferences", lambda rng: (log_probs(rng, 4), log_probs(rng, 4), float(rng.integers(-2, 3))), {
-    "the score of the whole text is paid once, with the last token": lambda lp, ref, score: score - 0.1 * (lp - ref),
-    "the penalty is for being likelier than under the reference": lambda lp, ref, score: _paid(ref, lp, score),
-})  # fmt: skip
+@exercise(
+    "preferences",
+    lambda rng: (log_probs(rng, 4), log_probs(rng, 4), float(rng.integers(-2, 3))),
+    {
+        "the score of the whole text is paid once, with the last token": lambda lp, ref, score: (
+            score - 0.1 * (lp - ref)
+        ),
+        "the penalty is for being likelier than under the reference": lambda lp, ref, score: _paid(
+            ref, lp, score
+        ),
+    },
+)
 def rlhf_rewards(log_prob: Array, reference_log_prob: Array, score: float) -> Array:
     """The reward of each token in RLHF: [T].
 
-    A KL penalty with β = 0.1 at each token (k1, the difference of the two log-probabilities), and the reward model's score with the last
-    one. log_prob [T] are the tokens' under the policy, reference_log_prob [T] under the reference.
+    A KL penalty with β = 0.1 at each token (k1, the difference of the two log-probabilities), and
+    the reward model's score with the last one. log_prob [T] are the tokens' under the policy,
+    reference_log_prob [T] under the reference.
     """
     return _paid(log_prob, reference_log_prob, score)
 
@@ -132,52 +212,87 @@ def _paid(log_prob: Array, reference: Array, score: float) -> Array:
     return rewards
 
 
-@exercise("groups", lambda rng: (rng.integers(0, 2, 4).astype(float),), {
-    "divide by the standard deviation too": lambda R: R - R.mean(),
-    "it is the sample's standard deviation, with G − 1": lambda R: (R - R.mean()) / (R.std() + 1e-4),
-})  # fmt: skip
+@exercise(
+    "groups",
+    lambda rng: (rng.integers(0, 2, 4).astype(float),),
+    {
+        "divide by the standard deviation too": lambda R: R - R.mean(),
+        "it is the sample's standard deviation, with G − 1": lambda R: (
+            (R - R.mean()) / (R.std() + 1e-4)
+        ),
+    },
+)
 def group_advantages(R: Array) -> Array:
-    """GRPO's advantages of one group: [G]. (R − mean) / (std + 1e-4), with the sample's standard deviation.
+    """GRPO's advantages of one group: [G]. (R − mean) / (std + 1e-4), with the sample's standard
+    deviation.
 
     That one divides by G − 1. R [G] are the group's returns.
     """
     return advantages.group_advantage(tensor(R), len(R)).numpy()
 
 
-@exercise("groups", lambda rng: (rng.integers(0, 6, 4).astype(float),), {
-    "an episode's own return is not part of its baseline": lambda R: R - R.mean(),
-})  # fmt: skip
+@exercise(
+    "groups",
+    lambda rng: (rng.integers(0, 6, 4).astype(float),),
+    {
+        "an episode's own return is not part of its baseline": lambda R: R - R.mean(),
+    },
+)
 def leave_one_out(R: Array) -> Array:
     """RLOO's advantages of one group: [G]. Each return less the mean of the others."""
     return advantages.leave_one_out_advantage(tensor(R), len(R)).numpy()
 
 
-@exercise("groups", lambda rng: (log_probs(rng, 4), log_probs(rng, 4)), {
-    "k3 is e^d − d − 1 with d = log π_ref − log π; this is the other direction": lambda lp, ref: np.exp(lp - ref) - (lp - ref) - 1,
-    "without the −d the mean is not the KL divergence": lambda lp, ref: np.exp(ref - lp) - 1,
-    "this is k1; it can be negative": lambda lp, ref: lp - ref,
-})  # fmt: skip
+@exercise(
+    "groups",
+    lambda rng: (log_probs(rng, 4), log_probs(rng, 4)),
+    {
+        "k3 is e^d − d − 1 with d = log π_ref − log π; this is the other direction": (
+            lambda lp, ref: np.exp(lp - ref) - (lp - ref) - 1
+        ),
+        "without the −d the mean is not the KL divergence": lambda lp, ref: np.exp(ref - lp) - 1,
+        "this is k1; it can be negative": lambda lp, ref: lp - ref,
+    },
+)
 def k3(log_prob: Array, reference_log_prob: Array) -> Array:
-    """Schulman's estimate k3 of KL(π ‖ π_ref) at each token: [T]. The tokens were drawn from π; no estimate is negative.
+    """Schulman's estimate k3 of KL(π ‖ π_ref) at each token: [T]. The tokens were drawn from π; no
+    estimate is negative.
 
-    With d = log π_ref − log π, the estimate k1 is −d. k3 adds e^d − 1, whose mean is 0 and which varies against it.
+    With d = log π_ref − log π, the estimate k1 is −d. k3 adds e^d − 1, whose mean is 0 and which
+    varies against it.
     """
     return divergences.k3(tensor(log_prob), tensor(reference_log_prob)).numpy()
 
 
-@exercise("groups", masked, {
-    "this is DAPO's average: every token counts alike": lambda loss, mask: float((loss * mask).sum() / mask.sum()),
-    "a text's mean is taken over its own tokens": lambda loss, mask: float((loss * mask).mean(axis=1).mean()),
-})  # fmt: skip
+@exercise(
+    "groups",
+    masked,
+    {
+        "this is DAPO's average: every token counts alike": lambda loss, mask: float(
+            (loss * mask).sum() / mask.sum()
+        ),
+        "a text's mean is taken over its own tokens": lambda loss, mask: float(
+            (loss * mask).mean(axis=1).mean()
+        ),
+    },
+)
 def per_text(loss: Array, mask: Array) -> float:
-    """GRPO's first average: the mean over texts of the mean over their tokens. loss [B, T], mask [B, T] of 0 and 1."""
+    """GRPO's first average: the mean over texts of the mean over their tokens. loss [B, T], mask
+    [B, T] of 0 and 1."""
     return float(((loss * mask).sum(axis=1) / mask.sum(axis=1)).mean())
 
 
-@exercise("groups", lambda rng: (int(rng.integers(0, 9)), 8, int(rng.choice([1, 2, 4]))), {
-    "draws are without putting back: it is 1 − C(n−c, k) / C(n, k)": lambda c, n, k: 1 - (1 - c / n) ** k,
-    "this is the probability that the first one is right": lambda c, n, k: c / n,
-})  # fmt: skip
+@exercise(
+    "groups",
+    lambda rng: (int(rng.integers(0, 9)), 8, int(rng.choice([1, 2, 4]))),
+    {
+        "draws are without putting back: it is 1 − C(n−c, k) / C(n, k)": lambda c, n, k: (
+            1 - (1 - c / n) ** k
+        ),
+        "this is the probability that the first one is right": lambda c, n, k: c / n,
+    },
+)
 def pass_at_k(right: int, samples: int, k: int) -> float:
-    """The unbiased estimate of pass@k: the probability that at least one of k answers is right, if `right` of so many samples were."""
+    """The unbiased estimate of pass@k: the probability that at least one of k answers is right, if
+    `right` of so many samples were."""
     return float(success_rates.pass_at_k(torch.tensor([right]), samples, k))

@@ -1,11 +1,14 @@
-"""Learning to reason from the probability of the reference answer (RLPR), beside learning from a verifier.
+"""Learning to reason from the probability of the reference answer (RLPR), beside learning from a
+verifier.
 
     found = run(seeds=3)
     found["answer"].accuracy                 # [R, K], greedy, on held-out prompts, after found["answer"].rounds[r, k] updates
 
-The task is `Reasoning-v0`: sums of four digits in written steps. A model is shown demonstrations until it answers half of the held-out sums
-rightly; from there `grpo` goes on twice, with the same settings and as many tokens. Once a program compares the answer (1 or 0). Once
-nobody compares, and the reward is what the written steps add to the probability that the model itself gives the reference answer.
+The task is `Reasoning-v0`: sums of four digits in written steps. A model is shown demonstrations
+until it answers half of the held-out sums rightly; from there `grpo` goes on twice, with the same
+settings and as many tokens. Once a program compares the answer (1 or 0). Once nobody compares, and
+the reward is what the written steps add to the probability that the model itself gives the
+reference answer.
 
 Source: Yu et al. 2025 (RLPR), arXiv:2506.18254.
 """
@@ -30,23 +33,34 @@ Array = NDArray[np.float64]
 
 ENVIRONMENT, TERMS, ROUNDS, LOOKS, HELD_OUT = "Reasoning-v0", 4, 75, 5, 512
 EPISODES = 128
-LENGTH = 2 * TERMS + 3                       # tokens of a demonstration: the partial sums and their commas, two tags, answer and EOS
+# tokens of a demonstration: the partial sums and their commas, two tags, answer and EOS
+LENGTH = 2 * TERMS + 3
 START: dict[str, Any] = {
-    "steps": 600, "eval_every": 6, "eval_episodes": 128, "stop_at_return": 0.5, "anneal_learning_rate": False, "learning_rate": 2e-3,
-}  # fmt: skip
+    "steps": 600,
+    "eval_every": 6,
+    "eval_episodes": 128,
+    "stop_at_return": 0.5,
+    "anneal_learning_rate": False,
+    "learning_rate": 2e-3,
+}
 GROUPS: dict[str, Any] = {"num_envs": EPISODES, "group_size": 8, "learning_rate": 3e-4}
-REWARDS: dict[str, dict[str, Any]] = {"verifier": {}, "answer": {"episode_reward": "answer", "min_spread": 0.5}}
+REWARDS: dict[str, dict[str, Any]] = {
+    "verifier": {},
+    "answer": {"episode_reward": "answer", "min_spread": 0.5},
+}
 
 
 @dataclass(frozen=True)
 class Learned:
     """R runs, looked at K times; the first look is before the first round."""
 
-    rounds: Array                            # [R, K], updates so far
-    accuracy: Array                          # [R, K], share of the held-out prompts whose likeliest completion is right
+    rounds: Array  # [R, K], updates so far
+    accuracy: Array  # [R, K], share of the held-out prompts whose likeliest completion is right
 
 
-def run(seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = None) -> dict[str, Learned]:
+def run(
+    seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = None
+) -> dict[str, Learned]:
     """Each reward from each seed's start.
 
     Args:
@@ -57,7 +71,9 @@ def run(seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = Non
     traces: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in REWARDS}
     world = {"terms": TERMS, "model": "new"}
     for seed in range(seeds):
-        shown = rlbook.train("sft", ENVIRONMENT, env_kwargs=world, seed=seed, **START | (start or {}))
+        shown = rlbook.train(
+            "sft", ENVIRONMENT, env_kwargs=world, seed=seed, **START | (start or {})
+        )
         before = rlbook.evaluate(shown, episodes=HELD_OUT).mean
         for name, reward in REWARDS.items():
             counts, shares = [0.0], [before]
@@ -70,9 +86,18 @@ def run(seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = Non
 
             steps = rounds * EPISODES * LENGTH
             rlbook.train(
-                "grpo", ENVIRONMENT, env_kwargs=world, start=shown, seed=seed, steps=steps, eval_every=steps // LOOKS,
-                eval_episodes=HELD_OUT, on_report=look, **GROUPS, **reward,
-            )  # fmt: skip
+                "grpo",
+                ENVIRONMENT,
+                env_kwargs=world,
+                start=shown,
+                seed=seed,
+                steps=steps,
+                eval_every=steps // LOOKS,
+                eval_episodes=HELD_OUT,
+                on_report=look,
+                **GROUPS,
+                **reward,
+            )
             traces[name].append((counts, shares))
     return {name: Learned(*map(np.array, zip(*each, strict=True))) for name, each in traces.items()}
 
@@ -82,7 +107,9 @@ def measurements(found: dict[str, Learned]) -> dict[str, float]:
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():
         numbers[f"{name}, mean"] = float(each.accuracy[:, -1].mean())
-        numbers |= {f"{name}, seed {seed}": float(end) for seed, end in enumerate(each.accuracy[:, -1])}
+        numbers |= {
+            f"{name}, seed {seed}": float(end) for seed, end in enumerate(each.accuracy[:, -1])
+        }
     numbers["answer less verifier, mean"] = numbers["answer, mean"] - numbers["verifier, mean"]
     return numbers
 

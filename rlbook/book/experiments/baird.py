@@ -1,8 +1,9 @@
 """Baird's counterexample: what makes TD learning diverge, and what stops it.
 
-Seven states. "Dashed" goes to one of the first six, each alike, "solid" to the seventh, from everywhere; nothing is ever paid. The
-behaviour takes dashed in six of seven cases, so that it visits all states alike; the target policy always takes solid. All values are 0,
-and eight weights can say so: v(s) = 2 w_s + w_8 for the first six, w_7 + 2 w_8 for the seventh.
+Seven states. "Dashed" goes to one of the first six, each alike, "solid" to the seventh, from
+everywhere; nothing is ever paid. The behaviour takes dashed in six of seven cases, so that it
+visits all states alike; the target policy always takes solid. All values are 0, and eight weights
+can say so: v(s) = 2 w_s + w_8 for the first six, w_7 + 2 w_8 for the seventh.
 
     triad()              the divergence, and the same without each of its three ingredients
     stream_tdc(...)      TDC on the same stream, which converges
@@ -54,7 +55,8 @@ def baird_features() -> Array:
 
 
 def system(x: Array, policy: Array = TARGET) -> TDSystem:
-    """The mean update for features X [7, d], learning the values of `policy` [7, 2] from the behaviour's states."""
+    """The mean update for features X [7, d], learning the values of `policy` [7, 2] from the
+    behaviour's states."""
     chain, rewards = baird_model().chain(policy)
     return td_system(x, VISITS, chain.toarray(), rewards, GAMMA)
 
@@ -62,9 +64,9 @@ def system(x: Array, policy: Array = TARGET) -> TDSystem:
 class Stream(NamedTuple):
     """What the behaviour does in T steps, one after the other."""
 
-    state: np.ndarray                        # [T + 1]
-    action: np.ndarray                       # [T]
-    reward: Array                            # [T], in reward units
+    state: np.ndarray  # [T + 1]
+    action: np.ndarray  # [T]
+    reward: Array  # [T], in reward units
 
 
 def stream(steps: int, seed: int) -> Stream:
@@ -80,14 +82,21 @@ def stream(steps: int, seed: int) -> Stream:
 
 
 def stream_td(
-    x: Array, first: Array, seen: Stream, *, alpha: float, target: Array = TARGET, bootstrap: bool = True
+    x: Array,
+    first: Array,
+    seen: Stream,
+    *,
+    alpha: float,
+    target: Array = TARGET,
+    bootstrap: bool = True,
 ) -> Array:
     """Semi-gradient TD, or without `bootstrap` gradient Monte Carlo, on a stream of the behaviour.
 
     Args:
         x: features, [7, d].
         first: weights before the first step, [d].
-        seen: the stream. Without `bootstrap`, its returns are sums up to its end, each reward weighted by the ratios before it.
+        seen: the stream. Without `bootstrap`, its returns are sums up to its end, each reward
+            weighted by the ratios before it.
         alpha: step size.
         target: policy whose values are learned, [7, 2].
 
@@ -97,26 +106,55 @@ def stream_td(
     ratios = (target / BEHAVIOUR)[seen.state[:-1], seen.action]
     weights = [first]
     if bootstrap:
-        for step, (state, ratio, reward) in enumerate(zip(seen.state[:-1], ratios, seen.reward, strict=True)):
-            weights.append(semi_gradient_update(
-                weights[-1], x[state], reward, x[seen.state[step + 1]], gamma=GAMMA, alpha=alpha, ratio=ratio,
-            ))  # fmt: skip
+        for step, (state, ratio, reward) in enumerate(
+            zip(seen.state[:-1], ratios, seen.reward, strict=True)
+        ):
+            weights.append(
+                semi_gradient_update(
+                    weights[-1],
+                    x[state],
+                    reward,
+                    x[seen.state[step + 1]],
+                    gamma=GAMMA,
+                    alpha=alpha,
+                    ratio=ratio,
+                )
+            )
         return np.array(weights)
     returns = np.zeros(len(ratios) + 1)
     for step in reversed(range(len(ratios))):
         returns[step] = ratios[step] * (seen.reward[step] + GAMMA * returns[step + 1])
     for state, total in zip(seen.state[:-1], returns, strict=False):
-        weights.append(semi_gradient_update(weights[-1], x[state], total, 0 * x[state], gamma=GAMMA, alpha=alpha))
+        weights.append(
+            semi_gradient_update(
+                weights[-1], x[state], total, 0 * x[state], gamma=GAMMA, alpha=alpha
+            )
+        )
     return np.array(weights)
 
 
 def stream_tdc(x: Array, first: Array, seen: Stream, *, alpha: float, beta: float) -> Array:
-    """TDC on a stream of the behaviour: the weights before the first step and after each, [T + 1, d]."""
-    ratios, helper, weights = (TARGET / BEHAVIOUR)[seen.state[:-1], seen.action], np.zeros_like(first), [first]
-    for step, (state, ratio, reward) in enumerate(zip(seen.state[:-1], ratios, seen.reward, strict=True)):
+    """TDC on a stream of the behaviour: the weights before the first step and after each, [T + 1,
+    d]."""
+    ratios, helper, weights = (
+        (TARGET / BEHAVIOUR)[seen.state[:-1], seen.action],
+        np.zeros_like(first),
+        [first],
+    )
+    for step, (state, ratio, reward) in enumerate(
+        zip(seen.state[:-1], ratios, seen.reward, strict=True)
+    ):
         moved, helper = tdc_update(
-            weights[-1], helper, x[state], reward, x[seen.state[step + 1]], gamma=GAMMA, alpha=alpha, beta=beta, ratio=ratio,
-        )  # fmt: skip
+            weights[-1],
+            helper,
+            x[state],
+            reward,
+            x[seen.state[step + 1]],
+            gamma=GAMMA,
+            alpha=alpha,
+            beta=beta,
+            ratio=ratio,
+        )
         weights.append(moved)
     return np.array(weights)
 
@@ -124,15 +162,17 @@ def stream_tdc(x: Array, first: Array, seen: Stream, *, alpha: float, beta: floa
 def triad(steps: int = 50_000, alpha: float = 0.01, seed: int = 0) -> dict[str, Array]:
     """The deadly triad on one stream: the values v(s) after all steps, [7], by what was left out.
 
-    "nothing": features, bootstrapping and off-policy learning together. Without function approximation there is a weight for each state,
-    and ten times the step size, because γ = 0.99 makes that slow; without bootstrapping the target is the return; without off-policy
-    learning the values are those of the behaviour itself.
+    "nothing": features, bootstrapping and off-policy learning together. Without function
+    approximation there is a weight for each state, and ten times the step size, because γ = 0.99
+    makes that slow; without bootstrapping the target is the return; without off-policy learning the
+    values are those of the behaviour itself.
     """
     x, seen, table = baird_features(), stream(steps, seed), np.eye(STATES)
-    start = x @ FIRST_WEIGHTS                                            # the table begins with the same values
+    start = x @ FIRST_WEIGHTS  # the table begins with the same values
     return {
         "nothing": x @ stream_td(x, FIRST_WEIGHTS, seen, alpha=alpha)[-1],
         "function approximation": stream_td(table, start, seen, alpha=10 * alpha)[-1],
         "bootstrapping": x @ stream_td(x, FIRST_WEIGHTS, seen, alpha=alpha, bootstrap=False)[-1],
-        "off-policy learning": x @ stream_td(x, FIRST_WEIGHTS, seen, alpha=alpha, target=BEHAVIOUR)[-1],
+        "off-policy learning": x
+        @ stream_td(x, FIRST_WEIGHTS, seen, alpha=alpha, target=BEHAVIOUR)[-1],
     }

@@ -1,7 +1,9 @@
-"""What each stage of beam post-training adds: the recipe `beams` for several seeds, on held-out queries.
+"""What each stage of beam post-training adds: the recipe `beams` for several seeds, on held-out
+queries.
 
-Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the KL is that to the cloned policy, exact
-in the states that the policy itself reaches. Beside RCE stands what as many passes of cloning all beams alike add at the same step size.
+Sampled is what the policy earns when it draws its choices, greedy when it takes the likeliest; the
+KL is that to the cloned policy, exact in the states that the policy itself reaches. Beside RCE
+stands what as many passes of cloning all beams alike add at the same step size.
 """
 
 from __future__ import annotations
@@ -29,65 +31,100 @@ MEASURES = ("sampled_score", "greedy_score", "answered_rightly", "kl_to_sft")
 class Found(NamedTuple):
     """Means over the held-out queries."""
 
-    after: NDArray[np.float64]               # [K seeds, 4 stages, 4 measures]; the KL of SFT to itself is 0
-    alike: NDArray[np.float64]               # [K], the sampled score after RCE's passes with equal weights
-    best_beam: NDArray[np.float64]           # [K], the mean score of the best recorded beam of a training query
-    optimum: float                           # the mean score of the best of all pairs
+    after: NDArray[np.float64]  # [K seeds, 4 stages, 4 measures]; the KL of SFT to itself is 0
+    alike: NDArray[np.float64]  # [K], the sampled score after RCE's passes with equal weights
+    # [K], the mean score of the best recorded beam of a training query
+    best_beam: NDArray[np.float64]
+    optimum: float  # the mean score of the best of all pairs
 
 
 def one(folder: Path, seed: int) -> NDArray[np.float64]:
-    """The recipe with one seed, whatever of it is left to do in this folder: [4 stages, 4 measures]."""
+    """The recipe with one seed, whatever of it is left to do in this folder: [4 stages, 4
+    measures]."""
     from rlbook.recipes.recipe import Recipe
     from rlbook.recipes.running import run_recipe
 
     table = run_recipe(Recipe.find("beams", seed=seed), folder)["table"]
-    means = {(row["stage"], row["measure"]): row["after"]["mean"] for row in table if row["after"] is not None}
+    means = {
+        (row["stage"], row["measure"]): row["after"]["mean"]
+        for row in table
+        if row["after"] is not None
+    }
     return np.array([[means.get((stage, name), 0.0) for name in MEASURES] for stage in STAGES])
 
 
 def without_weights(folder: Path, seed: int) -> float:
-    """The sampled score after what RCE does at a temperature at which all beams count alike: cloning goes on."""
+    """The sampled score after what RCE does at a temperature at which all beams count alike:
+    cloning goes on."""
     import rlbook
     from rlbook.recipes.recipe import Recipe
 
     arguments = Recipe.find("beams", seed=seed).stage("rce").arguments
-    kept = {name: arguments[name] for name in ("env_kwargs", "passes", "batch_size", "learning_rate", "eval_every")}
+    kept = {
+        name: arguments[name]
+        for name in ("env_kwargs", "passes", "batch_size", "learning_rate", "eval_every")
+    }
     run = rlbook.train(
-        "rce", "Retrieval-v0", data=folder / "beams" / "data.jsonl", start=folder / "sft", seed=seed, score_temperature=1e6, **kept
+        "rce",
+        "Retrieval-v0",
+        data=folder / "beams" / "data.jsonl",
+        start=folder / "sft",
+        seed=seed,
+        score_temperature=1e6,
+        **kept,
     )
     return float(scores(run).mean())
 
 
 def run(seeds: int = 3, home: str | Path | None = None) -> Found:
-    """`one` for the seeds 0, 1, …; `home` keeps the folders, and finished stages in it are not done again."""
+    """`one` for the seeds 0, 1, …; `home` keeps the folders, and finished stages in it are not done
+    again."""
     with tempfile.TemporaryDirectory() as scratch:
         folders = [Path(home or scratch) / f"seed-{seed}" for seed in range(seeds)]
         after = np.stack([one(folder, seed) for seed, folder in enumerate(folders)])
         alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
         best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])
     task = built(RetrievalTask)
-    return Found(after, alike, best, float(np.mean([task.optimum(prompt) for prompt in task.held_out])))  # type: ignore[attr-defined]
+    return Found(
+        after,
+        alike,
+        best,
+        float(np.mean([task.optimum(prompt) for prompt in task.held_out])),  # type: ignore[attr-defined]
+    )
 
 
 def _best_beam(path: Path) -> float:
-    return float(np.mean([max(json.loads(line)["score_list"]) for line in path.read_text().splitlines()]))
+    return float(
+        np.mean([max(json.loads(line)["score_list"]) for line in path.read_text().splitlines()])
+    )
 
 
 def measurements(found: Found) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL to it."""
+    """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL
+    to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
-    gain = found.after[:, 1:, 0] - found.after[:, :1, 0]                              # [K, 3]
+    gain = found.after[:, 1:, 0] - found.after[:, :1, 0]  # [K, 3]
     numbers: dict[str, float] = {}
     for k, name in enumerate(NAMES):
-        numbers |= {f"{name}: sampled": sampled[k], f"{name}: greedy": greedy[k], f"{name}: answered rightly": right[k]}
+        numbers |= {
+            f"{name}: sampled": sampled[k],
+            f"{name}: greedy": greedy[k],
+            f"{name}: answered rightly": right[k],
+        }
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}
-            numbers |= {f"{name}: gain, seed {seed}": value for seed, value in enumerate(gain[:, k - 1])}
-            numbers |= {f"{name}: KL, seed {seed}": value for seed, value in enumerate(found.after[:, k, 3])}
+            numbers |= {
+                f"{name}: gain, seed {seed}": value for seed, value in enumerate(gain[:, k - 1])
+            }
+            numbers |= {
+                f"{name}: KL, seed {seed}": value for seed, value in enumerate(found.after[:, k, 3])
+            }
     extra = {
-        "RCE's passes with equal weights: sampled": found.alike.mean(), "best recorded beam": found.best_beam.mean(),
-        "optimum": found.optimum, "without shots": right_without_shots().mean(),
-    }  # fmt: skip
+        "RCE's passes with equal weights: sampled": found.alike.mean(),
+        "best recorded beam": found.best_beam.mean(),
+        "optimum": found.optimum,
+        "without shots": right_without_shots().mean(),
+    }
     return {name: float(value) for name, value in (numbers | extra).items()}
 
 
@@ -100,9 +137,13 @@ def draw(found: Found) -> Figure:
     axes: Any = figure.subplots()
     place = np.arange(len(STAGES))
     for k, (name, shift) in enumerate((("sampled", -0.18), ("greedy", 0.18))):
-        values = found.after[:, :, k]                                                 # [K, 4]
-        axes.bar(place + shift, values.mean(0), width=0.34, color=curve_colour(k), alpha=0.6, label=name)
-        axes.plot(np.tile(place + shift, (len(values), 1)).T, values.T, ".", color="black", markersize=4)
+        values = found.after[:, :, k]  # [K, 4]
+        axes.bar(
+            place + shift, values.mean(0), width=0.34, color=curve_colour(k), alpha=0.6, label=name
+        )
+        axes.plot(
+            np.tile(place + shift, (len(values), 1)).T, values.T, ".", color="black", markersize=4
+        )
     axes.axhline(found.optimum, color="black", linewidth=1.0)
     axes.axhline(found.best_beam.mean(), color="black", linewidth=1.0, linestyle=":")
     axes.text(-0.45, found.optimum, "optimum", va="bottom", fontsize=8)

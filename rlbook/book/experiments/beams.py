@@ -1,12 +1,15 @@
-"""Beam post-training: the rows that a search leaves behind, and what a policy is worth that was trained on them.
+"""Beam post-training: the rows that a search leaves behind, and what a policy is worth that was
+trained on them.
 
-For each query a sampler takes 16 of the 64 candidates, and a beam search over these looks for two shots: the five best single shots, each
-with every other one behind it, and of those pairs the five best. That is what a recipe for choosing worked examples records, since the
-score of a pair costs a whole answer of a large model. The best pairs of all may lie outside of the 16: a policy that learns from the rows
-alone is bound by the search, one that tries for itself (online) is not.
+For each query a sampler takes 16 of the 64 candidates, and a beam search over these looks for two
+shots: the five best single shots, each with every other one behind it, and of those pairs the five
+best. That is what a recipe for choosing worked examples records, since the score of a pair costs a
+whole answer of a large model. The best pairs of all may lie outside of the 16: a policy that learns
+from the rows alone is bound by the search, one that tries for itself (online) is not.
 
-The scores are of three levels. Beam: what `Retrieval-v0` pays, the gain in the probability of a right answer. Sequence: coherence (like the
-query) and diversity (unlike each other). Task: whether the query is answered rightly, 0 or 1. A row's score is their weighted sum.
+The scores are of three levels. Beam: what `Retrieval-v0` pays, the gain in the probability of a
+right answer. Sequence: coherence (like the query) and diversity (unlike each other). Task: whether
+the query is answered rightly, 0 or 1. A row's score is their weighted sum.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ from rlbook.checks import check, finite, one_of, optional, positive_int
 from rlbook.errors import RequestError
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream
-from rlbook.llm.tasks.retrieval import CANDIDATES, RetrievalTask, answered, choice, chosen, gain, views
+from rlbook.llm.tasks.retrieval import (
+    CANDIDATES,
+    RetrievalTask,
+    answered,
+    choice,
+    chosen,
+    gain,
+    views,
+)
 from rlbook.llm.tasks.task import built
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec
 from rlbook.runs.run import Run, load
@@ -40,11 +51,14 @@ class Beam(NamedTuple):
     """Two shots that a search has found."""
 
     shots: tuple[int, int]
-    gain: float                              # in the probability of a right answer
+    gain: float  # in the probability of a right answer
 
 
-def pool(prompt: str, sampler: Sampler, rng: np.random.Generator, size: int = POOL) -> NDArray[np.int64]:
-    """The candidates that a search looks at: drawn, the likest by text or by image, or a third of each kind; each once."""
+def pool(
+    prompt: str, sampler: Sampler, rng: np.random.Generator, size: int = POOL
+) -> NDArray[np.int64]:
+    """The candidates that a search looks at: drawn, the likest by text or by image, or a third of
+    each kind; each once."""
     text, image = (np.argsort(-view, kind="stable") for view in views(prompt))
     drawn = rng.permutation(CANDIDATES)
     if sampler == "mixed":
@@ -66,12 +80,18 @@ def levels(prompt: str, shots: tuple[int, int]) -> dict[str, float]:
     """What a choice is worth on each level."""
     completion = Completion(prompt, None, choice(shots), True)
     return {
-        "beam": gain(prompt, shots), "coherence": coherence(completion), "diversity": diversity(completion), "task": downstream(completion),
-    }  # fmt: skip
+        "beam": gain(prompt, shots),
+        "coherence": coherence(completion),
+        "diversity": diversity(completion),
+        "task": downstream(completion),
+    }
 
 
 def beam_rows(
-    sampler: Sampler = "mixed", seed: int = 0, max_samples: int | None = None, weights: Mapping[str, float] = BEAM_ALONE
+    sampler: Sampler = "mixed",
+    seed: int = 0,
+    max_samples: int | None = None,
+    weights: Mapping[str, float] = BEAM_ALONE,
 ) -> Iterator[dict[str, Any]]:
     """A row for each training query, as `rlbook train grpo --data` reads it.
 
@@ -96,12 +116,17 @@ def beam_rows(
         scored = []
         for beam in beam_search(prompt, among):
             parts = levels(prompt, beam.shots)
-            scored.append((sum(weight * parts[name] for name, weight in weights.items()), beam.shots))
+            scored.append(
+                (sum(weight * parts[name] for name, weight in weights.items()), beam.shots)
+            )
         scored.sort(reverse=True)
         yield {
-            "prompt": prompt, "id_list": [codec.encode_answer(choice(shots)) for _, shots in scored],
-            "score_list": [round(score, 6) for score, _ in scored], "candidates": among.tolist(), "sampler": sampler,
-        }  # fmt: skip
+            "prompt": prompt,
+            "id_list": [codec.encode_answer(choice(shots)) for _, shots in scored],
+            "score_list": [round(score, 6) for score, _ in scored],
+            "candidates": among.tolist(),
+            "sampler": sampler,
+        }
 
 
 def _codec() -> Codec:
@@ -110,23 +135,35 @@ def _codec() -> Codec:
 
 
 def write_beams(
-    path: Path, seed: int = 0, sampler: Sampler = "mixed", max_samples: int | None = None, levels: Mapping[str, float] = BEAM_ALONE
+    path: Path,
+    seed: int = 0,
+    sampler: Sampler = "mixed",
+    max_samples: int | None = None,
+    levels: Mapping[str, float] = BEAM_ALONE,
 ) -> dict[str, float]:
-    """The stage that searches; see `beam_rows`. Raises RequestError where that raises ValueError."""
+    """The stage that searches; see `beam_rows`. Raises RequestError where that raises
+    ValueError."""
     try:
         rows = list(beam_rows(sampler, seed, max_samples, levels))
     except ValueError as error:
         raise RequestError(str(error)) from None
     _write(path, rows)
     scores = [row["score_list"] for row in rows]
-    return {"rows": len(rows), "best_score": float(np.mean([max(row) for row in scores])), "score": float(np.mean(scores))}
+    return {
+        "rows": len(rows),
+        "best_score": float(np.mean([max(row) for row in scores])),
+        "score": float(np.mean(scores)),
+    }
 
 
 def write_answers(path: Path, beams: str | Path, seed: int = 0) -> dict[str, float]:
     """Each beam as an answer of its own, for supervised fine-tuning, which knows no scores."""
     codec, rows = _codec(), []
     for row in map(json.loads, Path(beams).read_text().splitlines()):
-        rows += [{"prompt": row["prompt"], "completion": codec.decode(ids[:-1])} for ids in row["id_list"]]
+        rows += [
+            {"prompt": row["prompt"], "completion": codec.decode(ids[:-1])}
+            for ids in row["id_list"]
+        ]
     _write(path, rows)
     return {"rows": len(rows)}
 
@@ -135,22 +172,35 @@ def _write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def choices(run: Run, samples: int | None = None, split: str = "held_out", seed: int = 0) -> tuple[list[str], list[str]]:
-    """Queries, and what a run's policy writes to each of them: its likeliest text, or `samples` drawn ones behind each other."""
+def choices(
+    run: Run, samples: int | None = None, split: str = "held_out", seed: int = 0
+) -> tuple[list[str], list[str]]:
+    """Queries, and what a run's policy writes to each of them: its likeliest text, or `samples`
+    drawn ones behind each other."""
     from rlbook.llm.generation.generate import generate  # torch, which writing rows does without
 
     rules = _rules(split)
     count = samples or 1
     rng = None if samples is None else np.random.default_rng(seed)
     prompts, lengths = np.repeat(rules.prompts, count, 0), np.repeat(rules.prompt_lengths, count)
-    found = generate(_policy(run), prompts, lengths, eos=rules.codec.eos, max_new_tokens=rules.max_new_tokens, rng=rng)
+    found = generate(
+        _policy(run),
+        prompts,
+        lengths,
+        eos=rules.codec.eos,
+        max_new_tokens=rules.max_new_tokens,
+        rng=rng,
+    )
     ended = [ids[mask].tolist() for ids, mask in zip(found.tokens, found.mask, strict=True)]
     texts = [rules.codec.decode(ids[:-1]) if ids[-1] == rules.codec.eos else "" for ids in ended]
     return [text for text in rules.texts for _ in range(count)], texts
 
 
-def scores(run: Run, samples: int | None = 16, split: str = "held_out", seed: int = 0) -> NDArray[np.float64]:
-    """The mean score of each query [512] over so many samples; of the likeliest text, where `samples` is none."""
+def scores(
+    run: Run, samples: int | None = 16, split: str = "held_out", seed: int = 0
+) -> NDArray[np.float64]:
+    """The mean score of each query [512] over so many samples; of the likeliest text, where
+    `samples` is none."""
     task = built(RetrievalTask)
     found = [task.score(*pair) for pair in zip(*choices(run, samples, split, seed), strict=True)]
     return np.array(found).reshape(-1, samples or 1).mean(1)
@@ -167,8 +217,11 @@ def right_without_shots(split: str = "held_out") -> NDArray[np.float64]:
     return np.array([float(answered(prompt, ())) for prompt in built(RetrievalTask).prompts(split)])
 
 
-def divergence(run: Run, reference: str | Path, samples: int = 4, split: str = "held_out") -> NDArray[np.float64]:
-    """KL(π ‖ π_ref) per token, in nats, of each of the texts that π writes [512 · samples]: exact in each state.
+def divergence(
+    run: Run, reference: str | Path, samples: int = 4, split: str = "held_out"
+) -> NDArray[np.float64]:
+    """KL(π ‖ π_ref) per token, in nats, of each of the texts that π writes [512 · samples]: exact
+    in each state.
 
     Args:
         run: π's.
@@ -182,9 +235,14 @@ def divergence(run: Run, reference: str | Path, samples: int = 4, split: str = "
     from rlbook.llm.generation.generate import generate
 
     rules, policy, other = _rules(split), _policy(run), _policy(load(reference))
-    prompts, lengths = np.repeat(rules.prompts, samples, 0), np.repeat(rules.prompt_lengths, samples)
+    prompts, lengths = (
+        np.repeat(rules.prompts, samples, 0),
+        np.repeat(rules.prompt_lengths, samples),
+    )
     rng = np.random.default_rng(0)
-    found = generate(policy, prompts, lengths, eos=rules.codec.eos, max_new_tokens=rules.max_new_tokens, rng=rng)
+    found = generate(
+        policy, prompts, lengths, eos=rules.codec.eos, max_new_tokens=rules.max_new_tokens, rng=rng
+    )
     obs = {"tokens": torch.from_numpy(prompts), "length": torch.from_numpy(lengths)}
     action, log_prob, mask = (torch.from_numpy(x) for x in found)
     batch = Batch(obs=obs, action=action, log_prob=log_prob, mask=mask)
@@ -194,7 +252,9 @@ def divergence(run: Run, reference: str | Path, samples: int = 4, split: str = "
 
 
 def _rules(split: str) -> TokenRules:
-    return TokenRules(built(RetrievalTask), split=split, reward="judged", model=None, max_new_tokens=None)
+    return TokenRules(
+        built(RetrievalTask), split=split, reward="judged", model=None, max_new_tokens=None
+    )
 
 
 def _policy(run: Run) -> Any:
@@ -202,5 +262,8 @@ def _policy(run: Run) -> Any:
 
     policy = getattr(run.agent, "policy", None)
     if not isinstance(policy, LanguageModelPolicy):
-        raise RequestError(f"a language model is needed, and {run.request.algorithm} on {run.request.recipe.name} has none")
+        raise RequestError(
+            f"a language model is needed, and {run.request.algorithm} on {run.request.recipe.name}"
+            " has none"
+        )
     return policy

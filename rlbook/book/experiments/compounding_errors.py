@@ -1,17 +1,21 @@
 """What a mistake costs over a horizon of T steps: a clone pays with T², DAgger with T.
 
-A road, and a field beside it. On the road each step shows one of many sights, common ones and rare ones, and each sight calls for one of
-four actions. Any other action leads into the field, three lanes deep. There nothing but a fifth action, "back", leads towards the road,
-a lane a step. A step in the field costs 1. The expert never leaves the road, so its recording says nothing about the field.
+A road, and a field beside it. On the road each step shows one of many sights, common ones and rare
+ones, and each sight calls for one of four actions. Any other action leads into the field, three
+lanes deep. There nothing but a fifth action, "back", leads towards the road, a lane a step. A step
+in the field costs 1. The expert never leaves the road, so its recording says nothing about the
+field.
 
     costs = run(seeds=5)                         both learners, with as many labels and as many gradient steps
     costs.clone                                  [R, T], what the greedy clones are expected to cost
     costs.exponents(costs.clone)                 [R], p of cost ~ T^p
 
-Both learners are the library's own, and err on the road because rare sights are missing in their data. What they cost is computed from
-the distribution of their states, step by step; nothing is sampled.
+Both learners are the library's own, and err on the road because rare sights are missing in their
+data. What they cost is computed from the distribution of their states, step by step; nothing is
+sampled.
 
-Source: Ross & Bagnell 2010, AISTATS, theorem 2.1; Ross, Gordon & Bagnell 2011, arXiv:1011.0686, theorem 3.2.
+Source: Ross & Bagnell 2010, AISTATS, theorem 2.1; Ross, Gordon & Bagnell 2011, arXiv:1011.0686,
+theorem 3.2.
 """
 
 from __future__ import annotations
@@ -39,10 +43,11 @@ HORIZONS = (8, 16, 32, 64, 128)
 
 
 class Road(NamedTuple):
-    """The model, and what is right in it. States: the sights, the field's lanes from the road outwards, and an end."""
+    """The model, and what is right in it. States: the sights, the field's lanes from the road
+    outwards, and an end."""
 
     model: TabularMDP
-    right: NDArray[np.int64]                 # [S], the expert's action
+    right: NDArray[np.int64]  # [S], the expert's action
 
 
 def road(seed: int = 0, ends: float = 0.01) -> Road:
@@ -54,7 +59,8 @@ def road(seed: int = 0, ends: float = 0.01) -> Road:
     """
     states = SIGHTS + DEPTH + 1
     shown = np.zeros(states)
-    shown[:SIGHTS] = 1 / np.arange(1, SIGHTS + 1)                    # the second sight half as often as the first, and so on
+    # the second sight half as often as the first, and so on
+    shown[:SIGHTS] = 1 / np.arange(1, SIGHTS + 1)
     shown /= shown.sum()
     right = np.full(states, BACK)
     right[:SIGHTS] = rng_for(seed, "environment").integers(BACK, size=SIGHTS)
@@ -66,11 +72,17 @@ def road(seed: int = 0, ends: float = 0.01) -> Road:
     transitions[:, :, -1] = ends
     rewards = np.zeros((states, BACK + 1))
     rewards[SIGHTS:-1] = -1.0
-    return Road(TabularMDP.from_arrays(transitions, rewards, terminal=np.arange(states) == states - 1, initial=shown), right)
+    return Road(
+        TabularMDP.from_arrays(
+            transitions, rewards, terminal=np.arange(states) == states - 1, initial=shown
+        ),
+        right,
+    )
 
 
 def expected_returns(model: TabularMDP, policy: NDArray[np.number], steps: int) -> Array:
-    """The undiscounted expected return of a policy, [S] or [S, A], within 1, 2, …, `steps` steps: [steps], in reward units."""
+    """The undiscounted expected return of a policy, [S] or [S, A], within 1, 2, …, `steps` steps:
+    [steps], in reward units."""
     chain, rewards = model.chain(policy)
     visits, paid = model.initial, []
     for _ in range(steps):
@@ -79,8 +91,11 @@ def expected_returns(model: TabularMDP, policy: NDArray[np.number], steps: int) 
     return np.cumsum(paid)
 
 
-def mistake_rate(road: Road, policy: NDArray[np.int64], acting: NDArray[np.int64], steps: int) -> float:
-    """The share of mistakes of `policy` [S] in the states that `acting` [S] visits within `steps` steps."""
+def mistake_rate(
+    road: Road, policy: NDArray[np.int64], acting: NDArray[np.int64], steps: int
+) -> float:
+    """The share of mistakes of `policy` [S] in the states that `acting` [S] visits within `steps`
+    steps."""
     chain, _ = road.model.chain(acting)
     visits, wrong, total = road.model.initial, policy != road.right, 0.0
     for _ in range(steps):
@@ -93,11 +108,11 @@ def mistake_rate(road: Road, policy: NDArray[np.int64], acting: NDArray[np.int64
 class Costs:
     """R learners of either kind, judged at K horizons."""
 
-    horizons: NDArray[np.int64]              # [K], T in steps
-    clone: Array                             # [R, K], J(clone) - J(expert) in T steps
-    dagger: Array                            # [R, K]
-    clone_mistakes: Array                    # [R], ε: share of mistakes in the expert's states
-    dagger_mistakes: Array                   # [R, K], ε: share of mistakes in its own states
+    horizons: NDArray[np.int64]  # [K], T in steps
+    clone: Array  # [R, K], J(clone) - J(expert) in T steps
+    dagger: Array  # [R, K]
+    clone_mistakes: Array  # [R], ε: share of mistakes in the expert's states
+    dagger_mistakes: Array  # [R, K], ε: share of mistakes in its own states
 
     def exponents(self, costs: Array) -> Array:
         """p of cost ~ T^p, by least squares on logarithms: [R, K] → [R]."""
@@ -119,15 +134,32 @@ def run(seeds: int = 5, first: int = 0, labels: int = 4_000) -> Costs:
 def _costs(seed: int, labels: int) -> tuple[Array, Array, float, Array]:
     learned, judged = road(seed), road(seed, ends=0.0)
     fits, updates = 10, labels // 4
-    clone = greedy(rlbook.train(
-        "behavior_cloning", learned.model, demonstrations=labels, steps=updates, seed=seed, eval_every=0,
-    ).agent)  # fmt: skip
-    dagger = greedy(rlbook.train(
-        "dagger", learned.model, steps=labels, num_envs=8, rollout_steps=labels // (8 * fits), gradient_steps=updates // fits, seed=seed,
-        eval_every=0,
-    ).agent)  # fmt: skip
+    clone = greedy(
+        rlbook.train(
+            "behavior_cloning",
+            learned.model,
+            demonstrations=labels,
+            steps=updates,
+            seed=seed,
+            eval_every=0,
+        ).agent
+    )
+    dagger = greedy(
+        rlbook.train(
+            "dagger",
+            learned.model,
+            steps=labels,
+            num_envs=8,
+            rollout_steps=labels // (8 * fits),
+            gradient_steps=updates // fits,
+            seed=seed,
+            eval_every=0,
+        ).agent
+    )
     at = np.array(HORIZONS)
-    costs = [-expected_returns(judged.model, policy, int(at[-1]))[at - 1] for policy in (clone, dagger)]
+    costs = [
+        -expected_returns(judged.model, policy, int(at[-1]))[at - 1] for policy in (clone, dagger)
+    ]
     own = [mistake_rate(judged, dagger, dagger, int(steps)) for steps in at]
     return costs[0], costs[1], mistake_rate(judged, clone, judged.right, 1), np.array(own)
 
@@ -157,12 +189,36 @@ def draw(costs: Costs) -> Figure:
 
     figure, at = new_figure(6.4, 4.0), costs.horizons
     axes = labelled(figure.subplots(), "horizon T, in steps", "cost, in steps in the field")
-    bounds = np.median(costs.clone_mistakes) * at**2, DEPTH * np.median(costs.dagger_mistakes, axis=0) * at
+    bounds = (
+        np.median(costs.clone_mistakes) * at**2,
+        DEPTH * np.median(costs.dagger_mistakes, axis=0) * at,
+    )
     named = ("behaviour cloning", costs.clone, "ε T²"), ("DAgger", costs.dagger, "u ε T, u = 3")
     for place, ((label, found, bound), limit) in enumerate(zip(named, bounds, strict=True)):
-        axes.plot(at, np.median(found, axis=0), color=curve_colour(place), marker="o", markersize=4, label=label)
-        axes.fill_between(at, found.min(axis=0), found.max(axis=0), color=curve_colour(place), alpha=0.2, linewidth=0)
-        axes.plot(at, limit, color=curve_colour(place), linestyle="--", linewidth=1.2, label=f"bound {bound}")
+        axes.plot(
+            at,
+            np.median(found, axis=0),
+            color=curve_colour(place),
+            marker="o",
+            markersize=4,
+            label=label,
+        )
+        axes.fill_between(
+            at,
+            found.min(axis=0),
+            found.max(axis=0),
+            color=curve_colour(place),
+            alpha=0.2,
+            linewidth=0,
+        )
+        axes.plot(
+            at,
+            limit,
+            color=curve_colour(place),
+            linestyle="--",
+            linewidth=1.2,
+            label=f"bound {bound}",
+        )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(at, [str(each) for each in at])

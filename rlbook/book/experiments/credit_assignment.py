@@ -1,15 +1,17 @@
-"""Which step earned the return? Three answers beside the exact one: the group's, a critic's, and that of new episodes from the same state.
+"""Which step earned the return? Three answers beside the exact one: the group's, a critic's, and
+that of new episodes from the same state.
 
     found = run()
     found["vine, 16"].error                  # root mean square distance from the exact advantage, in reward units
     found["vine, 16"].bias                   # of that, what stays in the mean over episodes
     found["vine, 16"].steps                  # environment steps for one step that is learned from
 
-GRPO gives every step of an episode the same advantage. A critic tells steps apart as well as it has been learned. `vine_value` goes back to
-a state and plays on from there, K times: it needs no critic, only an environment that can be put back, as a text can by keeping its
-beginning.
+GRPO gives every step of an episode the same advantage. A critic tells steps apart as well as it has
+been learned. `vine_value` goes back to a state and plays on from there, K times: it needs no
+critic, only an environment that can be put back, as a text can by keeping its beginning.
 
-Source: Kazemnejad et al. 2024 (VinePPO), arXiv:2410.01679, section 4; Schulman et al. 2015 (TRPO), arXiv:1502.05477, section 5.2 (vine).
+Source: Kazemnejad et al. 2024 (VinePPO), arXiv:2410.01679, section 4; Schulman et al. 2015 (TRPO),
+arXiv:1502.05477, section 5.2 (vine).
 """
 
 from __future__ import annotations
@@ -42,10 +44,13 @@ GROUP, GROUPS, CRITIC, SLIP, SHARPNESS = 8, 30, 20, 0.2, 1.0
 ROLLOUTS = (1, 4, 16)
 
 
-def vine_value(env: ResumableEnv, state: State, act: Act, rollouts: int, rng: Generator) -> tuple[float, int]:
+def vine_value(
+    env: ResumableEnv, state: State, act: Act, rollouts: int, rng: Generator
+) -> tuple[float, int]:
     """V of a state by Monte Carlo: the mean undiscounted return of new episodes from there.
 
-    A snapshot holds the environment's generator as well; each episode gets a new one, or all of them would slip alike.
+    A snapshot holds the environment's generator as well; each episode gets a new one, or all of
+    them would slip alike.
 
     Args:
         env: is left wherever the last episode ended.
@@ -71,10 +76,10 @@ def vine_value(env: ResumableEnv, state: State, act: Act, rollouts: int, rng: Ge
 class Walk(NamedTuple):
     """An episode, with what is needed to go back into it."""
 
-    state: NDArray[np.int64]                 # [T]
-    action: NDArray[np.int64]                # [T]
-    reward: Array                            # [T]
-    snapshots: list[State]                   # T, taken in front of each step
+    state: NDArray[np.int64]  # [T]
+    action: NDArray[np.int64]  # [T]
+    reward: Array  # [T]
+    snapshots: list[State]  # T, taken in front of each step
 
     @property
     def steps(self) -> int:
@@ -98,15 +103,17 @@ def walked(env: ResumableEnv, act: Act, rng: Generator) -> Walk:
 
 @dataclass(frozen=True)
 class Estimate:
-    """How far the advantages of one kind were from the exact ones, over the steps of all episodes."""
+    """How far the advantages of one kind were from the exact ones, over the steps of all
+    episodes."""
 
-    error: float                             # root mean square, in reward units
-    bias: float                              # of the means for each state and action, weighted by visits
-    steps: float                             # environment steps for each that is learned from
+    error: float  # root mean square, in reward units
+    bias: float  # of the means for each state and action, weighted by visits
+    steps: float  # environment steps for each that is learned from
 
 
 def world() -> tuple[ResumableEnv, TabularMDP, Array]:
-    """The maze with slips and no time limit, its model, and a policy that has learned half of the way: softmax of the optimal Q, [S, A]."""
+    """The maze with slips and no time limit, its model, and a policy that has learned half of the
+    way: softmax of the optimal Q, [S, A]."""
     env = rlbook.make("Maze-v0", slip=SLIP, observation="index", max_episode_steps=-1)
     model = TabularMDP.from_env(env)
     run = rlbook.train("value_iteration", model, gamma=1.0)
@@ -119,7 +126,8 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
 
     Args:
         seed: of everything that is drawn.
-        groups: of `GROUP` episodes; a critic, the mean return behind each state, is learned from `CRITIC` others first.
+        groups: of `GROUP` episodes; a critic, the mean return behind each state, is learned from
+            `CRITIC` others first.
     """
     env, model, policy = world()
     rng = rng_for(seed, "environment")
@@ -134,15 +142,27 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
     returns = torch.tensor([walk.reward.sum() for walk in walks])
     compared = leave_one_out_advantage(returns, GROUP).tolist()
     kinds = {"group": [np.full(walk.steps, one) for walk, one in zip(walks, compared, strict=True)]}
-    critics = {"learned critic, λ .95": (critic, 0.95), "exact critic, λ .95": (value, 0.95), "exact critic, λ 0": (value, 0.0)}
+    critics = {
+        "learned critic, λ .95": (critic, 0.95),
+        "exact critic, λ .95": (value, 0.95),
+        "exact critic, λ 0": (value, 0.0),
+    }
     for name, (table, gae_lambda) in critics.items():
-        kinds[name] = [advantages(walk, np.append(table[walk.state], 0.0), gae_lambda) for walk in walks]
+        kinds[name] = [
+            advantages(walk, np.append(table[walk.state], 0.0), gae_lambda) for walk in walks
+        ]
     cost = dict.fromkeys(kinds, 1.0)
     for count in ROLLOUTS:
-        branched = [[vine_value(env, state, act, count, rng) for state in walk.snapshots] for walk in walks]
+        branched = [
+            [vine_value(env, state, act, count, rng) for state in walk.snapshots] for walk in walks
+        ]
         values = [np.array([each for each, _ in values] + [0.0]) for values in branched]
-        kinds[name := f"vine, {count}"] = [advantages(walk, each, 0.0) for walk, each in zip(walks, values, strict=True)]
-        cost[name] = 1.0 + sum(steps for values in branched for _, steps in values) / sum(walk.steps for walk in walks)
+        kinds[name := f"vine, {count}"] = [
+            advantages(walk, each, 0.0) for walk, each in zip(walks, values, strict=True)
+        ]
+        cost[name] = 1.0 + sum(steps for values in branched for _, steps in values) / sum(
+            walk.steps for walk in walks
+        )
     return {name: estimate_errors(walks, found, exact, cost[name]) for name, found in kinds.items()}
 
 
@@ -156,11 +176,20 @@ def mean_returns(walks: list[Walk], states: int) -> Array:
 
 
 def advantages(walk: Walk, values: Array, gae_lambda: float) -> Array:
-    """GAE of an episode that terminated: [T], from V of its states and 0 behind them [T + 1]. λ = 0 is r + V(s') - V(s)."""
+    """GAE of an episode that terminated: [T], from V of its states and 0 behind them [T + 1]. λ = 0
+    is r + V(s') - V(s)."""
     ends = torch.zeros(walk.steps, dtype=torch.bool)
     ends[-1] = True
     reward, value = torch.from_numpy(walk.reward), torch.from_numpy(values)
-    return gae(reward, value[:-1], value[1:], ends, torch.zeros_like(ends), gamma=1.0, gae_lambda=gae_lambda).numpy()
+    return gae(
+        reward,
+        value[:-1],
+        value[1:],
+        ends,
+        torch.zeros_like(ends),
+        gamma=1.0,
+        gae_lambda=gae_lambda,
+    ).numpy()
 
 
 def estimate_errors(walks: list[Walk], found: list[Array], exact: Array, steps: float) -> Estimate:
@@ -179,7 +208,11 @@ def estimate_errors(walks: list[Walk], found: list[Array], exact: Array, steps: 
 
 def measurements(found: dict[str, Estimate]) -> dict[str, float]:
     """Error, bias and cost of each kind."""
-    return {f"{name}: {what}": getattr(each, what) for name, each in found.items() for what in ("error", "bias", "steps")}
+    return {
+        f"{name}: {what}": getattr(each, what)
+        for name, each in found.items()
+        for what in ("error", "bias", "steps")
+    }
 
 
 def draw(found: dict[str, Estimate]) -> Figure:
@@ -190,8 +223,20 @@ def draw(found: dict[str, Estimate]) -> Figure:
     figure = new_figure(7.5, 0.8 + 0.4 * len(found))
     axes, rows = figure.subplots(), np.arange(len(found))
     labelled(axes, "distance from the exact advantage (reward units)", "")
-    axes.barh(rows - 0.18, [each.error for each in found.values()], 0.34, color=curve_colour(0), label="error")
-    axes.barh(rows + 0.18, [each.bias for each in found.values()], 0.34, color=curve_colour(1), label="of that, bias")
+    axes.barh(
+        rows - 0.18,
+        [each.error for each in found.values()],
+        0.34,
+        color=curve_colour(0),
+        label="error",
+    )
+    axes.barh(
+        rows + 0.18,
+        [each.bias for each in found.values()],
+        0.34,
+        color=curve_colour(1),
+        label="of that, bias",
+    )
     axes.set_yticks(rows, [f"{name} ({each.steps:.0f} steps)" for name, each in found.items()])
     axes.invert_yaxis()
     legend(axes, "lower right")

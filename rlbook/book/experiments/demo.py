@@ -1,4 +1,5 @@
-"""`make demo`: PPO solves a maze, then a small language model learns to add, from answers and from rewards. All with `rlbook.train`."""
+"""`make demo`: PPO solves a maze, then a small language model learns to add, from answers and from
+rewards. All with `rlbook.train`."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from rlbook.plots.completions import Completion
     from rlbook.runs.run import Run
 
-HELD_OUT = 512                               # sums that are never trained on
-SHOWN = 8                                    # of them in the table
+HELD_OUT = 512  # sums that are never trained on
+SHOWN = 8  # of them in the table
 WIDTH = 88
 
 
@@ -34,22 +35,33 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\nThe demo was stopped.", file=sys.stderr)
         return 130
-    _say(terminal, f"Training took {seconds:.0f} seconds in all. `{_command()} list` shows what else trains on what, and "
-                   f"`{_command()} explain grpo` what GRPO does.")  # fmt: skip
+    _say(
+        terminal,
+        f"Training took {seconds:.0f} seconds in all. `{_command()} list` shows what else trains on"
+        f" what, and `{_command()} explain grpo` what GRPO does.",
+    )
     return 0
 
 
 def maze(terminal: Terminal) -> float:
     """PPO on the maze. Returns the seconds of training."""
     _title(terminal, "1  PPO learns its way through a maze")
-    _say(terminal, "The agent knows nothing but the number of the cell it stands in. A step costs 1, a bump into a wall 5, and the goal G "
-                   "pays 10, so the best possible return is 3: seven steps, and the eighth into the goal.")  # fmt: skip
+    _say(
+        terminal,
+        "The agent knows nothing but the number of the cell it stands in. A step costs 1, a bump"
+        " into a wall 5, and the goal G pays 10, so the best possible return is 3: seven steps, and"
+        " the eighth into the goal.",
+    )
     run, seconds = train("ppo", "Maze-v0")
     terminal.write()
     result = rlbook.evaluate(run, episodes=100)
     mean = terminal.bold(f"{result.mean:.2f}")
-    _say(terminal, f"Return of 100 greedy episodes: {mean}, after {run.steps:,} steps and {seconds:.1f} seconds. This is what PPO "
-                   "thinks of each cell: the value that its critic expects, and the way it goes.")  # fmt: skip
+    _say(
+        terminal,
+        f"Return of 100 greedy episodes: {mean}, after {run.steps:,} steps and {seconds:.1f}"
+        " seconds. This is what PPO thinks of each cell: the value that its critic expects, and"
+        " the way it goes.",
+    )
     _show_maze(run, terminal)
     _same(terminal, "train ppo Maze-v0", "watch runs/ppo-Maze-v0-0")
     return seconds
@@ -58,20 +70,33 @@ def maze(terminal: Terminal) -> float:
 def addition(terminal: Terminal) -> float:
     """GRPO on sums. Returns the seconds of training."""
     _title(terminal, "2  GRPO teaches a language model to add")
-    _say(terminal, "A transformer of 0.1 million parameters writes the answer to sums like 12+34=, one token an action. It is paid 1 for "
-                   "exactly the right answer and 0 otherwise. From random weights nothing would ever be paid. So it is shown right "
-                   "answers first, until it gives two in five itself:")  # fmt: skip
+    _say(
+        terminal,
+        "A transformer of 0.1 million parameters writes the answer to sums like 12+34=, one token"
+        " an action. It is paid 1 for exactly the right answer and 0 otherwise. From random weights"
+        " nothing would ever be paid. So it is shown right answers first, until it gives two in"
+        " five itself:",
+    )
     warm_up = cloning(terminal)
-    untaught = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)    # one token: no episode ends, and nothing is learned
+    # one token: no episode ends, and nothing is learned
+    untaught = rlbook.train("grpo", "Addition-v0", steps=1, eval_every=0)
     before = examine(untaught)
     terminal.write()
-    _say(terminal, "The weights that come with rlbook were made by this command. They are the same on every machine, and GRPO starts "
-                   f"from them: of {HELD_OUT} sums that it is never trained on, it has {_score(before, terminal)}.")  # fmt: skip
+    _say(
+        terminal,
+        "The weights that come with rlbook were made by this command. They are the same on every"
+        f" machine, and GRPO starts from them: of {HELD_OUT} sums that it is never trained on, it"
+        f" has {_score(before, terminal)}.",
+    )
     _show_group(untaught, terminal)
     run, seconds = train("grpo", "Addition-v0")
     terminal.write()
     after = examine(run)
-    _say(terminal, f"After {seconds:.0f} seconds of GRPO it has {_score(after, terminal)}. The first {SHOWN} of these sums:")
+    _say(
+        terminal,
+        f"After {seconds:.0f} seconds of GRPO it has {_score(after, terminal)}. The first {SHOWN}"
+        " of these sums:",
+    )
     _show_sums(before.answers, after.answers, terminal)
     _same(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
     return warm_up + seconds
@@ -85,7 +110,11 @@ def cloning(terminal: Terminal) -> float:
     seconds = time.monotonic() - start
     terminal.write()
     share = terminal.bold(f"{run.metrics[-1]['eval_return']:.0%}")
-    _say(terminal, f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its likeliest answers are right.")
+    _say(
+        terminal,
+        f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its"
+        " likeliest answers are right.",
+    )
     _same(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
     return seconds
 
@@ -102,9 +131,9 @@ def train(algorithm: str, env: str) -> tuple[Run, float]:
 class Exam:
     """How well a language model adds, on the held-out sums."""
 
-    greedy: float                            # share of right answers when it takes the likeliest token
-    sampled: float                           # the same when it samples
-    answers: list[Completion]                # its greedy answers to the first few
+    greedy: float  # share of right answers when it takes the likeliest token
+    sampled: float  # the same when it samples
+    answers: list[Completion]  # its greedy answers to the first few
 
 
 def examine(run: Run) -> Exam:
@@ -114,7 +143,9 @@ def examine(run: Run) -> Exam:
     recipe = run.request.recipe.for_evaluation()
     greedy = rlbook.evaluate(run, episodes=HELD_OUT).mean
     sampled = write(run.agent, recipe, range(HELD_OUT), samples=1).mean_reward
-    return Exam(greedy, sampled, write(run.agent, recipe, range(SHOWN), samples=1, greedy=True).completions)
+    return Exam(
+        greedy, sampled, write(run.agent, recipe, range(SHOWN), samples=1, greedy=True).completions
+    )
 
 
 # Showing
@@ -128,14 +159,21 @@ def _show_maze(run: Run, terminal: Terminal) -> None:
 
 
 def _show_group(run: Run, terminal: Terminal) -> None:
-    """The first held-out sum on which the model is right sometimes: there GRPO has something to compare."""
+    """The first held-out sum on which the model is right sometimes: there GRPO has something to
+    compare."""
     from rlbook.plots.completions import Written, write, written_text
 
     count = run.request.config.group_size
     written = write(run.agent, run.request.recipe.for_evaluation(), range(32))
     groups = [written.completions[i : i + count] for i in range(0, len(written.completions), count)]
-    group = max(groups, key=lambda group: -abs(sum(completion.reward for completion in group) - count / 2))
-    _say(terminal, "GRPO has it answer each sum several times, and makes likelier what earned more than the others did:")
+    group = max(
+        groups, key=lambda group: -abs(sum(completion.reward for completion in group) - count / 2)
+    )
+    _say(
+        terminal,
+        "GRPO has it answer each sum several times, and makes likelier what earned more than the"
+        " others did:",
+    )
     terminal.write(written_text(Written(group, written.meaning), terminal))
     terminal.write()
 
@@ -143,7 +181,9 @@ def _show_group(run: Run, terminal: Terminal) -> None:
 def _show_sums(before: list[Completion], after: list[Completion], terminal: Terminal) -> None:
     terminal.write(terminal.faint("    sum       answer   before      after"))
     for old, new in zip(before, after, strict=True):
-        terminal.write(f"    {old.prompt:<10}{old.answer:<9}{_marked(old, terminal)}{_marked(new, terminal)}")
+        terminal.write(
+            f"    {old.prompt:<10}{old.answer:<9}{_marked(old, terminal)}{_marked(new, terminal)}"
+        )
     terminal.write()
 
 
@@ -151,12 +191,17 @@ def _marked(completion: Completion, terminal: Terminal) -> str:
     """An answer, and whether it is right."""
     text = "".join(completion.tokens).replace("<eos>", "")
     right = completion.reward == 1.0
-    return terminal.paint(f"{text:<5}{'right' if right else 'wrong'}".ljust(12), ink=GREEN if right else RED)
+    return terminal.paint(
+        f"{text:<5}{'right' if right else 'wrong'}".ljust(12), ink=GREEN if right else RED
+    )
 
 
 def _score(result: Exam, terminal: Terminal) -> str:
     """As it stands within a sentence."""
-    return f"{terminal.bold(f'{result.greedy:.0%}')} right when it takes the likeliest token, and {result.sampled:.0%} when it samples"
+    return (
+        f"{terminal.bold(f'{result.greedy:.0%}')} right when it takes the likeliest token, and"
+        f" {result.sampled:.0%} when it samples"
+    )
 
 
 def _title(terminal: Terminal, text: str) -> None:
@@ -179,7 +224,8 @@ def _same(terminal: Terminal, *commands: str) -> None:
 
 
 def _command() -> str:
-    """How to call `rlbook` from here: by its name, or by its place where that lies below and the name alone is not found."""
+    """How to call `rlbook` from here: by its name, or by its place where that lies below and the
+    name alone is not found."""
     place = Path(os.path.relpath(Path(sys.executable).with_name("rlbook")))
     return "rlbook" if shutil.which("rlbook") or ".." in place.parts else str(place)
 

@@ -1,14 +1,17 @@
-"""Hinton's first experiment on scikit-learn's digits: 1 797 images of 8 × 8 points, a network of 1200-1200 units, and one of 800-800.
+"""Hinton's first experiment on scikit-learn's digits: 1 797 images of 8 × 8 points, a network of
+1200-1200 units, and one of 800-800.
 
     found = run(seeds=3)
     found.right["distilled"]                     [R], share of the test images that are named right
 
-A student learns from α T² KL(teacher ‖ student) at temperature T and from (1 - α) times the cross-entropy with the true labels, T = 20 and
-α = 0.7. A second student learns without the distillation, and a third is never shown an image of a 3: what it knows of threes it has from
-how probable the teacher finds a 3 in images of other digits.
+A student learns from α T² KL(teacher ‖ student) at temperature T and from (1 - α) times the
+cross-entropy with the true labels, T = 20 and α = 0.7. A second student learns without the
+distillation, and a third is never shown an image of a 3: what it knows of threes it has from how
+probable the teacher finds a 3 in images of other digits.
 
-Source: Hinton et al. 2015, arXiv:1503.02531, section 3, there with MNIST. A unit is kept with probability 0.8 in the teacher's training,
-which in torch is a dropout of 0.2. Needs scikit-learn, of the extra `dev`.
+Source: Hinton et al. 2015, arXiv:1503.02531, section 3, there with MNIST. A unit is kept with
+probability 0.8 in the teacher's training, which in torch is a dropout of 0.2. Needs scikit-learn,
+of the extra `dev`.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ TRAINED_ON, EPOCHS, BATCH, RATE, MISSING = 1_000, 20, 100, 1e-3, 3
 class Digits:
     """R seeds."""
 
-    right: dict[str, NDArray[np.float64]]    # by network, [R], share of all test images
+    right: dict[str, NDArray[np.float64]]  # by network, [R], share of all test images
     missing: dict[str, NDArray[np.float64]]  # the same of the threes among them
 
 
@@ -69,23 +72,40 @@ def images(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
     found: Any = load_digits()
     order = rng_for(seed, "data").permutation(len(found.target))
-    x, y = torch.from_numpy(found.data[order] / 16.0).float(), torch.from_numpy(found.target[order]).long()
+    x, y = (
+        torch.from_numpy(found.data[order] / 16.0).float(),
+        torch.from_numpy(found.target[order]).long(),
+    )
     return x[:TRAINED_ON], y[:TRAINED_ON], x[TRAINED_ON:], y[TRAINED_ON:]
 
 
-def taught(sizes: tuple[int, int], x: Tensor, y: Tensor, seed: int, *, teacher: Network | None = None, kept: float = 1.0) -> Network:
-    """A network that has learned from images: their digits, and what a teacher makes of them where there is one."""
+def taught(
+    sizes: tuple[int, int],
+    x: Tensor,
+    y: Tensor,
+    seed: int,
+    *,
+    teacher: Network | None = None,
+    kept: float = 1.0,
+) -> Network:
+    """A network that has learned from images: their digits, and what a teacher makes of them where
+    there is one."""
     rng = rng_for(seed, "initialisation")
     network = Network(sizes, torch_generator(rng))
     optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
     for _ in range(EPOCHS):
         for rows in torch.from_numpy(rng.permutation(len(x))).split(BATCH):
             logits = network(x[rows], kept)
-            loss = negative_log_likelihood_loss(logits.log_softmax(-1).gather(1, y[rows, None])[:, 0])
+            loss = negative_log_likelihood_loss(
+                logits.log_softmax(-1).gather(1, y[rows, None])[:, 0]
+            )
             if teacher is not None:
                 with torch.no_grad():
                     soft = teacher(x[rows])
-                loss = ALPHA * soft_label_loss(logits, soft, temperature=TEMPERATURE) + (1.0 - ALPHA) * loss
+                loss = (
+                    ALPHA * soft_label_loss(logits, soft, temperature=TEMPERATURE)
+                    + (1.0 - ALPHA) * loss
+                )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -100,22 +120,32 @@ def run(seeds: int = 3) -> Digits:
         x, y, test_x, test_y = images(seed)
         teacher, others = taught(TEACHER, x, y, seed, kept=KEPT), y != MISSING
         networks = {
-            "teacher": teacher, "alone": taught(STUDENT, x, y, seed), "distilled": taught(STUDENT, x, y, seed, teacher=teacher),
+            "teacher": teacher,
+            "alone": taught(STUDENT, x, y, seed),
+            "distilled": taught(STUDENT, x, y, seed, teacher=teacher),
             "alone, without threes": taught(STUDENT, x[others], y[others], seed),
-            "distilled, without threes": taught(STUDENT, x[others], y[others], seed, teacher=teacher),
-        }  # fmt: skip
+            "distilled, without threes": taught(
+                STUDENT, x[others], y[others], seed, teacher=teacher
+            ),
+        }
         for name, network in networks.items():
             with torch.no_grad():
                 hits = (network(test_x).argmax(-1) == test_y).double()
             right.setdefault(name, []).append(float(hits.mean()))
             missing.setdefault(name, []).append(float(hits[test_y == MISSING].mean()))
-    return Digits(*({name: np.array(each) for name, each in found.items()} for found in (right, missing)))
+    return Digits(
+        *({name: np.array(each) for name, each in found.items()} for found in (right, missing))
+    )
 
 
 def measurements(found: Digits) -> dict[str, float]:
     """Means over the seeds."""
     all_images = {name: float(each.mean()) for name, each in found.right.items()}
-    return all_images | {f"{name}, of the threes": float(found.missing[name].mean()) for name in found.missing if "without" in name}
+    return all_images | {
+        f"{name}, of the threes": float(found.missing[name].mean())
+        for name in found.missing
+        if "without" in name
+    }
 
 
 def draw(found: Digits) -> Figure:
@@ -127,7 +157,13 @@ def draw(found: Digits) -> Figure:
     axes = labelled(figure.subplots(), "share of the test images named right", "")
     places = np.arange(len(found.right))
     for shift, (label, part) in enumerate((("all", found.right), ("threes", found.missing))):
-        axes.barh(places + 0.38 * shift, [each.mean() for each in part.values()], 0.36, color=curve_colour(shift), label=label)
+        axes.barh(
+            places + 0.38 * shift,
+            [each.mean() for each in part.values()],
+            0.36,
+            color=curve_colour(shift),
+            label=label,
+        )
     axes.set_yticks(places + 0.19, list(found.right))
     axes.invert_yaxis()
     legend(axes, "lower left")

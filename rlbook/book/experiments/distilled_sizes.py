@@ -1,12 +1,15 @@
-"""A teacher's two-digit sums, learned by a language model a third of its size: from its choices, and from its probabilities.
+"""A teacher's two-digit sums, learned by a language model a third of its size: from its choices,
+and from its probabilities.
 
     found = run(seeds=3)
     found.accuracy["soft labels"]                [R], held-out exact match of the greedy student
 
-The teacher is the shipped model after rejection sampling. All students begin with new weights, read what the teacher writes, as many tokens
-of it, and take as many steps. They differ in their labels alone: the tokens that it wrote, or its probabilities of all tokens.
+The teacher is the shipped model after rejection sampling. All students begin with new weights, read
+what the teacher writes, as many tokens of it, and take as many steps. They differ in their labels
+alone: the tokens that it wrote, or its probabilities of all tokens.
 
-Source: Hinton et al. 2015, arXiv:1503.02531, sections 3 and 4: soft labels teach more with each case.
+Source: Hinton et al. 2015, arXiv:1503.02531, sections 3 and 4: soft labels teach more with each
+case.
 """
 
 from __future__ import annotations
@@ -24,14 +27,24 @@ if TYPE_CHECKING:
 
     from rlbook.runs.run import Run
 
-SIZES = {"hidden_size": 40, "intermediate_size": 120, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES = {
+    "hidden_size": 40,
+    "intermediate_size": 120,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
 LABELS: dict[str, dict[str, Any]] = {
     "hard labels": {"soft_coef": 0.0, "hard_coef": 1.0},
     "soft labels": {"soft_coef": 1.0, "hard_coef": 0.0},
 }
 STUDENT: dict[str, Any] = {
-    "num_envs": 256, "student_share": 0.0, "batch_size": 64, "epochs": 2, "learning_rate": 3e-3, "anneal_learning_rate": True,
-}  # fmt: skip
+    "num_envs": 256,
+    "student_share": 0.0,
+    "batch_size": 64,
+    "epochs": 2,
+    "learning_rate": 3e-3,
+    "anneal_learning_rate": True,
+}
 HELD_OUT = 512
 
 
@@ -39,8 +52,8 @@ HELD_OUT = 512
 class DistilledSizes:
     """The teacher, and R students of each kind."""
 
-    parameters: tuple[int, int]              # of the teacher and of a student
-    teacher: float                           # held-out exact match, in [0, 1]
+    parameters: tuple[int, int]  # of the teacher and of a student
+    teacher: float  # held-out exact match, in [0, 1]
     accuracy: dict[str, NDArray[np.float64]]  # by the labels, [R]
 
 
@@ -52,11 +65,21 @@ def run(seeds: int = 3, steps: int = 150_000, teacher_steps: int = 70_000) -> Di
         steps: tokens that each student learns from.
         teacher_steps: tokens that the teacher has practised with.
     """
-    teacher = rlbook.train("rejection_sampling", "Addition-v0", steps=teacher_steps, seed=0, eval_every=0)
-    options: dict[str, Any] = {"steps": steps, "model": SIZES, "teacher": teacher, "eval_every": 0} | STUDENT
+    teacher = rlbook.train(
+        "rejection_sampling", "Addition-v0", steps=teacher_steps, seed=0, eval_every=0
+    )
+    options: dict[str, Any] = {
+        "steps": steps,
+        "model": SIZES,
+        "teacher": teacher,
+        "eval_every": 0,
+    } | STUDENT
     accuracy, size = {}, 0
     for labels, weights in LABELS.items():
-        students = [rlbook.train("distillation", "Addition-v0", seed=seed, **options, **weights) for seed in range(seeds)]
+        students = [
+            rlbook.train("distillation", "Addition-v0", seed=seed, **options, **weights)
+            for seed in range(seeds)
+        ]
         accuracy[labels] = np.array([_right(student) for student in students])
         size = _parameters(students[0])
     return DistilledSizes((_parameters(teacher), size), _right(teacher), accuracy)
@@ -73,9 +96,17 @@ def _parameters(run: Run) -> int:
 def measurements(found: DistilledSizes) -> dict[str, float]:
     """The shares of right sums: the teacher's, the students' means, and each student's."""
     means = {f"{labels}, mean": float(each.mean()) for labels, each in found.accuracy.items()}
-    single = {f"{labels}, seed {seed}": float(one) for labels, each in found.accuracy.items() for seed, one in enumerate(each)}
+    single = {
+        f"{labels}, seed {seed}": float(one)
+        for labels, each in found.accuracy.items()
+        for seed, one in enumerate(each)
+    }
     size = found.parameters[1] / found.parameters[0]
-    return {"parameters of a student / of the teacher": size, "teacher": found.teacher} | means | single
+    return (
+        {"parameters of a student / of the teacher": size, "teacher": found.teacher}
+        | means
+        | single
+    )
 
 
 def draw(found: DistilledSizes) -> Figure:
@@ -87,7 +118,9 @@ def draw(found: DistilledSizes) -> Figure:
     axes = labelled(figure.subplots(), "labels", "held-out sums right")
     for place, each in enumerate(found.accuracy.values()):
         axes.plot([place] * len(each), each, "o", color=curve_colour(place), alpha=0.7)
-        axes.plot(place, each.mean(), "_", color=curve_colour(place), markersize=26, markeredgewidth=2.5)
+        axes.plot(
+            place, each.mean(), "_", color=curve_colour(place), markersize=26, markeredgewidth=2.5
+        )
     axes.axhline(found.teacher, color="0.5", linestyle="--", linewidth=1.2, label="teacher")
     axes.set_xticks(range(len(found.accuracy)), list(found.accuracy))
     axes.set_xlim(-0.6, len(found.accuracy) - 0.4)

@@ -1,13 +1,15 @@
-r"""The GRPO notebook, end to end: a hundred problems, three rewards, LoRA, and the rewards before and after.
+r"""The GRPO notebook, end to end: a hundred problems, three rewards, LoRA, and the rewards before
+and after.
 
     1  rows       problems whose worked solution ends in \boxed{an integer}; the integer modulo 1000 is the answer; the first hundred
                   are kept, 90 to learn from and 10 to be examined by, drawn with seed 42
     2  grpo       rewards by name: format (the tags), accuracy (the answer), levenshtein (what stands behind </think>)
     3  adapter    the trained adapter as files, read again from them, and the rewards of that
 
-`rlbook recipe grpo_notebook` has the notebook's own settings, on SmolLM2; `rlbook recipe grpo_notebook_small` the same stages on a model
-that is made in a minute. The functions here are those that the recipes name. With `problems` the rows come from a file of the user's, of
-rows with `problem` and `solution`, as in the data sets of mathematical olympiads.
+`rlbook recipe grpo_notebook` has the notebook's own settings, on SmolLM2;
+`rlbook recipe grpo_notebook_small` the same stages on a model that is made in a minute. The
+functions here are those that the recipes name. With `problems` the rows come from a file of the
+user's, of rows with `problem` and `solution`, as in the data sets of mathematical olympiads.
 """
 
 from __future__ import annotations
@@ -35,10 +37,11 @@ TERMS = 4
 
 
 def answer_of(solution: str) -> int | None:
-    r"""The whole number in the last \boxed{…} of a solution, modulo 1000; None where there is none, or no whole number in it.
+    r"""The whole number in the last \boxed{…} of a solution, modulo 1000; None where there is none,
+    or no whole number in it.
 
-    The notebook finds it with the regular expression `oxed{(.*?)}`, which ends at the first closing brace: of `\boxed{\frac{14}{2}}` it
-    sees `\frac{14`, which is no number.
+    The notebook finds it with the regular expression `oxed{(.*?)}`, which ends at the first closing
+    brace: of `\boxed{\frac{14}{2}}` it sees `\frac{14`, which is no number.
     """
     inside = last_boxed(solution)
     value = None if inside is None else number(inside)
@@ -46,10 +49,17 @@ def answer_of(solution: str) -> int | None:
 
 
 def write_problems(
-    place: Path, *, seed: int, split: str = "train", kind: str = "words", problems: str | None = None, count: int = 100,
+    place: Path,
+    *,
+    seed: int,
+    split: str = "train",
+    kind: str = "words",
+    problems: str | None = None,
+    count: int = 100,
     split_seed: int = 42,
-) -> dict[str, Any]:  # fmt: skip
-    """Writes one of the two splits of the first `count` problems that have such an answer, as rows with a prompt and an answer.
+) -> dict[str, Any]:
+    """Writes one of the two splits of the first `count` problems that have such an answer, as rows
+    with a prompt and an answer.
 
     Args:
         place: of the rows.
@@ -67,7 +77,10 @@ def write_problems(
     source = KINDS[kind](seed) if problems is None else given(Path(problems))
     kept = list(itertools.islice(answered(source), count))
     if len(kept) < count:
-        raise RequestError(f"problems: {problems} has {len(kept)} with a whole number as their answer, and {count} are wanted")
+        raise RequestError(
+            f"problems: {problems} has {len(kept)} with a whole number as their answer, and {count}"
+            " are wanted"
+        )
     order = np.random.default_rng(split_seed).permutation(count)
     held = round(HELD_OUT * count)
     chosen = order[held:] if split == "train" else order[:held]
@@ -79,7 +92,10 @@ def given(path: Path) -> Iterator[tuple[str, str]]:
     for row in read_rows(path):
         problem, solution = row.get("problem"), row.get("solution")
         if not isinstance(problem, str) or not isinstance(solution, str):
-            raise RequestError(f"problems: every row of {path} must have the texts problem and solution, got {', '.join(map(str, row))}")
+            raise RequestError(
+                f"problems: every row of {path} must have the texts problem and solution, got"
+                f" {', '.join(map(str, row))}"
+            )
         yield problem, solution
 
 
@@ -92,15 +108,19 @@ def answered(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
 
 
 def word_problems(seed: int) -> Iterator[tuple[str, str]]:
-    r"""Small problems in words without end. One answer in six is written as a fraction that comes to a whole number, and one in six is
-    no whole number at all: the extraction has to tell them apart.
+    r"""Small problems in words without end. One answer in six is written as a fraction that comes
+    to a whole number, and one in six is no whole number at all: the extraction has to tell them
+    apart.
     """
     rng = np.random.default_rng(seed)
     while True:
         form, a, b = (int(value) for value in rng.integers([0, 1, 1], [6, 10, 10]))
         yield (
             (f"What is {a} + {b}?", rf"{a} + {b} = {a + b}, so it is \boxed{{{a + b}}}."),
-            (f"Tom has {a} apples and gets {b} more. How many has he?", rf"{a} + {b} = \boxed{{{a + b}}}"),
+            (
+                f"Tom has {a} apples and gets {b} more. How many has he?",
+                rf"{a} + {b} = \boxed{{{a + b}}}",
+            ),
             (f"What is {a + b} - {a}?", rf"\boxed{{{b}}}"),
             (f"What is {a} times {b}?", rf"It is \boxed{{{a * b}}}"),
             (f"What is half of {2 * a}?", rf"\boxed{{\frac{{{2 * a}}}{{2}}}}"),
@@ -109,15 +129,20 @@ def word_problems(seed: int) -> Iterator[tuple[str, str]]:
 
 
 def sums(seed: int) -> Iterator[tuple[str, str]]:
-    """Held-out prompts of `Reasoning-v0` with four terms, which the small model has never been taught."""
+    """Held-out prompts of `Reasoning-v0` with four terms, which the small model has never been
+    taught."""
     task = ReasoningTask(TERMS)
     order = np.random.default_rng(seed).permutation(len(task.held_out))
     prompts = [task.held_out[int(index)] for index in order]
-    return ((prompt, rf"{task.demonstration(prompt)} \boxed{{{task.answer(prompt)}}}") for prompt in prompts)
+    return (
+        (prompt, rf"{task.demonstration(prompt)} \boxed{{{task.answer(prompt)}}}")
+        for prompt in prompts
+    )
 
 
 def write_demonstrations(place: Path, *, seed: int, share: float = 0.5) -> dict[str, Any]:
-    """Writes what the small model is taught: sums, of which a share is answered with written steps between the tags and the others at once.
+    """Writes what the small model is taught: sums, of which a share is answered with written steps
+    between the tags and the others at once.
 
     So it knows both ways to answer, as a model that has read everything does, and prefers neither.
     """
@@ -125,7 +150,10 @@ def write_demonstrations(place: Path, *, seed: int, share: float = 0.5) -> dict[
     task, rng = ReasoningTask(TERMS), np.random.default_rng(seed)
     stepwise = rng.random(len(task.train)) < share
     rows = [
-        {"prompt": prompt, "completion": task.demonstration(prompt) if steps else task.answer(prompt)}
+        {
+            "prompt": prompt,
+            "completion": task.demonstration(prompt) if steps else task.answer(prompt),
+        }
         for prompt, steps in zip(task.train, stepwise, strict=True)
     ]
     return write_rows(place, rows)
@@ -135,7 +163,8 @@ KINDS = {"words": word_problems, "sums": sums}
 
 
 def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[str, Any]:
-    """Reads an exported adapter beside its base model, and writes what that says to the held-out prompts: the likeliest tokens.
+    """Reads an exported adapter beside its base model, and writes what that says to the held-out
+    prompts: the likeliest tokens.
 
     Args:
         place: of the rows.
@@ -154,8 +183,12 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
     prompts = len(rules.rules.prompt_lengths)
     before = said(trained, prompts, seed, 0.0)
     policy: Any = trained.agent.policy  # type: ignore[attr-defined]
-    policy.model = with_adapter(folder_model(trained.request.recipe.kwargs["model"]), adapter, np.random.default_rng(0))
+    policy.model = with_adapter(
+        folder_model(trained.request.recipe.kwargs["model"]), adapter, np.random.default_rng(0)
+    )
     after = said(trained, prompts, seed, 0.0)
     if before != after:
-        raise RequestError(f"the adapter in {adapter} says something else than the run that it came from")
+        raise RequestError(
+            f"the adapter in {adapter} says something else than the run that it came from"
+        )
     return write_rows(place, after)

@@ -1,8 +1,10 @@
-"""The imitation ladder on the slippery maze: what a clone and DAgger are worth from as many labels, beside the exact expert.
+"""The imitation ladder on the slippery maze: what a clone and DAgger are worth from as many labels,
+beside the exact expert.
 
-Every fifth move goes sideways, so that even the expert is carried to cells off its way. A recording shows few of them; DAgger asks the
-expert in the cells that it comes to itself. The maze has a model, so each greedy policy's expected return within the time limit is
-computed from the distribution of its states, step by step, and nothing is sampled.
+Every fifth move goes sideways, so that even the expert is carried to cells off its way. A recording
+shows few of them; DAgger asks the expert in the cells that it comes to itself. The maze has a
+model, so each greedy policy's expected return within the time limit is computed from the
+distribution of its states, step by step, and nothing is sampled.
 
 Source: Ross, Gordon & Bagnell 2011, arXiv:1011.0686, section 5; the maze is ours.
 """
@@ -24,19 +26,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABELS = (16, 64, 256, 1024)
-LIMIT = 100                                  # steps of an episode
-FITS, UPDATES = 8, 504                       # of DAgger, and minibatches of either
+LIMIT = 100  # steps of an episode
+FITS, UPDATES = 8, 504  # of DAgger, and minibatches of either
 
 
 @dataclass(frozen=True)
 class Ladder:
     """Expected returns of greedy policies, undiscounted, in reward units."""
 
-    labels: NDArray[np.int64]                # [K]
-    clone: Array                             # [R, K]
-    dagger: Array                            # [R, K]
+    labels: NDArray[np.int64]  # [K]
+    clone: Array  # [R, K]
+    dagger: Array  # [R, K]
     expert: float
-    chance: float                            # of moves at random
+    chance: float  # of moves at random
 
 
 def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Ladder:
@@ -54,7 +56,9 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
         return float(expected_returns(model, policy, LIMIT)[-1])
 
     def learned(algorithm: str, seed: int, **settings: Any) -> float:
-        agent = rlbook.train(algorithm, "Maze-v0", env_kwargs={"slip": 0.2}, seed=seed, eval_every=0, **settings).agent
+        agent = rlbook.train(
+            algorithm, "Maze-v0", env_kwargs={"slip": 0.2}, seed=seed, eval_every=0, **settings
+        ).agent
         return worth(agent.act(np.eye(cells, dtype=np.float32), explore=False))
 
     clone, dagger = np.empty((2, seeds, len(labels)))
@@ -62,10 +66,17 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
         count, seed = labels[place], first + row
         clone[row, place] = learned("behavior_cloning", seed, demonstrations=count, steps=UPDATES)
         dagger[row, place] = learned(
-            "dagger", seed, steps=count, num_envs=1, rollout_steps=count // FITS, gradient_steps=UPDATES // FITS
-        )  # fmt: skip
+            "dagger",
+            seed,
+            steps=count,
+            num_envs=1,
+            rollout_steps=count // FITS,
+            gradient_steps=UPDATES // FITS,
+        )
     best = PolicyIteration.solve(model, gamma=0.99).greedy_policy()
-    return Ladder(np.array(labels), clone, dagger, worth(best), worth(np.full((cells, actions), 1 / actions)))
+    return Ladder(
+        np.array(labels), clone, dagger, worth(best), worth(np.full((cells, actions), 1 / actions))
+    )
 
 
 def measurements(ladder: Ladder) -> dict[str, float]:
@@ -73,23 +84,51 @@ def measurements(ladder: Ladder) -> dict[str, float]:
     of_clones, of_dagger = (np.median(found, axis=0) for found in (ladder.clone, ladder.dagger))
     each = {
         f"{count} labels: {who}": float(found[place])
-        for place, count in enumerate(ladder.labels) for who, found in (("clone", of_clones), ("DAgger", of_dagger))
-    }  # fmt: skip
+        for place, count in enumerate(ladder.labels)
+        for who, found in (("clone", of_clones), ("DAgger", of_dagger))
+    }
     return each | {"expert": ladder.expert, "moves at random": ladder.chance}
 
 
 def draw(ladder: Ladder) -> Figure:
-    """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as good."""
+    """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as
+    good."""
     from rlbook.book.figures.drawing import curve_colour, labelled, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 4.0)
-    axes = labelled(figure.subplots(), "states that the expert labelled", "return lost to the expert, in reward units")
-    for place, (label, found) in enumerate((("behaviour cloning", ladder.clone), ("DAgger", ladder.dagger))):
+    axes = labelled(
+        figure.subplots(),
+        "states that the expert labelled",
+        "return lost to the expert, in reward units",
+    )
+    for place, (label, found) in enumerate(
+        (("behaviour cloning", ladder.clone), ("DAgger", ladder.dagger))
+    ):
         lost = ladder.expert - found
-        axes.plot(ladder.labels, np.median(lost, axis=0), color=curve_colour(place), marker="o", markersize=4, label=label)
-        axes.fill_between(ladder.labels, lost.min(axis=0), lost.max(axis=0), color=curve_colour(place), alpha=0.2, linewidth=0)
-    axes.axhline(ladder.expert - ladder.chance, color=curve_colour(4), linestyle="--", linewidth=1.2, label="moves at random")
+        axes.plot(
+            ladder.labels,
+            np.median(lost, axis=0),
+            color=curve_colour(place),
+            marker="o",
+            markersize=4,
+            label=label,
+        )
+        axes.fill_between(
+            ladder.labels,
+            lost.min(axis=0),
+            lost.max(axis=0),
+            color=curve_colour(place),
+            alpha=0.2,
+            linewidth=0,
+        )
+    axes.axhline(
+        ladder.expert - ladder.chance,
+        color=curve_colour(4),
+        linestyle="--",
+        linewidth=1.2,
+        label="moves at random",
+    )
     axes.set_xscale("log", base=2)
     axes.set_xticks(ladder.labels, [str(each) for each in ladder.labels])
     axes.set_yscale("symlog", linthresh=1)

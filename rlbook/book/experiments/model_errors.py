@@ -3,11 +3,13 @@
     found = run(seeds=3)
     found.errors                                 [R, D, K], the error of a prediction `horizons` steps ahead
 
-A pendulum is pushed at random. Ensembles learn from the first 200, 1 000 and 5 000 of these steps. Then they predict other episodes:
-each prediction starts from the last one, with the actions that were really taken, as when a plan is made or a rollout is imagined.
-The error is that of the state behind the last step, RMS, in standard deviations of the state; about 1 for a constant.
+A pendulum is pushed at random. Ensembles learn from the first 200, 1 000 and 5 000 of these steps.
+Then they predict other episodes: each prediction starts from the last one, with the actions that
+were really taken, as when a plan is made or a rollout is imagined. The error is that of the state
+behind the last step, RMS, in standard deviations of the state; about 1 for a constant.
 
-Source: Chua et al. 2018, arXiv:1805.12114, section 4, on errors that add up; Janner et al. 2019, arXiv:1906.08253, section 4.
+Source: Chua et al. 2018, arXiv:1805.12114, section 4, on errors that add up; Janner et al. 2019,
+arXiv:1906.08253, section 4.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ LENGTH, HELD_OUT = 200, 20
 class ModelErrors:
     """R models for each of D amounts of data."""
 
-    amounts: NDArray[np.int64]               # [D], steps that a model has learned from
-    horizons: NDArray[np.int64]              # [K], steps that are predicted in a row
-    errors: NDArray[np.float64]              # [R, D, K], in standard deviations of the state
-    one_step: NDArray[np.float64]            # [R, D], of one step, in standard deviations of the difference
+    amounts: NDArray[np.int64]  # [D], steps that a model has learned from
+    horizons: NDArray[np.int64]  # [K], steps that are predicted in a row
+    errors: NDArray[np.float64]  # [R, D, K], in standard deviations of the state
+    one_step: NDArray[np.float64]  # [R, D], of one step, in standard deviations of the difference
 
 
 def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
@@ -68,8 +70,14 @@ def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErr
         first: the first of the seeds.
         gradient_steps: of each model.
     """
-    found = [_errors(seed, amount, gradient_steps) for seed in range(first, first + seeds) for amount in AMOUNTS]
-    errors, one_step = (np.array(each).reshape(seeds, len(AMOUNTS), -1) for each in zip(*found, strict=True))
+    found = [
+        _errors(seed, amount, gradient_steps)
+        for seed in range(first, first + seeds)
+        for amount in AMOUNTS
+    ]
+    errors, one_step = (
+        np.array(each).reshape(seeds, len(AMOUNTS), -1) for each in zip(*found, strict=True)
+    )
     return ModelErrors(np.array(AMOUNTS), np.array(HORIZONS), errors, one_step[..., 0])
 
 
@@ -78,12 +86,25 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
     from rlbook.networks.optimizer import Group, adam
     from rlbook.seeding import torch_generator
 
-    replay, held_out = pushed_at_random(amount // LENGTH, seed), pushed_at_random(HELD_OUT, seed + 1_000)
+    replay, held_out = (
+        pushed_at_random(amount // LENGTH, seed),
+        pushed_at_random(HELD_OUT, seed + 1_000),
+    )
     model = WorldModel(3, 1, 3, (64, 64), torch_generator(rng_for(seed, "initialisation")))
     optimizer = adam([Group([model])], 1e-3)
-    fit_model(model, optimizer, replay, rng_for(seed, "minibatches"), batch_size=256, gradient_steps=gradient_steps)
+    fit_model(
+        model,
+        optimizer,
+        replay,
+        rng_for(seed, "minibatches"),
+        batch_size=256,
+        gradient_steps=gradient_steps,
+    )
     rows = held_out.rows_at(held_out.newest(held_out.size))
-    errors = [rollout_errors(model, rows, rows.action, HELD_OUT, steps)["rollout_error"] for steps in HORIZONS]
+    errors = [
+        rollout_errors(model, rows, rows.action, HELD_OUT, steps)["rollout_error"]
+        for steps in HORIZONS
+    ]
     return errors, one_step_errors(model, rows, rows.action)["one_step_error"]
 
 
@@ -93,8 +114,9 @@ def measurements(found: ModelErrors) -> dict[str, float]:
     return {
         f"{amount} steps of data, {horizon} steps ahead": float(middle[row, column])
         for row, amount in enumerate(found.amounts)
-        for column, horizon in enumerate(found.horizons) if horizon in (1, 16, 64)
-    }  # fmt: skip
+        for column, horizon in enumerate(found.horizons)
+        if horizon in (1, 16, 64)
+    }
 
 
 def draw(found: ModelErrors) -> Figure:
@@ -103,11 +125,29 @@ def draw(found: ModelErrors) -> Figure:
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 4.0)
-    axes = labelled(figure.subplots(), "steps predicted in a row", "error of the last state, in standard deviations")
+    axes = labelled(
+        figure.subplots(),
+        "steps predicted in a row",
+        "error of the last state, in standard deviations",
+    )
     for place, amount in enumerate(found.amounts):
         errors, colour = found.errors[:, place], curve_colour(place)
-        axes.plot(found.horizons, np.median(errors, axis=0), color=colour, marker="o", markersize=4, label=f"{amount} steps of data")
-        axes.fill_between(found.horizons, errors.min(axis=0), errors.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        axes.plot(
+            found.horizons,
+            np.median(errors, axis=0),
+            color=colour,
+            marker="o",
+            markersize=4,
+            label=f"{amount} steps of data",
+        )
+        axes.fill_between(
+            found.horizons,
+            errors.min(axis=0),
+            errors.max(axis=0),
+            color=colour,
+            alpha=0.2,
+            linewidth=0,
+        )
     axes.axhline(1.0, color="0.5", linestyle="--", linewidth=1.2)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

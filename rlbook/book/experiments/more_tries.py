@@ -1,13 +1,16 @@
-"""What learning from right answers and learning from a reward do for a model that may try several times.
+"""What learning from right answers and learning from a reward do for a model that may try several
+times.
 
     found = run(seeds=3)
     found.passed["grpo"]                     # [R, K], pass@k on held-out prompts for k in found.tries
 
-Supervised fine-tuning is shown answers that the model could not give, so that prompts which were hopeless become possible: pass@k rises
-for every k. A reward can only make likelier what was tried: pass@1 rises towards what pass@k was before, and pass@k for a large k hardly.
+Supervised fine-tuning is shown answers that the model could not give, so that prompts which were
+hopeless become possible: pass@k rises for every k. A reward can only make likelier what was tried:
+pass@1 rises towards what pass@k was before, and pass@k for a large k hardly.
 
-Source: Yue et al. 2025, "Does reinforcement learning really incentivize reasoning capacity in LLMs beyond the base model?",
-arXiv:2504.13837, figure 2. Difference: a model of 0.1 M parameters that adds.
+Source: Yue et al. 2025, "Does reinforcement learning really incentivize reasoning capacity in LLMs
+beyond the base model?", arXiv:2504.13837, figure 2. Difference: a model of 0.1 M parameters that
+adds.
 """
 
 from __future__ import annotations
@@ -38,10 +41,10 @@ LEARNERS = ("start", *TRAINED)
 class Found:
     """R seeds, K numbers of tries."""
 
-    tries: Sequence[int]                     # [K]
-    passed: dict[str, NDArray[np.float64]]   # learner → [R, K], pass@k
-    voted: dict[str, NDArray[np.float64]]    # learner → [R], maj@k of all samples
-    perplexity: dict[str, NDArray[np.float64]]     # learner → [R], of the right answers
+    tries: Sequence[int]  # [K]
+    passed: dict[str, NDArray[np.float64]]  # learner → [R, K], pass@k
+    voted: dict[str, NDArray[np.float64]]  # learner → [R], maj@k of all samples
+    perplexity: dict[str, NDArray[np.float64]]  # learner → [R], of the right answers
 
 
 def run(seeds: int = 3) -> Found:
@@ -50,7 +53,10 @@ def run(seeds: int = 3) -> Found:
     tries = [2**i for i in range(SAMPLES.bit_length())]
 
     def of(measure: str) -> dict[str, NDArray[np.float64]]:
-        return {name: np.array([one.measures()[measure].value for one in found]) for name, found in seen.items()}
+        return {
+            name: np.array([one.measures()[measure].value for one in found])
+            for name, found in seen.items()
+        }
 
     passed = [of(f"pass@{k}") for k in tries]
     stacked = {name: np.stack([column[name] for column in passed], axis=1) for name in LEARNERS}
@@ -62,7 +68,14 @@ def looked_at(name: str, seed: int) -> SampledEvaluation:
     if name not in TRAINED:
         learned = Run(Request.build("grpo", ENVIRONMENT, seed=seed))
     else:
-        learned = rlbook.train(name, ENVIRONMENT, seed=seed, eval_every=0, eval_episodes=1, **TRAINED[name])  # type: ignore[arg-type]
+        learned = rlbook.train(
+            name,
+            ENVIRONMENT,
+            seed=seed,
+            eval_every=0,
+            eval_episodes=1,
+            **TRAINED[name],  # type: ignore[arg-type]
+        )
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
 
 
@@ -70,10 +83,16 @@ def measurements(found: Found) -> dict[str, float]:
     """Means over the seeds."""
     shown = (1, 8, SAMPLES)
     numbers = {
-        f"{name}: pass@{k}": float(found.passed[name][:, list(found.tries).index(k)].mean()) for name in LEARNERS for k in shown
+        f"{name}: pass@{k}": float(found.passed[name][:, list(found.tries).index(k)].mean())
+        for name in LEARNERS
+        for k in shown
     }
     voted = {f"{name}: maj@{SAMPLES}": float(found.voted[name].mean()) for name in LEARNERS}
-    return numbers | voted | {f"{name}: perplexity": float(found.perplexity[name].mean()) for name in LEARNERS}
+    return (
+        numbers
+        | voted
+        | {f"{name}: perplexity": float(found.perplexity[name].mean()) for name in LEARNERS}
+    )
 
 
 def draw(found: Found) -> Figure:

@@ -1,13 +1,16 @@
-"""What values learned from a narrow recording claim, and what the greedy policy is really worth: fitted Q iteration and CQL.
+"""What values learned from a narrow recording claim, and what the greedy policy is really worth:
+fitted Q iteration and CQL.
 
-Beside the cliff an exact player walks the shortest way, and one in ten of its actions is random. Off the way nearly every action is
-untried. Nothing is paid there but -1 a step and -100 for a fall, so that no value can be above -1; and no way is shorter than 13 steps.
+Beside the cliff an exact player walks the shortest way, and one in ten of its actions is random.
+Off the way nearly every action is untried. Nothing is paid there but -1 a step and -100 for a fall,
+so that no value can be above -1; and no way is shorter than 13 steps.
 
     found = run(seeds=3)
     found.claimed["fitted_q"]                    [R, K], max_a Q(start, a) after minibatch found.minibatch[k]
     found.exact["fitted_q"]                      [R], what the greedy policy is worth in the end, computed from the model
 
-Source: Fujimoto, Meger & Precup 2019, arXiv:1812.02900, section 3 (extrapolation error); Kumar et al. 2020, arXiv:2006.04779.
+Source: Fujimoto, Meger & Precup 2019, arXiv:1812.02900, section 3 (extrapolation error); Kumar et
+al. 2020, arXiv:2006.04779.
 """
 
 from __future__ import annotations
@@ -42,10 +45,11 @@ ALGORITHMS = {"fitted_q": "fitted Q iteration", "cql": "CQL"}
 class Found:
     """R runs of each algorithm, looked at K times."""
 
-    minibatch: NDArray[np.int64]             # [K]
-    claimed: dict[str, Array]                # [R, K], max_a Q(start, a), in reward units, discounted
-    untried: dict[str, Array]                # [R, K], share of the recorded states where nobody has tried what is greedy
-    exact: dict[str, Array]                  # [R], V of the last greedy policy at the start
+    minibatch: NDArray[np.int64]  # [K]
+    claimed: dict[str, Array]  # [R, K], max_a Q(start, a), in reward units, discounted
+    # [R, K], share of the recorded states where nobody has tried what is greedy
+    untried: dict[str, Array]
+    exact: dict[str, Array]  # [R], V of the last greedy policy at the start
 
 
 def narrow_recording(seed: int, episodes: int = 30) -> Steps:
@@ -53,7 +57,12 @@ def narrow_recording(seed: int, episodes: int = 30) -> Steps:
     recipe = Recipe.of(CLIFF)
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(recorded(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
-    return Steps([episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space)) for episode in played])
+    return Steps(
+        [
+            episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
+            for episode in played
+        ]
+    )
 
 
 def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
@@ -70,11 +79,18 @@ def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
         for name, runs in found.items():
             runs.append(_traced(name, Steps(data.episodes), seed, minibatches))
     at = found["cql"][0][0].astype(np.int64)
-    return Found(at, *({name: np.array([each[part] for each in runs]) for name, runs in found.items()} for part in (1, 2, 3)))
+    return Found(
+        at,
+        *(
+            {name: np.array([each[part] for each in runs]) for name, runs in found.items()}
+            for part in (1, 2, 3)
+        ),
+    )
 
 
 def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array, ...]:
-    """Of one run, at each of its reports: minibatch, claimed value of the start, share of untried greedy actions; and the exact value."""
+    """Of one run, at each of its reports: minibatch, claimed value of the start, share of untried
+    greedy actions; and the exact value."""
     model, looks = model_of(rlbook.make(CLIFF)), []
     tried = np.zeros((model.num_states, model.num_actions), dtype=bool)
     tried[data.rows.obs.argmax(-1).numpy(), data.rows.action.numpy()] = True
@@ -89,18 +105,29 @@ def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array,
         good = tried[np.arange(len(q)), q.argmax(axis=1)]
         looks.append((run.steps, q[START].max(), 1 - good[recorded_states].mean()))
 
-    run = rlbook.train(name, CLIFF, data=data, steps=minibatches, seed=seed, eval_every=0, on_report=look)
+    run = rlbook.train(
+        name, CLIFF, data=data, steps=minibatches, seed=seed, eval_every=0, on_report=look
+    )
     at, claimed, untried = np.array(looks).T
-    return at, claimed, untried, model.policy_values(action_values(run).argmax(axis=1), GAMMA)[START]
+    return (
+        at,
+        claimed,
+        untried,
+        model.policy_values(action_values(run).argmax(axis=1), GAMMA)[START],
+    )
 
 
 def measurements(found: Found) -> dict[str, float]:
     """Medians over the seeds, after the last minibatch."""
     numbers = {}
     for name, title in ALGORITHMS.items():
-        numbers[f"{title}: claimed value of the start"] = float(np.median(found.claimed[name][:, -1]))
+        numbers[f"{title}: claimed value of the start"] = float(
+            np.median(found.claimed[name][:, -1])
+        )
         numbers[f"{title}: exact value of its greedy policy"] = float(np.median(found.exact[name]))
-        numbers[f"{title}: share of greedy actions that nobody tried"] = float(np.median(found.untried[name][:, -1]))
+        numbers[f"{title}: share of greedy actions that nobody tried"] = float(
+            np.median(found.untried[name][:, -1])
+        )
     return numbers | {"the best possible value": BEST}
 
 
@@ -113,13 +140,22 @@ def draw(found: Found) -> Figure:
     values, shares = figure.subplots(1, 2)
     labelled(values, "minibatches", "claimed value of the start")
     labelled(shares, "minibatches", "share of untried greedy actions")
-    values.axhline(BEST, color=curve_colour(2), linestyle="--", linewidth=1.2, label="the best possible value")
+    values.axhline(
+        BEST, color=curve_colour(2), linestyle="--", linewidth=1.2, label="the best possible value"
+    )
     for axes, curves in ((values, found.claimed), (shares, found.untried)):
         for place, (name, title) in enumerate(ALGORITHMS.items()):
-            axes.plot(found.minibatch, np.median(curves[name], axis=0), color=curve_colour(place), label=title)
+            axes.plot(
+                found.minibatch,
+                np.median(curves[name], axis=0),
+                color=curve_colour(place),
+                label=title,
+            )
             low, high = curves[name].min(axis=0), curves[name].max(axis=0)
-            axes.fill_between(found.minibatch, low, high, color=curve_colour(place), alpha=0.2, linewidth=0)
+            axes.fill_between(
+                found.minibatch, low, high, color=curve_colour(place), alpha=0.2, linewidth=0
+            )
     shares.set_ylim(0, 1)
-    values.set_ylim(top=2.5)                 # room for the legend
+    values.set_ylim(top=2.5)  # room for the legend
     legend(values, "upper right")
     return figure

@@ -1,13 +1,15 @@
-"""Tables and networks on one axis: how far the greedy policy is from the best one, while it is learned.
+"""Tables and networks on one axis: how far the greedy policy is from the best one, while it is
+learned.
 
     curves = learning_curves("ppo", "FrozenLake-v1", seeds=3)
     curves.steps                               # [R], environment steps
     curves.distance                            # [K, R], in reward units, a row a seed
     curves.first_within(0.01)                  # [K]: steps until it is within 1 % of V*, infinite where it never was
 
-The distance is V*(start) - v_π(start), averaged over where episodes begin. π is the policy that the agent follows without exploring.
-Both values are solutions of the environment's exact equations with the run's discount, so nothing here is left to the chance of
-evaluation episodes. An agent with a network is asked for its action in every state, one state after the other in one batch.
+The distance is V*(start) - v_π(start), averaged over where episodes begin. π is the policy that the
+agent follows without exploring. Both values are solutions of the environment's exact equations with
+the run's discount, so nothing here is left to the chance of evaluation episodes. An agent with a
+network is asked for its action in every state, one state after the other in one batch.
 """
 
 from __future__ import annotations
@@ -31,35 +33,53 @@ from rlbook.runs.run import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORLDS = {"Maze-v0": "the maze", "FrozenLake-v1": "FrozenLake", "Taxi-v4": "Taxi", "CliffWalking-v1": "the cliff"}
+WORLDS = {
+    "Maze-v0": "the maze",
+    "FrozenLake-v1": "FrozenLake",
+    "Taxi-v4": "Taxi",
+    "CliffWalking-v1": "the cliff",
+}
 """Environment → what it is called. All four show the number of a state."""
 TABLES = ("q_learning", "sarsa", "expected_sarsa", "dyna_q")
 NETWORKS = ("dqn", "ppo", "a2c", "sac")
 LEARNERS = dict.fromkeys(TABLES, 5) | dict.fromkeys(NETWORKS, 3)
 """Algorithm → how many seeds the site shows."""
 TABLE: dict[str, dict[str, Any]] = {
-    "Maze-v0": {"steps": 10_000}, "FrozenLake-v1": {"steps": 300_000, "alpha": 0.05},
-    "Taxi-v4": {"steps": 300_000, "alpha": 0.2}, "CliffWalking-v1": {"steps": 20_000, "alpha": 0.5},
-}  # fmt: skip
+    "Maze-v0": {"steps": 10_000},
+    "FrozenLake-v1": {"steps": 300_000, "alpha": 0.05},
+    "Taxi-v4": {"steps": 300_000, "alpha": 0.2},
+    "CliffWalking-v1": {"steps": 20_000, "alpha": 0.5},
+}
 """Environment → what every table is given there."""
 WIDE = {"num_envs": 16, "rollout_steps": 64, "batch_size": 256, "learning_rate": 1e-3}
 SMALL = {"hidden_sizes": (64,), "learning_rate": 3e-3, "batch_size": 64, "tau": 0.05}
 NETWORK: dict[str, dict[str, dict[str, Any]]] = {
     "Maze-v0": {},
     "FrozenLake-v1": {
-        "dqn": {"steps": 30_000}, "ppo": {"steps": 100_000, **WIDE}, "sac": {"steps": 12_000, **SMALL},
+        "dqn": {"steps": 30_000},
+        "ppo": {"steps": 100_000, **WIDE},
+        "sac": {"steps": 12_000, **SMALL},
         "a2c": {"steps": 150_000, "num_envs": 16, "learning_rate": 1e-3, "entropy_coef": 0.005},
     },
     "Taxi-v4": {
-        "dqn": {"steps": 40_000}, "ppo": {"steps": 200_000, **WIDE, "entropy_coef": 0.5}, "sac": {"steps": 8_000, **SMALL},
+        "dqn": {"steps": 40_000},
+        "ppo": {"steps": 200_000, **WIDE, "entropy_coef": 0.5},
+        "sac": {"steps": 8_000, **SMALL},
         "a2c": {"steps": 200_000, "num_envs": 16, "learning_rate": 1e-3, "entropy_coef": 0.5},
     },
     "CliffWalking-v1": {
-        "dqn": {"steps": 15_000}, "sac": {"steps": 8_000, **SMALL},
+        "dqn": {"steps": 15_000},
+        "sac": {"steps": 8_000, **SMALL},
         "ppo": {"steps": 80_000, **WIDE, "normalize_reward": True, "entropy_coef": 0.02},
-        "a2c": {"steps": 80_000, "num_envs": 16, "learning_rate": 1e-3, "normalize_reward": True, "entropy_coef": 0.02},
+        "a2c": {
+            "steps": 80_000,
+            "num_envs": 16,
+            "learning_rate": 1e-3,
+            "normalize_reward": True,
+            "entropy_coef": 0.02,
+        },
     },
-}  # fmt: skip
+}
 """Environment → algorithm → what a network is given there; in the maze each has a preset."""
 CLOSE = 0.01
 """A share of |V*(start)|: what counts as near."""
@@ -70,12 +90,13 @@ MARKS = 10
 class Curves:
     """K seeds of one learner in one world."""
 
-    steps: np.ndarray                        # [R], environment steps, increasing
-    distance: np.ndarray                     # [K, R], V*(start) - v_π(start), in reward units
-    best: float                              # V*(start), in reward units
+    steps: np.ndarray  # [R], environment steps, increasing
+    distance: np.ndarray  # [K, R], V*(start) - v_π(start), in reward units
+    best: float  # V*(start), in reward units
 
     def first_within(self, share: float) -> np.ndarray:
-        """[K]: the first of `steps` at which the distance is at most share · |V*(start)|; infinite where it never is."""
+        """[K]: the first of `steps` at which the distance is at most share · |V*(start)|; infinite
+        where it never is."""
         near = self.distance <= share * abs(self.best)
         return np.where(near.any(axis=1), self.steps[near.argmax(axis=1)].astype(float), np.inf)
 
@@ -97,7 +118,10 @@ def settings_of(algorithm: str, env: str) -> dict[str, Any]:
 
 def command(algorithm: str, env: str) -> str:
     """The same on the command line."""
-    options = "".join(f" --{name.replace('_', '-')} {_as_word(value)}" for name, value in settings_of(algorithm, env).items())
+    options = "".join(
+        f" --{name.replace('_', '-')} {_as_word(value)}"
+        for name, value in settings_of(algorithm, env).items()
+    )
     return f"rlbook train {algorithm} {env}{options}"
 
 
@@ -108,18 +132,25 @@ def _as_word(value: object) -> str:
 
 
 def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = None) -> np.ndarray:
-    """[S] int: what the agent does in each state without exploring, in an environment that shows the number of its state.
+    """[S] int: what the agent does in each state without exploring, in an environment that shows
+    the number of its state.
 
     `allowed`: [S, A] bool, where the environment forbids actions; None: everything.
     """
     if not agent.batched:
         masks = [None] * num_states if allowed is None else allowed
-        return np.array([greedy_action(agent, state, mask) for state, mask in zip(range(num_states), masks, strict=True)])
+        return np.array(
+            [
+                greedy_action(agent, state, mask)
+                for state, mask in zip(range(num_states), masks, strict=True)
+            ]
+        )
     return np.asarray(greedy_action(agent, np.arange(num_states), allowed))
 
 
 def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) -> Curves:
-    """Trains with as many seeds, from the first one on, and computes the distance a hundred times on the way."""
+    """Trains with as many seeds, from the first one on, and computes the distance a hundred times
+    on the way."""
     made, rows = rlbook.make(env), []
     model = model_of(made)
     allowed = mask_table(made, range(model.num_states))
@@ -129,25 +160,39 @@ def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) ->
         def keep(run: Run, policies: dict[int, np.ndarray] = policies) -> None:
             policies[run.steps] = greedy_policy(run.agent, model.num_states, allowed)
 
-        run = rlbook.train(algorithm, env, seed=seed, eval_every=0, on_report=keep, **settings_of(algorithm, env))
+        run = rlbook.train(
+            algorithm, env, seed=seed, eval_every=0, on_report=keep, **settings_of(algorithm, env)
+        )
         exact = ExactEvaluation(model, run.agent.config.gamma)
         rows.append({steps: exact.regret(policy) for steps, policy in policies.items()})
     if any(row.keys() != rows[0].keys() for row in rows):
-        raise ValueError(f"the runs of {algorithm} on {env} reported after different numbers of steps")
-    return Curves(np.array([*rows[0]]), np.array([[*row.values()] for row in rows]), float(model.initial @ exact.exact))
+        raise ValueError(
+            f"the runs of {algorithm} on {env} reported after different numbers of steps"
+        )
+    return Curves(
+        np.array([*rows[0]]),
+        np.array([[*row.values()] for row in rows]),
+        float(model.initial @ exact.exact),
+    )
 
 
 def steps_to_optimum(curves: Curves) -> str:
-    """The steps to within 1 % of V*: their median over the seeds, the least and the most; or how far away it is in the end."""
+    """The steps to within 1 % of V*: their median over the seeds, the least and the most; or how
+    far away it is in the end."""
     first = np.sort(curves.first_within(CLOSE))
-    low, middle, high = (f"{steps:,.0f}".replace(",", " ") for steps in (first[0], np.median(first), first[-1]))
+    low, middle, high = (
+        f"{steps:,.0f}".replace(",", " ") for steps in (first[0], np.median(first), first[-1])
+    )
     if np.isinf(np.median(first)):
-        return f"not in {curves.steps[-1]:,}: {np.median(curves.distance[:, -1]):.3g} away in the end".replace(",", " ")
+        return f"not in {curves.steps[-1]:,}: {np.median(curves.distance[:, -1]):.3g} away in the end".replace(
+            ",", " "
+        )
     return f"{middle} ({low} to {high})".replace("inf", "never")
 
 
 def smoothed(curves: Curves, floor: float) -> tuple[np.ndarray, ...]:
-    """Steps, lower quartile, median and upper quartile, [B] each: of all seeds and all reports between two neighbouring marks.
+    """Steps, lower quartile, median and upper quartile, [B] each: of all seeds and all reports
+    between two neighbouring marks.
 
     There are `MARKS` marks to a factor of ten, since a greedy policy flickers between two reports.
 
@@ -158,7 +203,10 @@ def smoothed(curves: Curves, floor: float) -> tuple[np.ndarray, ...]:
     place = np.floor(np.log10(curves.steps) * MARKS)
     parts = [place == mark for mark in np.unique(place)]
     steps = np.array([np.exp(np.log(curves.steps[part]).mean()) for part in parts])
-    quartiles = [np.quantile(np.maximum(curves.distance[:, part], floor), (0.25, 0.5, 0.75)) for part in parts]
+    quartiles = [
+        np.quantile(np.maximum(curves.distance[:, part], floor), (0.25, 0.5, 0.75))
+        for part in parts
+    ]
     return steps, *np.array(quartiles).T
 
 
@@ -175,7 +223,12 @@ def draw(worlds: dict[str, dict[str, Curves]]) -> Figure:
     for axes, (env, learners) in zip(panels, worlds.items(), strict=False):
         best = next(iter(learners.values())).best
         floor = CLOSE / 10 * abs(best)
-        labelled(axes, "environment steps", "V*(start) − v(start), reward units", f"{WORLDS[env]}: V* = {best:.4g}".replace("-", "−"))
+        labelled(
+            axes,
+            "environment steps",
+            "V*(start) − v(start), reward units",
+            f"{WORLDS[env]}: V* = {best:.4g}".replace("-", "−"),
+        )
         for name, curves in learners.items():
             colour, style = _look(name)
             steps, low, middle, high = smoothed(curves, floor)
@@ -185,7 +238,15 @@ def draw(worlds: dict[str, dict[str, Curves]]) -> Figure:
         axes.set_xscale("log")
         axes.set_yscale("log")
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=9, labelcolor=words()["color"])
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        labelcolor=words()["color"],
+    )
     return figure
 
 

@@ -1,7 +1,8 @@
 """What a reward model still knows about the answers of a policy that is trained to please it.
 
-The recipe `rlhf` runs, and during its two stages of PPO the policy answers held-out prompts several times at each look. Of these answers
-the true scores are known, so the reward model can be examined as a judge of them:
+The recipe `rlhf` runs, and during its two stages of PPO the policy answers held-out prompts several
+times at each look. Of these answers the true scores are known, so the reward model can be examined
+as a judge of them:
 
     found = run(seeds=3)
     found["too_far"].learned                 # [R, K], mean of what the reward model says, after found["too_far"].tokens[r, k] tokens
@@ -9,10 +10,11 @@ the true scores are known, so the reward model can be examined as a judge of the
     found["too_far"].auc                     # [R, K], how often a good answer is scored above one that is not
     found["too_far"].pairs                   # [R, K], how often the better one of two answers to one prompt is
 
-Both rates are ½ for a judge that guesses. Pairs are what the reward model was trained on: there they were answers of the first policy.
+Both rates are ½ for a judge that guesses. Pairs are what the reward model was trained on: there
+they were answers of the first policy.
 
-Source: Gao et al. 2023, arXiv:2210.10760, whose gold score is the true score here; the area under the ROC curve as a share of pairs:
-Hanley and McNeil 1982.
+Source: Gao et al. 2023, arXiv:2210.10760, whose gold score is the true score here; the area under
+the ROC curve as a share of pairs: Hanley and McNeil 1982.
 """
 
 from __future__ import annotations
@@ -42,18 +44,20 @@ Array = NDArray[np.float64]
 STAGES = {"ppo": "with the KL penalty", "too_far": "without it"}
 LOOKS, PROMPTS, SAMPLES = 10, 256, 8
 GOOD = 0.75
-"""A true score above this makes an answer good: it has its unit, and a number that is wrong by less than half of the tolerance."""
+"""A true score above this makes an answer good: it has its unit, and a number that is wrong by less
+than half of the tolerance."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One stage of R recipes, looked at K times; the first look is after the first round, the last one at the end."""
+    """One stage of R recipes, looked at K times; the first look is after the first round, the last
+    one at the end."""
 
-    tokens: Array                            # [R, K], written in training so far
-    learned: Array                           # [R, K], in the reward model's units
-    true: Array                              # [R, K], in [0, 1]
-    auc: Array                               # [R, K], in [0, 1]
-    pairs: Array                             # [R, K], in [0, 1]
+    tokens: Array  # [R, K], written in training so far
+    learned: Array  # [R, K], in the reward model's units
+    true: Array  # [R, K], in [0, 1]
+    auc: Array  # [R, K], in [0, 1]
+    pairs: Array  # [R, K], in [0, 1]
 
 
 class Look(NamedTuple):
@@ -67,15 +71,17 @@ class Look(NamedTuple):
 
 
 def ordered_rightly(better: Array, worse: Array) -> float:
-    """How often a score of `better` [n] is above one of `worse` [m], of all n · m pairs; equal scores count a half. This is the AUC."""
+    """How often a score of `better` [n] is above one of `worse` [m], of all n · m pairs; equal
+    scores count a half. This is the AUC."""
     if not len(better) or not len(worse):
         return float("nan")
-    difference = np.sign(better[:, None] - worse[None, :])                             # [n, m]
+    difference = np.sign(better[:, None] - worse[None, :])  # [n, m]
     return float((difference.mean() + 1.0) / 2.0)
 
 
 def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
-    """AUC over all answers, and the share of pairs of one prompt's answers with different true scores that are ordered rightly.
+    """AUC over all answers, and the share of pairs of one prompt's answers with different true
+    scores that are ordered rightly.
 
     Args:
         learned: [P, K], what the reward model says of K answers to each prompt.
@@ -83,7 +89,7 @@ def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
     """
     good = true > GOOD
     one, other = np.triu_indices(true.shape[1], 1)
-    order = np.sign(true[:, one] - true[:, other])                                     # [P, pairs]
+    order = np.sign(true[:, one] - true[:, other])  # [P, pairs]
     right = np.sign(learned[:, one] - learned[:, other]) * order
     pairs = float((right[order != 0].mean() + 1.0) / 2.0) if order.any() else float("nan")
     return ordered_rightly(learned[good], learned[~good]), pairs
@@ -91,8 +97,14 @@ def judge_accuracy(learned: Array, true: Array) -> tuple[float, float]:
 
 def look(run: Run, tokens: float) -> Look:
     """The policy as it is answers held-out prompts; nothing in the run changes."""
-    rows, names = evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples, (LEARNED, LOGGED + true_score.__name__)
-    learned, true = (np.array([[each.rewards[name] for each in row] for row in rows], dtype=np.float64) for name in names)
+    rows, names = (
+        evaluate_samples(run, SAMPLES, prompts=PROMPTS, seed=0).samples,
+        (LEARNED, LOGGED + true_score.__name__),
+    )
+    learned, true = (
+        np.array([[each.rewards[name] for each in row] for row in rows], dtype=np.float64)
+        for name in names
+    )
     return Look(tokens, float(learned.mean()), float(true.mean()), *judge_accuracy(learned, true))
 
 
@@ -102,7 +114,11 @@ def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]
 
     def watch(run: Run) -> None:
         stage = Path(run.folder or "").name
-        if stage in STAGES and run.metrics[-1]["step"] >= len(seen.setdefault(stage, [])) * (run.request.options.steps or 0) / looks:
+        if (
+            stage in STAGES
+            and run.metrics[-1]["step"]
+            >= len(seen.setdefault(stage, [])) * (run.request.options.steps or 0) / looks
+        ):
             seen[stage].append(look(run, float(run.metrics[-1]["step"])))
 
     run_recipe(recipe, folder, on_report=watch)
@@ -119,18 +135,27 @@ def run(seeds: int = 3) -> dict[str, Found]:
 def together(runs: list[list[Look]]) -> Found:
     """Looks of several runs, as many of each as all of them have."""
     count = min(map(len, runs))
-    table = np.array([looks[:count] for looks in runs], dtype=np.float64)              # [R, K, 5]
+    table = np.array([looks[:count] for looks in runs], dtype=np.float64)  # [R, K, 5]
     return Found(*np.moveaxis(table, -1, 0))
 
 
 def measurements(found: dict[str, Found]) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, at the first look and at the last one."""
+    """The numbers that the page names: means over the seeds, at the first look and at the last
+    one."""
     numbers: dict[str, float] = {}
     for stage, each in found.items():
-        shown = {"learned score": each.learned, "true score": each.true, "AUC": each.auc, "pairs": each.pairs}
+        shown = {
+            "learned score": each.learned,
+            "true score": each.true,
+            "AUC": each.auc,
+            "pairs": each.pairs,
+        }
         for name, values in shown.items():
             first, last = values[:, 0], values[:, -1]
-            numbers |= {f"{stage}: {name}, at first": float(first.mean()), f"{stage}: {name}, at the end": float(last.mean())}
+            numbers |= {
+                f"{stage}: {name}, at first": float(first.mean()),
+                f"{stage}: {name}, at the end": float(last.mean()),
+            }
             if name in ("AUC", "pairs"):
                 numbers[f"{stage}: {name}, least fall of a seed"] = float((first - last).min())
     return numbers
@@ -142,13 +167,19 @@ def draw(found: dict[str, Found]) -> Figure:
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.6, 3.4)
-    panels = ("mean learned score", "learned"), ("AUC of good answers", "auc"), ("pairs ordered rightly", "pairs")
+    panels = (
+        ("mean learned score", "learned"),
+        ("AUC of good answers", "auc"),
+        ("pairs ordered rightly", "pairs"),
+    )
     for axes, (label, name) in zip(figure.subplots(1, 3), panels, strict=True):
         labelled(axes, "thousand tokens written", label)
         for place, (stage, title) in enumerate(STAGES.items()):
             steps, values = found[stage].tokens / 1_000, getattr(found[stage], name)
             axes.plot(steps.T, values.T, color=curve_colour(place), linewidth=0.7, alpha=0.4)
-            axes.plot(steps.mean(0), values.mean(0), color=curve_colour(place), linewidth=2.0, label=title)
+            axes.plot(
+                steps.mean(0), values.mean(0), color=curve_colour(place), linewidth=2.0, label=title
+            )
         if name == "learned":
             legend(axes, "lower right")
         else:

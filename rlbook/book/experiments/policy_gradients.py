@@ -37,20 +37,26 @@ class Episodes:
 
     state: Indices
     action: Indices
-    reward: Array                            # in reward units
+    reward: Array  # in reward units
     next_state: Indices
     terminated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]                 # up to the step that ends the episode
+    valid: NDArray[np.bool_]  # up to the step that ends the episode
 
     def returns(self, gamma: float) -> Array:
         """G_t, [T, N], in reward units."""
-        reward, terminated, valid = map(torch.from_numpy, (self.reward, self.terminated, self.valid))
-        return discounted_returns(reward, terminated, torch.zeros_like(terminated), gamma, valid=valid).numpy()
+        reward, terminated, valid = map(
+            torch.from_numpy, (self.reward, self.terminated, self.valid)
+        )
+        return discounted_returns(
+            reward, terminated, torch.zeros_like(terminated), gamma, valid=valid
+        ).numpy()
 
     def targets(self, value: Array, gamma: float) -> Array:
         """r + γ V(s'), [T, N], in reward units."""
         next_value = torch.from_numpy(value[self.next_state])
-        return td_target(torch.from_numpy(self.reward), torch.from_numpy(self.terminated), next_value, gamma).numpy()
+        return td_target(
+            torch.from_numpy(self.reward), torch.from_numpy(self.terminated), next_value, gamma
+        ).numpy()
 
     def discounted(self, weight: Array, gamma: float) -> Array:
         """γ^t Ψ_t, and 0 behind the end: [T, N] → [T, N]."""
@@ -67,7 +73,11 @@ def play(model: TabularMDP, policy: Array, episodes: int, rng: Generator) -> Epi
         rng: draws starts, actions and outcomes.
     """
     outcomes, cumulative = model.outcomes, policy.cumsum(axis=1)
-    state, running, rows = outcomes.pick_starts(rng.random(episodes)), np.ones(episodes, dtype=bool), []
+    state, running, rows = (
+        outcomes.pick_starts(rng.random(episodes)),
+        np.ones(episodes, dtype=bool),
+        [],
+    )
     while running.any():
         drawn = (cumulative[state] <= rng.random(episodes)[:, None]).sum(axis=1)
         action = np.minimum(drawn, model.num_actions - 1)
@@ -81,15 +91,19 @@ def play(model: TabularMDP, policy: Array, episodes: int, rng: Generator) -> Epi
 
 @dataclass(frozen=True)
 class Comparison:
-    """Gradients of the expected return with respect to the preferences, in reward units; by the name of Ψ."""
+    """Gradients of the expected return with respect to the preferences, in reward units; by the
+    name of Ψ."""
 
-    exact: Array                             # [S, A]
-    mean: dict[str, Array]                   # [S, A], over episodes
-    standard_error: dict[str, Array]         # [S, A], of that mean
-    variance: dict[str, float]               # of one episode's sample, its components added up, in reward units squared
+    exact: Array  # [S, A]
+    mean: dict[str, Array]  # [S, A], over episodes
+    standard_error: dict[str, Array]  # [S, A], of that mean
+    # of one episode's sample, its components added up, in reward units squared
+    variance: dict[str, float]
 
 
-def compare_weights(model: TabularMDP, preferences: Array, *, gamma: float, episodes: int, seed: int = 0) -> Comparison:
+def compare_weights(
+    model: TabularMDP, preferences: Array, *, gamma: float, episodes: int, seed: int = 0
+) -> Comparison:
     """The five Ψ of `rlbook.functional.policy_gradients.score_weights` on the same episodes.
 
     Args:
@@ -105,10 +119,17 @@ def compare_weights(model: TabularMDP, preferences: Array, *, gamma: float, epis
     visits = discounted_visits(model.chain(policy)[0].toarray(), model.initial, gamma)
     played = play(model, policy, episodes, rng_for(seed, "environment"))
     weights = score_weights(
-        played.returns(gamma), played.targets(value, gamma), played.state, played.action, action_values, value
-    )  # fmt: skip
+        played.returns(gamma),
+        played.targets(value, gamma),
+        played.state,
+        played.action,
+        action_values,
+        value,
+    )
     samples = {
-        name: score_function_gradient(policy, played.state, played.action, played.discounted(weight, gamma))
+        name: score_function_gradient(
+            policy, played.state, played.action, played.discounted(weight, gamma)
+        )
         for name, weight in weights.items()
     }
     return Comparison(

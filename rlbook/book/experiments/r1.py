@@ -1,13 +1,15 @@
 """R1-Zero and R1 on sums in several steps: what the stages read, and what they come to.
 
-The environment is `Mixture-v0`: "4+7+8+5=" asks for the last digit of the sum, "ab<cde>fgh=" for the word between the tags as "[CDE]".
-Steps may be written in Latin or in Greek letters, a to j or α to κ for 0 to 9. A right answer is right in either; readers want Latin.
+The environment is `Mixture-v0`: "4+7+8+5=" asks for the last digit of the sum, "ab<cde>fgh=" for
+the word between the tags as "[CDE]". Steps may be written in Latin or in Greek letters, a to j or α
+to κ for 0 to 9. A right answer is right in either; readers want Latin.
 
     corpus       what a base model has read: sums whose answer stands alone, and sums with steps, in which both scripts are mixed
     examples     few and clean: sums with steps in Latin letters
     kept         what a trained model has written itself, without what is wrong, mixed or too long; and copies beside it
 
-`rlbook recipe r1_zero` and `rlbook recipe r1` train the stages. `run` does both for several seeds, and `draw` is the picture of the page.
+`rlbook recipe r1_zero` and `rlbook recipe r1` train the stages. `run` does both for several seeds,
+and `draw` is the picture of the page.
 
 Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2. Tasks, model and numbers are ours.
 """
@@ -40,7 +42,9 @@ SUMS, COPIES = "reasoning", "tagged_copy"
 LANGUAGES = ("latin", "greek")
 
 
-def write_corpus(out: Path, *, seed: int, rows: int = 7_000, alone: float = 0.4, switch: float = 0.2) -> dict[str, int]:
+def write_corpus(
+    out: Path, *, seed: int, rows: int = 7_000, alone: float = 0.4, switch: float = 0.2
+) -> dict[str, int]:
     """Writes what the base model reads, as JSON lines: sums.
 
     Args:
@@ -62,13 +66,28 @@ def write_corpus(out: Path, *, seed: int, rows: int = 7_000, alone: float = 0.4,
 def write_examples(out: Path, *, seed: int, rows: int = 256) -> dict[str, int]:
     """Writes the cold start's examples: sums with steps in Latin letters."""
     task = sums()
-    return {"rows": write(out, [(prompt, task.demonstration(prompt)) for prompt in drawn(task.train, rows, rng_for(seed, "pairs"))])}
+    return {
+        "rows": write(
+            out,
+            [
+                (prompt, task.demonstration(prompt))
+                for prompt in drawn(task.train, rows, rng_for(seed, "pairs"))
+            ],
+        )
+    }
 
 
 def write_kept(
-    out: Path, *, run: str, seed: int, samples: int = 4_096, copies: int = 4_000, longest: int | None = None
+    out: Path,
+    *,
+    run: str,
+    seed: int,
+    samples: int = 4_096,
+    copies: int = 4_000,
+    longest: int | None = None,
 ) -> dict[str, int]:
-    """Writes what a run's agent has written itself, filtered, and copies with their right answers, in a random order.
+    """Writes what a run's agent has written itself, filtered, and copies with their right answers,
+    in a random order.
 
     Args:
         out: the file.
@@ -76,10 +95,12 @@ def write_kept(
         seed: draws the prompts and the order.
         samples: how many sums are sampled, each to a prompt that is drawn anew.
         copies: how many copies stand beside what is kept.
-        longest: tokens of a completion, EOS among them, above which it is too long; None takes any that has come to its end.
+        longest: tokens of a completion, EOS among them, above which it is too long; None takes any
+            that has come to its end.
 
     Returns:
-        How many were written, how many are right, how many of these in one language and not too long, and how many of these differ.
+        How many were written, how many are right, how many of these in one language and not too
+        long, and how many of these differ.
     """
     found = written(rlbook.load(run), samples, seed)
     right = [each for each in found if correct(each) == 1.0]
@@ -88,19 +109,33 @@ def write_kept(
     rng, other = rng_for(seed, "data"), mixture(TWO).tasks[COPIES]
     rows = kept + [(prompt, other.answer(prompt)) for prompt in drawn(other.train, copies, rng)]
     write(out, [rows[i] for i in rng.permutation(len(rows))])
-    return {"written": len(found), "right": len(right), "clean": len(clean), "kept": len(kept), "rows": len(rows)}
+    return {
+        "written": len(found),
+        "right": len(right),
+        "clean": len(clean),
+        "kept": len(kept),
+        "rows": len(rows),
+    }
 
 
 def readable(completion: Completion, longest: int | None) -> bool:
-    """Whether it has steps between the tags, in Latin letters alone, and no more tokens than it may have."""
+    """Whether it has steps between the tags, in Latin letters alone, and no more tokens than it may
+    have."""
     short = longest is None or len(completion.ids) <= longest
     return short and think(completion) == language(completion) == 1.0
 
 
 def written(
-    run: rlbook.Run, samples: int, seed: int, *, only: str = SUMS, split: str = "train", temperature: float | None = None
+    run: rlbook.Run,
+    samples: int,
+    seed: int,
+    *,
+    only: str = SUMS,
+    split: str = "train",
+    temperature: float | None = None,
 ) -> list[Completion]:
-    """So many completions that a run's agent samples to prompts of one of the tasks; a temperature of None is the agent's own."""
+    """So many completions that a run's agent samples to prompts of one of the tasks; a temperature
+    of None is the agent's own."""
     found: list[Completion] = []
 
     def keep(completion: Completion) -> float:
@@ -108,7 +143,9 @@ def written(
         return 0.0
 
     kwargs = {"only": only, "split": split, "reward": keep}
-    rlbook.evaluate(run, ENV, samples, seed, explore=True, env_kwargs=kwargs, temperature=temperature)
+    rlbook.evaluate(
+        run, ENV, samples, seed, explore=True, env_kwargs=kwargs, temperature=temperature
+    )
     return found
 
 
@@ -126,7 +163,10 @@ def drawn(prompts: Sequence[str], count: int, rng: np.random.Generator) -> list[
 
 def write(out: Path, rows: Sequence[tuple[str, str]]) -> int:
     """Writes prompts and completions as JSON lines. Returns how many."""
-    lines = [json.dumps({"prompt": prompt, "completion": text}, ensure_ascii=False) for prompt, text in rows]
+    lines = [
+        json.dumps({"prompt": prompt, "completion": text}, ensure_ascii=False)
+        for prompt, text in rows
+    ]
     out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return len(rows)
 
@@ -143,15 +183,19 @@ class Found(NamedTuple):
 
     after: dict[str, dict[str, NDArray[np.float64]]]
     """Stage → measure → [R, 512], one number for each held-out prompt."""
-    kept: NDArray[np.float64]                # [R, 3]: right, then in one language, then different, of what was written
-    zero: NDArray[np.float64]                # [R, 2, BINS], while R1-Zero trains: right, and with steps, sampled
+    # [R, 3]: right, then in one language, then different, of what was written
+    kept: NDArray[np.float64]
+    zero: NDArray[np.float64]  # [R, 2, BINS], while R1-Zero trains: right, and with steps, sampled
     seconds: dict[str, NDArray[np.float64]]  # stage → [R], of training alone
 
 
 def run(seeds: int = 3, overrides: Mapping[str, Any] | None = None) -> Found:
-    """Both recipes for several seeds; `overrides` as in `rlbook.recipes.recipe.Recipe.find`, for the stages that a recipe has."""
+    """Both recipes for several seeds; `overrides` as in `rlbook.recipes.recipe.Recipe.find`, for
+    the stages that a recipe has."""
     with tempfile.TemporaryDirectory() as folder:
-        return joined([one(seed, Path(folder) / str(seed), overrides or {}) for seed in range(seeds)])
+        return joined(
+            [one(seed, Path(folder) / str(seed), overrides or {}) for seed in range(seeds)]
+        )
 
 
 def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> Found:
@@ -161,14 +205,25 @@ def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> Found:
     facts: dict[str, Any] = {}
     for name in ("r1_zero", "r1"):
         whole = Recipe.find(name).stages
-        theirs = {key: value for key, value in overrides.items() if key.split(".")[0] in [stage.name for stage in whole]}
+        theirs = {
+            key: value
+            for key, value in overrides.items()
+            if key.split(".")[0] in [stage.name for stage in whole]
+        }
         for stage in run_recipe(Recipe.find(name, theirs, seed=seed), folder / name)["stages"]:
-            done = json.loads((folder / name / "done" / f"{stage['stage']}.json").read_text(encoding="utf-8"))
+            done = json.loads(
+                (folder / name / "done" / f"{stage['stage']}.json").read_text(encoding="utf-8")
+            )
             facts[stage["stage"]] = done["facts"]
             if done["after"]:
-                after[stage["stage"]] = {key: np.array([values]) for key, values in done["after"].items()}
+                after[stage["stage"]] = {
+                    key: np.array([values]) for key, values in done["after"].items()
+                }
                 seconds[stage["stage"]] = np.array([done["seconds"]])
-    kept = np.array([[facts["kept"][key] for key in ("right", "clean", "kept")]]) / facts["kept"]["written"]
+    kept = (
+        np.array([[facts["kept"][key] for key in ("right", "clean", "kept")]])
+        / facts["kept"]["written"]
+    )
     return Found(after, kept, curve(folder / "r1_zero" / "zero")[None], seconds)
 
 
@@ -178,44 +233,92 @@ def joined(found: Sequence[Found]) -> Found:
         stage: {key: np.concatenate([each.after[stage][key] for each in found]) for key in measures}
         for stage, measures in found[0].after.items()
     }
-    kept, zero = np.concatenate([each.kept for each in found]), np.concatenate([each.zero for each in found])
-    return Found(after, kept, zero, {stage: np.concatenate([each.seconds[stage] for each in found]) for stage in found[0].seconds})
+    kept, zero = (
+        np.concatenate([each.kept for each in found]),
+        np.concatenate([each.zero for each in found]),
+    )
+    return Found(
+        after,
+        kept,
+        zero,
+        {
+            stage: np.concatenate([each.seconds[stage] for each in found])
+            for stage in found[0].seconds
+        },
+    )
 
 
 def curve(folder: Path) -> NDArray[np.float64]:
-    """The rewards of a run's training episodes, [2, BINS]: means over all that ended in equal parts of its budget."""
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    place = np.array([min(int(BINS * line["step"] / (lines[-1]["step"] + 1)), BINS - 1) for line in lines])
+    """The rewards of a run's training episodes, [2, BINS]: means over all that ended in equal parts
+    of its budget."""
+    lines = [
+        json.loads(line)
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    place = np.array(
+        [min(int(BINS * line["step"] / (lines[-1]["step"] + 1)), BINS - 1) for line in lines]
+    )
     ended = np.diff([line["episodes"] for line in lines], prepend=0)
     values = np.array([[line.get(name) or 0.0 for line in lines] for name in CURVES])
-    return np.stack([np.average(values[:, place == k], axis=1, weights=ended[place == k]) for k in range(BINS)], axis=1)
+    return np.stack(
+        [np.average(values[:, place == k], axis=1, weights=ended[place == k]) for k in range(BINS)],
+        axis=1,
+    )
 
 
 def gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float, float]:
-    """The mean difference of [R, 512] numbers on the same prompts, and half of its 95 % interval over all of them."""
+    """The mean difference of [R, 512] numbers on the same prompts, and half of its 95 % interval
+    over all of them."""
     difference = (after - before).ravel()
     return float(difference.mean()), float(1.96 * difference.std(ddof=1) / len(difference) ** 0.5)
 
 
 def measurements(found: Found) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, and the gain of each stage over the one before, with half of its interval."""
-    told = {"sums": "sums, greedy", "sampled": "sums, sampled", "latin": "Latin, sampled", "copies": "copies, greedy"}
+    """The numbers that the page names: means over the seeds, and the gain of each stage over the
+    one before, with half of its interval."""
+    told = {
+        "sums": "sums, greedy",
+        "sampled": "sums, sampled",
+        "latin": "Latin, sampled",
+        "copies": "copies, greedy",
+    }
     numbers: dict[str, float] = {}
     for stage in ("base", "zero", *STAGES[1:], *SMALL):
-        shown = [key for key in told if key in found.after[stage] and (key != "copies" or stage in (*STAGES[3:], *SMALL))]
+        shown = [
+            key
+            for key in told
+            if key in found.after[stage] and (key != "copies" or stage in (*STAGES[3:], *SMALL))
+        ]
         numbers |= {f"{stage}: {told[key]}": float(found.after[stage][key].mean()) for key in shown}
     for before, after in (("base", "zero"), *itertools.pairwise(STAGES), ("small_rl", "distilled")):
         for key in ("sums", "sampled"):
             mean, half = gain(found.after[after][key], found.after[before][key])
-            numbers |= {f"{after} - {before}: {told[key]}": mean, f"{after} - {before}: {told[key]}, ±": half}
-    final, cold = (found.after[stage]["sampled"].mean(1) for stage in ("all_tasks_rl", "cold_start"))
-    numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] = float((final / cold).min())
-    numbers |= dict(zip(("written: right", "written: clean too", "written: different too"), map(float, found.kept.mean(0)), strict=True))
-    return numbers | {f"{stage}: seconds": float(found.seconds[stage].mean()) for stage in ("small_rl", "distilled")}
+            numbers |= {
+                f"{after} - {before}: {told[key]}": mean,
+                f"{after} - {before}: {told[key]}, ±": half,
+            }
+    final, cold = (
+        found.after[stage]["sampled"].mean(1) for stage in ("all_tasks_rl", "cold_start")
+    )
+    numbers["all_tasks_rl / cold_start: sums, sampled, least of the seeds"] = float(
+        (final / cold).min()
+    )
+    numbers |= dict(
+        zip(
+            ("written: right", "written: clean too", "written: different too"),
+            map(float, found.kept.mean(0)),
+            strict=True,
+        )
+    )
+    return numbers | {
+        f"{stage}: seconds": float(found.seconds[stage].mean())
+        for stage in ("small_rl", "distilled")
+    }
 
 
 def draw(found: Found) -> Figure:
-    """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage comes to. A dot is a seed."""
+    """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage
+    comes to. A dot is a seed."""
     from rlbook.book.figures.drawing import curve_colour, labelled, legend
     from rlbook.plots.figure import new_figure
 
@@ -223,15 +326,36 @@ def draw(found: Found) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
     labelled(left, "share of the training", "share of the samples", "R1-Zero")
     for place, told in enumerate(CURVES.values()):
-        left.plot((np.arange(BINS) + 0.5) / BINS, found.zero[:, place].T, color=curve_colour(place), linewidth=0.7, alpha=0.4)
-        left.plot((np.arange(BINS) + 0.5) / BINS, found.zero[:, place].mean(0), color=curve_colour(place), label=told)
+        left.plot(
+            (np.arange(BINS) + 0.5) / BINS,
+            found.zero[:, place].T,
+            color=curve_colour(place),
+            linewidth=0.7,
+            alpha=0.4,
+        )
+        left.plot(
+            (np.arange(BINS) + 0.5) / BINS,
+            found.zero[:, place].mean(0),
+            color=curve_colour(place),
+            label=told,
+        )
     labelled(right, "", "share, held out", "R1")
     for place, (key, told) in enumerate(SIDES.items()):
         for across, stage in enumerate([*STAGES, *SMALL]):
             seeds = found.after[stage][key].mean(1)
-            right.bar(across + 0.27 * (place - 1), seeds.mean(), 0.25, color=curve_colour(place), label=told if not across else None)
+            right.bar(
+                across + 0.27 * (place - 1),
+                seeds.mean(),
+                0.25,
+                color=curve_colour(place),
+                label=told if not across else None,
+            )
             right.plot([across + 0.27 * (place - 1)] * len(seeds), seeds, "k.", markersize=3)
-    right.set_xticks(range(len(STAGES) + len(SMALL)), [stage.replace("_", "\n") for stage in (*STAGES, *SMALL)], fontsize=8)
+    right.set_xticks(
+        range(len(STAGES) + len(SMALL)),
+        [stage.replace("_", "\n") for stage in (*STAGES, *SMALL)],
+        fontsize=8,
+    )
     for axes in (left, right):
         axes.set_ylim(0.0, 1.05)
     legend(left, "center right")

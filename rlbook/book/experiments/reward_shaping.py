@@ -1,12 +1,13 @@
-"""A maze that pays at the goal alone, and what is paid on the way to find it sooner: a potential, and a bonus without its price.
+"""A maze that pays at the goal alone, and what is paid on the way to find it sooner: a potential,
+and a bonus without its price.
 
     found = run()
     found.steps["potential"]                 # [R, E], steps of each episode of Q-learning, for R seeds
     measurements(found)["best actions changed by the potential"]       # 0
 
-A potential is a guess of how good a state is; a step earns what it gains by it, and pays what it loses. It cannot change which actions are
-best, however wrong it is. A bonus for every step that comes nearer, without a price for going away, can be earned for ever by walking to
-and fro.
+A potential is a guess of how good a state is; a step earns what it gains by it, and pays what it
+loses. It cannot change which actions are best, however wrong it is. A bonus for every step that
+comes nearer, without a price for going away, can be earned for ever by walking to and fro.
 
 Source: Ng, Harada & Russell 1999, theorem 1 and the bicycle of section 1, which rode in circles.
 """
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 SIZE, GAMMA, SEEDS, EPISODES, LONGEST = 8, 0.98, 10, 150, 1_000
-BONUS = 0.05                                 # reward units for a step that comes nearer
-TIES = 1e-9                                  # reward units; a smaller difference between two actions is none
+BONUS = 0.05  # reward units for a step that comes nearer
+TIES = 1e-9  # reward units; a smaller difference between two actions is none
 NAMES = ("the goal alone", "potential", "potential V*", "bonus")
 
 
@@ -37,21 +38,24 @@ NAMES = ("the goal alone", "potential", "potential V*", "bonus")
 class Found:
     """What learning from each reward came to, and what is best for each."""
 
-    steps: dict[str, Array]                  # [R, E], of each episode, for R seeds
-    changed: dict[str, int]                  # states with other best actions than those for the goal alone
-    distance: float                          # largest |Q' + Φ - Q| over states and actions, in reward units
-    arriving: dict[str, float]               # share of the states from which the best policy arrives
-    shortest: int                            # steps from the start
+    steps: dict[str, Array]  # [R, E], of each episode, for R seeds
+    changed: dict[str, int]  # states with other best actions than those for the goal alone
+    distance: float  # largest |Q' + Φ - Q| over states and actions, in reward units
+    arriving: dict[str, float]  # share of the states from which the best policy arrives
+    shortest: int  # steps from the start
 
 
 def goal_alone() -> TabularMDP:
     """The maze's moves, 1 for entering the goal, and 0 for any other step."""
     model = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.model()  # type: ignore[attr-defined]
-    return TabularMDP.from_arrays(model.transitions, model.ends * 1.0, terminal=model.terminal, initial=model.initial)
+    return TabularMDP.from_arrays(
+        model.transitions, model.ends * 1.0, terminal=model.terminal, initial=model.initial
+    )
 
 
 def crow_flies() -> Array:
-    """γ^d, [S]: what a state would be worth if there were no walls, with d the rows and columns to the goal."""
+    """γ^d, [S]: what a state would be worth if there were no walls, with d the rows and columns to
+    the goal."""
     layout = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.tables.layout  # type: ignore[attr-defined]
     row, column = np.divmod(np.arange(layout.num_states), layout.columns)
     goal_row, goal_column = divmod(layout.goal, layout.columns)
@@ -59,18 +63,22 @@ def crow_flies() -> Array:
 
 
 def with_potential(model: TabularMDP, potential: Array) -> TabularMDP:
-    """The same model with r' = r + γ E[Φ(s')] - Φ(s); a state that ends the episode has the potential 0."""
+    """The same model with r' = r + γ E[Φ(s')] - Φ(s); a state that ends the episode has the
+    potential 0."""
     return _paying(model, model.rewards + GAMMA * model.expectation(potential) - potential[:, None])
 
 
 def with_bonus(model: TabularMDP, potential: Array) -> TabularMDP:
-    """The same model with a bonus for every step to a larger potential, and no price for one to a smaller."""
+    """The same model with a bonus for every step to a larger potential, and no price for one to a
+    smaller."""
     nearer = model.expectation(potential) > potential[:, None]
     return _paying(model, model.rewards + BONUS * nearer.astype(np.float64))
 
 
 def _paying(model: TabularMDP, rewards: Array) -> TabularMDP:
-    return TabularMDP.from_arrays(model.transitions, rewards, terminal=model.terminal, initial=model.initial)
+    return TabularMDP.from_arrays(
+        model.transitions, rewards, terminal=model.terminal, initial=model.initial
+    )
 
 
 def best(model: TabularMDP) -> Array:
@@ -102,15 +110,25 @@ def run(seeds: int = SEEDS, episodes: int = EPISODES) -> Found:
     own = best(model)
     crow[model.terminal] = 0.0
     models = {
-        "the goal alone": model, "potential": with_potential(model, crow),
-        "potential V*": with_potential(model, own.max(axis=1)), "bonus": with_bonus(model, crow),
-    }  # fmt: skip
+        "the goal alone": model,
+        "potential": with_potential(model, crow),
+        "potential V*": with_potential(model, own.max(axis=1)),
+        "bonus": with_bonus(model, crow),
+    }
     exact = {name: best(each) for name, each in models.items()}
     free = model.reachable() & ~model.terminal
-    changed = {name: int((best_actions(q) != best_actions(own))[free].any(axis=1).sum()) for name, q in exact.items()}
-    arriving = {name: float(arrives(model, q.argmax(axis=1))[free].mean()) for name, q in exact.items()}
+    changed = {
+        name: int((best_actions(q) != best_actions(own))[free].any(axis=1).sum())
+        for name, q in exact.items()
+    }
+    arriving = {
+        name: float(arrives(model, q.argmax(axis=1))[free].mean()) for name, q in exact.items()
+    }
     distance = float(np.abs(exact["potential"] + crow[:, None] - own)[free].max())
-    steps = {name: np.array([lengths(each, seed, episodes) for seed in range(seeds)]) for name, each in models.items()}
+    steps = {
+        name: np.array([lengths(each, seed, episodes) for seed in range(seeds)])
+        for name, each in models.items()
+    }
     start = int(model.initial.argmax())
     shortest = round(float(np.log(own[start].max()) / np.log(GAMMA))) + 1
     return Found(steps, changed, distance, arriving, shortest)
@@ -118,24 +136,39 @@ def run(seeds: int = SEEDS, episodes: int = EPISODES) -> Found:
 
 def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
     """Steps of each training episode of Q-learning; one is cut after `LONGEST` of them."""
-    run = rlbook.train("q_learning", model, episodes=episodes, seed=seed, gamma=GAMMA, alpha=0.5, epsilon=0.1, eval_every=0)
+    run = rlbook.train(
+        "q_learning",
+        model,
+        episodes=episodes,
+        seed=seed,
+        gamma=GAMMA,
+        alpha=0.5,
+        epsilon=0.1,
+        eval_every=0,
+    )
     return np.array(run.episode_lengths[:episodes], dtype=np.float64)
 
 
 def measurements(found: Found) -> dict[str, float]:
     """Means over the seeds."""
-    numbers = {"steps of the shortest way": float(found.shortest), "largest distance of Q' + Φ from Q": found.distance}
+    numbers = {
+        "steps of the shortest way": float(found.shortest),
+        "largest distance of Q' + Φ from Q": found.distance,
+    }
     for name in NAMES[1:]:
         numbers[f"{name}: states whose best actions change"] = float(found.changed[name])
     for name in NAMES:
-        numbers[f"{name}: steps of the first ten episodes"] = float(found.steps[name][:, :10].mean())
+        numbers[f"{name}: steps of the first ten episodes"] = float(
+            found.steps[name][:, :10].mean()
+        )
         numbers[f"{name}: of the last ten"] = float(found.steps[name][:, -10:].mean())
         numbers[f"{name}: states from which its best policy arrives"] = found.arriving[name]
     return numbers
 
 
 def draw(found: Found) -> Figure:
-    """Steps of an episode while learning, a mean over ten, and from how many states the best policy of each reward arrives."""
+    """Steps of an episode while learning, a mean over ten, and from how many states the best policy
+    of each reward arrives."""
     from rlbook.book.figures.drawing import curve_colour, labelled, legend
     from rlbook.plots.figure import new_figure
 

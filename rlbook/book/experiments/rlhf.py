@@ -1,6 +1,7 @@
 """RLHF in four stages on a preference that can be learned, and how optimising it goes too far.
 
-The prompts are sums of money, "12+34=", and the answer that people like best is near the right number and has its unit: "46c".
+The prompts are sums of money, "12+34=", and the answer that people like best is near the right
+number and has its unit: "46c".
 
     1  sft            a model that writes the unit in half of its answers
     2  pairs          two answers of it to each prompt; people prefer the one with the higher true score
@@ -8,14 +9,15 @@ The prompts are sums of money, "12+34=", and the answer that people like best is
     4  ppo            is paid by the reward model; the KL penalty holds it to the first stage
     5  too_far        the same without the penalty
 
-Whether there is a unit can be seen on an answer, and the reward model learns it from few pairs; how near the number is would have to be
-computed, and it learns little of that. So the true score rises while the policy learns to write the unit. Optimised further, the learned
-score goes on rising through numbers that the reward model likes for no good reason, and the true score falls.
+Whether there is a unit can be seen on an answer, and the reward model learns it from few pairs; how
+near the number is would have to be computed, and it learns little of that. So the true score rises
+while the policy learns to write the unit. Optimised further, the learned score goes on rising
+through numbers that the reward model likes for no good reason, and the true score falls.
 
     rlbook recipe rlhf                       # recipes/rlhf.yaml says what each stage does
 
-Source: the stages: Stiennon et al. 2020, arXiv:2009.01325, section 3; over-optimisation: Gao et al. 2023, arXiv:2210.10760. Preference
-and model are ours.
+Source: the stages: Stiennon et al. 2020, arXiv:2009.01325, section 3; over-optimisation: Gao et al.
+2023, arXiv:2210.10760. Preference and model are ours.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ TOLERANCE = 20
 
 
 def closeness(completion: Completion) -> float:
-    """1 for the right number, 0 for one that is wrong by `TOLERANCE` or is none, and a straight line between them."""
+    """1 for the right number, 0 for one that is wrong by `TOLERANCE` or is none, and a straight
+    line between them."""
     number = completion.text.removesuffix(UNIT)
     if completion.answer is None or not number.isdecimal():
         return 0.0
@@ -67,7 +70,10 @@ def demonstrations(seed: int = 0) -> list[tuple[str, str]]:
     task = AdditionTask()
     texts = task.prompts("train")
     units = rng_for(seed, "comparisons").random(len(texts)) < 0.5
-    return [(text, task.answer(text) + UNIT * bool(unit)) for text, unit in zip(texts, units, strict=True)]
+    return [
+        (text, task.answer(text) + UNIT * bool(unit))
+        for text, unit in zip(texts, units, strict=True)
+    ]
 
 
 def write_demonstrations(out: Path, *, seed: int) -> dict[str, int]:
@@ -77,12 +83,23 @@ def write_demonstrations(out: Path, *, seed: int) -> dict[str, int]:
 
 
 def write_pairs(out: Path, run: str, *, prompts: int = 1_500, seed: int) -> dict[str, int]:
-    """`preferences` of a run's agent as JSON lines, of answers that are text and came to an end. Returns how many."""
-    pairs, codec, rows = preferences(rlbook.load(run, allow_import=True), prompts, seed), character_codec(), []
+    """`preferences` of a run's agent as JSON lines, of answers that are text and came to an end.
+    Returns how many."""
+    pairs, codec, rows = (
+        preferences(rlbook.load(run, allow_import=True), prompts, seed),
+        character_codec(),
+        [],
+    )
     for better, worse in zip(pairs.better, pairs.worse, strict=True):
-        if all(each.action[-1] == codec.eos and each.action[:-1].min(initial=FIRST_LETTER) >= FIRST_LETTER for each in (better, worse)):
+        if all(
+            each.action[-1] == codec.eos
+            and each.action[:-1].min(initial=FIRST_LETTER) >= FIRST_LETTER
+            for each in (better, worse)
+        ):
             chosen, rejected = (codec.decode(each.action[:-1]) for each in (better, worse))
-            rows.append({"prompt": codec.decode(better.obs[1:]), "chosen": chosen, "rejected": rejected})
+            rows.append(
+                {"prompt": codec.decode(better.obs[1:]), "chosen": chosen, "rejected": rejected}
+            )
     return {"rows": write_rows(out, rows), "left_out": len(pairs) - len(rows)}
 
 
@@ -98,7 +115,8 @@ def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
 
 
 def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
-    """Episodes 0 and 1, 2 and 3, … as pairs, the one with the higher of the scores [2 · P] first; equals make no pair."""
+    """Episodes 0 and 1, 2 and 3, … as pairs, the one with the higher of the scores [2 · P] first;
+    equals make no pair."""
     pairs = np.arange(len(scores)).reshape(-1, 2)
     pairs = pairs[scores[pairs[:, 0]] != scores[pairs[:, 1]]]
     order = scores[pairs].argsort(1)
@@ -106,11 +124,21 @@ def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
-def sampled(run: rlbook.Run, prompts: int, seed: int, split: str = "train") -> tuple[list[Episode], NDArray[np.float64]]:
-    """Two answers to each of so many prompts of a split, in neighbouring places, and their true scores [2 · prompts]."""
+def sampled(
+    run: rlbook.Run, prompts: int, seed: int, split: str = "train"
+) -> tuple[list[Episode], NDArray[np.float64]]:
+    """Two answers to each of so many prompts of a split, in neighbouring places, and their true
+    scores [2 · prompts]."""
     agent: Any = run.agent
-    env = adapted_vector(type(agent), Recipe.of(ENV, kwargs={"reward": true_score, "split": split}), 2 * prompts, agent.config)
-    interaction = VectorInteraction(env, rng_for(seed, "comparisons"), rollout="episodes", group_size=2)
+    env = adapted_vector(
+        type(agent),
+        Recipe.of(ENV, kwargs={"reward": true_score, "split": split}),
+        2 * prompts,
+        agent.config,
+    )
+    interaction = VectorInteraction(
+        env, rng_for(seed, "comparisons"), rollout="episodes", group_size=2
+    )
     interaction.start()
     agent.begin()
     first, scores, steps = interaction.obs, np.zeros(2 * prompts), []
@@ -120,19 +148,28 @@ def sampled(run: rlbook.Run, prompts: int, seed: int, split: str = "train") -> t
         steps.append(interaction.step(agent.act(interaction.obs)))
         scores += steps[-1].reward
     agent.begin()
-    lengths = np.sum([step.valid for step in steps], axis=0)                            # [2 · prompts]
-    actions = np.stack([step.action for step in steps], axis=1)                         # [2 · prompts, T]
+    lengths = np.sum([step.valid for step in steps], axis=0)  # [2 · prompts]
+    actions = np.stack([step.action for step in steps], axis=1)  # [2 · prompts, T]
     starts, sizes = np.asarray(first["tokens"]), np.asarray(first["length"])
-    episodes = [Episode(starts[i, : sizes[i]].copy(), actions[i, : lengths[i]].copy()) for i in range(2 * prompts)]
+    episodes = [
+        Episode(starts[i, : sizes[i]].copy(), actions[i, : lengths[i]].copy())
+        for i in range(2 * prompts)
+    ]
     return episodes, scores
 
 
 def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
-    """1 for each pair that the reward model orders rightly and ½ for equal scores, of those that differ in the unit, or in the number
-    alone: [K]."""
-    ends = [[UNIT_ID in episode.action for episode in episodes] for episodes in (pairs.better, pairs.worse)]
+    """1 for each pair that the reward model orders rightly and ½ for equal scores, of those that
+    differ in the unit, or in the number alone: [K]."""
+    ends = [
+        [UNIT_ID in episode.action for episode in episodes]
+        for episodes in (pairs.better, pairs.worse)
+    ]
     rows = np.flatnonzero((np.array(ends[0]) != np.array(ends[1])) == units)
-    better, worse = (scores(run, [episodes[int(row)] for row in rows]) for episodes in (pairs.better, pairs.worse))
+    better, worse = (
+        scores(run, [episodes[int(row)] for row in rows])
+        for episodes in (pairs.better, pairs.worse)
+    )
     return (better > worse) + 0.5 * (better == worse)
 
 
@@ -142,19 +179,33 @@ def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64
         return model.agent.score(collate(episodes)).double().numpy()  # type: ignore[attr-defined]
 
 
-def on_fresh_pairs(run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000) -> NDArray[np.float64]:
+def on_fresh_pairs(
+    run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000
+) -> NDArray[np.float64]:
     """`told_apart` of pairs of the first policy that the reward model has not seen."""
-    return told_apart(run, preferences(rlbook.load(sft, allow_import=True), prompts, seed), units=units)
+    return told_apart(
+        run, preferences(rlbook.load(sft, allow_import=True), prompts, seed), units=units
+    )
 
 
-def learned_score(run: rlbook.Run, reward_model: str, *, prompts: int = 256, seed: int = 0) -> NDArray[np.float64]:
-    """What a reward model says of two sampled answers to each of so many held-out prompts: [2 · prompts]."""
-    return scores(rlbook.load(reward_model, allow_import=True), sampled(run, prompts, seed, "held_out")[0])
+def learned_score(
+    run: rlbook.Run, reward_model: str, *, prompts: int = 256, seed: int = 0
+) -> NDArray[np.float64]:
+    """What a reward model says of two sampled answers to each of so many held-out prompts: [2 ·
+    prompts]."""
+    return scores(
+        rlbook.load(reward_model, allow_import=True), sampled(run, prompts, seed, "held_out")[0]
+    )
 
 
 def fall(run: rlbook.Run) -> list[float]:
-    """By how much the true score of the training episodes ends below its best: one number, or none before there are any."""
-    return [float(true.max() - true[-BINS // 4 :].mean())] if len(run.metrics) > BINS and (true := curve(run)[1]).size else []
+    """By how much the true score of the training episodes ends below its best: one number, or none
+    before there are any."""
+    return (
+        [float(true.max() - true[-BINS // 4 :].mean())]
+        if len(run.metrics) > BINS and (true := curve(run)[1]).size
+        else []
+    )
 
 
 UNIT_ID, FIRST_LETTER = (int(character_codec().encode_answer(letter)[0]) for letter in (UNIT, "0"))
@@ -163,7 +214,8 @@ BINS = 20
 
 
 def curve(run: rlbook.Run) -> NDArray[np.float64]:
-    """The learned and the true score of a run's training episodes, [2, BINS], means over equal parts of its budget."""
+    """The learned and the true score of a run's training episodes, [2, BINS], means over equal
+    parts of its budget."""
     reports = [report for report in run.metrics if "true_return" in report]
     place = np.array([min(int(BINS * report["step"] / run.steps), BINS - 1) for report in reports])
     values = np.array([[report[name] for report in reports] for name in ("return", "true_return")])
@@ -171,20 +223,26 @@ def curve(run: rlbook.Run) -> NDArray[np.float64]:
 
 
 def draw(folders: Sequence[Path]) -> Figure:
-    """The learned and the true score side by side, with the penalty and without it; thin lines are recipes with other seeds."""
+    """The learned and the true score side by side, with the penalty and without it; thin lines are
+    recipes with other seeds."""
     from rlbook.book.figures.drawing import curve_colour, labelled
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(8.4, 3.4)
     for axes, stage in zip(figure.subplots(1, 2), ("ppo", "too_far"), strict=True):
         runs = [rlbook.load(folder / stage, allow_import=True) for folder in folders]
-        curves = np.stack([curve(run) for run in runs])                                 # [R, 2, BINS]
+        curves = np.stack([curve(run) for run in runs])  # [R, 2, BINS]
         steps = (np.arange(BINS) + 0.5) / BINS * runs[0].steps / 1_000
         labelled(axes, "thousand tokens written", "true score (solid)")
         second = axes.twinx()
         second.set_ylabel("learned score (dashed)")
-        for k, place, colour, style in ((1, axes, curve_colour(0), "-"), (0, second, curve_colour(1), "--")):
-            place.plot(steps, curves[:, k].T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style)
+        for k, place, colour, style in (
+            (1, axes, curve_colour(0), "-"),
+            (0, second, curve_colour(1), "--"),
+        ):
+            place.plot(
+                steps, curves[:, k].T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style
+            )
             place.plot(steps, curves[:, k].mean(0), color=colour, linewidth=2.0, linestyle=style)
         axes.set_ylim(0.4, 1.0)
         second.set_ylim(-1.0, 2.5)

@@ -1,11 +1,13 @@
-"""The small language model's starting weights: the command that trains them, and how the shipped files are written.
+"""The small language model's starting weights: the command that trains them, and how the shipped
+files are written.
 
     python -m rlbook.book.experiments.starting_weights            trains both with seed 0, about a minute, and writes
                                                                   rlbook/llm/models/weights/TASK.safetensors
 
-Behaviour cloning on the task's right answers, from new weights, stopped at the first evaluation in which 40 % of the held-out prompts are
-right. How long that takes differs from seed to seed (on five of them 208 to 408 minibatches for sums, 64 to 86 for words), the share at
-which it stops differs less (.45 to .52, and .41 to .52). Files hold 16-bit floats, half the size; models compute in 32.
+Behaviour cloning on the task's right answers, from new weights, stopped at the first evaluation in
+which 40 % of the held-out prompts are right. How long that takes differs from seed to seed (on five
+of them 208 to 408 minibatches for sums, 64 to 86 for words), the share at which it stops differs
+less (.45 to .52, and .41 to .52). Files hold 16-bit floats, half the size; models compute in 32.
 """
 
 from __future__ import annotations
@@ -26,10 +28,13 @@ from rlbook.runs.run import Run
 
 ENVIRONMENTS = {"addition": "Addition-v0", "reverse": "Reverse-v0"}
 PACE = {"Addition-v0": (800, 8), "Reverse-v0": (200, 2)}
-"""Environment → the budget, and how often it is evaluated, in minibatches. Reversing is learned within a few dozen of them."""
+"""Environment → the budget, and how often it is evaluated, in minibatches. Reversing is learned
+within a few dozen of them."""
 SHARED: dict[str, Any] = {
-    "stop_at_return": 0.4, "anneal_learning_rate": False, "learning_rate": "cosine(0.003, 0.0, 1.0, warmup=0.1)",
-}  # fmt: skip
+    "stop_at_return": 0.4,
+    "anneal_learning_rate": False,
+    "learning_rate": "cosine(0.003, 0.0, 1.0, warmup=0.1)",
+}
 
 
 def options(env: str) -> dict[str, Any]:
@@ -41,20 +46,33 @@ def options(env: str) -> dict[str, Any]:
 def command(env: str) -> str:
     """The same on the command line."""
     steps, every = PACE[env]
-    start = f"rlbook train sft {env} --env.model new --steps {steps} --eval-every {every} --stop-at-return 0.4"
-    return f'{start} --anneal-learning-rate false --learning-rate "cosine(0.003, 0.0, 1.0, warmup=0.1)"'
+    start = (
+        f"rlbook train sft {env} --env.model new --steps {steps} --eval-every {every}"
+        " --stop-at-return 0.4"
+    )
+    return (
+        f'{start} --anneal-learning-rate false --learning-rate "cosine(0.003, 0.0, 1.0,'
+        ' warmup=0.1)"'
+    )
 
 
 def taught(env: str, seed: int = 0, on_report: Callable[[Run], None] | None = None) -> Run:
     """A run that has taught a new model of this seed about half of a task."""
-    return rlbook.train("sft", env, seed=seed, env_kwargs={"model": "new"}, on_report=on_report, **options(env))
+    return rlbook.train(
+        "sft", env, seed=seed, env_kwargs={"model": "new"}, on_report=on_report, **options(env)
+    )
 
 
 def weights_of(run: Run) -> bytes:
     """The model of a run as the bytes of a safetensors file, in 16-bit floats."""
-    policy = run.agent.policy                # type: ignore[attr-defined]
+    policy = run.agent.policy  # type: ignore[attr-defined]
     assert isinstance(policy, LanguageModelPolicy)
-    return save({name: value.to(torch.float16).contiguous() for name, value in policy.model.state_dict().items()})
+    return save(
+        {
+            name: value.to(torch.float16).contiguous()
+            for name, value in policy.model.state_dict().items()
+        }
+    )
 
 
 def main() -> int:
@@ -63,7 +81,10 @@ def main() -> int:
             run = taught(env, on_report=report)
         data = weights_of(run)
         (WEIGHTS / f"{task}.safetensors").write_bytes(data)
-        print(f"{task}: {run.metrics[-1]['eval_return']:.3f} after {run.steps} minibatches, sha256 {hashlib.sha256(data).hexdigest()}")
+        print(
+            f"{task}: {run.metrics[-1]['eval_return']:.3f} after {run.steps} minibatches, sha256"
+            f" {hashlib.sha256(data).hexdigest()}"
+        )
     return 0
 
 

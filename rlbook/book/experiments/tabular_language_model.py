@@ -1,17 +1,21 @@
-"""A language model that is a table: three tokens, three steps, 27 completions, and the best policy against a KL penalty in closed form.
+"""A language model that is a table: three tokens, three steps, 27 completions, and the best policy
+against a KL penalty in closed form.
 
     π*(y) = π_ref(y) exp(r(y) / β) / Z            y: a completion of three tokens
 
-PPO, GRPO and DPO are three ways to that policy, and here each can be compared with it, completion by completion. The states are the 13
-texts so far; the policy is a table of logits (a linear layer on one-hot states); π_ref is a run that was trained on another reward.
+PPO, GRPO and DPO are three ways to that policy, and here each can be compared with it, completion
+by completion. The states are the 13 texts so far; the policy is a table of logits (a linear layer
+on one-hot states); π_ref is a run that was trained on another reward.
 
     found = run(seeds=3)
     found["grpo, k1 in the reward"].distance[0.5]        # [R], largest |π(y) - π*(y)| at β = 0.5, one a seed
 
-The penalty belongs in the reward as k1: only there does an early token answer for the divergence of the later ones. As a term of the loss
-k2 and k3 look at one step at a time, and settle a little beside π*; `fixed_point` computes where.
+The penalty belongs in the reward as k1: only there does an early token answer for the divergence of
+the later ones. As a term of the loss k2 and k3 look at one step at a time, and settle a little
+beside π*; `fixed_point` computes where.
 
-Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 4 (the closed form); Tang & Munos 2025, arXiv:2506.09477 (the gradients).
+Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 4 (the closed form); Tang & Munos 2025,
+arXiv:2506.09477 (the gradients).
 """
 
 from __future__ import annotations
@@ -38,11 +42,12 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 TOKENS = STEPS = 3
-COMPLETIONS = np.array(list(itertools.product(range(TOKENS), repeat=STEPS)))                 # [27, 3]
-STATES = np.array([[0, 1 + a, 4 + TOKENS * a + b] for a, b, _ in COMPLETIONS])               # [27, 3], the texts on the way
+COMPLETIONS = np.array(list(itertools.product(range(TOKENS), repeat=STEPS)))  # [27, 3]
+# [27, 3], the texts on the way
+STATES = np.array([[0, 1 + a, 4 + TOKENS * a + b] for a, b, _ in COMPLETIONS])
 END = 13
 BETAS = (1.0, 0.5)
-ROUND = 1_024                                # episodes
+ROUND = 1_024  # episodes
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo, k1 in the reward": ("grpo", {"kl_in": "reward", "kl_estimator": "k1"}),
@@ -55,10 +60,17 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {"group_size": 16, "baseline": "leave-one-out", "scale": "none", "learning_rate": 0.05},
-    "ppo": {"gamma": 1.0, "gae_lambda": 1.0, "rollout_steps": STEPS, "batch_size": STEPS * ROUND, "epochs": 2,
-            "normalize_advantage": False, "learning_rate": 0.05},
+    "ppo": {
+        "gamma": 1.0,
+        "gae_lambda": 1.0,
+        "rollout_steps": STEPS,
+        "batch_size": STEPS * ROUND,
+        "epochs": 2,
+        "normalize_advantage": False,
+        "learning_rate": 0.05,
+    },
     "dpo": {"batch_size": 4_096, "learning_rate": 0.03},
-}  # fmt: skip
+}
 
 
 def writing(reward: Array) -> TabularMDP:
@@ -90,8 +102,11 @@ def optimum(reference: Array, reward: Array, beta: float) -> Array:
     return weight / weight.sum()
 
 
-def fixed_point(reference: Array, reward: Array, beta: float, estimator: str, steps: int = 4_000) -> Array:
-    """Where exact gradients of the reward and of the penalty cancel, for a penalty as a term of the loss: [27].
+def fixed_point(
+    reference: Array, reward: Array, beta: float, estimator: str, steps: int = 4_000
+) -> Array:
+    """Where exact gradients of the reward and of the penalty cancel, for a penalty as a term of the
+    loss: [27].
 
     Args:
         reference: π_ref, [S, A].
@@ -104,7 +119,7 @@ def fixed_point(reference: Array, reward: Array, beta: float, estimator: str, st
     for _ in range(steps):
         policy = softmax(logits)
         chance, ratio = chances(policy), np.log(policy / reference)[STATES, COMPLETIONS]
-        pull = ratio if estimator == "k2" else 1 - np.exp(-ratio)                   # the estimators' derivatives
+        pull = ratio if estimator == "k2" else 1 - np.exp(-ratio)  # the estimators' derivatives
         score = chance[:, None] * ((reward - chance @ reward)[:, None] - beta * pull)
         gradient, total = np.zeros_like(logits), np.zeros(len(logits))
         np.add.at(gradient, (STATES, COMPLETIONS), score)
@@ -125,23 +140,36 @@ def table(run: Run) -> Array:
 
 @cache
 def reference_run(seed: int) -> Run:
-    """What stands for the model before post-training: some rounds of REINFORCE on another reward."""
+    """What stands for the model before post-training: some rounds of REINFORCE on another
+    reward."""
     return rlbook.train(
-        "reinforce", writing(2 * rewards(seed + 1_000)), steps=20 * STEPS * 256, num_envs=256, seed=seed, eval_every=0, hidden_sizes=(),
-        learning_rate=0.05, gamma=1.0,
-    )  # fmt: skip
+        "reinforce",
+        writing(2 * rewards(seed + 1_000)),
+        steps=20 * STEPS * 256,
+        num_envs=256,
+        seed=seed,
+        eval_every=0,
+        hidden_sizes=(),
+        learning_rate=0.05,
+        gamma=1.0,
+    )
 
 
 def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pairs:
-    """Pairs of completions, drawn from π_ref [27], of which a judge finds one better: P(y ≻ y') = σ(r(y) - r(y')).
+    """Pairs of completions, drawn from π_ref [27], of which a judge finds one better: P(y ≻ y') =
+    σ(r(y) - r(y')).
 
-    DPO's optimum is π* if preferences come about like this. Where the larger reward wins every time, no finite policy is the optimum.
+    DPO's optimum is π* if preferences come about like this. Where the larger reward wins every
+    time, no finite policy is the optimum.
     """
     rng = rng_for(seed, "minibatches")
     drawn = rng.choice(len(reference), size=(count, 2), p=reference)
     first = rng.random(count) < 1 / (1 + np.exp(reward[drawn[:, 1]] - reward[drawn[:, 0]]))
     better, worse = np.where(first, drawn.T, drawn.T[::-1])
-    episodes = [Episode(np.eye(END + 1, dtype=np.float32)[text], tokens) for text, tokens in zip(STATES, COMPLETIONS, strict=True)]
+    episodes = [
+        Episode(np.eye(END + 1, dtype=np.float32)[text], tokens)
+        for text, tokens in zip(STATES, COMPLETIONS, strict=True)
+    ]
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
@@ -157,23 +185,41 @@ def learned(name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 4
     """
     algorithm, penalty = LEARNERS[name]
     reference, reward = reference_run(seed), rewards(seed)
-    settings = {"seed": seed, "eval_every": 0, "hidden_sizes": (), "anneal_learning_rate": True, "reference": reference}
+    settings = {
+        "seed": seed,
+        "eval_every": 0,
+        "hidden_sizes": (),
+        "anneal_learning_rate": True,
+        "reference": reference,
+    }
     settings |= SETTINGS[algorithm]
     if algorithm == "dpo":
         recorded = judged_pairs(chances(table(reference)), reward, pairs, seed)
-        run = rlbook.train(algorithm, writing(reward), data=recorded, passes=20, beta=beta, **settings)
+        run = rlbook.train(
+            algorithm, writing(reward), data=recorded, passes=20, beta=beta, **settings
+        )
     else:
         steps = rounds * STEPS * ROUND
-        run = rlbook.train(algorithm, writing(reward), steps=steps, num_envs=ROUND, kl_coef=beta, **settings, **penalty)
+        run = rlbook.train(
+            algorithm,
+            writing(reward),
+            steps=steps,
+            num_envs=ROUND,
+            kl_coef=beta,
+            **settings,
+            **penalty,
+        )
     return chances(table(run))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """R runs of a learner at each β; a distance is the largest difference of a completion's probability."""
+    """R runs of a learner at each β; a distance is the largest difference of a completion's
+    probability."""
 
-    distance: dict[float, Array]             # [R], from π*
-    beside: dict[float, Array]               # [R], from where its own gradients cancel, which is π* but for a penalty in the loss
+    distance: dict[float, Array]  # [R], from π*
+    # [R], from where its own gradients cancel, which is π* but for a penalty in the loss
+    beside: dict[float, Array]
 
 
 def run(seeds: int = 3, names: tuple[str, ...] = tuple(LEARNERS)) -> dict[str, Learned]:
@@ -187,15 +233,25 @@ def _learned(name: str, seeds: int) -> Learned:
         reference, reward = table(reference_run(seed)), rewards(seed)
         policy, best = learned(name, beta, seed), optimum(chances(reference), reward, beta)
         penalty = LEARNERS[name][1]
-        ends = fixed_point(reference, reward, beta, penalty["kl_estimator"]) if penalty.get("kl_in") == "loss" else best
+        ends = (
+            fixed_point(reference, reward, beta, penalty["kl_estimator"])
+            if penalty.get("kl_in") == "loss"
+            else best
+        )
         away[beta].append((float(np.abs(policy - best).max()), float(np.abs(policy - ends).max())))
-    distance, beside = ({beta: np.array(pairs)[:, part] for beta, pairs in away.items()} for part in (0, 1))
+    distance, beside = (
+        {beta: np.array(pairs)[:, part] for beta, pairs in away.items()} for part in (0, 1)
+    )
     return Learned(distance, beside)
 
 
 def measurements(found: dict[str, Learned]) -> dict[str, float]:
     """The largest distance from π* over the seeds."""
-    return {f"{name}, β {beta:g}": float(each.distance[beta].max()) for name, each in found.items() for beta in BETAS}
+    return {
+        f"{name}, β {beta:g}": float(each.distance[beta].max())
+        for name, each in found.items()
+        for beta in BETAS
+    }
 
 
 def draw(found: dict[str, Learned]) -> Figure:
@@ -208,7 +264,12 @@ def draw(found: dict[str, Learned]) -> Figure:
     labelled(axes, "largest difference of a completion's probability from the closed form", "")
     axes.axvline(0.03, color=curve_colour(2), linestyle="--", linewidth=1.2)
     for place, beta in enumerate(BETAS):
-        rows = np.concatenate([np.full(len(each.distance[beta]), row + 0.2 * place) for row, each in enumerate(found.values())])
+        rows = np.concatenate(
+            [
+                np.full(len(each.distance[beta]), row + 0.2 * place)
+                for row, each in enumerate(found.values())
+            ]
+        )
         away = np.concatenate([each.distance[beta] for each in found.values()])
         axes.plot(away, rows, "o", color=curve_colour(place), label=f"β = {beta:g}")
     axes.set_yticks(range(len(found)), list(found))

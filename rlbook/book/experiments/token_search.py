@@ -1,15 +1,19 @@
-"""Searching before writing, three ways at the same budget: a tree of tokens, the best of n completions, and the vote of n.
+"""Searching before writing, three ways at the same budget: a tree of tokens, the best of n
+completions, and the vote of n.
 
-A small model is trained until it is right about every second time: on sums by PPO, which also trains a critic; on reasoning by cloning.
-A value of finished and unfinished texts is learned from what the model writes to training prompts (`rlbook.evaluation.outcome_value`). Then
-nothing is learned any more, and the same networks are asked more often. The budget is what they read for a prompt, in tokens, each counted
-once for each network that has to read it and as if all of them had a KV cache: a completion is read by the model that writes it, and once
-more by a critic or a value that judges it; a search reads each new text of its tree with both.
+A small model is trained until it is right about every second time: on sums by PPO, which also
+trains a critic; on reasoning by cloning. A value of finished and unfinished texts is learned from
+what the model writes to training prompts (`rlbook.evaluation.outcome_value`). Then nothing is
+learned any more, and the same networks are asked more often. The budget is what they read for a
+prompt, in tokens, each counted once for each network that has to read it and as if all of them had
+a KV cache: a completion is read by the model that writes it, and once more by a critic or a value
+that judges it; a search reads each new text of its tree with both.
 
     found = run(seeds=3)
     found["sums"].accuracy["mcts, value"]                # [budgets, P], share of the seeds that got a prompt right
 
-Of n completions, the first 2, 4, 8, … are also the completions of smaller n, so one set of samples gives the whole curve.
+Of n completions, the first 2, 4, 8, … are also the completions of smaller n, so one set of samples
+gives the whole curve.
 """
 
 from __future__ import annotations
@@ -34,17 +38,29 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 PPO: dict[str, Any] = {
-    "num_envs": 128, "batch_size": 128, "epochs": 2, "gamma": 1.0, "truncation": "terminal", "learning_rate": 4e-4, "eval_every": 0,
-}  # fmt: skip
+    "num_envs": 128,
+    "batch_size": 128,
+    "epochs": 2,
+    "gamma": 1.0,
+    "truncation": "terminal",
+    "learning_rate": 4e-4,
+    "eval_every": 0,
+}
 CLONING: dict[str, Any] = {
-    "steps": 600, "batch_size": 64, "eval_every": 10, "eval_episodes": 128, "stop_at_return": 0.5,
-}  # fmt: skip
+    "steps": 600,
+    "batch_size": 64,
+    "eval_every": 10,
+    "eval_episodes": 128,
+    "stop_at_return": 0.5,
+}
 TASKS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "sums": ("ppo", "Addition-v0", PPO | {"steps": 20_000}), "reasoning": ("sft", "Reasoning-v0", CLONING),
-}  # fmt: skip
+    "sums": ("ppo", "Addition-v0", PPO | {"steps": 20_000}),
+    "reasoning": ("sft", "Reasoning-v0", CLONING),
+}
 """Name → what trains the model, where, and how."""
 LEARNED = 0.5
-"""A model of which less is right, greedily, is left out of the means: there is nothing in it to search for."""
+"""A model of which less is right, greedily, is left out of the means: there is nothing in it to
+search for."""
 SAMPLES = SIMULATIONS = (1, 2, 4, 8, 16)
 LEARNED_FROM = {"sums": (1_000, 4), "reasoning": (500, 4)}
 """Training prompts, and completions of each, that the value learns from."""
@@ -57,10 +73,10 @@ SEARCHED = {"sums": 512, "reasoning": 128}
 class Found:
     """Of one task, by method ("best of n, critic", "majority", "mcts, verifier", "greedy")."""
 
-    tokens: dict[str, Floats]                # [budgets], read for a prompt, mean over the seeds
-    accuracy: dict[str, Floats]              # [budgets, P], share of the seeds that got each prompt right
-    seeds: dict[str, Floats]                 # [seeds, budgets], share of the prompts that each seed got right
-    left_out: int                            # models that did not learn the task
+    tokens: dict[str, Floats]  # [budgets], read for a prompt, mean over the seeds
+    accuracy: dict[str, Floats]  # [budgets, P], share of the seeds that got each prompt right
+    seeds: dict[str, Floats]  # [seeds, budgets], share of the prompts that each seed got right
+    left_out: int  # models that did not learn the task
 
 
 def model(task: str, seed: int) -> rlbook.Run:
@@ -76,31 +92,57 @@ def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
     starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts)
     value = OutcomeValue(agent.policy)
     with single_threaded():
-        found = written(agent, agent.policy, run.request.recipe, starts.tolist(), each, rng_for(seed, "exploration"))
+        found = written(
+            agent,
+            agent.policy,
+            run.request.recipe,
+            starts.tolist(),
+            each,
+            rng_for(seed, "exploration"),
+        )
         value.fit(found, rng_for(seed, "minibatches"))
     return value
 
 
 def tried(
-    run: rlbook.Run, value: OutcomeValue, prompts: int = PROMPTS, trees: int = PROMPTS, seed: int = 0
+    run: rlbook.Run,
+    value: OutcomeValue,
+    prompts: int = PROMPTS,
+    trees: int = PROMPTS,
+    seed: int = 0,
 ) -> dict[str, list[tuple[float, Floats]]]:
-    """Everything with one model: method → for each budget, the tokens read for a prompt and what each prompt [P] was paid."""
+    """Everything with one model: method → for each budget, the tokens read for a prompt and what
+    each prompt [P] was paid."""
     agent: Any = run.agent
     recipe = run.request.recipe.for_evaluation()
     greedy = rlbook.evaluate(run, episodes=prompts, seed=seed)
     base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - prompts))
     with single_threaded():
-        samples = written(agent, agent.policy, recipe, range(base, base + prompts), SAMPLES[-1], rng_for(seed, "noise"))
-    found = {"greedy": [(_prompt_tokens(samples) + float(greedy.lengths.mean()) - 1, greedy.returns)]}
+        samples = written(
+            agent,
+            agent.policy,
+            recipe,
+            range(base, base + prompts),
+            SAMPLES[-1],
+            rng_for(seed, "noise"),
+        )
+    found = {
+        "greedy": [(_prompt_tokens(samples) + float(greedy.lengths.mean()) - 1, greedy.returns)]
+    }
     found["majority"] = [_voted(samples, n) for n in SAMPLES]
     critic = {"critic": "critic"} if agent.critic else {}
-    judges: dict[str, Any] = {"log_prob": "log_prob"} | critic | {"value": value, "verifier": "verifier"}
+    judges: dict[str, Any] = (
+        {"log_prob": "log_prob"} | critic | {"value": value, "verifier": "verifier"}
+    )
     for name, judge in judges.items():
         score = scores(judge, agent.policy, samples)
         found[f"best of n, {name}"] = [_best(samples, score, judge, n) for n in SAMPLES]
     for name in [*critic, "value", "verifier"]:
         asked = [Search("mcts", simulations=count, judge=judges[name]) for count in SIMULATIONS]
-        grown = [searched(agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing) for one in asked]
+        grown = [
+            searched(agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing)
+            for one in asked
+        ]
         found[f"mcts, {name}"] = [(float(tree.tokens or 0.0), tree.returns) for tree in grown]
     return found
 
@@ -133,9 +175,13 @@ def _voted(samples: Written, n: int) -> tuple[float, Floats]:
     return read_by(None, part, n), samples.reward[chosen]
 
 
-def run(seeds: int = 3, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS) -> dict[str, Found]:
+def run(
+    seeds: int = 3, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS
+) -> dict[str, Found]:
     """Task → everything, over several models."""
-    return {task: _together([_of_seed(task, seed, prompts) for seed in range(seeds)]) for task in tasks}
+    return {
+        task: _together([_of_seed(task, seed, prompts) for seed in range(seeds)]) for task in tasks
+    }
 
 
 def _of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, Floats]]]:
@@ -147,26 +193,36 @@ def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
     able = [one for one in each if one["greedy"][0][1].mean() >= LEARNED]
     if not able:
         raise ValueError(f"none of {len(each)} models has learned the task")
-    paid = {name: np.array([[returns for _, returns in one[name]] for one in able]) for name in able[0]}      # [seeds, budgets, P]
-    tokens = {name: np.array([[read for read, _ in one[name]] for one in able]).mean(0) for name in able[0]}
+    # [seeds, budgets, P]
+    paid = {
+        name: np.array([[returns for _, returns in one[name]] for one in able]) for name in able[0]
+    }
+    tokens = {
+        name: np.array([[read for read, _ in one[name]] for one in able]).mean(0)
+        for name in able[0]
+    }
     accuracy, seeds = ({name: part.mean(axis) for name, part in paid.items()} for axis in (0, 2))
     return Found(tokens, accuracy, seeds, len(each) - len(able))
 
 
 def measurements(found: dict[str, Found]) -> dict[str, float]:
-    """The share of right answers at the largest budget, and half of its 95 % interval; the budget stands in the name."""
+    """The share of right answers at the largest budget, and half of its 95 % interval; the budget
+    stands in the name."""
     numbers: dict[str, float] = {}
     for task, each in found.items():
         numbers[f"{task}, models left out"] = float(each.left_out)
         for name, accuracy in each.accuracy.items():
             low, high = t_interval(accuracy[-1])
-            numbers[f"{task}, {name}, {each.tokens[name][-1]:.0f} tokens"] = float(accuracy[-1].mean())
+            numbers[f"{task}, {name}, {each.tokens[name][-1]:.0f} tokens"] = float(
+                accuracy[-1].mean()
+            )
             numbers[f"{task}, {name}, ±"] = (high - low) / 2
     return numbers
 
 
 def draw(found: dict[str, Found]) -> Figure:
-    """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed lines know the right answer."""
+    """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed
+    lines know the right answer."""
     from rlbook.book.figures.drawing import curve_colour, labelled
     from rlbook.plots.figure import new_figure
 
@@ -176,14 +232,30 @@ def draw(found: dict[str, Found]) -> Figure:
         labelled(axes, "tokens read for a prompt", "share of right answers")
         axes.set_xscale("log", base=2)
         axes.set_title(task, fontsize=10)
-        colours = {name: place for place, name in enumerate(dict.fromkeys(name.split(",")[0] for name in each.accuracy))}
+        colours = {
+            name: place
+            for place, name in enumerate(
+                dict.fromkeys(name.split(",")[0] for name in each.accuracy)
+            )
+        }
         marks = {"critic": "x-", "log_prob": "^-", "value": "o-", "verifier": "s--"}
         for name, accuracy in each.accuracy.items():
             kind, _, judge = name.partition(", ")
             low, high = np.array([t_interval(share) for share in accuracy]).T
             mean = accuracy.mean(1)
             bars = np.stack([mean - low, high - mean])
-            style = {"color": curve_colour(colours[kind]), "linewidth": 1.2, "markersize": 4, "capsize": 2, "label": name}
+            style = {
+                "color": curve_colour(colours[kind]),
+                "linewidth": 1.2,
+                "markersize": 4,
+                "capsize": 2,
+                "label": name,
+            }
             axes.errorbar(each.tokens[name], mean, bars, fmt=marks.get(judge, "d-"), **style)
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+    figure.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside right center",
+        frameon=False,
+        fontsize=8,
+    )
     return figure

@@ -1,11 +1,13 @@
-"""Figures of Sutton & Barto's book (2nd edition), by number: each reruns its experiment and draws what came out.
+"""Figures of Sutton & Barto's book (2nd edition), by number: each reruns its experiment and draws
+what came out.
 
     result = figure("6.4", seed=0, runs=100)     a small dataclass of arrays
     measurements("6.4", result)                      name → number: what the figure is there to show
     draw("6.4", out="cliff.png")                 the picture
 
-Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture, `measurements(result)` the numbers. The
-defaults of `run` are what the site shows; its docstring says where they differ from the book's.
+Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture,
+`measurements(result)` the numbers. The defaults of `run` are what the site shows; its docstring
+says where they differ from the book's.
 
 Source: Sutton & Barto 2018, Reinforcement Learning: An Introduction, 2nd edition.
 """
@@ -37,14 +39,23 @@ FIGURES: dict[str, str] = {
     "4.1": "Policy evaluation, sweep by sweep, and the moves that are greedy by it",
     "4.2": "Jack's car rental: policies on the way to the best one, and what that is worth",
     "4.3": "The gambler: value iteration's sweeps, and the best stakes",
-    "5.1": "Blackjack: what hands are worth to a player who sticks on 20, after few games and after many",
-    "5.3": "The value of one hand, from another policy's games: weighted importance sampling errs less than ordinary",
+    "5.1": (
+        "Blackjack: what hands are worth to a player who sticks on 20, after few games and after"
+        " many"
+    ),
+    "5.3": (
+        "The value of one hand, from another policy's games: weighted importance sampling errs less"
+        " than ordinary"
+    ),
     "6.2": "Batches of random walks: TD comes closer to the values than Monte Carlo",
     "6.3": "Beside a cliff: expected SARSA bears every step size",
     "6.4": "Beside a cliff: SARSA takes the safe way, Q-learning the shortest",
     "6.5": "Maximization bias: Q-learning goes the wrong way more often than double Q-learning",
     "7.2": "A long random walk: n-step TD is best between TD(0) and Monte Carlo",
-    "7.4": "One episode: which action values SARSA, n-step SARSA and SARSA(λ) raise on the way to the goal",
+    "7.4": (
+        "One episode: which action values SARSA, n-step SARSA and SARSA(λ) raise on the way to the"
+        " goal"
+    ),
     "8.2": "A maze: what takes twenty episodes without planning takes three with it",
     "8.4": "The way is blocked: Dyna-Q+ soon goes another, Dyna-Q is long in finding one",
     "8.5": "A shortcut opens: Dyna-Q+ finds it, Dyna-Q never does",
@@ -53,12 +64,20 @@ FIGURES: dict[str, str] = {
     "9.10": "Fifty displaced tilings tell states apart that one cannot, and learn as soon",
     "10.1": "The mountain car: what it believes the rest of the way costs, during one run",
     "10.4": "The mountain car learns soonest with an n between 1 and Monte Carlo",
-    "11.2": "Baird's counterexample: off-policy TD with features diverges, by sampling and in the mean",
-    "11.5": "Baird's counterexample: TD with gradient correction converges, though not soon to the best weights",
+    "11.2": (
+        "Baird's counterexample: off-policy TD with features diverges, by sampling and in the mean"
+    ),
+    "11.5": (
+        "Baird's counterexample: TD with gradient correction converges, though not soon to the best"
+        " weights"
+    ),
     "12.3": "The long walk again: the offline λ-return is as good as the best n",
     "12.6": "TD(λ) is as good as the λ-return, up to step sizes where it diverges",
     "12.8": "True online TD(λ) is a little better, and bears larger step sizes",
-    "13.1": "The short corridor: REINFORCE finds how unfair the coin should be, if its steps are small enough",
+    "13.1": (
+        "The short corridor: REINFORCE finds how unfair the coin should be, if its steps are small"
+        " enough"
+    ),
     "13.2": "The short corridor again: with a baseline REINFORCE learns much faster",
 }
 """Number → what it shows, in the order of the book."""
@@ -86,7 +105,8 @@ def figure(number: str, **options: int) -> DataclassInstance:
 
 
 def measurements(number: str, result: DataclassInstance) -> dict[str, float]:
-    """The numbers that a figure's claim stands on: name → number, units in the name or in reward units."""
+    """The numbers that a figure's claim stands on: name → number, units in the name or in reward
+    units."""
     return home(number).measurements(result)
 
 
@@ -125,14 +145,20 @@ def home(number: str) -> ModuleType:
 
 def options_of(number: str) -> dict[str, Any]:
     """What the experiment of a figure can be given: name → default."""
-    return {name: item.default for name, item in inspect.signature(home(number).run).parameters.items()}
+    return {
+        name: item.default for name, item in inspect.signature(home(number).run).parameters.items()
+    }
 
 
 def _checked(number: str, options: dict[str, Any]) -> ModuleType:
     module, known = home(number), options_of(number)
     for name, value in options.items():
         if name not in known:
-            reason = f"it takes {', '.join(known)}" if known else "it is computed exactly, and nothing is left to chance"
+            reason = (
+                f"it takes {', '.join(known)}"
+                if known
+                else "it is computed exactly, and nothing is left to chance"
+            )
             raise RequestError(f"figure {number} takes no {name}: {reason}")
         if name in OPTIONS:
             try:

@@ -1,4 +1,5 @@
-"""The learner of `rlbook.algorithms.tabular.bandit` in many problems side by side, one row of its tables for each."""
+"""The learner of `rlbook.algorithms.tabular.bandit` in many problems side by side, one row of its
+tables for each."""
 
 from __future__ import annotations
 
@@ -25,23 +26,29 @@ Array = NDArray[np.float64]
 class Result:
     """Averages over the problems, by learner; entry t is the step t + 1."""
 
-    reward: dict[str, Array]                 # [steps], in reward units
-    optimal: dict[str, Array]                # [steps]: share of problems in which a best action was taken
-    runs: int                                # problems
+    reward: dict[str, Array]  # [steps], in reward units
+    optimal: dict[str, Array]  # [steps]: share of problems in which a best action was taken
+    runs: int  # problems
 
 
-def compare(learners: dict[str, BanditConfig], seed: int, runs: int, steps: int, mean: float = 0.0) -> Result:
-    """All learners on the same problems `seed`, `seed + 1`, …, with the same noise on the rewards."""
+def compare(
+    learners: dict[str, BanditConfig], seed: int, runs: int, steps: int, mean: float = 0.0
+) -> Result:
+    """All learners on the same problems `seed`, `seed + 1`, …, with the same noise on the
+    rewards."""
     means = np.stack([machine_means(problem, mean=mean) for problem in range(seed, seed + runs)])
     played = {name: play(config, means, steps, seed) for name, config in learners.items()}
     best = means.argmax(axis=1)
     return Result(
         {name: reward.mean(axis=1) for name, (reward, _) in played.items()},
-        {name: (action == best).mean(axis=1) for name, (_, action) in played.items()}, runs,
-    )  # fmt: skip
+        {name: (action == best).mean(axis=1) for name, (_, action) in played.items()},
+        runs,
+    )
 
 
-def play(config: BanditConfig, means: Array, steps: int, seed: int) -> tuple[Array, NDArray[np.int64]]:
+def play(
+    config: BanditConfig, means: Array, steps: int, seed: int
+) -> tuple[Array, NDArray[np.int64]]:
     """What R learners get and do in R problems.
 
     Args:
@@ -69,7 +76,9 @@ def numbers(result: Result, *, first: int = 10) -> dict[str, float]:
     for name in result.reward:
         told[f"{name}: reward, steps 1 to {first}"] = float(result.reward[name][:first].mean())
         told[f"{name}: reward, last 100 steps"] = float(result.reward[name][-100:].mean())
-        told[f"{name}: share of optimal actions, last 100 steps"] = float(result.optimal[name][-100:].mean())
+        told[f"{name}: share of optimal actions, last 100 steps"] = float(
+            result.optimal[name][-100:].mean()
+        )
     return told
 
 
@@ -77,7 +86,13 @@ def draw_reward(axes: Axes, result: Result) -> None:
     """Average reward against steps."""
     labelled(axes, "Steps", "Average reward")
     for place, (name, reward) in enumerate(result.reward.items()):
-        axes.plot(np.arange(1, len(reward) + 1), reward, color=curve_colour(place), linewidth=1.2, label=name)
+        axes.plot(
+            np.arange(1, len(reward) + 1),
+            reward,
+            color=curve_colour(place),
+            linewidth=1.2,
+            label=name,
+        )
     axes.set_xlim(0, None)
 
 
@@ -85,7 +100,13 @@ def draw_optimal(axes: Axes, result: Result) -> None:
     """Share of optimal actions against steps."""
     labelled(axes, "Steps", "% optimal action")
     for place, (name, share) in enumerate(result.optimal.items()):
-        axes.plot(np.arange(1, len(share) + 1), 100 * share, color=curve_colour(place), linewidth=1.2, label=name)
+        axes.plot(
+            np.arange(1, len(share) + 1),
+            100 * share,
+            color=curve_colour(place),
+            linewidth=1.2,
+            label=name,
+        )
     axes.set_xlim(0, None)
     axes.set_ylim(0, 100)
 

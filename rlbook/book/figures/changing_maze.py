@@ -1,10 +1,12 @@
-"""Dyna-Q and Dyna-Q+ in a maze whose walls change on the way: the experiment of figures 8.4 and 8.5.
+"""Dyna-Q and Dyna-Q+ in a maze whose walls change on the way: the experiment of figures 8.4 and
+8.5.
 
-Each map is a table of its own with the same cells, so that learning goes on in the second where it was in the first: the interaction of
-the second takes over the cell, the age and the generators. It is what `rlbook.train` does in the environment itself, to the bit.
+Each map is a table of its own with the same cells, so that learning goes on in the second where it
+was in the first: the interaction of the second takes over the cell, the age and the generators. It
+is what `rlbook.train` does in the environment itself, to the bit.
 
-The book does not say what the hyper-parameters were. Here α = 1, since nothing in these mazes is left to chance; κ = 7e-4, ε = 0.1,
-γ = 0.95, Q from 0, and 10 steps of planning.
+The book does not say what the hyper-parameters were. Here α = 1, since nothing in these mazes is
+left to chance; κ = 7e-4, ε = 0.1, γ = 0.95, Q from 0, and 10 steps of planning.
 """
 
 from __future__ import annotations
@@ -39,15 +41,22 @@ if TYPE_CHECKING:
 class Result:
     """A changing maze."""
 
-    variant: str                             # of `DynaMaze`
-    rewards: dict[str, np.ndarray]           # algorithm → [runs, steps + 1] int: episodes that had reached the goal by each step
-    change_at: int                           # the step after which the walls stand elsewhere
+    variant: str  # of `DynaMaze`
+    # algorithm → [runs, steps + 1] int: episodes that had reached the goal by each step
+    rewards: dict[str, np.ndarray]
+    change_at: int  # the step after which the walls stand elsewhere
 
 
-SHARED: dict[str, Any] = {"gamma": 0.95, "alpha": Constant(1.0), "epsilon": Constant(0.1), "planning_steps": 10}
+SHARED: dict[str, Any] = {
+    "gamma": 0.95,
+    "alpha": Constant(1.0),
+    "epsilon": Constant(0.1),
+    "planning_steps": 10,
+}
 LEARNERS: dict[str, tuple[type[ControlAgent], Any]] = {
-    "Dyna-Q+": (DynaQPlus, DynaQPlusConfig(kappa=7e-4, **SHARED)), "Dyna-Q": (DynaQ, DynaQConfig(**SHARED)),
-}  # fmt: skip
+    "Dyna-Q+": (DynaQPlus, DynaQPlusConfig(kappa=7e-4, **SHARED)),
+    "Dyna-Q": (DynaQ, DynaQConfig(**SHARED)),
+}
 """Name → algorithm and hyper-parameters."""
 
 
@@ -55,11 +64,15 @@ def compare(variant: str, seed: int, runs: int, steps: int) -> Result:
     """Learns with seeds `seed`, `seed + 1`, ..., each for `steps` steps."""
     maze, rewards = DynaMaze(variant), {}
     for name, (kind, config) in LEARNERS.items():
-        rewards[name] = np.array([goals(kind, config, maze, seed + index, steps) for index in range(runs)])
+        rewards[name] = np.array(
+            [goals(kind, config, maze, seed + index, steps) for index in range(runs)]
+        )
     return Result(variant, rewards, int(maze.change_at or 0))
 
 
-def goals(kind: type[ControlAgent], config: ControlConfig, maze: DynaMaze, seed: int, steps: int) -> np.ndarray:
+def goals(
+    kind: type[ControlAgent], config: ControlConfig, maze: DynaMaze, seed: int, steps: int
+) -> np.ndarray:
     """[steps + 1]: how often one learner has reached the goal by each step."""
     phases, budget = maze.phases, Budget(steps, None)
     agent = kind(TabularEnv(phases[0][1]), config, seed)
@@ -70,7 +83,7 @@ def goals(kind: type[ControlAgent], config: ControlConfig, maze: DynaMaze, seed:
         after = TableInteraction(model, rng_for(seed, "environment"))
         after.load_state_dict(interaction.state_dict())
         interaction, last = after, min(steps, until or steps)
-        interaction.marks = steps // gcd(steps, last)                        # a chunk ends at the change
+        interaction.marks = steps // gcd(steps, last)  # a chunk ends at the change
         while interaction.steps < last:
             interaction.advance(agent, budget)
     reached = np.zeros(steps + 1, dtype=np.int64)
@@ -111,7 +124,9 @@ def draw_rewards(axes: Axes, result: Result) -> None:
 
 def draw_mazes(before: Axes, after: Axes, result: Result) -> None:
     """Both maps, with start and goal."""
-    for axes, text, title in zip((before, after), MAPS[result.variant], ("before", "after"), strict=True):
+    for axes, text, title in zip(
+        (before, after), MAPS[result.variant], ("before", "after"), strict=True
+    ):
         marks = parse_grid(text)
         cells(axes, [[GREY if mark == WALL else PALE for mark in row] for row in marks], title)
         for (row, column), mark in np.ndenumerate(marks):

@@ -1,4 +1,5 @@
-"""The cliff of figures 6.3 and 6.4: its tables, its learners, and the way that an agent takes without exploring."""
+"""The cliff of figures 6.3 and 6.4: its tables, its learners, and the way that an agent takes
+without exploring."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ from rlbook.functional.schedules import Constant
 ROWS, COLUMNS = 4, 12
 START, GOAL = 36, 47
 EPSILON = 0.1
-LEARNERS: dict[str, type[ControlAgent]] = {"SARSA": Sarsa, "Q-learning": QLearning, "Expected SARSA": ExpectedSarsa}
+LEARNERS: dict[str, type[ControlAgent]] = {
+    "SARSA": Sarsa,
+    "Q-learning": QLearning,
+    "Expected SARSA": ExpectedSarsa,
+}
 
 
 @cache

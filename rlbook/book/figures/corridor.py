@@ -1,6 +1,8 @@
-"""REINFORCE on the short corridor, as in the boxes of chapter 13: plain gradient steps after each episode, γ = 1.
+"""REINFORCE on the short corridor, as in the boxes of chapter 13: plain gradient steps after each
+episode, γ = 1.
 
-The policy has one preference for each action, the same everywhere, and the baseline one number: all places look alike.
+The policy has one preference for each action, the same everywhere, and the baseline one number: all
+places look alike.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST_CHANCE = 0.05
-"""Of going right, before the first episode. The book does not say; its curves begin about where this policy's value lies, -82."""
+"""Of going right, before the first episode. The book does not say; its curves begin about where
+this policy's value lies, -82."""
 
 TIME_LIMIT = 1_000
 """Steps of an episode, as in ShortCorridor-v0."""
@@ -33,10 +36,12 @@ TIME_LIMIT = 1_000
 class Result:
     """Returns of the training episodes, in reward units."""
 
-    returns: dict[str, np.ndarray]           # learner → [runs, episodes]
+    returns: dict[str, np.ndarray]  # learner → [runs, episodes]
 
 
-def play(alphas: Mapping[str, tuple[float, float | None]], seed: int, runs: int, episodes: int) -> Result:
+def play(
+    alphas: Mapping[str, tuple[float, float | None]], seed: int, runs: int, episodes: int
+) -> Result:
     """Many runs of each learner.
 
     Args:
@@ -45,23 +50,30 @@ def play(alphas: Mapping[str, tuple[float, float | None]], seed: int, runs: int,
         runs, episodes: how many.
     """
     returns = {
-        name: np.array([learn(*steps, episodes, rng_for(run, "environment")) for run in range(seed, seed + runs)])
+        name: np.array(
+            [
+                learn(*steps, episodes, rng_for(run, "environment"))
+                for run in range(seed, seed + runs)
+            ]
+        )
         for name, steps in alphas.items()
     }
     return Result(returns)
 
 
 def learn(alpha: float, alpha_baseline: float | None, episodes: int, rng: Generator) -> list[float]:
-    """The returns of one learner's episodes. θ is H(right) - H(left), of which the policy is a function."""
+    """The returns of one learner's episodes. θ is H(right) - H(left), of which the policy is a
+    function."""
     theta, baseline, returns = math.log(FIRST_CHANCE / (1.0 - FIRST_CHANCE)), 0.0, []
     for _ in range(episodes):
         actions = episode(chance(theta), rng)
         returns.append(-float(len(actions)))
         for step, went_right in enumerate(actions):
-            error = step - len(actions) - baseline                       # G_t - v̂, where G_t is -1 for each step to come
+            error = step - len(actions) - baseline  # G_t - v̂, where G_t is -1 for each step to come
             if alpha_baseline is not None:
                 baseline += alpha_baseline * error
-            theta += 2.0 * alpha * error * (went_right - chance(theta))  # H(right) moves by half of it, H(left) by minus that
+            # H(right) moves by half of it, H(left) by minus that
+            theta += 2.0 * alpha * error * (went_right - chance(theta))
     return returns
 
 
@@ -93,7 +105,9 @@ def numbers(result: Result) -> dict[str, float]:
         late = returns[:, -100:].mean(axis=1)
         told[f"{name}: mean return, episodes 101 to 200"] = float(returns[:, 100:200].mean())
         told[f"{name}: mean return, last 100 episodes"] = float(late.mean())
-        told[f"{name}: its standard error"] = float(late.std(ddof=1) / len(late) ** 0.5) if len(late) > 1 else math.nan
+        told[f"{name}: its standard error"] = (
+            float(late.std(ddof=1) / len(late) ** 0.5) if len(late) > 1 else math.nan
+        )
     return told
 
 
@@ -103,7 +117,9 @@ def picture(result: Result, order: Sequence[str]) -> Figure:
     axes = labelled(figure.subplots(), "Episode", "Total reward of the episode, mean over the runs")
     for place, name in enumerate(order):
         mean = result.returns[name].mean(axis=0)
-        axes.plot(np.arange(1, len(mean) + 1), mean, color=curve_colour(place), linewidth=1.1, label=name)
+        axes.plot(
+            np.arange(1, len(mean) + 1), mean, color=curve_colour(place), linewidth=1.1, label=name
+        )
     best = ShortCorridor().optimal_return
     axes.axhline(best, color=fraction_rgb(GREY), linestyle=":", linewidth=1.5)
     axes.text(0.015 * len(mean), best + 1, "v*(start)", ha="left", va="bottom", **words(fontsize=9))

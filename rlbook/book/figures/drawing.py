@@ -36,7 +36,14 @@ def legend(axes: Axes, loc: LegendLocType, **options: float | tuple[float, float
     axes.legend(frameon=False, labelcolor=words()["color"], fontsize=9, loc=loc, **options)
 
 
-def value_grid(axes: Axes, values: np.ndarray, title: str, *, digits: int = 1, span: tuple[float, float] | None = None) -> None:
+def value_grid(
+    axes: Axes,
+    values: np.ndarray,
+    title: str,
+    *,
+    digits: int = 1,
+    span: tuple[float, float] | None = None,
+) -> None:
     """A number a cell, on a colour that says the same.
 
     Args:
@@ -51,7 +58,14 @@ def value_grid(axes: Axes, values: np.ndarray, title: str, *, digits: int = 1, s
     for (row, column), value in np.ndenumerate(values):
         if not np.isnan(value):
             ink = fraction_rgb(readable_on(colours[row][column]))
-            axes.text(column, row, rounded(value, digits), ha="center", va="center", **words(color=ink, fontsize=9.5))
+            axes.text(
+                column,
+                row,
+                rounded(value, digits),
+                ha="center",
+                va="center",
+                **words(color=ink, fontsize=9.5),
+            )
 
 
 def rounded(value: float, digits: int) -> str:
@@ -73,7 +87,9 @@ def cells(axes: Axes, colours: Sequence[Sequence[Colour]], title: str) -> None:
     axes.set_title(title, **words(fontsize=10.5, pad=7))
 
 
-def best_moves(axes: Axes, moves: np.ndarray, title: str, *, ends: np.ndarray | None = None) -> None:
+def best_moves(
+    axes: Axes, moves: np.ndarray, title: str, *, ends: np.ndarray | None = None
+) -> None:
     """An arrow for each move that is as good as any.
 
     Args:
@@ -82,10 +98,30 @@ def best_moves(axes: Axes, moves: np.ndarray, title: str, *, ends: np.ndarray | 
     """
     rows, columns = moves.shape[:2]
     over = np.zeros((rows, columns), dtype=bool) if ends is None else ends
-    cells(axes, [[PALE if over[row, column] else (246, 240, 220) for column in range(columns)] for row in range(rows)], title)
+    cells(
+        axes,
+        [
+            [PALE if over[row, column] else (246, 240, 220) for column in range(columns)]
+            for row in range(rows)
+        ],
+        title,
+    )
     row, column, move = np.nonzero(moves & ~over[:, :, None])
     down, right = np.array(MOVES)[move].T
     axes.quiver(
-        column + 0.04 * right, row + 0.04 * down, 0.34 * right, 0.34 * down, color=fraction_rgb(INK), angles="xy", scale_units="xy",
-        scale=1.0, units="xy", width=0.035, headwidth=5.0, headlength=4.6, headaxislength=4.2, minlength=0.0, minshaft=1.0,
-    )  # fmt: skip
+        column + 0.04 * right,
+        row + 0.04 * down,
+        0.34 * right,
+        0.34 * down,
+        color=fraction_rgb(INK),
+        angles="xy",
+        scale_units="xy",
+        scale=1.0,
+        units="xy",
+        width=0.035,
+        headwidth=5.0,
+        headlength=4.6,
+        headaxislength=4.2,
+        minlength=0.0,
+        minshaft=1.0,
+    )

@@ -10,7 +10,8 @@ from rlbook.book.figures import FIGURES, figure, home, options_of
 
 
 def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Reruns the experiment, writes the picture, and tells: figure, title, options, measured, seconds, written.
+    """Reruns the experiment, writes the picture, and tells: figure, title, options, measured,
+    seconds, written.
 
     Args:
         number: of the figure.
@@ -18,7 +19,8 @@ def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
         options: for `rlbook.book.figures.figure`.
 
     Raises:
-        RequestError: no such figure, an option that it does not take, or a file that cannot be written.
+        RequestError: no such figure, an option that it does not take, or a file that cannot be
+            written.
     """
     from rlbook.plots.figure import format_of, save_figure
 
@@ -26,7 +28,12 @@ def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     format_of(out)
     start = time.monotonic()
     result = figure(number, **options)
-    facts = {"figure": number, "title": FIGURES[number], "options": options_of(number) | options, "measured": module.measurements(result)}
+    facts = {
+        "figure": number,
+        "title": FIGURES[number],
+        "options": options_of(number) | options,
+        "measured": module.measurements(result),
+    }
     save_figure(module.draw(result), out)
     return facts | {"seconds": round(time.monotonic() - start, 3), "written": str(out)}
 

@@ -1,9 +1,11 @@
 """Figure 10.1: the mountain car's cost-to-go, -max_a q(s, a), during one run.
 
-In the first episode the places that were visited look worse than those that were not, which drives the car to new ones. In the end a
-spiral remains: from the bottom of the valley the way to the goal goes back and forth.
+In the first episode the places that were visited look worse than those that were not, which drives
+the car to new ones. In the end a spiral remains: from the bottom of the valley the way to the goal
+goes back and forth.
 
-Source: Sutton & Barto 2018, example 10.1, figure 10.1. Ours ends with episode 1000, the book's with 9000.
+Source: Sutton & Barto 2018, example 10.1, figure 10.1. Ours ends with episode 1000, the book's with
+9000.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ EARLY = 428
 class Result:
     """Figure 10.1."""
 
-    costs: dict[str, np.ndarray]             # when → [positions, speeds]: -max_a q, in steps
-    lengths: np.ndarray                      # [episodes]: steps of each
+    costs: dict[str, np.ndarray]  # when → [positions, speeds]: -max_a q, in steps
+    lengths: np.ndarray  # [episodes]: steps of each
 
 
 def run(seed: int = 0, episodes: Sequence[int] = (12, 104, 1000), alpha: float = 0.3) -> Result:
@@ -66,7 +68,16 @@ def draw(result: Result) -> Figure:
     across, deep = np.meshgrid(POSITIONS, SPEEDS, indexing="ij")
     for place, (when, costs) in enumerate(result.costs.items()):
         axes = figure.add_subplot(2, 2, place + 1, projection="3d")
-        axes.plot_surface(across, deep, costs, rstride=3, cstride=3, cmap="viridis", linewidth=0.3, edgecolor="0.25")
+        axes.plot_surface(
+            across,
+            deep,
+            costs,
+            rstride=3,
+            cstride=3,
+            cmap="viridis",
+            linewidth=0.3,
+            edgecolor="0.25",
+        )
         axes.set_title(f"{when}: up to {costs.max():.0f}", **words(fontsize=10))
         axes.set_xlabel("Position", **words(fontsize=8))
         axes.set_ylabel("Velocity", **words(fontsize=8))

@@ -1,10 +1,12 @@
-"""Figure 10.4: n-step semi-gradient SARSA on the mountain: how soon it learns, for each step size and each n.
+"""Figure 10.4: n-step semi-gradient SARSA on the mountain: how soon it learns, for each step size
+and each n.
 
-As in figure 7.2, something in between is best: n = 4 learns sooner than n = 1, with a smaller step size. The few runs of the picture
-do not tell n = 4 from n = 8; over 16 runs they do not differ either (215.4 ± 2.1 and 218.2 ± 4.1 steps, standard errors).
+As in figure 7.2, something in between is best: n = 4 learns sooner than n = 1, with a smaller step
+size. The few runs of the picture do not tell n = 4 from n = 8; over 16 runs they do not differ
+either (215.4 ± 2.1 and 218.2 ± 4.1 steps, standard errors).
 
-Source: Sutton & Barto 2018, figure 10.4: steps an episode over the first 50 episodes. The book averages 100 runs, here 3, with fewer
-step sizes, and no episode takes more than 5000 steps.
+Source: Sutton & Barto 2018, figure 10.4: steps an episode over the first 50 episodes. The book
+averages 100 runs, here 3, with fewer step sizes, and no episode takes more than 5000 steps.
 """
 
 from __future__ import annotations
@@ -22,23 +24,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ALPHAS: dict[int, tuple[float, ...]] = {
-    1: (0.4, 0.6, 0.9, 1.2, 1.5), 2: (0.3, 0.5, 0.7, 1.0, 1.4), 4: (0.2, 0.3, 0.45, 0.65, 0.9, 1.2), 8: (0.15, 0.25, 0.4, 0.6, 0.9),
+    1: (0.4, 0.6, 0.9, 1.2, 1.5),
+    2: (0.3, 0.5, 0.7, 1.0, 1.4),
+    4: (0.2, 0.3, 0.45, 0.65, 0.9, 1.2),
+    8: (0.15, 0.25, 0.4, 0.6, 0.9),
     16: (0.1, 0.2, 0.3, 0.45, 0.6),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Result:
     """Figure 10.4."""
 
-    steps: dict[int, dict[float, np.ndarray]]              # n → α → [runs]: steps an episode, the mean of the first 50
+    # n → α → [runs]: steps an episode, the mean of the first 50
+    steps: dict[int, dict[float, np.ndarray]]
 
 
-def run(seed: int = 0, runs: int = 3, episodes: int = 50, lengths: tuple[int, ...] = tuple(ALPHAS)) -> Result:
+def run(
+    seed: int = 0, runs: int = 3, episodes: int = 50, lengths: tuple[int, ...] = tuple(ALPHAS)
+) -> Result:
     """Each n of `lengths` with its step sizes."""
 
     def curve(n: int) -> dict[float, np.ndarray]:
-        return {alpha: np.array([_steps(seed + index, episodes, n, alpha) for index in range(runs)]) for alpha in ALPHAS[n]}
+        return {
+            alpha: np.array([_steps(seed + index, episodes, n, alpha) for index in range(runs)])
+            for alpha in ALPHAS[n]
+        }
 
     return Result({n: curve(n) for n in lengths})
 
@@ -62,10 +73,16 @@ def measurements(result: Result) -> dict[str, float]:
 def draw(result: Result) -> Figure:
     """A curve for each n."""
     figure = new_figure(6.6, 4.8)
-    axes = labelled(figure.subplots(), "Step size α (the book's α × 8 tilings)", "Steps per episode, first 50 episodes")
+    axes = labelled(
+        figure.subplots(),
+        "Step size α (the book's α × 8 tilings)",
+        "Steps per episode, first 50 episodes",
+    )
     for place, (n, curve) in enumerate(result.steps.items()):
         means = [steps.mean() for steps in curve.values()]
-        axes.plot(list(curve), means, "o-", color=curve_colour(place), markersize=3.5, label=f"n = {n}")
+        axes.plot(
+            list(curve), means, "o-", color=curve_colour(place), markersize=3.5, label=f"n = {n}"
+        )
     axes.set_ylim(180, 320)
     axes.set_xlim(0, 1.6)
     legend(axes, loc="upper right")

@@ -1,9 +1,11 @@
-"""Figure 11.2: semi-gradient TD on Baird's counterexample, off-policy; the weights grow without bound.
+"""Figure 11.2: semi-gradient TD on Baird's counterexample, off-policy; the weights grow without
+bound.
 
-On the left along one stream of the behaviour, on the right by mean updates of all states at once, as in dynamic programming: chance is not
-the cause.
+On the left along one stream of the behaviour, on the right by mean updates of all states at once,
+as in dynamic programming: chance is not the cause.
 
-Source: Sutton & Barto 2018, section 11.2, figure 11.2; α = 0.01, γ = 0.99, and the weights begin as in the book.
+Source: Sutton & Barto 2018, section 11.2, figure 11.2; α = 0.01, γ = 0.99, and the weights begin as
+in the book.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Figure 11.5: TD with gradient correction (TDC) on Baird's counterexample; it converges.
 
-The projected Bellman error goes to 0, which is what TDC descends. The value error does not yet: the weights are far from what would make
-all values 0, and approach it very slowly.
+The projected Bellman error goes to 0, which is what TDC descends. The value error does not yet: the
+weights are far from what would make all values 0, and approach it very slowly.
 
 Source: Sutton & Barto 2018, section 11.7, figure 11.5; α = 0.005, β = 0.05, γ = 0.99.
 """
@@ -29,7 +29,9 @@ def run(seed: int = 0, steps: int = 1_000) -> Result:
     for _ in range(steps):
         weights, helper = mean_tdc_update(mean, sweeps[-1], helper, alpha=ALPHA, beta=BETA)
         sweeps.append(weights)
-    return Result(stream_tdc(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA, beta=BETA), np.array(sweeps))
+    return Result(
+        stream_tdc(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA, beta=BETA), np.array(sweeps)
+    )
 
 
 def measurements(result: Result) -> dict[str, float]:

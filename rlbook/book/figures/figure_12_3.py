@@ -1,6 +1,7 @@
 """Figure 12.3: the offline λ-return algorithm beside n-step TD, on the random walk of 19 states.
 
-λ does what n does in figure 7.2: in the middle both do best, and about equally well. Averaging all n-step returns costs nothing.
+λ does what n does in figure 7.2: in the middle both do best, and about equally well. Averaging all
+n-step returns costs nothing.
 
 Source: Sutton & Barto 2018, figure 12.3; averages over the first 10 episodes and 100 runs.
 """
@@ -11,7 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors, n_step_sweep
+from rlbook.book.figures.long_walk import (
+    ALPHAS,
+    Sweep,
+    draw_sweep,
+    lambda_sweep,
+    lowest_errors,
+    n_step_sweep,
+)
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -22,8 +30,8 @@ if TYPE_CHECKING:
 class Result:
     """Figure 12.3."""
 
-    offline: Sweep                           # for each λ
-    n_step: Sweep                            # for each n
+    offline: Sweep  # for each λ
+    n_step: Sweep  # for each n
 
 
 def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
@@ -32,7 +40,8 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """The lowest error of each λ and n, in reward units; of the best one also its standard error and step size."""
+    """The lowest error of each λ and n, in reward units; of the best one also its standard error
+    and step size."""
     return lowest_errors(result.offline, "offline λ") | lowest_errors(result.n_step, "n")
 
 

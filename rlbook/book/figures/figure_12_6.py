@@ -1,7 +1,9 @@
-"""Figure 12.6: TD(λ) with accumulating traces beside the offline λ-return algorithm that it approximates, on the walk of 19 states.
+"""Figure 12.6: TD(λ) with accumulating traces beside the offline λ-return algorithm that it
+approximates, on the walk of 19 states.
 
-Up to the step sizes that are best both do about equally well. With larger ones TD(λ) is the worse of the two, and the larger λ the sooner:
-a state that is visited often has a trace of more than 1, its error is corrected more than once, and the values diverge.
+Up to the step sizes that are best both do about equally well. With larger ones TD(λ) is the worse
+of the two, and the larger λ the sooner: a state that is visited often has a trace of more than 1,
+its error is corrected more than once, and the values diverge.
 
 Source: Sutton & Barto 2018, figure 12.6; averages over the first 10 episodes and 100 runs.
 """
@@ -23,18 +25,24 @@ if TYPE_CHECKING:
 class Result:
     """Figure 12.6."""
 
-    accumulating: Sweep                      # for each λ
-    offline: Sweep                           # for each λ
+    accumulating: Sweep  # for each λ
+    offline: Sweep  # for each λ
 
 
 def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
     """λ = 0, 0.4, ..., 1, both on the same walks."""
-    return Result(lambda_sweep("accumulating", seed, runs, alphas), lambda_sweep("offline", seed, runs, alphas))
+    return Result(
+        lambda_sweep("accumulating", seed, runs, alphas),
+        lambda_sweep("offline", seed, runs, alphas),
+    )
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
-    return lowest_errors(result.accumulating, "TD(λ), λ") | lowest_errors(result.offline, "offline λ")
+    """The lowest error of each λ, in reward units; of the best one also its standard error and step
+    size."""
+    return lowest_errors(result.accumulating, "TD(λ), λ") | lowest_errors(
+        result.offline, "offline λ"
+    )
 
 
 def draw(result: Result) -> Figure:

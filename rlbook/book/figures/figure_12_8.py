@@ -1,13 +1,17 @@
-"""Figure 12.8: the online λ-return algorithm, which is true online TD(λ), beside the offline one, on the walk of 19 states.
+"""Figure 12.8: the online λ-return algorithm, which is true online TD(λ), beside the offline one,
+on the walk of 19 states.
 
-The online algorithm learns during the episode, from λ-returns cut off at the present step, and does a little better. It bears step sizes
-that make accumulating traces diverge. Replacing traces, the older cure, bear them too.
+The online algorithm learns during the episode, from λ-returns cut off at the present step, and does
+a little better. It bears step sizes that make accumulating traces diverge. Replacing traces, the
+older cure, bear them too.
 
-Source: Sutton & Barto 2018, figure 12.8, section 12.5; averages over the first 10 episodes and 100 runs. The lower panels, TD(λ) with
-accumulating and with replacing traces on the same walks, are ours.
+Source: Sutton & Barto 2018, figure 12.8, section 12.5; averages over the first 10 episodes and 100
+runs. The lower panels, TD(λ) with accumulating and with replacing traces on the same walks, are
+ours.
 
-At λ = 1 the two are one: what is learned in an episode is then the same at its end. At λ = 0 they are not, since within an episode the
-online algorithm, which is TD(0), uses what it has just learned.
+At λ = 1 the two are one: what is learned in an episode is then the same at its end. At λ = 0 they
+are not, since within an episode the online algorithm, which is TD(0), uses what it has just
+learned.
 """
 
 from __future__ import annotations
@@ -23,16 +27,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = {
-    "true-online": "Online λ-return: true online TD(λ)", "offline": "Offline λ-return",
-    "accumulating": "TD(λ), accumulating traces", "replacing": "TD(λ), replacing traces",
-}  # fmt: skip
+    "true-online": "Online λ-return: true online TD(λ)",
+    "offline": "Offline λ-return",
+    "accumulating": "TD(λ), accumulating traces",
+    "replacing": "TD(λ), replacing traces",
+}
 
 
 @dataclass(frozen=True)
 class Result:
     """Figure 12.8."""
 
-    errors: dict[str, Sweep]                 # traces → for each λ
+    errors: dict[str, Sweep]  # traces → for each λ
 
 
 def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
@@ -41,8 +47,13 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """The lowest error of each λ, in reward units; of the best one also its standard error and step size."""
-    return {name: value for traces, sweep in result.errors.items() for name, value in lowest_errors(sweep, f"{traces} λ").items()}
+    """The lowest error of each λ, in reward units; of the best one also its standard error and step
+    size."""
+    return {
+        name: value
+        for traces, sweep in result.errors.items()
+        for name, value in lowest_errors(sweep, f"{traces} λ").items()
+    }
 
 
 def draw(result: Result) -> Figure:
@@ -52,5 +63,7 @@ def draw(result: Result) -> Figure:
     for axes, (traces, title) in zip(panels.flat, PANELS.items(), strict=True):
         draw_sweep(axes, result.errors[traces], "λ", title, wide=3.6)
         axes.set_xlabel("Step size α" if axes in panels[1] else "", **words(fontsize=10))
-        axes.set_ylabel("RMS error, first 10 episodes" if axes in panels[:, 0] else "", **words(fontsize=10))
+        axes.set_ylabel(
+            "RMS error, first 10 episodes" if axes in panels[:, 0] else "", **words(fontsize=10)
+        )
     return figure

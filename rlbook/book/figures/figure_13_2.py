@@ -1,7 +1,8 @@
 """Figure 13.2: REINFORCE on the short corridor without and with a baseline, γ = 1, 100 runs.
 
-Without a baseline every return is negative, so every action that was taken is made less likely, and only the differences teach anything.
-The baseline is one number that follows the mean return, with α = 2⁻⁶; then the policy's steps may be sixteen times as large, 2⁻⁹.
+Without a baseline every return is negative, so every action that was taken is made less likely, and
+only the differences teach anything. The baseline is one number that follows the mean return, with α
+= 2⁻⁶; then the policy's steps may be sixteen times as large, 2⁻⁹.
 
 Source: Sutton & Barto 2018, section 13.4, figure 13.2. As in figure 13.1, the first policy is ours.
 """

@@ -1,7 +1,8 @@
 """Figure 2.2: ε-greedy learners with averages of the rewards on the test bed of ten machines.
 
-A learner that never explores settles on the first machine that seems good, which is the best in about a third of the problems. ε = 0.1
-finds the best sooner than 0.01, and then takes it in at most 91 % of its steps; ε = 0.01 will be better in the long run.
+A learner that never explores settles on the first machine that seems good, which is the best in
+about a third of the problems. ε = 0.1 finds the best sooner than 0.01, and then takes it in at most
+91 % of its steps; ε = 0.01 will be better in the long run.
 
 Source: Sutton & Barto 2018, section 2.3, figure 2.2.
 """
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     """Each run is a problem of its own; the book's sizes."""
     names = {0.1: "ε = 0.1", 0.01: "ε = 0.01", 0.0: "ε = 0 (greedy)"}
-    return compare({name: BanditConfig(epsilon=Constant(epsilon)) for epsilon, name in names.items()}, seed, runs, steps)
+    return compare(
+        {name: BanditConfig(epsilon=Constant(epsilon)) for epsilon, name in names.items()},
+        seed,
+        runs,
+        steps,
+    )
 
 
 def measurements(result: Result) -> dict[str, float]:

@@ -1,8 +1,9 @@
 """Figure 2.4: choosing by an upper confidence bound.
 
-UCB first pulls each machine once, in random order. At step 11 it takes the one that paid most, which explains the spike; then that one's
-bound has shrunk, and others are tried. Afterwards it earns more than ε-greedy, because it explores those machines whose value is uncertain
-rather than any.
+UCB first pulls each machine once, in random order. At step 11 it takes the one that paid most,
+which explains the spike; then that one's bound has shrunk, and others are tried. Afterwards it
+earns more than ε-greedy, because it explores those machines whose value is uncertain rather than
+any.
 
 Source: Sutton & Barto 2018, section 2.7, figure 2.4.
 """

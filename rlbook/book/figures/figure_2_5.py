@@ -1,7 +1,9 @@
-"""Figure 2.5: gradient bandits with and without a baseline, where the means lie around 4 in place of 0.
+"""Figure 2.5: gradient bandits with and without a baseline, where the means lie around 4 in place
+of 0.
 
-Without a baseline every reward is a large positive number, so whatever is pulled is made more likely, and the learner settles before it
-knows. With the mean reward as the baseline the height of the rewards makes no difference at all.
+Without a baseline every reward is a large positive number, so whatever is pulled is made more
+likely, and the learner settles before it knows. With the mean reward as the baseline the height of
+the rewards makes no difference at all.
 
 Source: Sutton & Barto 2018, section 2.8, figure 2.5.
 """
@@ -23,9 +25,12 @@ MEAN = 4.0
 def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     """Each run is a problem of its own; the book's sizes."""
     learners = {
-        f"{'with' if baseline else 'without'} baseline, α = {alpha:g}": BanditConfig("gradient", alpha, baseline=baseline)
-        for baseline in (True, False) for alpha in (0.1, 0.4)
-    }  # fmt: skip
+        f"{'with' if baseline else 'without'} baseline, α = {alpha:g}": BanditConfig(
+            "gradient", alpha, baseline=baseline
+        )
+        for baseline in (True, False)
+        for alpha in (0.1, 0.4)
+    }
     return compare(learners, seed, runs, steps, MEAN)
 
 

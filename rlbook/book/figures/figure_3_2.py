@@ -1,6 +1,7 @@
 """Figure 3.2: random moves on a 5 × 5 grid, γ = 0.9. What each cell is worth, exactly.
 
-A is worth less than the 10 that leaving it pays, since it leads to the lower edge, where bumps cost 1. B is worth more than its 5.
+A is worth less than the 10 that leaving it pays, since it leads to the lower edge, where bumps cost
+1. B is worth more than its 5.
 
 Source: Sutton & Barto 2018, example 3.5, figure 3.2.
 """
@@ -25,21 +26,25 @@ if TYPE_CHECKING:
 class Result:
     """Figure 3.2."""
 
-    values: np.ndarray                       # [5, 5]: V of the random policy, in reward units
+    values: np.ndarray  # [5, 5]: V of the random policy, in reward units
 
 
 def run() -> Result:
     """Solves the linear system of the Bellman equation."""
-    return Result(PolicyEvaluation.solve(model(), gamma=GAMMA, method="linear").values().reshape(5, 5))
+    return Result(
+        PolicyEvaluation.solve(model(), gamma=GAMMA, method="linear").values().reshape(5, 5)
+    )
 
 
 def measurements(result: Result) -> dict[str, float]:
     """The values of A and B, and of the best and the worst of the other cells."""
     others = np.delete(result.values.ravel(), [1, 3])
     return {
-        "value of A": float(result.values[0, 1]), "value of B": float(result.values[0, 3]), "highest other value": float(others.max()),
+        "value of A": float(result.values[0, 1]),
+        "value of B": float(result.values[0, 3]),
+        "highest other value": float(others.max()),
         "lowest value": float(others.min()),
-    }  # fmt: skip
+    }
 
 
 def draw(result: Result) -> Figure:

@@ -26,8 +26,8 @@ TIE = 1e-9
 class Result:
     """Figure 3.5."""
 
-    values: np.ndarray                       # [5, 5]: V*, in reward units
-    moves: np.ndarray                        # [5, 5, 4] bool: up, down, left, right, each that is best
+    values: np.ndarray  # [5, 5]: V*, in reward units
+    moves: np.ndarray  # [5, 5, 4] bool: up, down, left, right, each that is best
 
 
 def run() -> Result:
@@ -41,7 +41,11 @@ def run() -> Result:
 def measurements(result: Result) -> dict[str, float]:
     """The values of A and B, and in how many cells several moves are best."""
     several = int(np.count_nonzero(result.moves.sum(axis=2) > 1))
-    return {"value of A": float(result.values[0, 1]), "value of B": float(result.values[0, 3]), "cells with several best moves": several}
+    return {
+        "value of A": float(result.values[0, 1]),
+        "value of B": float(result.values[0, 3]),
+        "cells with several best moves": several,
+    }
 
 
 def draw(result: Result) -> Figure:

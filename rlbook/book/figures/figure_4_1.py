@@ -1,8 +1,10 @@
-"""Figure 4.1: iterative policy evaluation on a 4 × 4 grid. Values of random moves after k sweeps, and what is greedy by them.
+"""Figure 4.1: iterative policy evaluation on a 4 × 4 grid. Values of random moves after k sweeps,
+and what is greedy by them.
 
 After three sweeps the greedy policy is already the best one.
 
-Source: Sutton & Barto 2018, example 4.1, figure 4.1 (its numbers are cut off after one decimal, ours are rounded).
+Source: Sutton & Barto 2018, example 4.1, figure 4.1 (its numbers are cut off after one decimal,
+ours are rounded).
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ TIE = 1e-9
 class Result:
     """Figure 4.1. K sweeps, of which the last is the limit."""
 
-    values: np.ndarray                       # [K, 4, 4]: V of random moves, in reward units
-    moves: np.ndarray                        # [K, 4, 4, 4] bool: up, down, left, right, each that is greedy by V
-    optimal: np.ndarray                      # [K] bool: whether every greedy policy is optimal
-    ends: np.ndarray                         # [4, 4] bool: where the episode is over
+    values: np.ndarray  # [K, 4, 4]: V of random moves, in reward units
+    moves: np.ndarray  # [K, 4, 4, 4] bool: up, down, left, right, each that is greedy by V
+    optimal: np.ndarray  # [K] bool: whether every greedy policy is optimal
+    ends: np.ndarray  # [4, 4] bool: where the episode is over
 
 
 def run() -> Result:
@@ -44,28 +46,38 @@ def run() -> Result:
     values = np.array([_after(count) for count in SWEEPS])
     action_values = np.array([model.backup(table, 1.0) for table in values])
     moves = action_values >= action_values.max(axis=2, keepdims=True) - TIE
-    loss = best[:, None] - model.backup(best, 1.0)                       # of one move, then the best ones
+    loss = best[:, None] - model.backup(best, 1.0)  # of one move, then the best ones
     optimal = ~(moves & (loss > TIE)).any(axis=(1, 2))
-    return Result(values.reshape(-1, 4, 4), moves.reshape(-1, 4, 4, 4), optimal, model.terminal.reshape(4, 4))
+    return Result(
+        values.reshape(-1, 4, 4), moves.reshape(-1, 4, 4, 4), optimal, model.terminal.reshape(4, 4)
+    )
 
 
 def _after(sweeps: int | None) -> np.ndarray:
     model = GridWorld("4x4").model()
     if sweeps == 0:
         return np.zeros(model.num_states)
-    how = {"method": "linear"} if sweeps is None else {"method": "synchronous", "max_sweeps": sweeps}
+    how = (
+        {"method": "linear"} if sweeps is None else {"method": "synchronous", "max_sweeps": sweeps}
+    )
     return PolicyEvaluation.solve(model, gamma=1.0, **how).values()
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """Values of the cells on the upper edge after k sweeps, and when the greedy policy is optimal first."""
+    """Values of the cells on the upper edge after k sweeps, and when the greedy policy is optimal
+    first."""
     _, one, two, three, ten, limit = result.values[:, 0]
     return {
-        "sweep 1, beside the corner": float(one[1]), "sweep 2, beside the corner": float(two[1]),
-        "sweep 3, beside the corner": float(three[1]), "sweep 10, beside the corner": float(ten[1]),
-        "limit, beside the corner": float(limit[1]), "limit, far corner": float(limit[3]),
-        "sweeps until the greedy policy is optimal": float(SWEEPS[int(result.optimal.argmax())] or np.inf),
-    }  # fmt: skip
+        "sweep 1, beside the corner": float(one[1]),
+        "sweep 2, beside the corner": float(two[1]),
+        "sweep 3, beside the corner": float(three[1]),
+        "sweep 10, beside the corner": float(ten[1]),
+        "limit, beside the corner": float(limit[1]),
+        "limit, far corner": float(limit[3]),
+        "sweeps until the greedy policy is optimal": float(
+            SWEEPS[int(result.optimal.argmax())] or np.inf
+        ),
+    }
 
 
 def draw(result: Result) -> Figure:
@@ -74,8 +86,18 @@ def draw(result: Result) -> Figure:
     axes = figure.subplots(2, len(SWEEPS))
     span = (float(result.values.min()), 0.0)
     for place, sweeps in enumerate(SWEEPS):
-        value_grid(axes[0, place], result.values[place], f"k = {'∞' if sweeps is None else sweeps}", span=span)
-        best_moves(axes[1, place], result.moves[place], "optimal" if result.optimal[place] else "", ends=result.ends)
+        value_grid(
+            axes[0, place],
+            result.values[place],
+            f"k = {'∞' if sweeps is None else sweeps}",
+            span=span,
+        )
+        best_moves(
+            axes[1, place],
+            result.moves[place],
+            "optimal" if result.optimal[place] else "",
+            ends=result.ends,
+        )
     for row, label in zip(axes[:, 0], ("V after k sweeps", "greedy by V"), strict=True):
         row.set_ylabel(label, **words(fontsize=10.5))
     return figure

@@ -1,6 +1,8 @@
-"""Figure 4.2: Jack's car rental by policy iteration. The policies on the way, from never driving a car to the best, and its values.
+"""Figure 4.2: Jack's car rental by policy iteration. The policies on the way, from never driving a
+car to the best, and its values.
 
-Source: Sutton & Barto 2018, example 4.2, figure 4.2. The policies are the book's; its Poisson sums are not cut off here.
+Source: Sutton & Barto 2018, example 4.2, figure 4.2. The policies are the book's; its Poisson sums
+are not cut off here.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ ACROSS, UP = "Cars at second location", "Cars at first location"
 class Result:
     """Figure 4.2. P policies."""
 
-    moved: np.ndarray                        # [P, 21, 21] int: cars driven from the first location to the second
-    values: np.ndarray                       # [21, 21]: V of the last, in dollars
+    moved: np.ndarray  # [P, 21, 21] int: cars driven from the first location to the second
+    values: np.ndarray  # [21, 21]: V of the last, in dollars
 
 
 def run() -> Result:
@@ -38,11 +40,13 @@ def run() -> Result:
     env = CarRental()
     model = env.model()
     planner = PolicyIteration(TabularEnv(model), PolicyIteration.Config(gamma=GAMMA))
-    planner.load_state_dict(planner.state_dict() | {"actions": np.full(model.num_states, FURTHEST)})   # action 5 drives no car
+    # action 5 drives no car
+    planner.load_state_dict(planner.state_dict() | {"actions": np.full(model.num_states, FURTHEST)})
     policies = [planner.state_dict()["actions"].copy()]
     for _ in planner.plan(model):
         policies.append(planner.state_dict()["actions"].copy())
-    moved = np.array([env.moved[np.arange(model.num_states), policy] for policy in policies[:-1]])     # the last changed nothing
+    # the last changed nothing
+    moved = np.array([env.moved[np.arange(model.num_states), policy] for policy in policies[:-1]])
     return Result(moved.reshape(-1, COUNTS, COUNTS), planner.values().reshape(COUNTS, COUNTS))
 
 
@@ -50,10 +54,13 @@ def measurements(result: Result) -> dict[str, float]:
     """How many improvements it took, and values of the best policy, in dollars."""
     best = result.moved[-1]
     return {
-        "improvements": float(len(result.moved) - 1), "value of no cars": float(result.values[0, 0]),
-        "value of 10 and 10 cars": float(result.values[10, 10]), "value of 20 and 20 cars": float(result.values[20, 20]),
-        "cars driven from 20 and 0": float(best[20, 0]), "cars driven from 0 and 20": float(best[0, 20]),
-    }  # fmt: skip
+        "improvements": float(len(result.moved) - 1),
+        "value of no cars": float(result.values[0, 0]),
+        "value of 10 and 10 cars": float(result.values[10, 10]),
+        "value of 20 and 20 cars": float(result.values[20, 20]),
+        "cars driven from 20 and 0": float(best[20, 0]),
+        "cars driven from 0 and 20": float(best[0, 20]),
+    }
 
 
 def draw(result: Result) -> Figure:
@@ -72,12 +79,23 @@ def _draw_policy(axes: Axes, policy: np.ndarray, title: str) -> None:
 
     ends = [fraction_rgb(CURVES[1]), fraction_rgb(PAPER), fraction_rgb(CURVES[0])]
     colours = LinearSegmentedColormap.from_list("cars", ends)
-    axes.imshow(policy, origin="lower", cmap=colours, vmin=-1.4 * FURTHEST, vmax=1.4 * FURTHEST, extent=(-0.5, 20.5, -0.5, 20.5))
+    axes.imshow(
+        policy,
+        origin="lower",
+        cmap=colours,
+        vmin=-1.4 * FURTHEST,
+        vmax=1.4 * FURTHEST,
+        extent=(-0.5, 20.5, -0.5, 20.5),
+    )
     for row, column in np.ndindex(COUNTS, COUNTS):
         if row + 1 < COUNTS and policy[row, column] != policy[row + 1, column]:
-            axes.plot([column - 0.5, column + 0.5], [row + 0.5] * 2, color=fraction_rgb(INK), linewidth=1)
+            axes.plot(
+                [column - 0.5, column + 0.5], [row + 0.5] * 2, color=fraction_rgb(INK), linewidth=1
+            )
         if column + 1 < COUNTS and policy[row, column] != policy[row, column + 1]:
-            axes.plot([column + 0.5] * 2, [row - 0.5, row + 0.5], color=fraction_rgb(INK), linewidth=1)
+            axes.plot(
+                [column + 0.5] * 2, [row - 0.5, row + 0.5], color=fraction_rgb(INK), linewidth=1
+            )
     for cars in np.unique(policy):
         _draw_number(axes, policy == cars, str(cars).replace("-", "−"))
     axes.set_title(title, **words(fontsize=12))
@@ -93,7 +111,9 @@ def _draw_number(axes: Axes, region: np.ndarray, text: str) -> None:
     depth, within = np.zeros(region.shape, dtype=int), np.pad(region, 1)
     while within.any():
         depth += within[1:-1, 1:-1]
-        within[1:-1, 1:-1] &= within[:-2, 1:-1] & within[2:, 1:-1] & within[1:-1, :-2] & within[1:-1, 2:]
+        within[1:-1, 1:-1] &= (
+            within[:-2, 1:-1] & within[2:, 1:-1] & within[1:-1, :-2] & within[1:-1, 2:]
+        )
     deepest = np.argwhere(depth == depth.max())
     row, column = deepest[len(deepest) // 2]
     axes.text(column, row, text, ha="center", va="center", **words(fontsize=7.5))
@@ -104,7 +124,16 @@ def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
 
     first, second = np.indices(values.shape)
     ramp = LinearSegmentedColormap.from_list("ramp", [fraction_rgb(colour) for colour in RAMP])
-    axes.plot_surface(first, second, values, cmap=ramp, rcount=COUNTS, ccount=COUNTS, edgecolor="white", linewidth=0.3)
+    axes.plot_surface(
+        first,
+        second,
+        values,
+        cmap=ramp,
+        rcount=COUNTS,
+        ccount=COUNTS,
+        edgecolor="white",
+        linewidth=0.3,
+    )
     axes.view_init(elev=28, azim=-135)
     axes.set_title(title, **words(fontsize=12))
     axes.set_xlabel(UP, **words(fontsize=8))

@@ -1,9 +1,11 @@
-"""Figure 4.3: the gambler, p = 0.4. Value iteration's sweeps, and every stake that is best in the end.
+"""Figure 4.3: the gambler, p = 0.4. Value iteration's sweeps, and every stake that is best in the
+end.
 
-Many stakes are equally good up to rounding, so there are many best policies; the figure marks all of them, and of each capital the
-smallest, which is what the book draws.
+Many stakes are equally good up to rounding, so there are many best policies; the figure marks all
+of them, and of each capital the smallest, which is what the book draws.
 
-Source: Sutton & Barto 2018, example 4.3, figure 4.3. Sweeps in place, from a capital of 1 upwards, as in the box on page 83.
+Source: Sutton & Barto 2018, example 4.3, figure 4.3. Sweeps in place, from a capital of 1 upwards,
+as in the box on page 83.
 """
 
 from __future__ import annotations
@@ -33,23 +35,28 @@ TIE = 1e-9
 class Result:
     """Figure 4.3. Capitals 1 to 99."""
 
-    sweeps: dict[int, np.ndarray]            # sweep → [99]: V after it, a probability
-    values: np.ndarray                       # [99]: V*
-    best: np.ndarray                         # [99, 50] bool: stakes 1 to 50, each that is best
-    count: int                               # sweeps until V* stood
+    sweeps: dict[int, np.ndarray]  # sweep → [99]: V after it, a probability
+    values: np.ndarray  # [99]: V*
+    best: np.ndarray  # [99, 50] bool: stakes 1 to 50, each that is best
+    count: int  # sweeps until V* stood
 
 
 def run() -> Result:
     """Value iteration in place, until it stands to 1e-12."""
     stakes = gambler_stakes()
-    sweeps = {count: _planner(sweep="gauss-seidel", tolerance=0.0, max_sweeps=count).values()[1:TARGET] for count in SHOWN}
+    sweeps = {
+        count: _planner(sweep="gauss-seidel", tolerance=0.0, max_sweeps=count).values()[1:TARGET]
+        for count in SHOWN
+    }
     planner = _planner(sweep="gauss-seidel", tolerance=1e-12)
     action_values = planner.action_values()
     near = action_values >= action_values.max(axis=1, keepdims=True) - TIE
     best = np.zeros((TARGET + 1, TARGET // 2 + 1), dtype=bool)
     state, action = np.nonzero(near)
     best[state, stakes[state, action]] = True
-    return Result(sweeps, planner.values()[1:TARGET], best[1:TARGET, 1:], int(planner.state_dict()["sweep"]))
+    return Result(
+        sweeps, planner.values()[1:TARGET], best[1:TARGET, 1:], int(planner.state_dict()["sweep"])
+    )
 
 
 def _planner(**config: float | str) -> ValueIteration:
@@ -58,9 +65,17 @@ def _planner(**config: float | str) -> ValueIteration:
 
 def measurements(result: Result) -> dict[str, float]:
     """Chances of winning, and the best stakes where there is only one."""
-    numbers = {f"V({capital})": float(result.values[capital - 1]) for capital in (1, 25, 50, 51, 75, 99)}
-    stakes = {f"best stake at {capital}": _only(result.best[capital - 1]) for capital in (25, 50, 75)}
-    return numbers | stakes | {"best stakes at 51": float(result.best[50].sum()), "sweeps": float(result.count)}
+    numbers = {
+        f"V({capital})": float(result.values[capital - 1]) for capital in (1, 25, 50, 51, 75, 99)
+    }
+    stakes = {
+        f"best stake at {capital}": _only(result.best[capital - 1]) for capital in (25, 50, 75)
+    }
+    return (
+        numbers
+        | stakes
+        | {"best stakes at 51": float(result.best[50].sum()), "sweeps": float(result.count)}
+    )
 
 
 def _only(best: np.ndarray) -> float:
@@ -74,15 +89,38 @@ def draw(result: Result) -> Figure:
     top, bottom = figure.subplots(2, 1)
     capitals = np.arange(1, TARGET)
     labelled(top, "", "Value estimates")
-    top.plot(capitals, result.values, color="0.8", linewidth=5, label=f"final value function (after {result.count} sweeps)")
+    top.plot(
+        capitals,
+        result.values,
+        color="0.8",
+        linewidth=5,
+        label=f"final value function (after {result.count} sweeps)",
+    )
     for place, (count, values) in enumerate(result.sweeps.items()):
-        top.plot(capitals, values, color=curve_colour(place + 1), linewidth=1.4, label=f"sweep {count}")
+        top.plot(
+            capitals, values, color=curve_colour(place + 1), linewidth=1.4, label=f"sweep {count}"
+        )
     legend(top, loc="upper left")
     labelled(bottom, "Capital", "Best stakes")
     capital, stake = np.nonzero(result.best)
-    bottom.plot(capital + 1, stake + 1, "o", color=fraction_rgb(GREY), markersize=2.6, label="equally good stakes", alpha=0.55)
+    bottom.plot(
+        capital + 1,
+        stake + 1,
+        "o",
+        color=fraction_rgb(GREY),
+        markersize=2.6,
+        label="equally good stakes",
+        alpha=0.55,
+    )
     smallest = result.best.argmax(axis=1) + 1
-    bottom.step(capitals, smallest, where="mid", color=curve_colour(0), linewidth=1.5, label="the smallest of them")
+    bottom.step(
+        capitals,
+        smallest,
+        where="mid",
+        color=curve_colour(0),
+        linewidth=1.5,
+        label="the smallest of them",
+    )
     legend(bottom, loc="upper left")
     for axes in (top, bottom):
         axes.set_xticks([1, 25, 50, 75, 99])

@@ -1,9 +1,12 @@
-"""Figure 5.1: what blackjack is worth to a player who sticks on 20 and 21 only, by Monte Carlo prediction.
+"""Figure 5.1: what blackjack is worth to a player who sticks on 20 and 21 only, by Monte Carlo
+prediction.
 
-After 10 000 games the values of hands with a usable ace are rough still, since such hands are rarer; after 500 000 all are well known.
-Here they are also compared with the exact values, worked out from the deck.
+After 10 000 games the values of hands with a usable ace are rough still, since such hands are
+rarer; after 500 000 all are well known. Here they are also compared with the exact values, worked
+out from the deck.
 
-Source: Sutton & Barto 2018, example 5.1, figure 5.1. One difference: as in the model, 21 with two cards is worth no more than with three.
+Source: Sutton & Barto 2018, example 5.1, figure 5.1. One difference: as in the model, 21 with two
+cards is worth no more than with three.
 """
 
 from __future__ import annotations
@@ -31,19 +34,24 @@ ACES = ("no usable ace", "usable ace")
 
 @dataclass(frozen=True)
 class Result:
-    """Figure 5.1. Tables [ace, sum, card]: without and with a usable ace, sums 12 to 21, dealer's cards ace to 10."""
+    """Figure 5.1. Tables [ace, sum, card]: without and with a usable ace, sums 12 to 21, dealer's
+    cards ace to 10."""
 
-    values: dict[int, np.ndarray]            # games → [2, 10, 10]: V, in reward units
-    visits: dict[int, np.ndarray]            # games → [2, 10, 10] int: games that came to the hand
-    exact: np.ndarray                        # [2, 10, 10]: the policy's exact values
+    values: dict[int, np.ndarray]  # games → [2, 10, 10]: V, in reward units
+    visits: dict[int, np.ndarray]  # games → [2, 10, 10] int: games that came to the hand
+    exact: np.ndarray  # [2, 10, 10]: the policy's exact values
 
 
 def run(seed: int = 0, episodes: int = 500_000) -> Result:
     """The first fiftieth of `episodes`, and all of them."""
     model, values, visits = blackjack_model(), {}, {}
     config = MCPredictionConfig(gamma=1.0, policy=tuple(STICK_ON_20.tolist()))
-    for games in (max(1, episodes // 50), episodes):                     # the longer run begins as the shorter one does
-        (agent, _), = learners(MCPrediction, config, model, episodes=games, runs=1, seed=seed)
+    # the longer run begins as the shorter one does
+    for games in (
+        max(1, episodes // 50),
+        episodes,
+    ):
+        ((agent, _),) = learners(MCPrediction, config, model, episodes=games, runs=1, seed=seed)
         values[games], visits[games] = hands(agent.values()), hands(agent.memory.visits)
     return Result(values, visits, hands(model.policy_values(STICK_ON_20, 1.0)))
 
@@ -54,9 +62,11 @@ def hands(table: np.ndarray) -> np.ndarray:
 
 
 def scores(result: Result, games: int) -> np.ndarray:
-    """How far V is from the exact values in standard errors, of the hands met 30 times or more: [hands].
+    """How far V is from the exact values in standard errors, of the hands met 30 times or more:
+    [hands].
 
-    A game pays -1, 0 or 1, so that its variance is at most 1 - V²; N games leave a standard error of √((1 - V²) / N) at most.
+    A game pays -1, 0 or 1, so that its variance is at most 1 - V²; N games leave a standard error
+    of √((1 - V²) / N) at most.
     """
     often = result.visits[games] >= 30
     error = (result.values[games] - result.exact)[often]
@@ -64,7 +74,8 @@ def scores(result: Result, games: int) -> np.ndarray:
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """How far V is from the exact values, over the hands the figure shows, in reward units and in standard errors."""
+    """How far V is from the exact values, over the hands the figure shows, in reward units and in
+    standard errors."""
     numbers: dict[str, float] = {}
     for games, values in result.values.items():
         for ace, name in enumerate(ACES):
@@ -72,7 +83,9 @@ def measurements(result: Result) -> dict[str, float]:
             numbers[f"{games} games, {name}, RMS error"] = float(np.sqrt((error**2).mean()))
         met = scores(result, games)
         numbers[f"{games} games, hands met 30 times"] = len(met)
-        numbers[f"{games} games, largest error in standard errors"] = float(np.abs(met).max()) if len(met) else float("nan")
+        numbers[f"{games} games, largest error in standard errors"] = (
+            float(np.abs(met).max()) if len(met) else float("nan")
+        )
     return numbers
 
 
@@ -85,7 +98,15 @@ def draw(result: Result) -> Figure:
             _surface(axes[row, column], values[ace])
         axes[0, column].set_title(f"After {games:,} games".replace(",", " "), **words(fontsize=11))
     for row, name in enumerate(("Usable\nace", "No\nusable\nace")):
-        axes[row, 0].text2D(-0.12, 0.5, name, transform=axes[row, 0].transAxes, ha="center", va="center", **words(fontsize=11))
+        axes[row, 0].text2D(
+            -0.12,
+            0.5,
+            name,
+            transform=axes[row, 0].transAxes,
+            ha="center",
+            va="center",
+            **words(fontsize=11),
+        )
     return figure
 
 
@@ -93,7 +114,18 @@ def _surface(axes: Axes3D, values: np.ndarray) -> None:
     """One panel; `values` [10, 10] over sums and cards."""
     cards, sums = np.meshgrid(CARDS, SUMS)
     line = fraction_rgb(GREY)
-    axes.plot_surface(cards, sums, values, rstride=1, cstride=1, cmap="YlGnBu", vmin=-1.0, vmax=1.2, edgecolor=line, linewidth=0.5)
+    axes.plot_surface(
+        cards,
+        sums,
+        values,
+        rstride=1,
+        cstride=1,
+        cmap="YlGnBu",
+        vmin=-1.0,
+        vmax=1.2,
+        edgecolor=line,
+        linewidth=0.5,
+    )
     axes.view_init(elev=32, azim=-52)
     axes.set_box_aspect((1, 1, 0.5))
     axes.set_xlabel("Dealer showing", **words(fontsize=8.5, labelpad=0))

@@ -1,11 +1,14 @@
-"""Figure 6.3: SARSA, Q-learning and expected SARSA beside a cliff, for each step size: while they learn, and after a long time.
+"""Figure 6.3: SARSA, Q-learning and expected SARSA beside a cliff, for each step size: while they
+learn, and after a long time.
 
-What the cliff teaches does not depend on chance once the policy is fixed, so expected SARSA may take α = 1; SARSA's targets vary with the
-action that is drawn next, and it needs a small α to average them.
+What the cliff teaches does not depend on chance once the policy is fixed, so expected SARSA may
+take α = 1; SARSA's targets vary with the action that is drawn next, and it needs a small α to
+average them.
 
-Source: Sutton & Barto 2018, figure 6.3, after van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542. The book averages interim
-performance over 50 000 runs and asymptotic performance over 10 runs of 100 000 episodes; here over 200 runs, and over the second half
-of 10 runs of 5000 episodes, so that what was lost while learning does not count.
+Source: Sutton & Barto 2018, figure 6.3, after van Seijen et al. 2009,
+doi:10.1109/ADPRL.2009.4927542. The book averages interim performance over 50 000 runs and
+asymptotic performance over 10 runs of 100 000 episodes; here over 200 runs, and over the second
+half of 10 runs of 5000 episodes, so that what was lost while learning does not count.
 """
 
 from __future__ import annotations
@@ -33,38 +36,54 @@ MARKERS = {"SARSA": "v", "Q-learning": "s", "Expected SARSA": "x"}
 class Result:
     """Figure 6.3. Sums of rewards an episode, in reward units, for K step sizes."""
 
-    alphas: tuple[float, ...]                # [K], ascending
-    interim: dict[str, np.ndarray]           # algorithm → [K, runs]: mean of a run's first 100 episodes
-    asymptotic: dict[str, np.ndarray]        # algorithm → [K, long runs]: mean of the second half of the episodes
-    episodes: int                            # of a long run
+    alphas: tuple[float, ...]  # [K], ascending
+    interim: dict[str, np.ndarray]  # algorithm → [K, runs]: mean of a run's first 100 episodes
+    # algorithm → [K, long runs]: mean of the second half of the episodes
+    asymptotic: dict[str, np.ndarray]
+    episodes: int  # of a long run
 
 
-def run(seed: int = 0, runs: int = 200, episodes: int = 5_000, alphas: tuple[float, ...] = ALPHAS) -> Result:
+def run(
+    seed: int = 0, runs: int = 200, episodes: int = 5_000, alphas: tuple[float, ...] = ALPHAS
+) -> Result:
     """`runs` runs of 100 episodes, and a twentieth as many of `episodes`, with each step size."""
     interim = {name: _means(name, alphas, INTERIM, runs, seed) for name in LEARNERS}
-    asymptotic = {name: _means(name, alphas, episodes, -(-runs // 20), seed, skip=episodes // 2) for name in LEARNERS}
+    asymptotic = {
+        name: _means(name, alphas, episodes, -(-runs // 20), seed, skip=episodes // 2)
+        for name in LEARNERS
+    }
     return Result(tuple(alphas), interim, asymptotic, episodes)
 
 
-def _means(name: str, alphas: tuple[float, ...], episodes: int, runs: int, seed: int, skip: int = 0) -> np.ndarray:
+def _means(
+    name: str, alphas: tuple[float, ...], episodes: int, runs: int, seed: int, skip: int = 0
+) -> np.ndarray:
     kind, means = LEARNERS[name], np.empty((len(alphas), runs))
     for row, alpha in zip(means, alphas, strict=True):
-        made = learners(kind, settings(kind, alpha), cliff_model(), episodes=episodes, runs=runs, seed=seed)
+        made = learners(
+            kind, settings(kind, alpha), cliff_model(), episodes=episodes, runs=runs, seed=seed
+        )
         row[:] = [finished[skip:, 0].mean() for _, finished in made]
     return means
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """How much the step size matters in the long run, and by how much expected SARSA leads SARSA, over all step sizes."""
+    """How much the step size matters in the long run, and by how much expected SARSA leads SARSA,
+    over all step sizes."""
     expected, sarsa = (result.asymptotic[name].mean(axis=1) for name in ("Expected SARSA", "SARSA"))
     lead = result.interim["Expected SARSA"].mean(axis=1) - result.interim["SARSA"].mean(axis=1)
     numbers = {
-        "expected SARSA, asymptotic, best": float(expected.max()), "expected SARSA, asymptotic, worst": float(expected.min()),
-        "SARSA, asymptotic, best": float(sarsa.max()), "SARSA, asymptotic, worst": float(sarsa.min()),
+        "expected SARSA, asymptotic, best": float(expected.max()),
+        "expected SARSA, asymptotic, worst": float(expected.min()),
+        "SARSA, asymptotic, best": float(sarsa.max()),
+        "SARSA, asymptotic, worst": float(sarsa.min()),
         "expected SARSA above SARSA, interim, least": float(lead.min()),
         "expected SARSA above SARSA, asymptotic, least": float((expected - sarsa).min()),
-    }  # fmt: skip
-    best = {f"{name}, interim, best": float(means.mean(axis=1).max()) for name, means in result.interim.items()}
+    }
+    best = {
+        f"{name}, interim, best": float(means.mean(axis=1).max())
+        for name, means in result.interim.items()
+    }
     return numbers | best
 
 
@@ -73,12 +92,25 @@ def draw(result: Result) -> Figure:
     figure = new_figure(7.0, 5.6)
     axes = labelled(figure.subplots(), "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
-    title = f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to {result.episodes}"
+    title = (
+        f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to"
+        f" {result.episodes}"
+    )
     axes.set_title(title, **words(fontsize=10, pad=8))
-    for means, style, what in ((result.asymptotic, "-", "asymptotic"), (result.interim, "--", "interim")):
+    for means, style, what in (
+        (result.asymptotic, "-", "asymptotic"),
+        (result.interim, "--", "interim"),
+    ):
         for place, name in enumerate(LEARNERS):
-            look = {"color": curve_colour(place), "marker": MARKERS[name], "markersize": 5, "linewidth": 1.4}
-            axes.plot(result.alphas, means[name].mean(axis=1), style, label=f"{name}, {what}", **look)
+            look = {
+                "color": curve_colour(place),
+                "marker": MARKERS[name],
+                "markersize": 5,
+                "linewidth": 1.4,
+            }
+            axes.plot(
+                result.alphas, means[name].mean(axis=1), style, label=f"{name}, {what}", **look
+            )
     axes.set_ylim(-150, 0)
     axes.set_xlim(0.07, 1.03)
     axes.set_xticks(result.alphas)

@@ -1,9 +1,11 @@
 """Figure 6.4: SARSA and Q-learning beside a cliff, α = 0.5, ε = 0.1, γ = 1.
 
-Q-learning learns the values of the shortest way, along the edge, and while it explores it falls: 13 steps, but about -50 an episode.
-SARSA learns what its steps are worth with exploration included, keeps away from the edge, and earns about half of that loss.
+Q-learning learns the values of the shortest way, along the edge, and while it explores it falls: 13
+steps, but about -50 an episode. SARSA learns what its steps are worth with exploration included,
+keeps away from the edge, and earns about half of that loss.
 
-Source: Sutton & Barto 2018, example 6.6 with its unnumbered figure on page 132. The book says neither how many runs are averaged nor how
+Source: Sutton & Barto 2018, example 6.6 with its unnumbered figure on page 132. The book says
+neither how many runs are averaged nor how
 the curves are smoothed: here 100 runs and the mean of 10 episodes.
 """
 
@@ -15,7 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.cliff import COLUMNS, GOAL, LEARNERS, ROWS, START, cliff_model, greedy_way, settings
+from rlbook.book.figures.cliff import (
+    COLUMNS,
+    GOAL,
+    LEARNERS,
+    ROWS,
+    START,
+    cliff_model,
+    greedy_way,
+    settings,
+)
 from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
 from rlbook.book.figures.learners import learners
 from rlbook.plots.colours import INK, fraction_rgb
@@ -38,8 +49,9 @@ SMOOTH = 10
 class Result:
     """Figure 6.4."""
 
-    returns: dict[str, np.ndarray]           # algorithm → [runs, episodes]: sum of rewards, in reward units
-    ways: dict[str, list[tuple[int, ...]]]   # algorithm → a run's greedy way, cell after cell, where it reaches the goal
+    returns: dict[str, np.ndarray]  # algorithm → [runs, episodes]: sum of rewards, in reward units
+    # algorithm → a run's greedy way, cell after cell, where it reaches the goal
+    ways: dict[str, list[tuple[int, ...]]]
 
 
 def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
@@ -49,7 +61,11 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
         kind, found = LEARNERS[name], []
         rows = np.empty((runs, episodes))
         for row, (agent, finished) in zip(
-            rows, learners(kind, settings(kind, ALPHA), cliff_model(), episodes=episodes, runs=runs, seed=seed), strict=True
+            rows,
+            learners(
+                kind, settings(kind, ALPHA), cliff_model(), episodes=episodes, runs=runs, seed=seed
+            ),
+            strict=True,
         ):
             row[:] = finished[:, 0]
             found.append(tuple(greedy_way(agent.greedy_policy())))
@@ -58,14 +74,19 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """Mean sum of rewards of the last 100 episodes with its standard error over runs; the median length of the greedy way, in steps."""
+    """Mean sum of rewards of the last 100 episodes with its standard error over runs; the median
+    length of the greedy way, in steps."""
     numbers: dict[str, float] = {}
     for name in NAMES:
         each = result.returns[name][:, -LAST:].mean(axis=1)
         numbers[f"{name}, return of the last {LAST} episodes"] = float(each.mean())
-        numbers[f"{name}, standard error"] = float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+        numbers[f"{name}, standard error"] = (
+            float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+        )
         lengths = [len(way) - 1 for way in result.ways[name]]
-        numbers[f"{name}, greedy steps to the goal (median)"] = float(np.median(lengths)) if lengths else float("nan")
+        numbers[f"{name}, greedy steps to the goal (median)"] = (
+            float(np.median(lengths)) if lengths else float("nan")
+        )
         numbers[f"{name}, share of runs whose greedy way ends"] = len(lengths) / len(each)
     return numbers
 
@@ -78,8 +99,18 @@ def draw(result: Result) -> Figure:
     labelled(bottom, "Episodes", "Sum of rewards during episode")
     for place, name in enumerate(NAMES):
         mean = result.returns[name].mean(axis=0)
-        smooth = np.convolve(mean, np.full(SMOOTH, 1 / SMOOTH), mode="valid") if len(mean) >= SMOOTH else mean
-        bottom.plot(np.arange(len(smooth)) + len(mean) - len(smooth) + 1, smooth, color=curve_colour(place), linewidth=1.6, label=name)
+        smooth = (
+            np.convolve(mean, np.full(SMOOTH, 1 / SMOOTH), mode="valid")
+            if len(mean) >= SMOOTH
+            else mean
+        )
+        bottom.plot(
+            np.arange(len(smooth)) + len(mean) - len(smooth) + 1,
+            smooth,
+            color=curve_colour(place),
+            linewidth=1.6,
+            label=name,
+        )
     bottom.set_ylim(-100, -10)
     bottom.set_xlim(0, result.returns[NAMES[0]].shape[1])
     legend(bottom, loc="lower right")
@@ -93,9 +124,26 @@ def _draw_ways(axes: Axes, result: Result) -> None:
         if result.ways[name]:
             way = np.array(Counter(result.ways[name]).most_common(1)[0][0])
             row, column = np.divmod(way, COLUMNS)
-            axes.plot(column + 0.08 * place, row + 0.08 * place, color=curve_colour(place), linewidth=2.2, solid_joinstyle="round")
-    axes.fill_between([0.53, COLUMNS - 1.53], 2.53, 3.5, color=fraction_rgb(CLIFF), linewidth=0, zorder=3)
-    axes.text(5.5, 3, "The cliff", ha="center", va="center", zorder=4, **words(color="white", fontsize=11))
+            axes.plot(
+                column + 0.08 * place,
+                row + 0.08 * place,
+                color=curve_colour(place),
+                linewidth=2.2,
+                solid_joinstyle="round",
+            )
+    axes.fill_between(
+        [0.53, COLUMNS - 1.53], 2.53, 3.5, color=fraction_rgb(CLIFF), linewidth=0, zorder=3
+    )
+    axes.text(
+        5.5, 3, "The cliff", ha="center", va="center", zorder=4, **words(color="white", fontsize=11)
+    )
     for state, letter in ((START, "S"), (GOAL, "G")):
         row, column = divmod(state, COLUMNS)
-        axes.text(column - 0.3, row + 0.25, letter, ha="center", va="center", **words(fontsize=11, color=fraction_rgb(INK)))
+        axes.text(
+            column - 0.3,
+            row + 0.25,
+            letter,
+            ha="center",
+            va="center",
+            **words(fontsize=11, color=fraction_rgb(INK)),
+        )

@@ -1,12 +1,16 @@
-"""Figure 6.5: maximization bias. How often Q-learning and double Q-learning go left from A, α = ε = 0.1, γ = 1.
+"""Figure 6.5: maximization bias. How often Q-learning and double Q-learning go left from A, α = ε =
+0.1, γ = 1.
 
-Left of A is B, whose ten actions pay N(-0.1, 1): on average a loss. The largest of ten noisy estimates is a gain for a long time, and
-Q-learning believes it; double Q-learning lets one table choose the action and the other say what it is worth.
+Left of A is B, whose ten actions pay N(-0.1, 1): on average a loss. The largest of ten noisy
+estimates is a gain for a long time, and Q-learning believes it; double Q-learning lets one table
+choose the action and the other say what it is worth.
 
-The book's A has one action to the left and one to the right, while a table has as many in each state. So in A the agents here choose
-between two columns of their table alone; all else, the updates included, is the library's.
+The book's A has one action to the left and one to the right, while a table has as many in each
+state. So in A the agents here choose between two columns of their table alone; all else, the
+updates included, is the library's.
 
-Source: Sutton & Barto 2018, example 6.7, figure 6.5. The book says that B has many actions; 10 gives its curves.
+Source: Sutton & Barto 2018, example 6.7, figure 6.5. The book says that B has many actions; 10
+gives its curves.
 """
 
 from __future__ import annotations
@@ -37,7 +41,9 @@ EPSILON = ALPHA = 0.1
 LEFT, RIGHT = 0, ACTIONS - 1
 
 
-def choose_of_two(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
+def choose_of_two(
+    memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int
+) -> int:
     """ε-greedy: in A between left and right, in B among all actions."""
     if state != START:
         return epsilon_greedy(memory, settings, rng, state)
@@ -66,19 +72,23 @@ LEARNERS: dict[str, type[ControlAgent]] = {"Q-learning": TwoInA, "Double Q-learn
 class Result:
     """Figure 6.5."""
 
-    left: dict[str, np.ndarray]              # algorithm → [episodes]: share of runs that went left
-    runs: int                                # how many
+    left: dict[str, np.ndarray]  # algorithm → [episodes]: share of runs that went left
+    runs: int  # how many
 
 
 def run(seed: int = 0, runs: int = 10_000, episodes: int = 300) -> Result:
     """An episode of two steps went left."""
-    return Result({name: _share(kind, seed, runs, episodes) for name, kind in LEARNERS.items()}, runs)
+    return Result(
+        {name: _share(kind, seed, runs, episodes) for name, kind in LEARNERS.items()}, runs
+    )
 
 
 def _share(kind: type[ControlAgent], seed: int, runs: int, episodes: int) -> np.ndarray:
     config = kind.Config(gamma=1.0, alpha=Constant(ALPHA), epsilon=Constant(EPSILON))
     count = np.zeros(episodes)
-    for _, finished in learners(kind, config, MaximizationBias(ACTIONS).model(), episodes=episodes, runs=runs, seed=seed):
+    for _, finished in learners(
+        kind, config, MaximizationBias(ACTIONS).model(), episodes=episodes, runs=runs, seed=seed
+    ):
         count += finished[:, 1] == 2
     return count / runs
 
@@ -87,9 +97,16 @@ def measurements(result: Result) -> dict[str, float]:
     """Shares of runs that went left; at an episode, over the five up to it."""
     numbers: dict[str, float] = {}
     for name, left in result.left.items():
-        numbers[f"{name}, at most"] = float(np.convolve(left, np.full(5, 0.2), mode="valid").max()) if len(left) > 4 else float(left.max())
+        numbers[f"{name}, at most"] = (
+            float(np.convolve(left, np.full(5, 0.2), mode="valid").max())
+            if len(left) > 4
+            else float(left.max())
+        )
         told = [episode for episode in (100, 200, 300) if episode <= len(left)]
-        numbers |= {f"{name}, episode {episode}": float(left[episode - 5 : episode].mean()) for episode in told}
+        numbers |= {
+            f"{name}, episode {episode}": float(left[episode - 5 : episode].mean())
+            for episode in told
+        }
     return numbers
 
 
@@ -98,10 +115,18 @@ def draw(result: Result) -> Figure:
     figure = new_figure(6.6, 4.4)
     axes = labelled(figure.subplots(), "Episodes", "% left actions from A")
     for place, (name, left) in enumerate(result.left.items()):
-        axes.plot(np.arange(1, len(left) + 1), 100 * left, color=curve_colour(place), linewidth=1.5, label=name)
+        axes.plot(
+            np.arange(1, len(left) + 1),
+            100 * left,
+            color=curve_colour(place),
+            linewidth=1.5,
+            label=name,
+        )
     episodes = len(result.left["Q-learning"])
     axes.axhline(100 * EPSILON / 2, color=fraction_rgb(GREY), linestyle=":", linewidth=1.5)
-    axes.text(episodes, 100 * EPSILON / 2 - 1.2, "optimal", ha="right", va="top", **words(fontsize=9))
+    axes.text(
+        episodes, 100 * EPSILON / 2 - 1.2, "optimal", ha="right", va="top", **words(fontsize=9)
+    )
     axes.set_xlim(1, episodes)
     axes.set_xticks([1, *range(100, episodes + 1, 100)])
     axes.set_ylim(0, 100)

@@ -1,9 +1,10 @@
 """Figure 7.2: n-step TD on the random walk of 19 states, for each step size and each n.
 
-Neither TD(0) nor Monte Carlo is best but something in between, here n = 4: the more steps, the less a target depends on V, which is
-wrong at first, and the more on what happened to happen.
+Neither TD(0) nor Monte Carlo is best but something in between, here n = 4: the more steps, the less
+a target depends on V, which is wrong at first, and the more on what happened to happen.
 
-Source: Sutton & Barto 2018, example 7.1, figure 7.2; averages over the first 10 episodes and, as there, 100 runs.
+Source: Sutton & Barto 2018, example 7.1, figure 7.2; averages over the first 10 episodes and, as
+there, 100 runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Result:
     """Figure 7.2."""
 
-    errors: Sweep                            # for each n
+    errors: Sweep  # for each n
 
 
 def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
@@ -32,7 +33,8 @@ def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Res
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """The lowest error of each n, in reward units; of the best one also its standard error and step size."""
+    """The lowest error of each n, in reward units; of the best one also its standard error and step
+    size."""
     return lowest_errors(result.errors, "n")
 
 

@@ -1,10 +1,12 @@
 """Figure 8.2: Dyna-Q in a maze, with 0, 5 and 50 steps of planning after each real one.
 
-Without planning an episode teaches one step of the way, the last one that was not known. With planning the whole way is known after two
-or three episodes: the model says what the maze does, and nobody needs to walk it again.
+Without planning an episode teaches one step of the way, the last one that was not known. With
+planning the whole way is known after two or three episodes: the model says what the maze does, and
+nobody needs to walk it again.
 
-Source: Sutton & Barto 2018, example 8.1, figure 8.2: α = 0.1, ε = 0.1, γ = 0.95, Q from 0, 30 runs. There all three have the same first
-episode; here planning draws from the same generator, and the first episodes have only the same distribution, Q being 0 until the goal.
+Source: Sutton & Barto 2018, example 8.1, figure 8.2: α = 0.1, ε = 0.1, γ = 0.95, Q from 0, 30 runs.
+There all three have the same first episode; here planning draws from the same generator, and the
+first episodes have only the same distribution, Q being 0 until the goal.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ NEAR = 2 * SHORTEST
 class Result:
     """Figure 8.2."""
 
-    lengths: dict[int, np.ndarray]           # planning steps → [runs, episodes]: steps of each episode
+    lengths: dict[int, np.ndarray]  # planning steps → [runs, episodes]: steps of each episode
 
 
 def run(seed: int = 0, runs: int = 30, episodes: int = 50) -> Result:
@@ -46,25 +48,35 @@ def run(seed: int = 0, runs: int = 30, episodes: int = 50) -> Result:
 
 
 def _lengths(planning_steps: int, seed: int, runs: int, episodes: int) -> np.ndarray:
-    config = DynaQConfig(gamma=0.95, alpha=Constant(0.1), epsilon=Constant(0.1), planning_steps=planning_steps)
+    config = DynaQConfig(
+        gamma=0.95, alpha=Constant(0.1), epsilon=Constant(0.1), planning_steps=planning_steps
+    )
     made = learners(DynaQ, config, DynaMaze().model(), episodes=episodes, runs=runs, seed=seed)
     return np.array([finished[:, 1] for _, finished in made])
 
 
 def first_near(lengths: np.ndarray) -> int | None:
-    """The first episode, from 1, with at most `NEAR` steps on average over the runs; None where there is none."""
+    """The first episode, from 1, with at most `NEAR` steps on average over the runs; None where
+    there is none."""
     found = np.flatnonzero(lengths.mean(axis=0) <= NEAR)
     return int(found[0]) + 1 if len(found) else None
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """Steps of single episodes, mean over the runs, and the first episode with twice the steps of the shortest way or less."""
+    """Steps of single episodes, mean over the runs, and the first episode with twice the steps of
+    the shortest way or less."""
     numbers: dict[str, float] = {}
     for n, lengths in result.lengths.items():
         means = lengths.mean(axis=0)
-        numbers |= {f"n = {n}, steps of episode {place}": float(means[place - 1]) for place in (1, 2, 3) if place <= len(means)}
+        numbers |= {
+            f"n = {n}, steps of episode {place}": float(means[place - 1])
+            for place in (1, 2, 3)
+            if place <= len(means)
+        }
         numbers[f"n = {n}, steps of the last {LAST} episodes"] = float(means[-LAST:].mean())
-        numbers[f"n = {n}, first episode of {NEAR} steps or fewer"] = float(first_near(lengths) or np.nan)
+        numbers[f"n = {n}, first episode of {NEAR} steps or fewer"] = float(
+            first_near(lengths) or np.nan
+        )
     return numbers
 
 
@@ -74,9 +86,17 @@ def draw(result: Result) -> Figure:
     axes = labelled(figure.subplots(), "Episodes", "Steps per episode")
     for place, (n, lengths) in enumerate(result.lengths.items()):
         name = "0 planning steps (direct RL only)" if n == 0 else f"{n} planning steps"
-        axes.plot(np.arange(2, lengths.shape[1] + 1), lengths.mean(axis=0)[1:], color=curve_colour(place), linewidth=1.6, label=name)
+        axes.plot(
+            np.arange(2, lengths.shape[1] + 1),
+            lengths.mean(axis=0)[1:],
+            color=curve_colour(place),
+            linewidth=1.6,
+            label=name,
+        )
     axes.axhline(SHORTEST, color=fraction_rgb(GREY), linestyle=":", linewidth=1.3)
-    axes.text(lengths.shape[1], SHORTEST + 6, "shortest way", ha="right", va="bottom", **words(fontsize=9))
+    axes.text(
+        lengths.shape[1], SHORTEST + 6, "shortest way", ha="right", va="bottom", **words(fontsize=9)
+    )
     axes.set_xlim(1, lengths.shape[1])
     axes.set_xticks([2, *range(10, lengths.shape[1] + 1, 10)])
     axes.set_yticks([SHORTEST, 200, 400, 600, 800])

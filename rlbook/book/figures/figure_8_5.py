@@ -1,10 +1,12 @@
-"""Figure 8.5: Dyna-Q and Dyna-Q+ in the shortcut maze: after 3000 steps a shorter way opens, and the old one remains.
+"""Figure 8.5: Dyna-Q and Dyna-Q+ in the shortcut maze: after 3000 steps a shorter way opens, and
+the old one remains.
 
-Nothing tells Dyna-Q: the world does what its model says, wherever it goes. Steps taken at random hardly ever lead as far from the known
-way as the new gap is. Dyna-Q+ looks after everything from time to time, and so finds it.
+Nothing tells Dyna-Q: the world does what its model says, wherever it goes. Steps taken at random
+hardly ever lead as far from the known way as the new gap is. Dyna-Q+ looks after everything from
+time to time, and so finds it.
 
-Source: Sutton & Barto 2018, example 8.3, figure 8.5; the hyper-parameters are in `changing_maze`. The book says nothing of the number of
-runs; here 100.
+Source: Sutton & Barto 2018, example 8.3, figure 8.5; the hyper-parameters are in `changing_maze`.
+The book says nothing of the number of runs; here 100.
 """
 
 from __future__ import annotations
@@ -25,17 +27,21 @@ def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> Result:
 
 
 def found(result: Result, name: str) -> float:
-    """The share of runs that reach the goal more often, in the last steps, than anybody could on the old way."""
+    """The share of runs that reach the goal more often, in the last steps, than anybody could on
+    the old way."""
     steps = result.rewards[name].shape[1] - 1
     first = max(0, steps - LAST)
     return float((gained(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean())
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """Cumulative reward at the change and at the end, and the share of runs that take the new way in the end."""
+    """Cumulative reward at the change and at the end, and the share of runs that take the new way
+    in the end."""
     numbers: dict[str, float] = {}
     for name, rewards in result.rewards.items():
-        numbers[f"{name}, cumulative reward at the change"] = float(rewards[:, min(result.change_at, rewards.shape[1] - 1)].mean())
+        numbers[f"{name}, cumulative reward at the change"] = float(
+            rewards[:, min(result.change_at, rewards.shape[1] - 1)].mean()
+        )
         numbers[f"{name}, cumulative reward at the end"] = float(rewards[:, -1].mean())
         numbers[f"{name}, standard error at the end"] = standard_error(rewards[:, -1])
         numbers[f"{name}, share of runs that found the shortcut"] = found(result, name)

@@ -1,9 +1,12 @@
-"""Figure 9.1: gradient Monte Carlo with ten groups of states: what a function with ten steps can say of a thousand values.
+"""Figure 9.1: gradient Monte Carlo with ten groups of states: what a function with ten steps can
+say of a thousand values.
 
-Within a group all states have one value, near the mean of the true ones, weighted by the time spent in each. That is why the outermost
-groups bend towards the middle: in the leftmost one, walks are more often at its right end.
+Within a group all states have one value, near the mean of the true ones, weighted by the time spent
+in each. That is why the outermost groups bend towards the middle: in the leftmost one, walks are
+more often at its right end.
 
-Source: Sutton & Barto 2018, example 9.1, figure 9.1. The book's α is 2 · 10⁻⁵ over 100 000 episodes; here 2 · 10⁻⁴ over 10 000.
+Source: Sutton & Barto 2018, example 9.1, figure 9.1. The book's α is 2 · 10⁻⁵ over 100 000
+episodes; here 2 · 10⁻⁴ over 10 000.
 """
 
 from __future__ import annotations
@@ -14,7 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
-from rlbook.book.figures.thousand_states import LENGTH, MONTE_CARLO, exact_values, learned, learner, time_spent, walk_model, walks
+from rlbook.book.figures.thousand_states import (
+    LENGTH,
+    MONTE_CARLO,
+    exact_values,
+    learned,
+    learner,
+    time_spent,
+    walk_model,
+    walks,
+)
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 
@@ -28,9 +40,9 @@ GROUPS = 10
 class Result:
     """Figure 9.1, for states 1 to 1000."""
 
-    exact: np.ndarray                        # [1000], V in reward units
-    values: np.ndarray                       # [1000], what was learned
-    time: np.ndarray                         # [1000], share of the steps spent in each state
+    exact: np.ndarray  # [1000], V in reward units
+    values: np.ndarray  # [1000], what was learned
+    time: np.ndarray  # [1000], share of the steps spent in each state
 
 
 def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> Result:
@@ -43,7 +55,8 @@ def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> Result:
 
 
 def best(result: Result) -> np.ndarray:
-    """[10]: what Monte Carlo tends to, the mean of V in each group by the time spent in each state."""
+    """[10]: what Monte Carlo tends to, the mean of V in each group by the time spent in each
+    state."""
     weighted = (result.time * result.exact).reshape(GROUPS, -1).sum(axis=1)
     return weighted / result.time.reshape(GROUPS, -1).sum(axis=1)
 
@@ -56,9 +69,12 @@ def measurements(result: Result) -> dict[str, float]:
         for name, heights in (("learned", groups), ("least possible", limits))
     }
     return {
-        "V of the first group": float(groups[0]), "V of the first group, limit": float(limits[0]),
-        "V of the last group": float(groups[-1]), "V of the last group, limit": float(limits[-1]), **each,
-    }  # fmt: skip
+        "V of the first group": float(groups[0]),
+        "V of the first group, limit": float(limits[0]),
+        "V of the last group": float(groups[-1]),
+        "V of the last group, limit": float(limits[-1]),
+        **each,
+    }
 
 
 def draw(result: Result) -> Figure:
@@ -67,7 +83,13 @@ def draw(result: Result) -> Figure:
     axes = labelled(figure.subplots(), "State", "Value")
     states = np.arange(1, LENGTH + 1)
     axes.plot(states, result.exact, color=curve_colour(1), linewidth=1.5, label="true value")
-    axes.plot(states, result.values, color=curve_colour(0), linewidth=1.5, label="gradient Monte Carlo, 10 groups")
+    axes.plot(
+        states,
+        result.values,
+        color=curve_colour(0),
+        linewidth=1.5,
+        label="gradient Monte Carlo, 10 groups",
+    )
     axes.set_ylim(-1.05, 1.05)
     axes.set_xlim(1, LENGTH)
     below = axes.twinx()

@@ -1,10 +1,11 @@
 """Figure 9.10: one grid of wide tiles against fifty displaced ones, both with gradient Monte Carlo.
 
-A tile of 200 states lets learning reach far, but alone it cannot tell any two of its states apart. Fifty tilings, each displaced by 4
-states against the one before, reach just as far and tell states apart every 4 states.
+A tile of 200 states lets learning reach far, but alone it cannot tell any two of its states apart.
+Fifty tilings, each displaced by 4 states against the one before, reach just as far and tell states
+apart every 4 states.
 
-Source: Sutton & Barto 2018, figure 9.10. The book averages 30 runs, here 4. Its step sizes are 0.0001 and 0.0001/50 a weight, which are
-α = 0.0001 here for both.
+Source: Sutton & Barto 2018, figure 9.10. The book averages 30 runs, here 4. Its step sizes are
+0.0001 and 0.0001/50 a weight, which are α = 0.0001 here for both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
-from rlbook.book.figures.thousand_states import MONTE_CARLO, exact_values, learned, learner, time_spent, walk_model, walks
+from rlbook.book.figures.thousand_states import (
+    MONTE_CARLO,
+    exact_values,
+    learned,
+    learner,
+    time_spent,
+    walk_model,
+    walks,
+)
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -28,8 +37,9 @@ TILINGS = {"one tiling": 1, "50 tilings": 50}
 class Result:
     """Figure 9.10."""
 
-    errors: dict[str, np.ndarray]            # which tilings → [runs, episodes]: √VE after each episode, in reward units
-    least: float                             # √VE that one tiling has at the least
+    # which tilings → [runs, episodes]: √VE after each episode, in reward units
+    errors: dict[str, np.ndarray]
+    least: float  # √VE that one tiling has at the least
 
 
 def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4) -> Result:
@@ -38,9 +48,11 @@ def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4
     exact, errors = exact_values(model), {name: np.empty((runs, episodes)) for name in TILINGS}
     for index in range(runs):
         agents = {
-            name: learner(model, features="tiles", tilings=tilings, bins=5, alpha=alpha, n=MONTE_CARLO)
+            name: learner(
+                model, features="tiles", tilings=tilings, bins=5, alpha=alpha, n=MONTE_CARLO
+            )
             for name, tilings in TILINGS.items()
-        }  # fmt: skip
+        }
         for episode, steps in enumerate(walks(model, seed + index, episodes)):
             for name, agent in agents.items():
                 errors[name][index, episode] = np.sqrt(time @ (learned(agent, steps) - exact) ** 2)
@@ -49,8 +61,12 @@ def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4
 
 
 def measurements(result: Result) -> dict[str, float]:
-    """√VE at the end, the mean over the last 100 episodes, and the least that one tiling could have."""
-    last = {f"{name}, √VE, last 100 episodes": float(errors[:, -100:].mean()) for name, errors in result.errors.items()}
+    """√VE at the end, the mean over the last 100 episodes, and the least that one tiling could
+    have."""
+    last = {
+        f"{name}, √VE, last 100 episodes": float(errors[:, -100:].mean())
+        for name, errors in result.errors.items()
+    }
     return last | {"one tiling, √VE, least possible": result.least}
 
 
@@ -59,7 +75,13 @@ def draw(result: Result) -> Figure:
     figure = new_figure(6.6, 4.6)
     axes = labelled(figure.subplots(), "Episodes", "√VE")
     for place, (name, errors) in enumerate(result.errors.items()):
-        axes.plot(np.arange(1, errors.shape[1] + 1), errors.mean(axis=0), color=curve_colour(place), linewidth=1.4, label=name)
+        axes.plot(
+            np.arange(1, errors.shape[1] + 1),
+            errors.mean(axis=0),
+            color=curve_colour(place),
+            linewidth=1.4,
+            label=name,
+        )
     axes.set_ylim(0, 0.5)
     axes.set_xlim(0, None)
     legend(axes, loc="upper right")

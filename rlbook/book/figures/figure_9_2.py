@@ -1,10 +1,12 @@
-"""Figure 9.2: semi-gradient TD with groups of states: where it comes to, and n-step TD for each step size and each n.
+"""Figure 9.2: semi-gradient TD with groups of states: where it comes to, and n-step TD for each
+step size and each n.
 
-On the left ten groups: TD's values are further from the true ones than Monte Carlo's (figure 9.1), since each target contains a value
-that is a compromise already. On the right twenty groups, and the picture of figure 7.2 comes back: something between TD(0) and Monte
-Carlo is best.
+On the left ten groups: TD's values are further from the true ones than Monte Carlo's (figure 9.1),
+since each target contains a value that is a compromise already. On the right twenty groups, and the
+picture of figure 7.2 comes back: something between TD(0) and Monte Carlo is best.
 
-Source: Sutton & Barto 2018, example 9.2, figure 9.2. Averages over the first 10 episodes; the book's are over 100 runs, these over 20.
+Source: Sutton & Barto 2018, example 9.2, figure 9.2. Averages over the first 10 episodes; the
+book's are over 100 runs, these over 20.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ import numpy as np
 from rlbook.agent import Step
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.long_walk import Sweep, draw_sweep, lowest_errors
-from rlbook.book.figures.thousand_states import LENGTH, exact_values, learned, learner, walk_model, walks
+from rlbook.book.figures.thousand_states import (
+    LENGTH,
+    exact_values,
+    learned,
+    learner,
+    walk_model,
+    walks,
+)
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.figure import new_figure, words
 
@@ -36,15 +45,21 @@ FAR = 0.62
 class Result:
     """Figure 9.2."""
 
-    exact: np.ndarray                        # [1000], V in reward units
-    values: np.ndarray                       # [1000], what TD learned with ten groups
-    errors: Sweep                            # for each n, with twenty groups
+    exact: np.ndarray  # [1000], V in reward units
+    values: np.ndarray  # [1000], what TD learned with ten groups
+    errors: Sweep  # for each n, with twenty groups
 
 
-def run(seed: int = 0, runs: int = 20, episodes: int = 5_000, alphas: Sequence[float] = ALPHAS) -> Result:
-    """TD(0) over `episodes` with a step size that falls at the end, and n = 1, 2, 4, ..., 512 over 10 episodes."""
+def run(
+    seed: int = 0, runs: int = 20, episodes: int = 5_000, alphas: Sequence[float] = ALPHAS
+) -> Result:
+    """TD(0) over `episodes` with a step size that falls at the end, and n = 1, 2, 4, ..., 512 over
+    10 episodes."""
     model = walk_model()
-    exact, agent = exact_values(model), learner(model, features="aggregate", bins=10, alpha="linear(0.01, 0.0005)")
+    exact, agent = (
+        exact_values(model),
+        learner(model, features="aggregate", bins=10, alpha="linear(0.01, 0.0005)"),
+    )
     for episode, steps in enumerate(walks(model, seed, episodes)):
         agent.progress = episode / episodes
         values = learned(agent, steps)
@@ -53,21 +68,32 @@ def run(seed: int = 0, runs: int = 20, episodes: int = 5_000, alphas: Sequence[f
     for n in LENGTHS:
         errors[n] = np.full((len(alphas), runs), np.nan)
         for row, alpha in zip(errors[n], alphas, strict=True):
-            row[:] = np.sqrt((exact**2).mean()) if alpha == 0 else [_error(model, walk, exact, n, alpha) for walk in seen]
+            row[:] = (
+                np.sqrt((exact**2).mean())
+                if alpha == 0
+                else [_error(model, walk, exact, n, alpha) for walk in seen]
+            )
             if not row.mean() < FAR:
                 break
     return Result(exact, values, Sweep(tuple(alphas), errors))
 
 
-def _error(model: TabularMDP, walk: list[list[Step]], exact: np.ndarray, n: int, alpha: float) -> float:
+def _error(
+    model: TabularMDP, walk: list[list[Step]], exact: np.ndarray, n: int, alpha: float
+) -> float:
     """The root mean square error over the states, averaged over the episodes."""
     agent = learner(model, features="aggregate", bins=20, alpha=alpha, n=n)
-    return float(np.mean([np.sqrt(((learned(agent, steps) - exact) ** 2).mean()) for steps in walk]))
+    return float(
+        np.mean([np.sqrt(((learned(agent, steps) - exact) ** 2).mean()) for steps in walk])
+    )
 
 
 def measurements(result: Result) -> dict[str, float]:
     """How flat TD's ten values are, and the lowest error of each n."""
-    ends = {"TD, V of the first group": float(result.values[0]), "TD, V of the last group": float(result.values[-1])}
+    ends = {
+        "TD, V of the first group": float(result.values[0]),
+        "TD, V of the last group": float(result.values[-1]),
+    }
     return ends | lowest_errors(result.errors, "n")
 
 
@@ -78,7 +104,13 @@ def draw(result: Result) -> Figure:
     labelled(left, "State", "Value")
     states = np.arange(1, LENGTH + 1)
     left.plot(states, result.exact, color=curve_colour(1), linewidth=1.5, label="true value")
-    left.plot(states, result.values, color=curve_colour(0), linewidth=1.5, label="semi-gradient TD(0), 10 groups")
+    left.plot(
+        states,
+        result.values,
+        color=curve_colour(0),
+        linewidth=1.5,
+        label="semi-gradient TD(0), 10 groups",
+    )
     left.set_title("where TD comes to", **words(fontsize=11, pad=22))
     left.set_xlim(1, LENGTH)
     legend(left, loc="upper left")

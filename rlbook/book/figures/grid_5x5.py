@@ -28,13 +28,33 @@ def model() -> TabularMDP:
 def draw_grid(axes: Axes) -> None:
     """The grid, with an arrow for each jump and what it pays."""
     marks = parse_grid(LAYOUTS["5x5"])
-    cells(axes, [[MARKS[mark] if mark in "abxy" else FREE for mark in row] for row in marks.tolist()], "Gridworld")
+    cells(
+        axes,
+        [[MARKS[mark] if mark in "abxy" else FREE for mark in row] for row in marks.tolist()],
+        "Gridworld",
+    )
     for name, end, paid in TELEPORTS:
         (row, column), (below, _) = np.argwhere(marks == name)[0], np.argwhere(marks == end)[0]
-        axes.text(column, row, name.upper(), ha="center", va="center", **words(color="white", fontsize=11))
+        axes.text(
+            column, row, name.upper(), ha="center", va="center", **words(color="white", fontsize=11)
+        )
         axes.text(column, below, f"{name.upper()}′", ha="center", va="center", **words(fontsize=11))
         axes.annotate(
-            "", (column + 0.28, below - 0.1), (column + 0.28, row + 0.15),
-            arrowprops={"arrowstyle": "-|>", "color": fraction_rgb(INK), "connectionstyle": "arc3,rad=-0.25", "linewidth": 1.2},
-        )  # fmt: skip
-        axes.text(column - 0.05, (row + below) / 2, f"+{paid:g}", ha="center", va="center", **words(fontsize=10))
+            "",
+            (column + 0.28, below - 0.1),
+            (column + 0.28, row + 0.15),
+            arrowprops={
+                "arrowstyle": "-|>",
+                "color": fraction_rgb(INK),
+                "connectionstyle": "arc3,rad=-0.25",
+                "linewidth": 1.2,
+            },
+        )
+        axes.text(
+            column - 0.05,
+            (row + below) / 2,
+            f"+{paid:g}",
+            ha="center",
+            va="center",
+            **words(fontsize=10),
+        )

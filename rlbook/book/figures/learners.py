@@ -1,4 +1,5 @@
-"""Many runs of one learner in a model, with what each episode came to and the agent that came of it."""
+"""Many runs of one learner in a model, with what each episode came to and the agent that came of
+it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ from rlbook.seeding import rng_for
 
 
 def learners(
-    agent_class: type[TableAgent], config: TableConfig, model: TabularMDP, *, episodes: int, runs: int, seed: int
+    agent_class: type[TableAgent],
+    config: TableConfig,
+    model: TabularMDP,
+    *,
+    episodes: int,
+    runs: int,
+    seed: int,
 ) -> Iterator[tuple[TableAgent, np.ndarray]]:
     """Runs one after the other; run i is that of `rlbook.train` with `seed + i`.
 
@@ -28,11 +35,15 @@ def learners(
         seed: of the first.
 
     Yields:
-        The agent after the last episode, and [E, 2]: return in reward units, undiscounted, and length in steps of each.
+        The agent after the last episode, and [E, 2]: return in reward units, undiscounted, and
+        length in steps of each.
     """
     env, budget = TabularEnv(model), Budget(None, episodes)
     for index in range(seed, seed + runs):
-        agent, interaction = agent_class(env, config, index), TableInteraction(model, rng_for(index, "environment"))
+        agent, interaction = (
+            agent_class(env, config, index),
+            TableInteraction(model, rng_for(index, "environment")),
+        )
         interaction.marks = 1
         interaction.start()
         agent.begin()

@@ -1,8 +1,11 @@
-"""The random walk of 19 states, on which n-step methods and traces are compared: the error for each step size.
+"""The random walk of 19 states, on which n-step methods and traces are compared: the error for each
+step size.
 
-All methods see the same walks, so that a difference between two curves is due to the methods more than to chance.
+All methods see the same walks, so that a difference between two curves is due to the methods more
+than to chance.
 
-Source: Sutton & Barto 2018, example 7.1: both ends 10 steps from the middle, -1 on the left, +1 on the right, V from 0, γ = 1.
+Source: Sutton & Barto 2018, example 7.1: both ends 10 steps from the middle, -1 on the left, +1 on
+the right, V from 0, γ = 1.
 """
 
 from __future__ import annotations
@@ -32,8 +35,24 @@ EXACT = np.arange(-9, 10) / 10
 BEFORE = float(np.sqrt((EXACT**2).mean()))
 """The error of V = 0, where every curve begins: α = 0 learns nothing."""
 EPISODES = 10
-"""Episodes of a run; the error is averaged over the states, and then over what it is after each of them."""
-SMALL_ALPHAS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.125, 0.15, 0.175)
+"""Episodes of a run; the error is averaged over the states, and then over what it is after each of
+them."""
+SMALL_ALPHAS = (
+    0.0,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.04,
+    0.05,
+    0.06,
+    0.08,
+    0.1,
+    0.125,
+    0.15,
+    0.175,
+)
 ALPHAS = (*SMALL_ALPHAS, *(round(0.05 * k, 2) for k in range(4, 21)))
 LAMBDAS = (0.0, 0.4, 0.8, 0.9, 0.95, 0.975, 0.99, 1.0)
 LENGTHS = tuple(2**k for k in range(10))
@@ -50,8 +69,9 @@ Named = tuple[float, str, tuple[float, float, float]]
 class Sweep:
     """Errors for each λ or n and each step size."""
 
-    alphas: tuple[float, ...]                # the step sizes, increasing
-    errors: dict[float, np.ndarray]          # λ or n → [step sizes, runs], in reward units; NaN where the curve was not followed any more
+    alphas: tuple[float, ...]  # the step sizes, increasing
+    # λ or n → [step sizes, runs], in reward units; NaN where the curve was not followed any more
+    errors: dict[float, np.ndarray]
 
 
 def long_walk_model() -> TabularMDP:
@@ -63,7 +83,9 @@ def n_step_sweep(seed: int, runs: int, alphas: Sequence[float] = ALPHAS) -> Swee
     """n-step TD for each n of `LENGTHS` and each step size."""
 
     def curve(n: int) -> np.ndarray:
-        return _curve(NStepTD, lambda alpha: NStepTDConfig(n=n, alpha=alpha, gamma=1.0), seed, runs, alphas)
+        return _curve(
+            NStepTD, lambda alpha: NStepTDConfig(n=n, alpha=alpha, gamma=1.0), seed, runs, alphas
+        )
 
     return Sweep(tuple(alphas), {n: curve(n) for n in LENGTHS})
 
@@ -72,12 +94,20 @@ def lambda_sweep(traces: str, seed: int, runs: int, alphas: Sequence[float] = AL
     """TD(λ) with these traces for each of `LAMBDAS` and each step size."""
 
     def curve(decay: float) -> np.ndarray:
-        return _curve(TDLambda, lambda alpha: TDLambdaConfig(trace_decay=decay, traces=traces, alpha=alpha, gamma=1.0), seed, runs, alphas)
+        return _curve(
+            TDLambda,
+            lambda alpha: TDLambdaConfig(trace_decay=decay, traces=traces, alpha=alpha, gamma=1.0),
+            seed,
+            runs,
+            alphas,
+        )
 
     return Sweep(tuple(alphas), {decay: curve(decay) for decay in LAMBDAS})
 
 
-def _curve(kind: type, config: Callable[[Constant], Any], seed: int, runs: int, alphas: Sequence[float]) -> np.ndarray:
+def _curve(
+    kind: type, config: Callable[[Constant], Any], seed: int, runs: int, alphas: Sequence[float]
+) -> np.ndarray:
     """[step sizes, runs]"""
     errors = np.full((len(alphas), runs), np.nan)
     for row, alpha in zip(errors, alphas, strict=True):
@@ -88,15 +118,25 @@ def _curve(kind: type, config: Callable[[Constant], Any], seed: int, runs: int, 
 
 
 def run_errors(kind: type, config: TableConfig, seed: int, runs: int) -> np.ndarray:
-    """[runs]: the root mean square error over the states, averaged over the first 10 episodes, in reward units; inf where V diverged."""
-    curves = value_curves(kind, config, long_walk_model(), episodes=EPISODES, runs=runs, seed=seed, states=slice(1, 20))
+    """[runs]: the root mean square error over the states, averaged over the first 10 episodes, in
+    reward units; inf where V diverged."""
+    curves = value_curves(
+        kind,
+        config,
+        long_walk_model(),
+        episodes=EPISODES,
+        runs=runs,
+        seed=seed,
+        states=slice(1, 20),
+    )
     with np.errstate(over="ignore", invalid="ignore"):
         errors = np.sqrt(((curves[:, 1:] - EXACT) ** 2).mean(axis=2)).mean(axis=1)
     return np.where(np.isfinite(errors), errors, np.inf)
 
 
 def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
-    """The lowest mean error of the curve of this λ or n, the step size α that it has it at, and its standard error over runs."""
+    """The lowest mean error of the curve of this λ or n, the step size α that it has it at, and its
+    standard error over runs."""
     errors = sweep.errors[key]
     means = np.nan_to_num(errors.mean(axis=1), nan=np.inf)
     place, runs = int(means.argmin()), errors.shape[1]
@@ -105,15 +145,21 @@ def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
 
 
 def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
-    """For `measured`: the lowest mean error of each curve, and of the best one also where it is and its standard error."""
+    """For `measured`: the lowest mean error of each curve, and of the best one also where it is and
+    its standard error."""
     lowest = {key: best(sweep, key) for key in sweep.errors}
     numbers = {f"{name} = {key:g}, lowest error": error for key, (error, _, _) in lowest.items()}
     key = min(lowest, key=lambda key: lowest[key][0])
-    return numbers | {f"{name}, best": float(key), f"{name}, best, at α": lowest[key][1], f"{name}, best, standard error": lowest[key][2]}
+    return numbers | {
+        f"{name}, best": float(key),
+        f"{name}, best, at α": lowest[key][1],
+        f"{name}, best, standard error": lowest[key][2],
+    }
 
 
 def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: float = 5.5) -> None:
-    """A curve for each λ or n, with its name where it leaves the chart; the axes are about `wide` inches wide."""
+    """A curve for each λ or n, with its name where it leaves the chart; the axes are about `wide`
+    inches wide."""
     labelled(axes, "Step size α", "RMS error over the first 10 episodes")
     axes.set_title(title, **words(fontsize=11, pad=22))
     at_top: list[Named] = []
@@ -149,7 +195,9 @@ def _names_on_top(axes: Axes, names: list[Named], name: str, wide: float) -> Non
         width = letter * (len(text) + 0.8)
         centre = max(leaves, free + width / 2)
         free = centre + width / 2
-        axes.text(centre, TOP + 0.003, text, ha="center", va="bottom", **words(color=colour, fontsize=8.5))
+        axes.text(
+            centre, TOP + 0.003, text, ha="center", va="bottom", **words(color=colour, fontsize=8.5)
+        )
 
 
 def _names_on_the_right(axes: Axes, names: list[Named], across: float) -> None:

@@ -1,6 +1,8 @@
-"""The random walk of 1000 states, on which features are compared: jumps of up to 100 states, -1 on the left, +1 on the right, γ = 1.
+"""The random walk of 1000 states, on which features are compared: jumps of up to 100 states, -1 on
+the left, +1 on the right, γ = 1.
 
-All learners see the same walks, so that a difference between two curves is due to the learners more than to chance.
+All learners see the same walks, so that a difference between two curves is due to the learners more
+than to chance.
 
 Source: Sutton & Barto 2018, example 9.1.
 """
@@ -36,7 +38,8 @@ def exact_values(model: TabularMDP) -> np.ndarray:
 
 
 def time_spent() -> np.ndarray:
-    """μ: [1000], what share of its steps a walk spends in each state. η = e_500 + Pᵀ η, solved, and divided by its sum."""
+    """μ: [1000], what share of its steps a walk spends in each state. η = e_500 + Pᵀ η, solved, and
+    divided by its sum."""
     states = np.arange(LENGTH)
     distance = np.abs(states[:, None] - states[None, :])
     moves = ((distance >= 1) & (distance <= JUMP)) / (2 * JUMP)

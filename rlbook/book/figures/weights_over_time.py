@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 class Result:
     """Weights before the first update and after each, [updates + 1, 8], in reward units."""
 
-    steps: Array                             # of one stream
-    sweeps: Array                            # of mean updates
+    steps: Array  # of one stream
+    sweeps: Array  # of mean updates
 
 
 def errors(weights: Array) -> tuple[Array, Array]:
-    """√VE and √PBE of weights [T, 8]: [T] each, in reward units. All values are 0, all states count alike."""
+    """√VE and √PBE of weights [T, 8]: [T] each, in reward units. All values are 0, all states count
+    alike."""
     x, mean = baird_features(), system(baird_features())
     ve = [value_error(row, x, np.zeros(len(x)), VISITS) for row in weights]
     pbe = [max(projected_bellman_error(row, mean), 0.0) for row in weights]
@@ -38,8 +39,15 @@ def numbers(result: Result) -> dict[str, float]:
     told: dict[str, float] = {}
     for name, weights in (("steps", result.steps), ("sweeps", result.sweeps)):
         ve, pbe = errors(weights[-1:])
-        told |= {f"{name}: mean of w₁ to w₆": float(weights[-1, :6].mean()), f"{name}: w₇": float(weights[-1, 6])}
-        told |= {f"{name}: w₈": float(weights[-1, 7]), f"{name}: √VE": float(ve[0]), f"{name}: √PBE": float(pbe[0])}
+        told |= {
+            f"{name}: mean of w₁ to w₆": float(weights[-1, :6].mean()),
+            f"{name}: w₇": float(weights[-1, 6]),
+        }
+        told |= {
+            f"{name}: w₈": float(weights[-1, 7]),
+            f"{name}: √VE": float(ve[0]),
+            f"{name}: √PBE": float(pbe[0]),
+        }
     return told
 
 
@@ -55,9 +63,13 @@ def picture(result: Result, left: str, right: str, *, with_errors: bool) -> Figu
 
 def panel(axes: Axes, weights: Array, with_errors: bool) -> None:
     """w₁ to w₆ in one colour, w₇, w₈, and the errors where they are asked for."""
-    for index, (place, label) in enumerate([(0, "w₁ – w₆")] + [(0, "")] * 5 + [(1, "w₇"), (2, "w₈")]):
+    for index, (place, label) in enumerate(
+        [(0, "w₁ – w₆")] + [(0, "")] * 5 + [(1, "w₇"), (2, "w₈")]
+    ):
         axes.plot(weights[:, index], color=curve_colour(place), linewidth=1.2, label=label or None)
     if with_errors:
-        for place, (label, error) in enumerate(zip(("√VE", "√PBE"), errors(weights), strict=True), 3):
+        for place, (label, error) in enumerate(
+            zip(("√VE", "√PBE"), errors(weights), strict=True), 3
+        ):
             axes.plot(error, color=curve_colour(place), linewidth=1.2, linestyle="--", label=label)
     axes.set_xlim(0, len(weights) - 1)

@@ -12,14 +12,15 @@ from rlbook.book.museum.exhibit import Exhibit
 from rlbook.book.museum.training import Curve
 
 MARKS = {WITHOUT: "o", WITH: "x"}
-HEIGHT = 12                                  # lines of a chart in text
+HEIGHT = 12  # lines of a chart in text
 ACROSS, DOWN, LEFT, BELOW = 640.0, 260.0, 84.0, 28.0
 """Of the SVG, in its own units: the picture, and the margins of its numbers."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """What of the curves is shown: all steps, and the values but for those of the first tenth, which may lie outside."""
+    """What of the curves is shown: all steps, and the values but for those of the first tenth,
+    which may lie outside."""
 
     first: float
     last: float
@@ -61,7 +62,11 @@ def legend_texts(curves: Curves) -> dict[str, str]:
     found = {}
     for side, of in curves.sides.items():
         ends = sorted(map(final, of))
-        seeds = f" (seeds {ends[0]:.4g} to {ends[-1]:.4g})" if f"{ends[0]:.4g}" != f"{ends[-1]:.4g}" else ""
+        seeds = (
+            f" (seeds {ends[0]:.4g} to {ends[-1]:.4g})"
+            if f"{ends[0]:.4g}" != f"{ends[-1]:.4g}"
+            else ""
+        )
         found[side] = f"{side}: {final(mean_curve(of)):.4g} at the end{seeds}"
     return found
 
@@ -77,11 +82,19 @@ def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
         rows[_line(axes.up(exhibit.shown.known))][:] = ["-"] * columns
     for side, of in curves.sides.items():
         for step, value in mean_curve(of):
-            rows[_line(axes.up(value))][min(int(axes.across(step) * columns), columns - 1)] = MARKS[side]
+            rows[_line(axes.up(value))][min(int(axes.across(step) * columns), columns - 1)] = MARKS[
+                side
+            ]
     labels = {0: ends[0], HEIGHT - 1: ends[1]}
-    drawn = [f"{labels.get(place, ''):>{margin}}|{''.join(row)}".rstrip() for place, row in enumerate(rows)]
+    drawn = [
+        f"{labels.get(place, ''):>{margin}}|{''.join(row)}".rstrip()
+        for place, row in enumerate(rows)
+    ]
     scale = " (logarithmic)" if axes.log else ""
-    feet = [" " * margin + "+" + "-" * columns, " " * margin + f" 0{f'{axes.last:,.0f} {exhibit.shown.along}':>{columns - 1}}"]
+    feet = [
+        " " * margin + "+" + "-" * columns,
+        " " * margin + f" 0{f'{axes.last:,.0f} {exhibit.shown.along}':>{columns - 1}}",
+    ]
     legend = [f"{MARKS[side]} {words}" for side, words in legend_texts(curves).items()]
     if exhibit.shown.known is not None:
         legend.append(f"- {exhibit.shown.known:.4g}: {exhibit.shown.known_is}")
@@ -95,7 +108,8 @@ def _line(share: float) -> int:
 
 
 def as_svg(exhibit: Exhibit, curves: Curves) -> str:
-    """The same as a picture whose colours are the page's, so that it is right in the light and in the dark."""
+    """The same as a picture whose colours are the page's, so that it is right in the light and in
+    the dark."""
     axes = Axes.around(exhibit, curves)
     parts = [f'<path class="axes" d="M{LEFT} 8V{DOWN - BELOW}H{ACROSS - 8}"/>']
     if exhibit.shown.known is not None:
@@ -107,9 +121,15 @@ def as_svg(exhibit: Exhibit, curves: Curves) -> str:
     for value, height in ((axes.high, 14.0), (axes.low, DOWN - BELOW)):
         parts.append(f'<text x="{LEFT - 8}" y="{height}" text-anchor="end">{_label(value)}</text>')
     parts.append(f'<text x="{LEFT}" y="{DOWN - 8}">0</text>')
-    parts.append(f'<text x="{ACROSS - 8}" y="{DOWN - 8}" text-anchor="end">{axes.last:,.0f} {exhibit.shown.along}</text>')
+    parts.append(
+        f'<text x="{ACROSS - 8}" y="{DOWN - 8}" text-anchor="end">{axes.last:,.0f}'
+        f" {exhibit.shown.along}</text>"
+    )
     title = html.escape(f"{exhibit.shown.unit}, with the bug and without")
-    return f'<svg class="exhibit" viewBox="0 0 {ACROSS:.0f} {DOWN:.0f}" role="img" aria-label="{title}">{"".join(parts)}</svg>'
+    return (
+        f'<svg class="exhibit" viewBox="0 0 {ACROSS:.0f} {DOWN:.0f}" role="img"'
+        f' aria-label="{title}">{"".join(parts)}</svg>'
+    )
 
 
 def _label(value: float) -> str:

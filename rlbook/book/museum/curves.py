@@ -1,6 +1,6 @@
 """The curves of the museum's exhibits: recorded ones, which ship with the package, and new ones.
 
-    python -m rlbook.book.museum.curves [NAME ...]        records those exhibits, or all, in curves.json
+python -m rlbook.book.museum.curves [NAME ...]        records those exhibits, or all, in curves.json
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class Curves:
 
 def mean_curve(curves: Sequence[Curve]) -> Curve:
     """The mean over seeds, at the steps of the first, as far as all of them go."""
-    return [(points[0][0], math.fsum(value for _, value in points) / len(points)) for points in zip(*curves, strict=False)]
+    return [
+        (points[0][0], math.fsum(value for _, value in points) / len(points))
+        for points in zip(*curves, strict=False)
+    ]
 
 
 def final(curve: Curve) -> float:
@@ -55,7 +58,12 @@ def _recorded() -> dict[str, dict[str, list[Curve]]]:
 
 def recorded(exhibit: Exhibit) -> Curves:
     """What ships with the package."""
-    return Curves(**{side: [[(x, y) for x, y in curve] for curve in curves] for side, curves in _recorded()[exhibit.name].items()})
+    return Curves(
+        **{
+            side: [[(x, y) for x, y in curve] for curve in curves]
+            for side, curves in _recorded()[exhibit.name].items()
+        }
+    )
 
 
 def trained(exhibit: Exhibit, seeds: int | None = None) -> Curves:
@@ -65,17 +73,29 @@ def trained(exhibit: Exhibit, seeds: int | None = None) -> Curves:
         TrainingError: one of the processes failed.
     """
     count = exhibit.shown.seeds if seeds is None else seeds
-    return Curves(_trained(exhibit, count), _trained(exhibit, count, "rlbook.book.museum.planted", exhibit.name))
+    return Curves(
+        _trained(exhibit, count),
+        _trained(exhibit, count, "rlbook.book.museum.planted", exhibit.name),
+    )
 
 
 def _trained(exhibit: Exhibit, seeds: int, *through: str) -> list[Curve]:
-    command = [sys.executable, "-m", *through, "rlbook.book.museum.training", exhibit.name, str(seeds)]
+    command = [
+        sys.executable,
+        "-m",
+        *through,
+        "rlbook.book.museum.training",
+        exhibit.name,
+        str(seeds),
+    ]
     surroundings = {**os.environ, PLAIN: "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=surroundings)
     if done.returncode:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TrainingError(f"the run of {exhibit.name!r} failed: {last}")
-    return [[(x, y) for x, y in curve] for curve in json.loads(done.stdout.strip().splitlines()[-1])]
+    return [
+        [(x, y) for x, y in curve] for curve in json.loads(done.stdout.strip().splitlines()[-1])
+    ]
 
 
 def record(names: Sequence[str]) -> None:
@@ -84,9 +104,16 @@ def record(names: Sequence[str]) -> None:
         found = trained(named(name))
         kept = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
         kept[name] = {"without": found.without, "planted": found.planted}
-        lines = [f"{json.dumps(key)}: {json.dumps(kept[key])}" for key in sorted(kept.keys() & exhibits().keys())]
+        lines = [
+            f"{json.dumps(key)}: {json.dumps(kept[key])}"
+            for key in sorted(kept.keys() & exhibits().keys())
+        ]
         RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
-        print(name, *(f"{side}: {final(mean_curve(curves)):.4g}" for side, curves in found.sides.items()), sep="  ")
+        print(
+            name,
+            *(f"{side}: {final(mean_curve(curves)):.4g}" for side, curves in found.sides.items()),
+            sep="  ",
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The bug museum's exhibits: one line of the library, what it becomes, and what is then to be seen.
 
-An exhibit is a file `exhibits/NAME.yaml`. Nothing in it is executed: the line is planted in a process of its own (`planted`), which then
-trains (`training`) or runs the test that must notice it.
+An exhibit is a file `exhibits/NAME.yaml`. Nothing in it is executed: the line is planted in a
+process of its own (`planted`), which then trains (`training`) or runs the test that must notice it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class Exhibit:
         Raises:
             ValueError: the line does not stand there exactly once.
         """
-        return place_of(self.old, (PACKAGE.parent / self.file).read_text(encoding="utf-8"), self.file)
+        return place_of(
+            self.old, (PACKAGE.parent / self.file).read_text(encoding="utf-8"), self.file
+        )
 
     def planted_in(self, source: str) -> str:
         """The module's source with the other line."""
@@ -91,7 +93,9 @@ class Exhibit:
     @property
     def command(self) -> str:
         """The run without the bug, as it is typed."""
-        words = [_option(name.replace("_", "-"), value) for name, value in self.shown.settings.items()]
+        words = [
+            _option(name.replace("_", "-"), value) for name, value in self.shown.settings.items()
+        ]
         for name, value in self.shown.env_kwargs.items():
             words.append(f"--env.{name} {str(value).lower() if isinstance(value, bool) else value}")
         return " ".join(["rlbook train", self.shown.algorithm, self.shown.env, *words])
@@ -101,7 +105,9 @@ def place_of(line: str, source: str, file: str) -> int:
     """Where a line stands, from 1. Raises ValueError where it does not stand there exactly once."""
     places = [number for number, other in enumerate(source.split("\n"), 1) if other.strip() == line]
     if len(places) != 1:
-        raise ValueError(f"{file} must hold the line {line!r} once, and holds it {len(places)} times")
+        raise ValueError(
+            f"{file} must hold the line {line!r} once, and holds it {len(places)} times"
+        )
     return places[0]
 
 
@@ -116,7 +122,10 @@ def _option(name: str, value: object) -> str:
 def exhibits() -> dict[str, Exhibit]:
     """Name → exhibit, part by part."""
     found = [read(path) for path in sorted(FOLDER.glob("*.yaml"))]
-    return {item.name: item for item in sorted(found, key=lambda item: (PARTS.index(item.part), item.name))}
+    return {
+        item.name: item
+        for item in sorted(found, key=lambda item: (PARTS.index(item.part), item.name))
+    }
 
 
 def read(path: Path) -> Exhibit:
@@ -130,9 +139,22 @@ def read(path: Path) -> Exhibit:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     wanted = {item.name for item in fields(Exhibit)} - {"name"}
     if content.keys() != wanted:
-        raise ValueError(f"{path.name} must have the fields {', '.join(sorted(wanted))}; differs in {sorted(content.keys() ^ wanted)}")
-    texts = {name: " ".join(value.split()) for name, value in content.items() if name not in ("old", "new", "shown")}
-    return Exhibit(name=path.stem, old=content["old"], new=content["new"], shown=Shown(**content["shown"]), **texts)
+        raise ValueError(
+            f"{path.name} must have the fields {', '.join(sorted(wanted))}; differs in"
+            f" {sorted(content.keys() ^ wanted)}"
+        )
+    texts = {
+        name: " ".join(value.split())
+        for name, value in content.items()
+        if name not in ("old", "new", "shown")
+    }
+    return Exhibit(
+        name=path.stem,
+        old=content["old"],
+        new=content["new"],
+        shown=Shown(**content["shown"]),
+        **texts,
+    )
 
 
 def named(name: str) -> Exhibit:

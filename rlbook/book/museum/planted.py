@@ -3,8 +3,9 @@
     python -m rlbook.book.museum.planted NAME rlbook train sarsa CliffWalking-v1 --out runs/planted
     python -m rlbook.book.museum.planted NAME pytest tests/unit/test_td_control.py
 
-No file changes: the import system is given the other source when it asks for the module. Only the plain forms run, because the fast ones
-do not read that line, and nothing compiled with it may be kept.
+No file changes: the import system is given the other source when it asks for the module. Only the
+plain forms run, because the fast ones do not read that line, and nothing compiled with it may be
+kept.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Finder:
     def __init__(self, exhibit: Exhibit) -> None:
         self.exhibit = exhibit
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname != self.exhibit.module:
             return None
         found = PathFinder.find_spec(fullname, path)
@@ -74,8 +77,15 @@ def main(name: str, module: str, *arguments: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        print("usage: python -m rlbook.book.museum.planted NAME MODULE [ARGUMENT ...]", file=sys.stderr)
+        print(
+            "usage: python -m rlbook.book.museum.planted NAME MODULE [ARGUMENT ...]",
+            file=sys.stderr,
+        )
         sys.exit(2)
-    if not os.environ.get(PLAIN):                # it is read when the package is imported
-        os.execve(sys.executable, [sys.executable, "-m", "rlbook.book.museum.planted", *sys.argv[1:]], {**os.environ, PLAIN: "1"})
+    if not os.environ.get(PLAIN):  # it is read when the package is imported
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "rlbook.book.museum.planted", *sys.argv[1:]],
+            {**os.environ, PLAIN: "1"},
+        )
     main(*sys.argv[1:])

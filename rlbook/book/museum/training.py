@@ -1,6 +1,7 @@
-"""Trains what an exhibit shows, once a seed, and prints the curves: the program that runs with the bug and without.
+"""Trains what an exhibit shows, once a seed, and prints the curves: the program that runs with the
+bug and without.
 
-    python -m rlbook.book.museum.training NAME SEEDS
+python -m rlbook.book.museum.training NAME SEEDS
 """
 
 from __future__ import annotations
@@ -28,13 +29,27 @@ def curve(exhibit: Exhibit, seed: int) -> Curve:
     def note(run: rlbook.Run) -> None:
         rows[:] = run.metrics
 
-    settings: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in shown.settings.items()}
+    settings: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in shown.settings.items()
+    }
     try:
-        run = rlbook.train(shown.algorithm, shown.env, seed=seed, env_kwargs=dict(shown.env_kwargs), on_report=note, **settings)
+        run = rlbook.train(
+            shown.algorithm,
+            shown.env,
+            seed=seed,
+            env_kwargs=dict(shown.env_kwargs),
+            on_report=note,
+            **settings,
+        )
         rows[:] = run.metrics
     except TrainingError as failure:
         print(failure, file=sys.stderr)
-    points = [(float(row["step"]), float(row[shown.number])) for row in rows if row.get(shown.number) is not None]
+    points = [
+        (float(row["step"]), float(row[shown.number]))
+        for row in rows
+        if row.get(shown.number) is not None
+    ]
     return thinned([(step, value) for step, value in points if math.isfinite(value)])
 
 
@@ -42,7 +57,10 @@ def thinned(points: Curve) -> Curve:
     """At most `POINTS` points, each the mean of its neighbours."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = [points[place : place + size] for place in range(0, len(points), size)]
-    return [(group[-1][0], float(f"{math.fsum(value for _, value in group) / len(group):.5g}")) for group in groups]
+    return [
+        (group[-1][0], float(f"{math.fsum(value for _, value in group) / len(group):.5g}"))
+        for group in groups
+    ]
 
 
 if __name__ == "__main__":

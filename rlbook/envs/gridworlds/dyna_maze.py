@@ -19,7 +19,9 @@ from rlbook.envs.tabular.tabular_vector import TabularVectorEnv
 
 OPEN, SOUTH = ("........G", *[".........", "........."]), (".........", "...S.....")
 FIXED = ".......#G ..#....#. S.#....#. ..#...... .....#... ........."
-RIGHT_GAP, LEFT_GAP, BOTH_GAPS = (" ".join([*OPEN, wall, *SOUTH]) for wall in ("########.", ".########", ".#######."))
+RIGHT_GAP, LEFT_GAP, BOTH_GAPS = (
+    " ".join([*OPEN, wall, *SOUTH]) for wall in ("########.", ".########", ".#######.")
+)
 IntOrArray = TypeVar("IntOrArray", int, NDArray[np.integer])
 
 MAPS = {"fixed": (FIXED,), "blocking": (RIGHT_GAP, LEFT_GAP), "shortcut": (LEFT_GAP, BOTH_GAPS)}
@@ -31,9 +33,10 @@ CHANGES = {"blocking": 1_000, "shortcut": 3_000}
 class DynaMaze(TabularEnv):
     """
     ## Description
-    An agent walks from `S` to `G`, one cell a step; a move into a wall or off the map leaves it where it is. In two of
-    the three variants the walls change after a while: in `"blocking"` the way is closed and a longer one opens, in
-    `"shortcut"` a shorter one opens and the old one remains, which an agent that has stopped exploring never finds out.
+    An agent walks from `S` to `G`, one cell a step; a move into a wall or off the map leaves it
+    where it is. In two of the three variants the walls change after a while: in `"blocking"` the
+    way is closed and a longer one opens, in `"shortcut"` a shorter one opens and the old one
+    remains, which an agent that has stopped exploring never finds out.
 
     ```
     "fixed"      "blocking"   and then     "shortcut"   and then
@@ -49,7 +52,8 @@ class DynaMaze(TabularEnv):
     `Discrete(4)`: 0 up, 1 down, 2 left, 3 right.
 
     ## Observation Space
-    `Discrete(54)`: the cell's number, `row * 9 + column`; walls are counted too. The map is not seen.
+    `Discrete(54)`: the cell's number, `row * 9 + column`; walls are counted too. The map is not
+    seen.
 
     ## Rewards
     +1 for entering `G`, otherwise 0.
@@ -62,17 +66,21 @@ class DynaMaze(TabularEnv):
 
     ## Arguments
     - `variant`: `"fixed"`, `"blocking"` or `"shortcut"`.
-    - `change_at`: the walls change after this many steps of the environment's whole life, all episodes together; `steps` counts them, and a
-      reset, seeded or not, does not set it back. Left out: 1000 in `"blocking"`, 3000 in `"shortcut"`. An agent that stands where a
-      wall comes up can walk on. In the vector form each environment has its own life.
+    - `change_at`: the walls change after this many steps of the environment's whole life, all
+      episodes together; `steps` counts them, and a reset, seeded or not, does not set it back. Left
+      out: 1000 in `"blocking"`, 3000 in `"shortcut"`. An agent that stands where a wall comes up
+      can walk on. In the vector form each environment has its own life.
     - `changed`: begin with the second map and stay there. Evaluation does.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
-    A maze that is going to change is no single model: `changes` says so, `model()` refuses, and `phases` lists one model for each map.
+    A maze that is going to change is no single model: `changes` says so, `model()` refuses, and
+    `phases` lists one model for each map.
 
     ## Known answer
-    The shortest way has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then 10 in `"shortcut"`. So for
-    γ = 0.95, V*(S) is 0.95¹³ = 0.513342, 0.95⁹ = 0.630249 or 0.95¹⁵ = 0.463291.
+    The shortest way has 14 steps in `"fixed"`; it has 10 and then 16 in `"blocking"`, 16 and then
+    10 in `"shortcut"`. So for γ = 0.95, V*(S) is 0.95¹³ = 0.513342, 0.95⁹ = 0.630249 or 0.95¹⁵ =
+    0.463291.
 
     Source: Sutton & Barto 2018, figures 8.2, 8.4 and 8.5.
 
@@ -83,7 +91,11 @@ class DynaMaze(TabularEnv):
     action_names = ACTION_NAMES
 
     def __init__(
-        self, variant: str = "fixed", change_at: int | None = None, changed: bool = False, render_mode: str | None = None
+        self,
+        variant: str = "fixed",
+        change_at: int | None = None,
+        changed: bool = False,
+        render_mode: str | None = None,
     ) -> None:
         check_options(variant, change_at, changed)
         self.changes = variant != "fixed" and not changed
@@ -100,17 +112,23 @@ class DynaMaze(TabularEnv):
 
     @property
     def phases(self) -> list[tuple[int | None, TabularMDP]]:
-        """(until step, model): the maze's models and the step of its life until which each holds; None for the last."""
+        """(until step, model): the maze's models and the step of its life until which each holds;
+        None for the last."""
         ends = [self.change_at, None] if self.changes else [None]
         return list(zip(ends, self._models, strict=True))
 
     def model(self) -> TabularMDP:
         """The model of a maze that does not change. Raises ValueError for one that does."""
         if self.changes:
-            raise ValueError(f"DynaMaze changes after {self.change_at} steps, so it is no single model: use phases, or changed=True.")
+            raise ValueError(
+                f"DynaMaze changes after {self.change_at} steps, so it is no single model: use"
+                " phases, or changed=True."
+            )
         return self._model
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         result = super().reset(seed=seed, options=options)
         self._enter_phase()
         return result
@@ -158,20 +176,27 @@ class DynaMazeVector(TabularVectorEnv):
     single = DynaMaze
     env: DynaMaze
 
-    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any
+    ) -> None:
         super().__init__(num_envs, max_episode_steps, **options)
         self.evaluation_kwargs = self.env.evaluation_kwargs
         self.ages = np.zeros(num_envs, dtype=np.int64)
         """[N]: environment steps of each environment so far, all episodes together."""
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
         result = super().reset(seed=seed, options=options)
         self._enter_phases()
         return result
 
-    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         alive = ~(self._terminated | self._truncated)
         result = super().step(actions)
         self.ages += alive
@@ -198,35 +223,52 @@ def check_options(variant: object, change_at: object, changed: object) -> None:
         raise ValueError(f"variant must be one of {', '.join(MAPS)}, got {variant!r}.")
     if not isinstance(changed, bool):
         raise ValueError(f"changed must be true or false, got {changed!r}.")
-    if change_at is not None and (isinstance(change_at, bool) or not isinstance(change_at, int | np.integer) or change_at < 1):
+    if change_at is not None and (
+        isinstance(change_at, bool) or not isinstance(change_at, int | np.integer) or change_at < 1
+    ):
         raise ValueError(f"change_at must be an integer of at least 1, got {change_at!r}.")
     if variant == "fixed" and (changed or change_at is not None):
-        raise ValueError("variant='fixed' never changes, so change_at and changed must be left out.")
+        raise ValueError(
+            "variant='fixed' never changes, so change_at and changed must be left out."
+        )
 
 
 def dyna_maze_model(marks: np.ndarray) -> TabularMDP:
-    """The model of a map [rows, columns]. No step leads onto a wall, but from a wall one can walk away."""
+    """The model of a map [rows, columns]. No step leads onto a wall, but from a wall one can walk
+    away."""
     rows, columns = marks.shape
     cells = marks.ravel()
     state, action = (index.ravel() for index in np.indices((marks.size, len(MOVES))))
     down, right = np.array(MOVES)[action].T
-    row, column = np.clip(state // columns + down, 0, rows - 1), np.clip(state % columns + right, 0, columns - 1)
+    row, column = (
+        np.clip(state // columns + down, 0, rows - 1),
+        np.clip(state % columns + right, 0, columns - 1),
+    )
     ahead = row * columns + column
     over = cells[state] == GOAL
     successor = np.where((cells[ahead] == WALL) | over, state, ahead)
     ends = cells[successor] == GOAL
-    entries = Entries(state, action, successor, np.ones(len(state)), (ends & ~over).astype(float), ends)
+    entries = Entries(
+        state, action, successor, np.ones(len(state)), (ends & ~over).astype(float), ends
+    )
     return from_entries(entries, marks.size, len(MOVES), initial=cells == START)
 
 
 def _stacked(models: list[TabularMDP]) -> tuple[TabularMDP, np.ndarray]:
-    """One table of all the maps, P · S states, that never leads from one map to another, and the cell [P · S] that each state shows."""
+    """One table of all the maps, P · S states, that never leads from one map to another, and the
+    cell [P · S] that each state shows."""
     cells, num_actions = models[0].rewards.shape
     parts = [model.outcomes for model in models]
     row = np.arange(len(models) * cells * num_actions)
     successor = np.concatenate([part.successor + phase * cells for phase, part in enumerate(parts)])
-    reward, ends = (np.concatenate([getattr(part, name) for part in parts]) for name in ("reward", "ends"))
-    entries = Entries(row // num_actions, row % num_actions, successor, np.ones(len(row)), reward, ends)
+    reward, ends = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("reward", "ends")
+    )
+    entries = Entries(
+        row // num_actions, row % num_actions, successor, np.ones(len(row)), reward, ends
+    )
     initial = np.concatenate([models[0].initial, *(np.zeros(cells) for _ in models[1:])])
-    model = from_entries(entries, len(models) * cells, num_actions, initial=initial, observable=False)
+    model = from_entries(
+        entries, len(models) * cells, num_actions, initial=initial, observable=False
+    )
     return model, np.tile(np.arange(cells), len(models))

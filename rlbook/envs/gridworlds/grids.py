@@ -10,10 +10,12 @@ from rlbook.envs.gridworlds.layouts import FREE, WALL
 from rlbook.envs.rendering import AGENT, COLOURS, FREE_COLOUR, draw_cells
 
 MARKS = COLOURS | {
-    "T": COLOURS["G"],                       # a cell that ends the episode
-    "a": (76, 120, 182), "x": (190, 208, 232),                                    # from a to x
-    "b": (140, 100, 168), "y": (216, 202, 228),                                   # from b to y
-}  # fmt: skip
+    "T": COLOURS["G"],  # a cell that ends the episode
+    "a": (76, 120, 182),
+    "x": (190, 208, 232),  # from a to x
+    "b": (140, 100, 168),
+    "y": (216, 202, 228),  # from b to y
+}
 """What may stand in a cell, and its colour."""
 
 
@@ -21,9 +23,11 @@ MARKS = COLOURS | {
 class Grid:
     """A rectangular map; a state is a cell's number, `row * columns + column`."""
 
-    marks: np.ndarray                        # [rows, columns] of one character each, out of `MARKS`
-    ground: np.ndarray | None = None         # [rows, columns, 3] uint8, the colour of free cells; None: one colour for all
-    footer: str = ""                         # a line below the map, in text
+    marks: np.ndarray  # [rows, columns] of one character each, out of `MARKS`
+    ground: np.ndarray | None = (
+        None  # [rows, columns, 3] uint8, the colour of free cells; None: one colour for all
+    )
+    footer: str = ""  # a line below the map, in text
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -44,8 +48,11 @@ class Grid:
         return "\n".join([*lines, self.footer] if self.footer else lines)
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """The map as an image [H, W, 3] uint8, with lines between the cells and the agent as a disc."""
-        colours = np.array([[MARKS[mark] for mark in row] for row in self.marks.tolist()], dtype=np.uint8)
+        """The map as an image [H, W, 3] uint8, with lines between the cells and the agent as a
+        disc."""
+        colours = np.array(
+            [[MARKS[mark] for mark in row] for row in self.marks.tolist()], dtype=np.uint8
+        )
         if self.ground is not None:
             free = self.marks == FREE[0]
             colours[free] = self.ground[free]

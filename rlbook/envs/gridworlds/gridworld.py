@@ -1,4 +1,5 @@
-"""The two grids with which Sutton and Barto introduce values: 4 × 4 with two ends, and 5 × 5 with two teleports."""
+"""The two grids with which Sutton and Barto introduce values: 4 × 4 with two ends, and 5 × 5 with
+two teleports."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ TELEPORTS = (("a", "x", 10.0), ("b", "y", 5.0))
 class GridWorld(TabularEnv):
     """
     ## Description
-    An agent moves on a small open grid, one cell a step; off the grid there is no way, and it stays where it is.
-    `"4x4"` is example 4.1 of Sutton & Barto 2018, where it has to leave by one of two corners, `T`. `"5x5"` is example 3.5,
-    which goes on for ever: from cell `a` every action leads to `x`, from `b` to `y`, and both pay.
+    An agent moves on a small open grid, one cell a step; off the grid there is no way, and it stays
+    where it is. `"4x4"` is example 4.1 of Sutton & Barto 2018, where it has to leave by one of two
+    corners, `T`. `"5x5"` is example 3.5, which goes on for ever: from cell `a` every action leads
+    to `x`, from `b` to `y`, and both pay.
 
     ```
     "4x4"   T...      "5x5"   .a.b.
@@ -39,22 +41,24 @@ class GridWorld(TabularEnv):
     `Discrete(16)` or `Discrete(25)`: the cell's number, `row * columns + column`.
 
     ## Rewards
-    `"4x4"`: -1 a step. `"5x5"`: +10 for any action in `a`, +5 for any in `b`, -1 for a step against the edge, which leads
-    nowhere, and 0 for any other.
+    `"4x4"`: -1 a step. `"5x5"`: +10 for any action in `a`, +5 for any in `b`, -1 for a step against
+    the edge, which leads nowhere, and 0 for any other.
 
     ## Starting State
     Any cell with equal probability, the corners `T` excepted.
 
     ## Episode End
-    Termination: in `"4x4"`, entering one of the corners `T`; in `"5x5"`, never. Truncation: after 100 steps.
+    Termination: in `"4x4"`, entering one of the corners `T`; in `"5x5"`, never. Truncation: after
+    100 steps.
 
     ## Arguments
     - `layout`: `"4x4"` or `"5x5"`.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    `"4x4"`, γ = 1: V* is minus the number of steps to the nearer corner, and -2 on average over the starts. Uniformly
-    random moves have the values (figure 4.1)
+    `"4x4"`, γ = 1: V* is minus the number of steps to the nearer corner, and -2 on average over the
+    starts. Uniformly random moves have the values (figure 4.1)
 
     ```
       0 -14 -20 -22
@@ -63,7 +67,8 @@ class GridWorld(TabularEnv):
     -22 -20 -14   0
     ```
 
-    `"5x5"`, γ = 0.9: the first rows of V for uniformly random moves (figure 3.2) and of V* (figure 3.5) are
+    `"5x5"`, γ = 0.9: the first rows of V for uniformly random moves (figure 3.2) and of V* (figure
+    3.5) are
 
     ```
      3.3090  8.7893  4.4276  5.3224  1.4922
@@ -80,7 +85,11 @@ class GridWorld(TabularEnv):
         if layout not in LAYOUTS:
             raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}.")
         marks = parse_grid(LAYOUTS[layout])
-        super().__init__(gridworld_model(marks, step=-1.0 if layout == "4x4" else 0.0), grid=Grid(marks), render_mode=render_mode)
+        super().__init__(
+            gridworld_model(marks, step=-1.0 if layout == "4x4" else 0.0),
+            grid=Grid(marks),
+            render_mode=render_mode,
+        )
 
 
 class GridWorldVector(TabularVectorEnv):

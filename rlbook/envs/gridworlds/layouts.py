@@ -1,4 +1,5 @@
-"""Maps of mazes: reading them from text, checking that they can be solved, and drawing random ones."""
+"""Maps of mazes: reading them from text, checking that they can be solved, and drawing random
+ones."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 class Layout:
     """A rectangular map. A state is a cell's number, `row * columns + column`."""
 
-    walls: np.ndarray                        # [rows, columns] bool
-    start: int                               # state the episode begins in
-    goal: int                                # state that ends the episode
+    walls: np.ndarray  # [rows, columns] bool
+    start: int  # state the episode begins in
+    goal: int  # state that ends the episode
 
     @property
     def rows(self) -> int:
@@ -46,15 +47,18 @@ class Layout:
         return self.walls.size
 
     def reachable(self) -> np.ndarray:
-        """[S] bool: the cells that can be walked to from the start, the start and the goal included."""
+        """[S] bool: the cells that can be walked to from the start, the start and the goal
+        included."""
         return distances(self.walls, self.start) >= 0
 
 
 def parse_layout(text: str) -> Layout:
-    """Reads a map: one line a row, `#` wall, `S` start, `G` goal, `.` or a space free. Blank lines around it are ignored.
+    """Reads a map: one line a row, `#` wall, `S` start, `G` goal, `.` or a space free. Blank lines
+    around it are ignored.
 
     Raises:
-        ValueError: ragged rows, an unknown character, not exactly one start and one goal, or a goal that cannot be reached.
+        ValueError: ragged rows, an unknown character, not exactly one start and one goal, or a goal
+            that cannot be reached.
     """
     if not isinstance(text, str):
         raise ValueError(f"layout must be a string with one line a row, got {text!r}.")
@@ -64,20 +68,31 @@ def parse_layout(text: str) -> Layout:
     _check_rectangle(lines)
     cells = np.array([list(line) for line in lines])
     walls = cells == WALL
-    layout = Layout(walls, start=_the_only(cells, START, "start"), goal=_the_only(cells, GOAL, "goal"))
+    layout = Layout(
+        walls, start=_the_only(cells, START, "start"), goal=_the_only(cells, GOAL, "goal")
+    )
     if not layout.reachable()[layout.goal]:
         row, column = divmod(layout.goal, layout.columns)
-        raise ValueError(f"layout must have a goal that can be reached from the start, but G at row {row}, column {column} is walled off.")
+        raise ValueError(
+            f"layout must have a goal that can be reached from the start, but G at row {row},"
+            f" column {column} is walled off."
+        )
     return layout
 
 
 def _check_rectangle(lines: list[str]) -> None:
     for row, line in enumerate(lines):
         if len(line) != len(lines[0]):
-            raise ValueError(f"layout must have rows of equal length, but row {row} has {len(line)} cells and row 0 has {len(lines[0])}.")
+            raise ValueError(
+                f"layout must have rows of equal length, but row {row} has {len(line)} cells and"
+                f" row 0 has {len(lines[0])}."
+            )
         for column, character in enumerate(line):
             if character not in WALL + START + GOAL + FREE:
-                raise ValueError(f"layout may contain '#', 'S', 'G', '.' and ' ', but row {row}, column {column} is {character!r}.")
+                raise ValueError(
+                    f"layout may contain '#', 'S', 'G', '.' and ' ', but row {row}, column {column}"
+                    f" is {character!r}."
+                )
 
 
 def _the_only(cells: np.ndarray, character: str, name: str) -> int:
@@ -88,7 +103,8 @@ def _the_only(cells: np.ndarray, character: str, name: str) -> int:
 
 
 def distances(walls: np.ndarray, origin: int) -> np.ndarray:
-    """[S] int: moves from `origin` to each cell by breadth-first search, -1 where there is no way."""
+    """[S] int: moves from `origin` to each cell by breadth-first search, -1 where there is no
+    way."""
     rows, columns = walls.shape
     blocked = walls.ravel().tolist()
     steps = [-1] * walls.size
@@ -108,12 +124,15 @@ def distances(walls: np.ndarray, origin: int) -> np.ndarray:
 
 
 def perfect_maze(size: int, seed: int) -> str:
-    """A random maze of `size` × `size` rooms as text: between any two rooms there is exactly one way.
+    """A random maze of `size` × `size` rooms as text: between any two rooms there is exactly one
+    way.
 
-    Rooms stand at even rows and columns, the walls or doors between them at odd ones, so the map has 2·size - 1 rows and
-    columns. The start is the upper left room, the goal the lower right one. The same size and seed give the same maze.
+    Rooms stand at even rows and columns, the walls or doors between them at odd ones, so the map
+    has 2·size - 1 rows and columns. The start is the upper left room, the goal the lower right one.
+    The same size and seed give the same maze.
 
-    Source: the "recursive backtracker" (depth-first search in random order), written without recursion.
+    Source: the "recursive backtracker" (depth-first search in random order), written without
+    recursion.
     """
     rng = np.random.default_rng(seed)
     cells = [[WALL] * (2 * size - 1) for _ in range(2 * size - 1)]
@@ -121,7 +140,11 @@ def perfect_maze(size: int, seed: int) -> str:
     path = [(0, 0)]
     while path:
         row, column = path[-1]
-        closed = [(down, right) for down, right in MOVES if _is_wall(cells, row + 2 * down, column + 2 * right)]
+        closed = [
+            (down, right)
+            for down, right in MOVES
+            if _is_wall(cells, row + 2 * down, column + 2 * right)
+        ]
         if not closed:
             path.pop()
             continue

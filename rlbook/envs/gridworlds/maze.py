@@ -1,4 +1,5 @@
-"""The maze: the smallest world in which every idea of the first half of the book can be seen. One agent; see `maze_vector` for many."""
+"""The maze: the smallest world in which every idea of the first half of the book can be seen. One
+agent; see `maze_vector` for many."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 class Maze(gymnasium.Env):
     """
     ## Description
-    An agent walks through a maze, one cell a step, from the start to the goal. Walking into a wall or off the map is a
-    bump: it stays where it is, and it hurts.
+    An agent walks through a maze, one cell a step, from the start to the goal. Walking into a wall
+    or off the map is a bump: it stays where it is, and it hurts.
 
     ```
     S..#G
@@ -32,11 +33,12 @@ class Maze(gymnasium.Env):
     ```
 
     ## Action Space
-    `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. With `slip`, a move goes sideways instead with that probability, to either
-    side with half of it, never backwards.
+    `Discrete(4)`: 0 up, 1 down, 2 left, 3 right. With `slip`, a move goes sideways instead with
+    that probability, to either side with half of it, never backwards.
 
     ## Observation Space
-    A state is a cell's number, `row * columns + column`; walls are counted too, though nothing reaches them.
+    A state is a cell's number, `row * columns + column`; walls are counted too, though nothing
+    reaches them.
 
     | `observation` | space | what it is |
     |---|---|---|
@@ -57,28 +59,35 @@ class Maze(gymnasium.Env):
     Always the start, `(0, 0)` in the map above.
 
     ## Episode End
-    Termination: the agent enters the goal. Truncation: after 100 steps, counted by gymnasium's `TimeLimit` when the
-    environment is made by its id (`max_episode_steps` changes it), and by the vector form itself.
+    Termination: the agent enters the goal. Truncation: after 100 steps, counted by gymnasium's
+    `TimeLimit` when the environment is made by its id (`max_episode_steps` changes it), and by the
+    vector form itself.
 
     ## Arguments
-    - `layout`: a map as text, one line a row: `#` wall, `S` start, `G` goal, `.` or a space free. Any size.
-    - `size`, `seed`: instead of a layout, a random perfect maze of `size` × `size` rooms, drawn with `seed` (0 if left out).
+    - `layout`: a map as text, one line a row: `#` wall, `S` start, `G` goal, `.` or a space free.
+      Any size.
+    - `size`, `seed`: instead of a layout, a random perfect maze of `size` × `size` rooms, drawn
+      with `seed` (0 if left out).
     - `rewards`: `"standard"` or `"shaped"`.
     - `slip`: probability of moving sideways, in [0, 1].
     - `observation`: `"index"`, `"coordinates"`, `"onehot"` or `"local"`.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step; no
-      window is opened).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step; no window is opened).
 
     ## Known answer
-    In the map above 19 states are reachable and the only shortest way has 8 moves: right, right, down, down, right,
-    right, up, up. The optimal return is 3.0 = 7 · (-1) + 10 with standard rewards and 9.2 = 8 · (-0.1) + 10 with shaped ones.
-    V*(start) is 2.5271882698 and 8.5481004233 for γ = 0.99. Uniformly random moves need 262.68354 steps on average.
+    In the map above 19 states are reachable and the only shortest way has 8 moves: right, right,
+    down, down, right, right, up, up. The optimal return is 3.0 = 7 · (-1) + 10 with standard
+    rewards and 9.2 = 8 · (-0.1) + 10 with shaped ones. V*(start) is 2.5271882698 and 8.5481004233
+    for γ = 0.99. Uniformly random moves need 262.68354 steps on average.
 
     ## Version History
     - v0: first version.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi", "rgb_array", "human"], "render_fps": 8}
+    metadata: ClassVar[dict[str, Any]] = {
+        "render_modes": ["ansi", "rgb_array", "human"],
+        "render_fps": 8,
+    }
 
     def __init__(
         self,
@@ -100,7 +109,9 @@ class Maze(gymnasium.Env):
         self._terminal = self.tables.terminal.tolist()
         self._state = self.tables.layout.start
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self.tables.layout.start
         return self._shown(), {}
@@ -150,4 +161,7 @@ class Maze(gymnasium.Env):
 def check_render_mode(render_mode: object) -> None:
     """Raises ValueError for a render mode the maze does not have."""
     if render_mode is not None and render_mode not in Maze.metadata["render_modes"]:
-        raise ValueError(f"render_mode must be None or one of {', '.join(Maze.metadata['render_modes'])}, got {render_mode!r}.")
+        raise ValueError(
+            f"render_mode must be None or one of {', '.join(Maze.metadata['render_modes'])}, got"
+            f" {render_mode!r}."
+        )

@@ -11,13 +11,18 @@ from rlbook.envs.tabular.outcomes import Entries
 
 
 def maze_model(tables: MazeTables) -> TabularMDP:
-    """P(s'|s, a), rewards, and which transitions end the episode. The time limit is no part of the model.
+    """P(s'|s, a), rewards, and which transitions end the episode. The time limit is no part of the
+    model.
 
-    The outcomes of an action stand in the order in which `slipped` tries them: sideways, the other side, straight on. So a number
-    drawn from [0, 1) leads to the same place here and there.
+    The outcomes of an action stand in the order in which `slipped` tries them: sideways, the other
+    side, straight on. So a number drawn from [0, 1) leads to the same place here and there.
     """
     num_states = tables.layout.num_states
-    chances = [(PERPENDICULAR[:, 0], tables.slip / 2), (PERPENDICULAR[:, 1], tables.slip / 2), (np.arange(NUM_ACTIONS), 1 - tables.slip)]
+    chances = [
+        (PERPENDICULAR[:, 0], tables.slip / 2),
+        (PERPENDICULAR[:, 1], tables.slip / 2),
+        (np.arange(NUM_ACTIONS), 1 - tables.slip),
+    ]
     possible = [(taken, chance) for taken, chance in chances if chance > 0]
     taken = np.column_stack([taken for taken, _ in possible])
 

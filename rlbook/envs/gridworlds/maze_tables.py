@@ -1,4 +1,5 @@
-"""What the maze does, as arrays. Stepping, planning and the vector form all read these, so they cannot disagree."""
+"""What the maze does, as arrays. Stepping, planning and the vector form all read these, so they
+cannot disagree."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rlbook.envs.gridworlds.layouts import DEFAULT_LAYOUT, LARGEST_SIZE, MOVES, Layout, parse_layout, perfect_maze
+from rlbook.envs.gridworlds.layouts import (
+    DEFAULT_LAYOUT,
+    LARGEST_SIZE,
+    MOVES,
+    Layout,
+    parse_layout,
+    perfect_maze,
+)
 
 NUM_ACTIONS = 4
 PERPENDICULAR = np.array([[2, 3], [2, 3], [0, 1], [0, 1]])
@@ -21,29 +29,32 @@ OBSERVATIONS = ("index", "coordinates", "onehot", "local")
 class RewardScheme(NamedTuple):
     """What a move pays, in reward units."""
 
-    step: float                              # into a free cell
-    bump: float                              # into a wall or off the map
-    goal: float                              # into the goal
+    step: float  # into a free cell
+    bump: float  # into a wall or off the map
+    goal: float  # into the goal
 
 
 REWARDS = {
     "standard": RewardScheme(step=-1.0, bump=-5.0, goal=10.0),
     "shaped": RewardScheme(step=-0.1, bump=-0.1 - 1.0, goal=-0.1 + 10.0),
 }
-"""In "standard" a bump or the goal replaces the price of the step, in "shaped" it is added to it."""
+"""In "standard" a bump or the goal replaces the price of the step, in "shaped" it is added to
+it."""
 
 
 @dataclass(frozen=True)
 class MazeTables:
-    """The maze's dynamics, S states and A actions; with slip, the action is first exchanged for another and then looked up."""
+    """The maze's dynamics, S states and A actions; with slip, the action is first exchanged for
+    another and then looked up."""
 
     layout: Layout
-    slip: float                              # probability of moving sideways instead, in [0, 1]
-    next_state: np.ndarray                   # [S, A] int
-    reward: np.ndarray                       # [S, A] float, in reward units
-    terminal: np.ndarray                     # [S] bool; the goal, and the walls, which nothing reaches
+    slip: float  # probability of moving sideways instead, in [0, 1]
+    next_state: np.ndarray  # [S, A] int
+    reward: np.ndarray  # [S, A] float, in reward units
+    terminal: np.ndarray  # [S] bool; the goal, and the walls, which nothing reaches
     observation_space: spaces.Space
-    views: np.ndarray | None                 # [S, ...] int, what each state looks like; None for "index" and "onehot"
+    # [S, ...] int, what each state looks like; None for "index" and "onehot"
+    views: np.ndarray | None
 
     def observe(self, states: np.ndarray) -> np.ndarray:
         """What N agents see in their states [N]: [N] or [N, ...], always a new array."""
@@ -57,7 +68,12 @@ class MazeTables:
 
 
 def maze_tables(
-    layout: str | None, size: int | None, seed: int | None, rewards: str, slip: float, observation: str
+    layout: str | None,
+    size: int | None,
+    seed: int | None,
+    rewards: str,
+    slip: float,
+    observation: str,
 ) -> MazeTables:
     """Checks the maze's options and builds its tables; see `Maze` for what they mean.
 
@@ -77,8 +93,11 @@ def maze_tables(
     return MazeTables(chosen, float(slip), next_state, reward, terminal, space, views)
 
 
-def slipped(action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float) -> np.ndarray:
-    """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0, 1), is below `slip`."""
+def slipped(
+    action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float
+) -> np.ndarray:
+    """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0,
+    1), is below `slip`."""
     sideways = PERPENDICULAR[action, np.asarray(uniform >= slip / 2, dtype=np.int64)]
     return np.where(uniform >= slip, action, sideways)
 
@@ -86,13 +105,22 @@ def slipped(action: int | NDArray[np.integer], uniform: float | NDArray[np.float
 def _choose_layout(layout: str | None, size: int | None, seed: int | None) -> Layout:
     if size is None:
         if seed is not None:
-            raise ValueError(f"seed={seed!r} chooses a random maze and needs size, the number of rooms along a side.")
+            raise ValueError(
+                f"seed={seed!r} chooses a random maze and needs size, the number of rooms along a"
+                " side."
+            )
         return parse_layout(DEFAULT_LAYOUT if layout is None else layout)
     if layout is not None:
         raise ValueError(f"size={size!r} asks for a random maze, so layout must be left out.")
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 2 <= size <= LARGEST_SIZE:
+    if (
+        isinstance(size, bool)
+        or not isinstance(size, int | np.integer)
+        or not 2 <= size <= LARGEST_SIZE
+    ):
         raise ValueError(f"size must be an integer from 2 to {LARGEST_SIZE}, got {size!r}.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+    if seed is not None and (
+        isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0
+    ):
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
     return parse_layout(perfect_maze(int(size), int(seed or 0)))
 
@@ -138,5 +166,9 @@ def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _check_slip(slip: object) -> None:
-    if isinstance(slip, bool) or not isinstance(slip, int | float | np.integer | np.floating) or not 0 <= float(slip) <= 1:
+    if (
+        isinstance(slip, bool)
+        or not isinstance(slip, int | float | np.integer | np.floating)
+        or not 0 <= float(slip) <= 1
+    ):
         raise ValueError(f"slip must be a probability in [0, 1], got {slip!r}.")

@@ -24,18 +24,21 @@ NEVER = np.iinfo(np.int64).max
 class MazeVector(VectorEnv):
     """N mazes side by side; see `Maze` for the task and the options.
 
-    The loop owns the resets (autoreset is disabled): an environment that has ended ignores its action, repeats its observation, is
-    paid 0 and keeps its flags until `reset(options={"reset_mask": ...})` names it. Reaching the goal with the last step that
-    the time limit allows is a termination, not a truncation.
+    The loop owns the resets (autoreset is disabled): an environment that has ended ignores its
+    action, repeats its observation, is paid 0 and keeps its flags until
+    `reset(options={"reset_mask": ...})` names it. Reaching the goal with the last step that the
+    time limit allows is a termination, not a truncation.
 
-    How it is fast: an environment's place is one number that also says whether it has ended, `state`, `S + state` (truncated) or
-    `2S + state` (terminated), times the number of actions. Then place plus action is the row of every table, the ended
-    places lead to themselves for nothing, and a step has no branches. Time limits are kept as deadlines on a common clock,
-    so that a step in which no environment is due costs one comparison of two integers.
+    How it is fast: an environment's place is one number that also says whether it has ended,
+    `state`, `S + state` (truncated) or `2S + state` (terminated), times the number of actions. Then
+    place plus action is the row of every table, the ended places lead to themselves for nothing,
+    and a step has no branches. Time limits are kept as deadlines on a common clock, so that a step
+    in which no environment is due costs one comparison of two integers.
 
     Args:
         num_envs: N, the number of environments, at least 1.
-        max_episode_steps: time limit in environment steps, at least 1; None means none. `gymnasium.make_vec` passes 100.
+        max_episode_steps: time limit in environment steps, at least 1; None means none.
+            `gymnasium.make_vec` passes 100.
         options: as for `Maze`.
     """
 
@@ -73,11 +76,14 @@ class MazeVector(VectorEnv):
         self._place = np.full(num_envs, self.tables.layout.start * NUM_ACTIONS)
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
         self._clock = 0
-        self._deadline = np.full(num_envs, NEVER if max_episode_steps is None else max_episode_steps)
+        self._deadline = np.full(
+            num_envs, NEVER if max_episode_steps is None else max_episode_steps
+        )
         self._next_deadline = int(self._deadline[0])
 
     def _build_look_ups(self, tables: MazeTables) -> None:
-        """Tables over 3S places × A actions (`_place_after`, `_reward`) and over places (`_state`)."""
+        """Tables over 3S places × A actions (`_place_after`, `_reward`) and over places
+        (`_state`)."""
         num_states = tables.layout.num_states
         ended = 2 * num_states * tables.terminal[tables.next_state]
         stay = np.arange(num_states, 3 * num_states)[:, None].repeat(NUM_ACTIONS, axis=1)
@@ -88,11 +94,16 @@ class MazeVector(VectorEnv):
         self._first_terminated = 2 * num_states * NUM_ACTIONS
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Puts the environments named by `options["reset_mask"]` [N] bool (all if left out) on the start; returns all observations.
+        """Puts the environments named by `options["reset_mask"]` [N] bool (all if left out) on the
+        start; returns all observations.
 
-        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own. Environments not reset are not seeded.
+        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own.
+        Environments not reset are not seeded.
         """
         mask = reset_mask(options, self.num_envs)
         if seed is not None:
@@ -104,8 +115,11 @@ class MazeVector(VectorEnv):
         self._show()
         return self._observe(), {}
 
-    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every environment: observations [N, ...], rewards [N] float64, terminated [N], truncated [N], and {}."""
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment: observations [N, ...], rewards [N] float64, terminated
+        [N], truncated [N], and {}."""
         actions = self._checked(np.asarray(actions))
         if self.tables.slip:
             actions = self._slip(actions)
@@ -130,13 +144,20 @@ class MazeVector(VectorEnv):
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise ValueError(f"actions must be {self.num_envs} integers, got an array of shape {actions.shape} and type {actions.dtype}.")
-        if np.bitwise_or.reduce(actions) & ~(NUM_ACTIONS - 1):  # one pass instead of a minimum and a maximum
-            raise ValueError(f"actions must be 0, 1, 2 or 3, got values from {actions.min()} to {actions.max()}.")
+            raise ValueError(
+                f"actions must be {self.num_envs} integers, got an array of shape {actions.shape}"
+                f" and type {actions.dtype}."
+            )
+        # one pass instead of a minimum and a maximum
+        if np.bitwise_or.reduce(actions) & ~(NUM_ACTIONS - 1):
+            raise ValueError(
+                f"actions must be 0, 1, 2 or 3, got values from {actions.min()} to {actions.max()}."
+            )
         return actions.astype(np.int64, copy=False)
 
     def _slip(self, actions: np.ndarray) -> np.ndarray:
-        """The directions really taken. Only environments that are alive draw, each from its own generator."""
+        """The directions really taken. Only environments that are alive draw, each from its own
+        generator."""
         alive = np.flatnonzero(self._place < self._first_truncated)
         uniform = np.array([self._rng(index).random() for index in alive.tolist()])
         taken = actions.copy()
@@ -163,7 +184,8 @@ class MazeVector(VectorEnv):
                 self._rngs[index] = np.random.default_rng(seeds[index])
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: places, steps left until the time limit, and the generators that decide slips."""
+        """Everything that continuing needs: places, steps left until the time limit, and the
+        generators that decide slips."""
         return {
             "place": self._place.copy(),
             "steps_left": self._deadline - self._clock,
@@ -184,7 +206,8 @@ class MazeVector(VectorEnv):
                 set_rng_state(self._rng(index), state)
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame for each environment, as `Maze.render` draws it; None (after printing) for "human"."""
+        """One frame for each environment, as `Maze.render` draws it; None (after printing) for
+        "human"."""
         states = self._state[self._place].tolist()
         if self.render_mode == "rgb_array":
             return tuple(draw_pixels(self.tables.layout, state) for state in states)

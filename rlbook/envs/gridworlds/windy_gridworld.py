@@ -1,4 +1,5 @@
-"""A grid with a wind that pushes the agent aside, on which SARSA learns before the first episode has ended."""
+"""A grid with a wind that pushes the agent aside, on which SARSA learns before the first episode
+has ended."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ MOVE_NAMES = {"four": ACTION_NAMES, "king": KING_NAMES, "king+stay": (*KING_NAME
 class WindyGridWorld(TabularEnv):
     """
     ## Description
-    An agent has to cross a grid from `S` to `G`. In the middle columns a wind blows from below: it carries the agent up by
-    as many cells as the column it leaves has strength, on top of its move. The edges of the grid hold it.
+    An agent has to cross a grid from `S` to `G`. In the middle columns a wind blows from below: it
+    carries the agent up by as many cells as the column it leaves has strength, on top of its move.
+    The edges of the grid hold it.
 
     ```
     ..........
@@ -47,7 +49,8 @@ class WindyGridWorld(TabularEnv):
     | `"king"` | `Discrete(8)` | also 4 up left, 5 up right, 6 down left, 7 down right |
     | `"king+stay"` | `Discrete(9)` | also 8 stay, so that only the wind moves the agent |
 
-    With `stochastic`, the wind in a column that has any is weaker by 1, as given, or stronger by 1, with probability 1/3 each.
+    With `stochastic`, the wind in a column that has any is weaker by 1, as given, or stronger by 1,
+    with probability 1/3 each.
 
     ## Observation Space
     `Discrete(70)`: the cell's number, `row * 10 + column`.
@@ -64,26 +67,34 @@ class WindyGridWorld(TabularEnv):
     ## Arguments
     - `moves`: `"four"`, `"king"` or `"king+stay"`.
     - `stochastic`: whether the wind varies.
-    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after each reset and step).
+    - `render_mode`: `"ansi"` (text), `"rgb_array"` (an image) or `"human"` (prints the text after
+      each reset and step).
 
     ## Known answer
-    The shortest way takes 15 steps with `"four"`, 7 with `"king"` and 7 with `"king+stay"`: for γ = 1, V*(S) is -15, -7 and
-    -7. With `stochastic` it is -20.6283, -10.9646 and -10.9646: staying is of no use there either.
+    The shortest way takes 15 steps with `"four"`, 7 with `"king"` and 7 with `"king+stay"`: for γ =
+    1, V*(S) is -15, -7 and -7. With `stochastic` it is -20.6283, -10.9646 and -10.9646: staying is
+    of no use there either.
 
-    Source: Sutton & Barto 2018, example 6.5, exercises 6.9 and 6.10. The agent is moved by its action and the wind together,
-    and what would lie beyond the edge is cut off after that.
+    Source: Sutton & Barto 2018, example 6.5, exercises 6.9 and 6.10. The agent is moved by its
+    action and the wind together, and what would lie beyond the edge is cut off after that.
 
     ## Version History
     - v0: first version.
     """
 
-    def __init__(self, moves: str = "four", stochastic: bool = False, render_mode: str | None = None) -> None:
+    def __init__(
+        self, moves: str = "four", stochastic: bool = False, render_mode: str | None = None
+    ) -> None:
         if moves not in MOVE_SETS:
             raise ValueError(f"moves must be one of {', '.join(MOVE_SETS)}, got {moves!r}.")
         if not isinstance(stochastic, bool):
             raise ValueError(f"stochastic must be true or false, got {stochastic!r}.")
         self.action_names = MOVE_NAMES[moves]
-        super().__init__(windy_model(np.array(MOVE_SETS[moves]), stochastic), grid=windy_grid(), render_mode=render_mode)
+        super().__init__(
+            windy_model(np.array(MOVE_SETS[moves]), stochastic),
+            grid=windy_grid(),
+            render_mode=render_mode,
+        )
 
 
 class WindyGridWorldVector(TabularVectorEnv):
@@ -93,12 +104,15 @@ class WindyGridWorldVector(TabularVectorEnv):
 
 
 def windy_model(moves: np.ndarray, stochastic: bool) -> TabularMDP:
-    """The model for these moves [A, 2], (row, column) each; a varying wind is tried weaker, as given, stronger."""
+    """The model for these moves [A, 2], (row, column) each; a varying wind is tried weaker, as
+    given, stronger."""
     num_states, num_actions = ROWS * COLUMNS, len(moves)
     change = np.array([-1, 0, 1] if stochastic else [0])
-    state, action, gust = (index.ravel() for index in np.indices((num_states, num_actions, len(change))))
+    state, action, gust = (
+        index.ravel() for index in np.indices((num_states, num_actions, len(change)))
+    )
     calm = WIND[state % COLUMNS] == 0
-    here = ~calm | (change[gust] == 0)       # where no wind blows, it does not vary
+    here = ~calm | (change[gust] == 0)  # where no wind blows, it does not vary
     state, action, gust, calm = state[here], action[here], gust[here], calm[here]
     down, right = moves[action].T
     row = np.clip(state // COLUMNS + down - WIND[state % COLUMNS] - change[gust], 0, ROWS - 1)
@@ -106,8 +120,12 @@ def windy_model(moves: np.ndarray, stochastic: bool) -> TabularMDP:
     over = state == GOAL_STATE
     successor[over] = GOAL_STATE
     probability = np.where(calm, 1.0, 1.0 / len(change))
-    entries = Entries(state, action, successor, probability, np.where(over, 0.0, -1.0), successor == GOAL_STATE)
-    return from_entries(entries, num_states, num_actions, initial=np.arange(num_states) == START_STATE)
+    entries = Entries(
+        state, action, successor, probability, np.where(over, 0.0, -1.0), successor == GOAL_STATE
+    )
+    return from_entries(
+        entries, num_states, num_actions, initial=np.arange(num_states) == START_STATE
+    )
 
 
 def windy_grid() -> Grid:

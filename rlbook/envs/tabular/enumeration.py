@@ -1,4 +1,5 @@
-"""A model of a deterministic environment, found by trying every action in every state that can be reached."""
+"""A model of a deterministic environment, found by trying every action in every state that can be
+reached."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from rlbook.envs.tabular.mdp_checks import Entry
 
 
 class NoModel(ValueError):
-    """An environment whose transitions cannot be found out. One with too many of them raises a plain ValueError instead."""
+    """An environment whose transitions cannot be found out. One with too many of them raises a
+    plain ValueError instead."""
 
 
 class Restorable(Protocol):
-    """An environment that can be put back into any state it has been in. gymnasium describes its methods."""
+    """An environment that can be put back into any state it has been in. gymnasium describes its
+    methods."""
 
     observation_space: spaces.Space
     action_space: spaces.Discrete
@@ -37,10 +40,10 @@ class ListedModel(NamedTuple):
     """A model as the list of its transitions."""
 
     entries: list[Entry]
-    num_states: int                          # S
-    num_actions: int                         # A
-    initial: NDArray[np.float64] | None      # [S], where episodes begin; None: everywhere alike
-    observable: bool                         # whether states are numbered as observations are
+    num_states: int  # S
+    num_actions: int  # A
+    initial: NDArray[np.float64] | None  # [S], where episodes begin; None: everywhere alike
+    observable: bool  # whether states are numbered as observations are
 
 
 START_SEEDS = 100
@@ -48,7 +51,8 @@ START_SEEDS = 100
 
 
 class Discovered:
-    """The states met so far, in the order of discovery, and those whose actions have not been tried yet."""
+    """The states met so far, in the order of discovery, and those whose actions have not been tried
+    yet."""
 
     def __init__(self) -> None:
         self.observations: list[object] = []
@@ -70,9 +74,9 @@ class Discovered:
 def enumerate_states(env: Restorable, name: str, max_transitions: int) -> ListedModel:
     """Breadth first from the environment's starts; afterwards the environment is back where it was.
 
-    A state is what `snapshot()` holds, apart from the generator's state. States are numbered as the observations are where the
-    observation tells them apart (Discrete, MultiDiscrete in mixed radix); otherwise in the order of discovery, and then the model is
-    not `observable`.
+    A state is what `snapshot()` holds, apart from the generator's state. States are numbered as the
+    observations are where the observation tells them apart (Discrete, MultiDiscrete in mixed
+    radix); otherwise in the order of discovery, and then the model is not `observable`.
 
     Raises:
         ValueError: more than `max_transitions`.
@@ -89,14 +93,17 @@ def enumerate_states(env: Restorable, name: str, max_transitions: int) -> Listed
         numbers, num_states = np.arange(len(found.observations)), len(found.observations)
     num_actions = int(env.action_space.n)
     renumbered: list[Entry] = [
-        (int(numbers[state]), action, int(numbers[successor]), 1.0, reward, ended) for state, action, successor, reward, ended in entries
+        (int(numbers[state]), action, int(numbers[successor]), 1.0, reward, ended)
+        for state, action, successor, reward, ended in entries
     ]
     renumbered += _stay_elsewhere({entry[0] for entry in renumbered}, num_states, num_actions)
     initial = np.bincount(numbers[starts], minlength=num_states) / len(starts)
     return ListedModel(renumbered, num_states, num_actions, initial, observable)
 
 
-def _explore(env: Restorable, name: str, max_transitions: int) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:
+def _explore(
+    env: Restorable, name: str, max_transitions: int
+) -> tuple[Discovered, list[int], list[tuple[int, int, int, float, bool]]]:
     found = Discovered()
     starts = []
     for seed in range(START_SEEDS):
@@ -107,7 +114,10 @@ def _explore(env: Restorable, name: str, max_transitions: int) -> tuple[Discover
     while found.untried:
         if len(entries) + len(found.untried) * num_actions > max_transitions:
             size = f"{len(found.observations):,} states were found in {len(entries):,} transitions"
-            raise ValueError(f"{name} is too large to plan in: {size}, and to try all would take more than {max_transitions:,}.")
+            raise ValueError(
+                f"{name} is too large to plan in: {size}, and to try all would take more than"
+                f" {max_transitions:,}."
+            )
         state, snapshot = found.untried.popleft()
         generators = list(_generators(snapshot))
         for action in range(num_actions):
@@ -115,18 +125,38 @@ def _explore(env: Restorable, name: str, max_transitions: int) -> tuple[Discover
             observation, reward, ended, _, _ = env.step(action + int(env.action_space.start))
             after = env.snapshot()
             if list(_generators(after)) != generators:
-                raise NoModel(f"{name} has no model to plan with: its steps draw random numbers, so it cannot be enumerated.")
-            entries.append((state, action, found.visit(after, observation, ended=bool(ended)), float(reward), bool(ended)))
+                raise NoModel(
+                    f"{name} has no model to plan with: its steps draw random numbers, so it cannot"
+                    " be enumerated."
+                )
+            entries.append(
+                (
+                    state,
+                    action,
+                    found.visit(after, observation, ended=bool(ended)),
+                    float(reward),
+                    bool(ended),
+                )
+            )
     return found, starts, entries
 
 
 def _stay_elsewhere(left: set[int], num_states: int, num_actions: int) -> list[Entry]:
-    """Entries for the states that no action was tried in: the episode is over there, or they do not occur."""
-    return [(state, action, state, 1.0, 0.0, True) for state in range(num_states) if state not in left for action in range(num_actions)]
+    """Entries for the states that no action was tried in: the episode is over there, or they do not
+    occur."""
+    return [
+        (state, action, state, 1.0, 0.0, True)
+        for state in range(num_states)
+        if state not in left
+        for action in range(num_actions)
+    ]
 
 
-def _numbers_by_observation(space: spaces.Space, observations: list[object]) -> tuple[np.ndarray | None, int]:
-    """The observation's number for each state found, and how many there can be; None where the observation does not tell."""
+def _numbers_by_observation(
+    space: spaces.Space, observations: list[object]
+) -> tuple[np.ndarray | None, int]:
+    """The observation's number for each state found, and how many there can be; None where the
+    observation does not tell."""
     count = math.prod(_radix(space))
     if not 0 < count <= 100 * len(observations) + 10_000:
         return None, 0
@@ -140,13 +170,19 @@ def _radix(space: spaces.Space) -> tuple[int, ...]:
     """How many values each component of an observation has; (0,) where that is not finite."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
-    return tuple(int(n) for n in space.nvec.ravel()) if isinstance(space, spaces.MultiDiscrete) else (0,)
+    return (
+        tuple(int(n) for n in space.nvec.ravel())
+        if isinstance(space, spaces.MultiDiscrete)
+        else (0,)
+    )
 
 
 def _content(value: object) -> Hashable:
     """A snapshot as something that can be compared: without the generators."""
     if isinstance(value, dict):
-        return tuple((key, _content(item)) for key, item in sorted(value.items()) if not _is_generator(item))
+        return tuple(
+            (key, _content(item)) for key, item in sorted(value.items()) if not _is_generator(item)
+        )
     if isinstance(value, list | tuple):
         return tuple(_content(item) for item in value)
     if isinstance(value, np.ndarray):

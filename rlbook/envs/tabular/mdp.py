@@ -20,15 +20,17 @@ LARGE = 500_000
 
 
 class TabularMDP:
-    """A model with S states and A actions: P(s'|s, a), expected rewards, and which transitions end the episode.
+    """A model with S states and A actions: P(s'|s, a), expected rewards, and which transitions end
+    the episode.
 
-    Ending belongs to a transition, not to a state, because some environments (Taxi) enter one state in both ways. What the
-    equations need is `continues`: the transitions with those left out that end the episode, so that
+    Ending belongs to a transition, not to a state, because some environments (Taxi) enter one state
+    in both ways. What the equations need is `continues`: the transitions with those left out that
+    end the episode, so that
 
         Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s')
 
-    never bootstraps from beyond an end. Time limits are no part of a model. What can be derived is derived when first asked for, so a
-    model of a million states costs little more than its arrays.
+    never bootstraps from beyond an end. Time limits are no part of a model. What can be derived is
+    derived when first asked for, so a model of a million states costs little more than its arrays.
 
     Make one with `from_env` or `from_arrays`.
     """
@@ -69,12 +71,14 @@ class TabularMDP:
 
     @property
     def continues_by_state(self) -> sparse.csr_array:
-        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a) without the transitions that end the episode; `transitions` itself if none does."""
+        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a) without the transitions that end the episode;
+        `transitions` itself if none does."""
         return self._continuing
 
     @cached_property
     def continues(self) -> sparse.csr_array:
-        """[A·S, S] CSR, row `a * S + s`: the same, action-major. A copy, made when first asked for."""
+        """[A·S, S] CSR, row `a * S + s`: the same, action-major. A copy, made when first asked
+        for."""
         return action_major(self._continuing, self.num_actions)
 
     @cached_property
@@ -97,14 +101,19 @@ class TabularMDP:
 
     @cached_property
     def feasible(self) -> np.ndarray | None:
-        """[S, A] bool: which actions can be taken; None: all. At least one in each state, and all of them in terminal states."""
+        """[S, A] bool: which actions can be taken; None: all. At least one in each state, and all
+        of them in terminal states."""
         infeasible = np.isneginf(self.rewards)
         return ~infeasible if infeasible.any() else None
 
     @cached_property
     def uniform_policy(self) -> np.ndarray:
         """[S, A]: every action that can be taken alike."""
-        feasible = np.ones(self.rewards.shape) if self.feasible is None else self.feasible.astype(np.float64)
+        feasible = (
+            np.ones(self.rewards.shape)
+            if self.feasible is None
+            else self.feasible.astype(np.float64)
+        )
         return feasible / feasible.sum(axis=1, keepdims=True)
 
     @cached_property
@@ -115,9 +124,13 @@ class TabularMDP:
 
     @classmethod
     def from_arrays(
-        cls, transitions: Matrix, rewards: ArrayLike, *, terminal: ArrayLike | None = None,
+        cls,
+        transitions: Matrix,
+        rewards: ArrayLike,
+        *,
+        terminal: ArrayLike | None = None,
         initial: ArrayLike | None = None,
-    ) -> TabularMDP:  # fmt: skip
+    ) -> TabularMDP:
         """A model from arrays.
 
         A CSR matrix and rewards of float64 are used as they are and not copied, so leave them
@@ -163,7 +176,9 @@ class TabularMDP:
         inner: Any = env.unwrapped
         if callable(getattr(inner, "model", None)):
             return inner.model()
-        entries, num_states, num_actions, initial, observable = listed_transitions(env, max_transitions)
+        entries, num_states, num_actions, initial, observable = listed_transitions(
+            env, max_transitions
+        )
         arrays, columns = arrays_of_entries(entries, num_states, num_actions, initial)
         return cls(*arrays, observable=observable, entries=columns)
 
@@ -174,10 +189,15 @@ class TabularMDP:
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """The transitions as a sampler needs them. Built when first asked for; a model made from arrays pays its expected reward."""
+        """The transitions as a sampler needs them. Built when first asked for; a model made from
+        arrays pays its expected reward."""
         if self._entries is not None:
-            return outcomes_of_entries(self._entries, self.num_states, self.num_actions, self.initial)
-        return outcomes_of_arrays(self.transitions, self.continues_by_state, self.rewards, self.initial)
+            return outcomes_of_entries(
+                self._entries, self.num_states, self.num_actions, self.initial
+            )
+        return outcomes_of_arrays(
+            self.transitions, self.continues_by_state, self.rewards, self.initial
+        )
 
     def with_initial(self, initial: ArrayLike) -> TabularMDP:
         """The same model, whose arrays it shares, with episodes that begin elsewhere.
@@ -189,20 +209,38 @@ class TabularMDP:
             ValueError: one sentence, if these are no S probabilities.
         """
         starts = np.asarray(initial, dtype=np.float64)
-        if starts.shape != self.initial.shape or not (starts >= 0.0).all() or not abs(starts.sum() - 1.0) <= TOLERANCE:
-            raise ValueError(f"initial must be {self.num_states} probabilities that add up to 1, got an array of shape {starts.shape}.")
+        if (
+            starts.shape != self.initial.shape
+            or not (starts >= 0.0).all()
+            or not abs(starts.sum() - 1.0) <= TOLERANCE
+        ):
+            raise ValueError(
+                f"initial must be {self.num_states} probabilities that add up to 1, got an array of"
+                f" shape {starts.shape}."
+            )
         return TabularMDP(
-            self.transitions, self.rewards, self._continuing, starts, self.terminal,
-            observable=self.observable, entries=self._entries,
-        )  # fmt: skip
+            self.transitions,
+            self.rewards,
+            self._continuing,
+            starts,
+            self.terminal,
+            observable=self.observable,
+            entries=self._entries,
+        )
 
     def with_actions(self, allowed: np.ndarray) -> TabularMDP:
-        """The same model, of which only the `allowed` [S, A] bool actions can be taken; in terminal states, where nothing acts, all."""
+        """The same model, of which only the `allowed` [S, A] bool actions can be taken; in terminal
+        states, where nothing acts, all."""
         rewards = np.where(allowed | self.terminal[:, None], self.rewards, -np.inf)
         return TabularMDP(
-            self.transitions, rewards, self._continuing, self.initial, self.terminal,
-            observable=self.observable, entries=self._entries,
-        )  # fmt: skip
+            self.transitions,
+            rewards,
+            self._continuing,
+            self.initial,
+            self.terminal,
+            observable=self.observable,
+            entries=self._entries,
+        )
 
     def __deepcopy__(self, memo: dict[int, object]) -> TabularMDP:
         """The model itself: nothing changes it once it is made."""
@@ -222,7 +260,8 @@ class TabularMDP:
         """
         action_values = self.expectation(values)
         action_values *= gamma
-        action_values += self.rewards if self._is_large else self._rewards.T  # as the product lies in memory
+        # as the product lies in memory
+        action_values += self.rewards if self._is_large else self._rewards.T
         return action_values
 
     def backup_of(self, state: int, values: np.ndarray, gamma: float) -> list[float]:
@@ -243,7 +282,8 @@ class TabularMDP:
 
     @property
     def _is_large(self) -> bool:
-        """A small model also keeps its rows action-major: then maxima over actions run along whole rows of length S."""
+        """A small model also keeps its rows action-major: then maxima over actions run along whole
+        rows of length S."""
         return self.rewards.size > LARGE
 
     def chain(self, policy: np.ndarray) -> tuple[sparse.csr_array, np.ndarray]:
@@ -263,10 +303,18 @@ class TabularMDP:
             self._check_possible(np.isneginf(rewards))
             return sparse.csr_array(rows[chosen]), rewards
         if policy.shape != (num_states, num_actions):
-            raise ValueError(f"policy must have shape [{num_states}, {num_actions}] or [{num_states}], got {policy.shape}.")
-        # the A rows of a state stand one behind the other: weighted and read as one row, they are that of the chain
+            raise ValueError(
+                f"policy must have shape [{num_states}, {num_actions}] or [{num_states}], got"
+                f" {policy.shape}."
+            )
+        # the A rows of a state stand one behind the other: weighted and read as one row, they are
+        # that of the chain
         weighted = rows.data * np.repeat(policy.ravel(), np.diff(rows.indptr))
-        chain = sparse.csr_array((weighted, rows.indices, rows.indptr[::num_actions].copy()), shape=(num_states, num_states), copy=True)
+        chain = sparse.csr_array(
+            (weighted, rows.indices, rows.indptr[::num_actions].copy()),
+            shape=(num_states, num_states),
+            copy=True,
+        )
         chain.sum_duplicates()
         chain.eliminate_zeros()
         if self.feasible is None:
@@ -276,12 +324,17 @@ class TabularMDP:
 
     @staticmethod
     def _check_possible(wrong: np.ndarray) -> None:
-        """Raises ValueError where a policy takes an action that cannot be taken: `wrong` [S] bool."""
+        """Raises ValueError where a policy takes an action that cannot be taken: `wrong` [S]
+        bool."""
         if wrong.any():
-            raise ValueError(f"policy takes an action in state {wrong.argmax()} that cannot be taken there (its reward is -inf).")
+            raise ValueError(
+                f"policy takes an action in state {wrong.argmax()} that cannot be taken there (its"
+                " reward is -inf)."
+            )
 
     def policy_values(self, policy: np.ndarray, gamma: float) -> np.ndarray:
-        """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the episode.
+        """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the
+        episode.
 
         Args:
             policy: [S, A] probabilities, or [S] integers for a deterministic policy.
@@ -299,12 +352,14 @@ class TabularMDP:
         return _solve(chain, rewards, gamma)
 
     def expected_steps(self, policy: np.ndarray) -> np.ndarray:
-        """[S]: how many steps the policy takes on average until the episode ends. Arguments and errors as for `policy_values`."""
+        """[S]: how many steps the policy takes on average until the episode ends. Arguments and
+        errors as for `policy_values`."""
         steps = np.where(self.terminal, 0.0, 1.0)
         return _solve(self.chain(policy)[0], steps, gamma=1.0)
 
     def reachable(self) -> np.ndarray:
-        """[S] bool: states that some sequence of actions leads to, the initial ones and those that end the episode included."""
+        """[S] bool: states that some sequence of actions leads to, the initial ones and those that
+        end the episode included."""
         visited, entered = self.initial > 0, self.initial > 0
         while entered.any():
             entered = self._successors(entered, self._continuing) & ~visited
@@ -312,7 +367,8 @@ class TabularMDP:
         return visited | self._successors(visited, self.transitions)
 
     def _successors(self, states: np.ndarray, rows: sparse.csr_array) -> np.ndarray:
-        """[S] bool: where one step from `states` [S] bool may lead; `rows` is [S·A, S], row `s * A + a`."""
+        """[S] bool: where one step from `states` [S] bool may lead; `rows` is [S·A, S], row
+        `s * A + a`."""
         chosen = rows[np.flatnonzero(np.repeat(states, self.num_actions))]
         successors = np.zeros(self.num_states, dtype=bool)
         successors[chosen.indices[chosen.data > 0]] = True
@@ -326,22 +382,28 @@ def action_major(rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
 
 
 def _solve(chain: sparse.csr_array, rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """V of (I - γ P) V = r. With γ = 1, V = 0 where nothing is ever paid again, whether or not the episode ends."""
+    """V of (I - γ P) V = r. With γ = 1, V = 0 where nothing is ever paid again, whether or not the
+    episode ends."""
     if gamma == 1.0:
         chain = check_ends(chain, rewards)
     return splu(sparse.csc_array(sparse.eye_array(len(rewards)) - gamma * chain)).solve(rewards)
 
 
 def check_ends(chain: sparse.csr_array, rewards: np.ndarray) -> sparse.csr_array:
-    """The chain [S, S], cut where nothing is ever paid again; with rewards [S] it has finite values without a discount.
+    """The chain [S, S], cut where nothing is ever paid again; with rewards [S] it has finite values
+    without a discount.
 
     Raises:
-        ValueError: from some states it does not come to an end with probability 1, nor to where nothing is paid.
+        ValueError: from some states it does not come to an end with probability 1, nor to where
+            nothing is paid.
     """
     paying = _can_reach(chain, rewards != 0.0)
     ending = _can_reach(chain, ~paying | ((chain @ np.ones(len(rewards))) < 1.0 - TOLERANCE))
     if not ending.all():
-        raise ValueError(f"policy never ends the episode from {np.count_nonzero(~ending)} states, so with gamma 1 it has no values there.")
+        raise ValueError(
+            f"policy never ends the episode from {np.count_nonzero(~ending)} states, so with gamma"
+            " 1 it has no values there."
+        )
     return sparse.csr_array(sparse.diags_array(paying.astype(float)) @ chain)
 
 

@@ -14,9 +14,13 @@ __all__ = ["Entry", "from_entries"]
 
 
 def from_entries(
-    entries: Iterable[Entry] | Entries, num_states: int, num_actions: int, *,
-    initial: ArrayLike | None = None, observable: bool = True,
-) -> TabularMDP:  # fmt: skip
+    entries: Iterable[Entry] | Entries,
+    num_states: int,
+    num_actions: int,
+    *,
+    initial: ArrayLike | None = None,
+    observable: bool = True,
+) -> TabularMDP:
     """A model from one entry per possible transition, as tuples or as columns.
 
     Entries with equal state, action and next state are added up for planning;

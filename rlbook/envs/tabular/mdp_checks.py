@@ -15,7 +15,8 @@ TOLERANCE = 1e-8
 """How far the probabilities of a row may be from adding up to 1."""
 
 Entry = tuple[int, int, int, float, float, bool]
-"""State, action, next state, probability, reward (in reward units), and whether the episode ends."""
+"""State, action, next state, probability, reward (in reward units), and whether the episode
+ends."""
 
 Matrix = sparse.sparray | sparse.spmatrix | ArrayLike
 """What is read as a matrix: any of scipy's sparse ones, an array, or nested lists."""
@@ -24,17 +25,21 @@ Matrix = sparse.sparray | sparse.spmatrix | ArrayLike
 class ModelArrays(NamedTuple):
     """What a model of S states and A actions is made of; see `TabularMDP`."""
 
-    transitions: sparse.csr_array            # [S·A, S], row s * A + a: P(s'|s, a)
-    rewards: NDArray[np.float64]             # [S, A], expected reward, in reward units
-    continues: sparse.csr_array              # [S·A, S]: the same without what ends the episode
-    initial: NDArray[np.float64]             # [S], where episodes begin, as probabilities
-    terminal: NDArray[np.bool_]              # [S], states that nothing acts in
+    transitions: sparse.csr_array  # [S·A, S], row s * A + a: P(s'|s, a)
+    rewards: NDArray[np.float64]  # [S, A], expected reward, in reward units
+    continues: sparse.csr_array  # [S·A, S]: the same without what ends the episode
+    initial: NDArray[np.float64]  # [S], where episodes begin, as probabilities
+    terminal: NDArray[np.bool_]  # [S], states that nothing acts in
 
 
 def checked_arrays(
-    transitions: Matrix, rewards: ArrayLike, *, terminal: ArrayLike | None = None,
-    initial: ArrayLike | None = None, continues: Matrix | None = None,
-) -> ModelArrays:  # fmt: skip
+    transitions: Matrix,
+    rewards: ArrayLike,
+    *,
+    terminal: ArrayLike | None = None,
+    initial: ArrayLike | None = None,
+    continues: Matrix | None = None,
+) -> ModelArrays:
     """See `TabularMDP.from_arrays`.
 
     `continues`, shaped like `transitions`, says for each transition how much of it goes on.
@@ -86,15 +91,16 @@ def _check_rewards(
     if wrong.any():
         state, action = np.argwhere(wrong)[0]
         raise ValueError(
-            f"rewards must be finite, or -inf for an action that cannot be taken, but state {state}, "
-            f"action {action} has {rewards[state, action]}."
+            "rewards must be finite, or -inf for an action that cannot be taken, but state"
+            f" {state}, action {action} has {rewards[state, action]}."
         )
     if feasible is None:
         return
     stuck = ~feasible.any(axis=1) if ends is None else ~feasible.any(axis=1) & ~ends
     if stuck.any():
         raise ValueError(
-            f"some action must be possible in each state, but all of state {stuck.argmax()} pay -inf."
+            f"some action must be possible in each state, but all of state {stuck.argmax()} pay"
+            " -inf."
         )
 
 
@@ -173,10 +179,12 @@ def _columns(entries: Iterable[Entry] | Entries) -> Entries:
     if not isinstance(entries, Entries):
         entries = Entries(*zip(*entries, strict=True))
     types = Entries(np.int64, np.int64, np.int64, np.float64, np.float64, bool, np.float64)
-    return Entries(*(
-        None if column is None else np.array(column, dtype=kind)
-        for column, kind in zip(entries, types, strict=True)
-    ))  # fmt: skip
+    return Entries(
+        *(
+            None if column is None else np.array(column, dtype=kind)
+            for column, kind in zip(entries, types, strict=True)
+        )
+    )
 
 
 def _csr(matrix: Matrix) -> sparse.csr_array:
@@ -185,7 +193,8 @@ def _csr(matrix: Matrix) -> sparse.csr_array:
 
 
 def _check_probabilities(rows: sparse.csr_array, totals: NDArray, num_actions: int) -> None:
-    """Raises ValueError unless every row, of which `totals` [S·A] are the sums, is a distribution."""
+    """Raises ValueError unless every row, of which `totals` [S·A] are the sums, is a
+    distribution."""
     if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not
         wrong = rows.data[~(rows.data >= 0.0)][0]
         raise ValueError(f"transitions must be probabilities of at least 0, got {wrong}.")
@@ -196,7 +205,7 @@ def _check_probabilities(rows: sparse.csr_array, totals: NDArray, num_actions: i
     raise ValueError(
         f"transitions must add up to 1 in each row, but state {state}, action {action} "
         f"adds up to {totals[row]:.9g}; a state is terminal where all of its rows are 0, "
-        f"or where terminal says so."
+        "or where terminal says so."
     )
 
 

@@ -12,7 +12,8 @@ from rlbook.envs.tabular.enumeration import ListedModel, NoModel, enumerate_stat
 
 
 class Tabled(Protocol):
-    """An environment with gymnasium's table `P[s][a]`: lists of (probability, next state, reward, terminated)."""
+    """An environment with gymnasium's table `P[s][a]`: lists of (probability, next state, reward,
+    terminated)."""
 
     P: Mapping[int, Mapping[int, Sequence[tuple[float, int, float, bool]]]]
 

@@ -1,4 +1,5 @@
-"""One draw at a time from a model, in plain Python: from lists, which are read faster than arrays, or from a very large model's arrays."""
+"""One draw at a time from a model, in plain Python: from lists, which are read faster than arrays,
+or from a very large model's arrays."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ from rlbook.envs.tabular.outcomes import Outcomes, ending_part, normal, starts
 if TYPE_CHECKING:
     from scipy import sparse
 
-LONGEST = 2_000_000                          # beyond this many outcomes no lists: they take four times the memory of arrays
+LONGEST = 2_000_000  # beyond this many outcomes no lists: they take four times the memory of arrays
 
 
 def drawn_from(model: TabularMDP) -> OutcomeLists | OutcomeRows:
-    """Draws from a model, by its `outcomes`; a vast one made from arrays is drawn from without them, as they would fill the memory."""
+    """Draws from a model, by its `outcomes`; a vast one made from arrays is drawn from without
+    them, as they would fill the memory."""
     if model.from_entries or "outcomes" in vars(model) or model.transitions.nnz <= LONGEST:
         return OutcomeLists(model.outcomes)
     return OutcomeRows(model)
@@ -29,9 +31,16 @@ class OutcomeLists:
 
     def __init__(self, outcomes: Outcomes) -> None:
         self.num_actions = outcomes.num_actions
-        self._first, self._cumulative, self._successor, self._reward, self._ends, self._std, self._start_cumulative, self._starts = (
-            _quick(column) for column in outcomes[:8]
-        )
+        (
+            self._first,
+            self._cumulative,
+            self._successor,
+            self._reward,
+            self._ends,
+            self._std,
+            self._start_cumulative,
+            self._starts,
+        ) = (_quick(column) for column in outcomes[:8])
         self._noisy = bool(outcomes.reward_std.any())
 
     def start(self, rng: np.random.Generator) -> int:
@@ -39,7 +48,8 @@ class OutcomeLists:
         return int(self._starts[bisect_right(self._start_cumulative, rng.random())])
 
     def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
-        """Next state, reward and whether the episode ends; one uniform number, or three where the reward is noisy."""
+        """Next state, reward and whether the episode ends; one uniform number, or three where the
+        reward is noisy."""
         row = state * self.num_actions + action
         k = bisect_right(self._cumulative, rng.random(), self._first[row], self._first[row + 1])
         reward = float(self._reward[k])
@@ -52,7 +62,8 @@ class OutcomeLists:
 
 
 class OutcomeRows:
-    """The same draws, each from its row of the model's matrices: slower, and without memory of its own."""
+    """The same draws, each from its row of the model's matrices: slower, and without memory of its
+    own."""
 
     def __init__(self, model: TabularMDP) -> None:
         self._model = model
@@ -60,11 +71,17 @@ class OutcomeRows:
 
     @cached_property
     def _ending(self) -> sparse.csr_array | None:
-        return ending_part(self._model.transitions, self._model.continues_by_state) if self._model.can_end else None
+        return (
+            ending_part(self._model.transitions, self._model.continues_by_state)
+            if self._model.can_end
+            else None
+        )
 
     def start(self, rng: np.random.Generator) -> int:
         """See `OutcomeLists.start`."""
-        return int(self._starts[np.searchsorted(self._start_cumulative, rng.random(), side="right")])
+        return int(
+            self._starts[np.searchsorted(self._start_cumulative, rng.random(), side="right")]
+        )
 
     def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
         """See `OutcomeLists.step`; the reward is the expected one."""
@@ -73,7 +90,10 @@ class OutcomeRows:
         going = len(successor)
         if self._ending is not None:
             beyond, rest = _row(self._ending, row)
-            successor, probability = np.concatenate([successor, beyond]), np.concatenate([probability, rest])
+            successor, probability = (
+                np.concatenate([successor, beyond]),
+                np.concatenate([probability, rest]),
+            )
         k = int(np.searchsorted(np.cumsum(probability), rng.random(), side="right"))
         k = min(k, int(np.flatnonzero(probability)[-1]))
         return int(successor[k]), float(self._model.rewards[state, action]), k >= going

@@ -16,25 +16,30 @@ if TYPE_CHECKING:
 
 
 class Outcomes(NamedTuple):
-    """A model's transitions as a sampler needs them: K outcomes, in rows of one state and one action each.
+    """A model's transitions as a sampler needs them: K outcomes, in rows of one state and one
+    action each.
 
-    The rule, wherever a model is sampled: draw one uniform u in [0, 1) and take the row's first outcome with `cumulative` > u.
-    gymnasium's toy text does the same, so the same generator gives the same episodes. Where `reward_std` is above 0, two more
-    uniforms make the noise (`normal`).
+    The rule, wherever a model is sampled: draw one uniform u in [0, 1) and take the row's first
+    outcome with `cumulative` > u. gymnasium's toy text does the same, so the same generator gives
+    the same episodes. Where `reward_std` is above 0, two more uniforms make the noise (`normal`).
     """
 
-    first: np.ndarray                        # [S·A + 1] int64; row s * A + a owns the outcomes first[row] : first[row + 1], at least one
-    cumulative: np.ndarray                   # [K] float64; probability of this outcome or one before it in its row; the last is 1.0
-    successor: np.ndarray                    # [K] int64; the next state
-    reward: np.ndarray                       # [K] float64, in reward units
-    ends: np.ndarray                         # [K] bool; whether the episode ends with it
-    reward_std: np.ndarray                   # [K] float64; standard deviation of Gaussian noise on the reward, mostly 0
-    start_cumulative: np.ndarray             # [M] float64; the same rule for where episodes begin
-    start_state: np.ndarray                  # [M] int64
-    num_actions: int                         # A
+    # [S·A + 1] int64; row s * A + a owns the outcomes first[row] : first[row + 1], at least one
+    first: np.ndarray
+    # [K] float64; probability of this outcome or one before it in its row; the last is 1.0
+    cumulative: np.ndarray
+    successor: np.ndarray  # [K] int64; the next state
+    reward: np.ndarray  # [K] float64, in reward units
+    ends: np.ndarray  # [K] bool; whether the episode ends with it
+    # [K] float64; standard deviation of Gaussian noise on the reward, mostly 0
+    reward_std: np.ndarray
+    start_cumulative: np.ndarray  # [M] float64; the same rule for where episodes begin
+    start_state: np.ndarray  # [M] int64
+    num_actions: int  # A
 
     def pick(self, rows: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        """The outcomes [N] that the numbers `uniforms` [N] choose in `rows` [N], by bisection in all rows at once."""
+        """The outcomes [N] that the numbers `uniforms` [N] choose in `rows` [N], by bisection in
+        all rows at once."""
         low, high = self.first[rows], self.first[rows + 1] - 1
         for _ in range(int((high - low).max(initial=0)).bit_length()):
             middle = (low + high) >> 1
@@ -48,19 +53,21 @@ class Outcomes(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Transitions as columns of equal length E, in the order in which sampling tries them; rows may come in any order."""
+    """Transitions as columns of equal length E, in the order in which sampling tries them; rows may
+    come in any order."""
 
-    state: Any                               # [E] int
-    action: Any                              # [E] int
-    successor: Any                           # [E] int
-    probability: Any                         # [E] float; those of a state and action add up to 1
-    reward: Any                              # [E] float, in reward units
-    ends: Any                                # [E] bool
-    reward_std: Any = None                   # [E] float, in reward units; None: no noise
+    state: Any  # [E] int
+    action: Any  # [E] int
+    successor: Any  # [E] int
+    probability: Any  # [E] float; those of a state and action add up to 1
+    reward: Any  # [E] float, in reward units
+    ends: Any  # [E] bool
+    reward_std: Any = None  # [E] float, in reward units; None: no noise
 
 
 def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uniform) -> int:
-    """The first index from `first` on whose cumulative probability is above one uniform number; the last of a row is 1."""
+    """The first index from `first` on whose cumulative probability is above one uniform number; the
+    last of a row is 1."""
     uniform = rng.random()
     while cumulative[first] <= uniform:
         first += 1
@@ -72,33 +79,50 @@ def normal(u1: float, u2: float) -> float:
     return math.sqrt(-2.0 * math.log(1.0 - u1)) * math.cos(2.0 * math.pi * u2)
 
 
-def outcomes_of_entries(entries: Entries, num_states: int, num_actions: int, initial: np.ndarray) -> Outcomes:
+def outcomes_of_entries(
+    entries: Entries, num_states: int, num_actions: int, initial: np.ndarray
+) -> Outcomes:
     """Keeps the entries apart and in their order, equal ones included; those of probability 0 go.
 
     Args:
         entries: every state and action has at least one of probability above 0.
         initial: [S], where episodes begin, as probabilities.
     """
-    rows = np.asarray(entries.state, dtype=np.int64) * num_actions + np.asarray(entries.action, dtype=np.int64)
+    rows = np.asarray(entries.state, dtype=np.int64) * num_actions + np.asarray(
+        entries.action, dtype=np.int64
+    )
     probability = np.asarray(entries.probability, dtype=np.float64)
-    order: Any = slice(None)                 # nothing to sort and nothing to drop: no copies
+    order: Any = slice(None)  # nothing to sort and nothing to drop: no copies
     if (rows[1:] < rows[:-1]).any() or not probability.min() > 0:
         order = np.argsort(rows, kind="stable")
         order = order[probability[order] > 0]
     first = np.zeros(num_states * num_actions + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows[order], minlength=num_states * num_actions), out=first[1:])
-    std = np.zeros(len(rows)) if entries.reward_std is None else np.asarray(entries.reward_std, dtype=np.float64)
+    std = (
+        np.zeros(len(rows))
+        if entries.reward_std is None
+        else np.asarray(entries.reward_std, dtype=np.float64)
+    )
     return Outcomes(
-        first, cumulative_in_rows(first, probability[order]), np.asarray(entries.successor, dtype=np.int64)[order],
-        np.asarray(entries.reward, dtype=np.float64)[order], np.asarray(entries.ends, dtype=bool)[order], std[order],
-        *starts(initial), num_actions,
-    )  # fmt: skip
+        first,
+        cumulative_in_rows(first, probability[order]),
+        np.asarray(entries.successor, dtype=np.int64)[order],
+        np.asarray(entries.reward, dtype=np.float64)[order],
+        np.asarray(entries.ends, dtype=bool)[order],
+        std[order],
+        *starts(initial),
+        num_actions,
+    )
 
 
 def outcomes_of_arrays(
-    transitions: sparse.csr_array, continues: sparse.csr_array, rewards: np.ndarray, initial: np.ndarray
+    transitions: sparse.csr_array,
+    continues: sparse.csr_array,
+    rewards: np.ndarray,
+    initial: np.ndarray,
 ) -> Outcomes:
-    """From rows of a matrix: successors in its order, those that end the episode last, and the expected reward whatever follows.
+    """From rows of a matrix: successors in its order, those that end the episode last, and the
+    expected reward whatever follows.
 
     Args:
         transitions: CSR [S·A, S], row `s * A + a`.
@@ -111,9 +135,14 @@ def outcomes_of_arrays(
     count = len(rows)
     if continues is not transitions:
         ending = _columns_of(ending_part(transitions, continues))
-        rows, successor, probability = (np.concatenate(pair) for pair in zip((rows, successor, probability), ending, strict=True))
+        rows, successor, probability = (
+            np.concatenate(pair)
+            for pair in zip((rows, successor, probability), ending, strict=True)
+        )
     state, action = np.divmod(rows, num_actions)
-    entries = Entries(state, action, successor, probability, rewards.ravel()[rows], np.arange(len(rows)) >= count)
+    entries = Entries(
+        state, action, successor, probability, rewards.ravel()[rows], np.arange(len(rows)) >= count
+    )
     return outcomes_of_entries(entries, num_states, num_actions, initial)
 
 
@@ -128,11 +157,16 @@ def ending_part(transitions: sparse.csr_array, continues: sparse.csr_array) -> s
 def _columns_of(matrix: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row, column and value of each entry of a CSR matrix, in its order."""
     size = int(matrix.indptr[-1])
-    return np.arange(len(matrix.indptr) - 1).repeat(np.diff(matrix.indptr)), matrix.indices[:size], matrix.data[:size]
+    return (
+        np.arange(len(matrix.indptr) - 1).repeat(np.diff(matrix.indptr)),
+        matrix.indices[:size],
+        matrix.data[:size],
+    )
 
 
 def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """[K]: sums from left to right within each row, added up in that order; the last of each row is 1.0 exactly."""
+    """[K]: sums from left to right within each row, added up in that order; the last of each row is
+    1.0 exactly."""
     total = probability.copy()
     here, last = first[:-1] + 1, first[1:] - 1
     while (longer := here <= last).any():

@@ -7,15 +7,30 @@ import numpy as np
 
 def check_state(state: int, num_states: int) -> int:
     """The state. Raises ValueError unless it is one of 0, …, `num_states` - 1."""
-    if isinstance(state, bool) or not isinstance(state, int | np.integer) or not 0 <= state < num_states:
-        raise ValueError(f"a snapshot's state must be an integer from 0 to {num_states - 1}, got {state!r:.40}.")
+    if (
+        isinstance(state, bool)
+        or not isinstance(state, int | np.integer)
+        or not 0 <= state < num_states
+    ):
+        raise ValueError(
+            f"a snapshot's state must be an integer from 0 to {num_states - 1}, got {state!r:.40}."
+        )
     return int(state)
 
 
-def check_array(name: str, value: object, current: np.ndarray, *, low: float = -np.inf, high: float = np.inf) -> np.ndarray:
-    """A copy of an array of a snapshot. Raises ValueError unless it is one like the `current` one, in [low, high]."""
-    if not isinstance(value, np.ndarray) or value.dtype != current.dtype or value.shape != current.shape:
-        raise ValueError(f"a snapshot's {name} must be an array {current.dtype} {list(current.shape)}.")
+def check_array(
+    name: str, value: object, current: np.ndarray, *, low: float = -np.inf, high: float = np.inf
+) -> np.ndarray:
+    """A copy of an array of a snapshot. Raises ValueError unless it is one like the `current` one,
+    in [low, high]."""
+    if (
+        not isinstance(value, np.ndarray)
+        or value.dtype != current.dtype
+        or value.shape != current.shape
+    ):
+        raise ValueError(
+            f"a snapshot's {name} must be an array {current.dtype} {list(current.shape)}."
+        )
     if value.size and value.dtype != np.bool_ and not (value.min() >= low and value.max() <= high):
         raise ValueError(f"a snapshot's {name} must be in [{low:g}, {high:g}].")
     return value.copy()
@@ -29,9 +44,16 @@ def saved_steps(name: str, value: object) -> int:
 
 
 def check_states(states: np.ndarray, current: np.ndarray, num_states: int) -> np.ndarray:
-    """A copy of the states [N] of N environments. Raises ValueError unless they are shaped like the `current` ones and exist."""
-    if not isinstance(states, np.ndarray) or states.dtype != current.dtype or states.shape != current.shape:
-        raise ValueError(f"a snapshot's states must be an array {current.dtype} {list(current.shape)}.")
+    """A copy of the states [N] of N environments. Raises ValueError unless they are shaped like the
+    `current` ones and exist."""
+    if (
+        not isinstance(states, np.ndarray)
+        or states.dtype != current.dtype
+        or states.shape != current.shape
+    ):
+        raise ValueError(
+            f"a snapshot's states must be an array {current.dtype} {list(current.shape)}."
+        )
     if states.size and not (states.min() >= 0 and states.max() < num_states):
         raise ValueError(f"a snapshot's states must be integers from 0 to {num_states - 1}.")
     return states.copy()

@@ -1,4 +1,5 @@
-"""Environments that are defined by tables: each step is drawn from a `TabularMDP`. One agent; see `tabular_vector` for many."""
+"""Environments that are defined by tables: each step is drawn from a `TabularMDP`. One agent; see
+`tabular_vector` for many."""
 
 from __future__ import annotations
 
@@ -23,16 +24,21 @@ MODES = ("ansi", "rgb_array", "human")
 class TabularEnv(gymnasium.Env):
     """States, actions and their outcomes as a table.
 
-    A step draws one uniform number from `np_random` and looks up which outcome of the state and action it chooses (see `Outcomes`), as
-    gymnasium's toy text does; a reset draws one for the state to begin in. So stepping and planning cannot disagree. Subclasses build a
-    model and say how to draw a state. Where the model has actions that cannot be taken, `info["action_mask"]` [A] says which can.
+    A step draws one uniform number from `np_random` and looks up which outcome of the state and
+    action it chooses (see `Outcomes`), as gymnasium's toy text does; a reset draws one for the
+    state to begin in. So stepping and planning cannot disagree. Subclasses build a model and say
+    how to draw a state. Where the model has actions that cannot be taken, `info["action_mask"]` [A]
+    says which can.
 
     Args:
-        model: the table, S states and A actions. Observations are `Discrete(S)`, actions `Discrete(A)`.
-        views: [S] int, what each state looks like to the agent; None: its number. Then the observation is `Discrete(max + 1)`.
-        grid: the map whose cells the states are; None where they are no cells. With it the environment has `grid_shape`, (rows, columns),
-            and `grid_walls`, [rows, columns] bool.
-        render_mode: "ansi" (text), "rgb_array" (an image) or "human" (prints the text after each reset and step); None draws nothing.
+        model: the table, S states and A actions. Observations are `Discrete(S)`, actions
+            `Discrete(A)`.
+        views: [S] int, what each state looks like to the agent; None: its number. Then the
+            observation is `Discrete(max + 1)`.
+        grid: the map whose cells the states are; None where they are no cells. With it the
+            environment has `grid_shape`, (rows, columns), and `grid_walls`, [rows, columns] bool.
+        render_mode: "ansi" (text), "rgb_array" (an image) or "human" (prints the text after each
+            reset and step); None draws nothing.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": list(MODES), "render_fps": 8}
@@ -43,22 +49,31 @@ class TabularEnv(gymnasium.Env):
     """What the actions are called; empty: by their numbers."""
 
     def __init__(
-        self, model: TabularMDP, views: np.ndarray | None = None, grid: Grid | None = None, render_mode: str | None = None
+        self,
+        model: TabularMDP,
+        views: np.ndarray | None = None,
+        grid: Grid | None = None,
+        render_mode: str | None = None,
     ) -> None:
         if not isinstance(model, TabularMDP):
             raise ValueError(f"model must be a TabularMDP, got {type(model).__name__}.")
         if render_mode is not None and render_mode not in MODES:
-            raise ValueError(f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}.")
+            raise ValueError(
+                f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}."
+            )
         self.render_mode = render_mode
         self.views = views
         self.grid = grid
         if grid is not None:
             self.grid_shape, self.grid_walls = grid.shape, grid.walls
-        self.observation_space = spaces.Discrete(model.num_states if views is None else int(views.max()) + 1)
+        self.observation_space = spaces.Discrete(
+            model.num_states if views is None else int(views.max()) + 1
+        )
         self.action_space = spaces.Discrete(model.num_actions)
         self._model = model
         if model.feasible is not None and views is None:
-            self.action_mask = model.feasible.__getitem__      # from a state to [A] bool, as gymnasium's Taxi has it
+            # from a state to [A] bool, as gymnasium's Taxi has it
+            self.action_mask = model.feasible.__getitem__
         self._state = int(np.argmax(model.initial > 0))
 
     @cached_property
@@ -66,18 +81,27 @@ class TabularEnv(gymnasium.Env):
         """Built with the first reset or step: planning needs no outcomes."""
         return drawn_from(self._model)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self._outcomes.start(self.np_random)
         return self._shown(), self._info()
 
     def _info(self) -> dict[str, Any]:
         """Which actions can be taken, where that is not all."""
-        return {} if self._model.feasible is None else {"action_mask": self._model.feasible[self._state]}
+        return (
+            {}
+            if self._model.feasible is None
+            else {"action_mask": self._model.feasible[self._state]}
+        )
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < self._model.num_actions:
-            raise ValueError(f"action must be an integer from 0 to {self._model.num_actions - 1}, got {action!r}.")
+            raise ValueError(
+                f"action must be an integer from 0 to {self._model.num_actions - 1}, got"
+                f" {action!r}."
+            )
         if self._model.feasible is not None:
             check_feasible(self._model.feasible, self._state, int(action))
         self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))
@@ -112,12 +136,17 @@ class TabularEnv(gymnasium.Env):
         return f"state {state} of {self._model.num_states}"
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """A state as an image [H, W, 3] uint8: the map, or without one a cell for each state, in lines of at most 40."""
+        """A state as an image [H, W, 3] uint8: the map, or without one a cell for each state, in
+        lines of at most 40."""
         if self.grid is not None:
             return self.grid.draw_pixels(state)
         num_states = self._model.num_states
         columns = min(num_states, 40)
-        return draw_cells(np.full((-(-num_states // columns), columns, 3), FREE_COLOUR, dtype=np.uint8), state, lines=True)
+        return draw_cells(
+            np.full((-(-num_states // columns), columns, 3), FREE_COLOUR, dtype=np.uint8),
+            state,
+            lines=True,
+        )
 
     def _shown(self) -> Any:
         if self.render_mode == "human":
@@ -125,9 +154,14 @@ class TabularEnv(gymnasium.Env):
         return self._state if self.views is None else int(self.views[self._state])
 
 
-def check_feasible(feasible: np.ndarray, states: int | np.ndarray, actions: int | np.ndarray) -> None:
-    """Raises ValueError where an action cannot be taken: `feasible` [S, A] bool, states and actions two integers or two arrays [N]."""
+def check_feasible(
+    feasible: np.ndarray, states: int | np.ndarray, actions: int | np.ndarray
+) -> None:
+    """Raises ValueError where an action cannot be taken: `feasible` [S, A] bool, states and actions
+    two integers or two arrays [N]."""
     wrong = ~np.atleast_1d(feasible[states, actions])
     if wrong.any():
         state, action = np.atleast_1d(states)[wrong][0], np.atleast_1d(actions)[wrong][0]
-        raise ValueError(f'action {action} cannot be taken in state {state}; info["action_mask"] says which can')
+        raise ValueError(
+            f'action {action} cannot be taken in state {state}; info["action_mask"] says which can'
+        )

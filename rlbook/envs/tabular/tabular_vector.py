@@ -21,9 +21,11 @@ from rlbook.envs.tabular.vector_resets import check_count, reset_mask, seed_list
 class TabularVectorEnv(VectorEnv):
     """N environments of a `TabularEnv` side by side; a subclass names another one in `single`.
 
-    The loop owns the resets (autoreset is disabled): an environment whose episode has ended ignores its action, repeats its
-    observation, is paid 0 and keeps its flags until `reset(options={"reset_mask": ...})` names it. Ending with the last step that the
-    time limit allows is a termination, not a truncation. Each environment shows what the single form would show under the same seed.
+    The loop owns the resets (autoreset is disabled): an environment whose episode has ended ignores
+    its action, repeats its observation, is paid 0 and keeps its flags until
+    `reset(options={"reset_mask": ...})` names it. Ending with the last step that the time limit
+    allows is a termination, not a truncation. Each environment shows what the single form would
+    show under the same seed.
 
     Args:
         num_envs: N, the number of environments, at least 1.
@@ -33,16 +35,27 @@ class TabularVectorEnv(VectorEnv):
 
     single: ClassVar[type[TabularEnv]] = TabularEnv
     metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": list(MODES), "render_fps": 8, "autoreset_mode": AutoresetMode.DISABLED,
-    }  # fmt: skip
+        "render_modes": list(MODES),
+        "render_fps": 8,
+        "autoreset_mode": AutoresetMode.DISABLED,
+    }
 
-    def __init__(self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any
+    ) -> None:
         check_count("num_envs", num_envs)
         if max_episode_steps is not None:
             check_count("max_episode_steps", max_episode_steps)
         self.env = self.single(**options)
-        self.num_envs, self.max_episode_steps, self.render_mode = int(num_envs), max_episode_steps, self.env.render_mode
-        self.single_observation_space, self.single_action_space = self.env.observation_space, self.env.action_space
+        self.num_envs, self.max_episode_steps, self.render_mode = (
+            int(num_envs),
+            max_episode_steps,
+            self.env.render_mode,
+        )
+        self.single_observation_space, self.single_action_space = (
+            self.env.observation_space,
+            self.env.action_space,
+        )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._outcomes = self.env._model.outcomes
@@ -50,18 +63,26 @@ class TabularVectorEnv(VectorEnv):
         self._uniforms = Uniforms(num_envs)
         self._state = np.full(num_envs, self._outcomes.start_state[0])
         self._steps = np.zeros(num_envs, dtype=np.int64)
-        self._terminated, self._truncated = np.zeros(num_envs, dtype=bool), np.zeros(num_envs, dtype=bool)
+        self._terminated, self._truncated = (
+            np.zeros(num_envs, dtype=bool),
+            np.zeros(num_envs, dtype=bool),
+        )
 
     def model(self) -> TabularMDP:
         """The `TabularMDP` that all environments draw from."""
         return self.env.model()
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins an episode in the environments named by `options["reset_mask"]` [N] bool (all if left out); returns all observations.
+        """Begins an episode in the environments named by `options["reset_mask"]` [N] bool (all if
+        left out); returns all observations.
 
-        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own. Environments not reset are not seeded.
+        `seed`: an integer s seeds environment i with s + i; a list gives each environment its own.
+        Environments not reset are not seeded.
         """
         indices = np.flatnonzero(reset_mask(options, self.num_envs))
         if seed is not None:
@@ -79,8 +100,11 @@ class TabularVectorEnv(VectorEnv):
         feasible = self.env._model.feasible
         return {} if feasible is None else {"action_mask": feasible[self._state]}
 
-    def step(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every environment: observations [N], rewards [N] float64, terminated [N], truncated [N], and {}."""
+    def step(
+        self, actions: ArrayLike
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment: observations [N], rewards [N] float64, terminated [N],
+        truncated [N], and {}."""
         actions = self._checked(np.asarray(actions))
         alive = np.flatnonzero(~(self._terminated | self._truncated))
         if self.env._model.feasible is not None:
@@ -95,29 +119,44 @@ class TabularVectorEnv(VectorEnv):
         self._terminated[alive] = self._outcomes.ends[chosen]
         self._steps[alive] += 1
         if self.max_episode_steps is not None:
-            self._truncated[alive] = (self._steps[alive] >= self.max_episode_steps) & ~self._terminated[alive]
+            self._truncated[alive] = (
+                self._steps[alive] >= self.max_episode_steps
+            ) & ~self._terminated[alive]
         return self._shown(), rewards, self._terminated.copy(), self._truncated.copy(), self._info()
 
     def _add_noise(self, rewards: np.ndarray, alive: np.ndarray, std: np.ndarray) -> None:
-        """Two more uniforms for each environment whose outcome is noisy; `rlbook.envs.tabular.outcomes.normal` for all of them."""
+        """Two more uniforms for each environment whose outcome is noisy;
+        `rlbook.envs.tabular.outcomes.normal` for all of them."""
         noisy, std = alive[std > 0], std[std > 0]
         u1, u2 = self._uniforms.draw(noisy), self._uniforms.draw(noisy)
-        rewards[noisy] += [scale * normal(*pair) for scale, *pair in zip(std.tolist(), u1.tolist(), u2.tolist(), strict=True)]
+        rewards[noisy] += [
+            scale * normal(*pair)
+            for scale, *pair in zip(std.tolist(), u1.tolist(), u2.tolist(), strict=True)
+        ]
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise ValueError(f"actions must be {self.num_envs} integers, got an array of shape {actions.shape} and type {actions.dtype}.")
+            raise ValueError(
+                f"actions must be {self.num_envs} integers, got an array of shape {actions.shape}"
+                f" and type {actions.dtype}."
+            )
         if actions.min() < 0 or actions.max() >= self._outcomes.num_actions:
             top = self._outcomes.num_actions - 1
-            raise ValueError(f"actions must be integers from 0 to {top}, got values from {actions.min()} to {actions.max()}.")
+            raise ValueError(
+                f"actions must be integers from 0 to {top}, got values from {actions.min()} to"
+                f" {actions.max()}."
+            )
         return actions.astype(np.int64, copy=False)
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that continuing needs: states, steps since the reset, flags and generators."""
         return {
-            "state": self._state.copy(), "steps": self._steps.copy(), "terminated": self._terminated.copy(),
-            "truncated": self._truncated.copy(), "uniforms": self._uniforms.snapshot(),
-        }  # fmt: skip
+            "state": self._state.copy(),
+            "steps": self._steps.copy(),
+            "terminated": self._terminated.copy(),
+            "truncated": self._truncated.copy(),
+            "uniforms": self._uniforms.snapshot(),
+        }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
@@ -128,7 +167,8 @@ class TabularVectorEnv(VectorEnv):
         self._uniforms.restore(snapshot["uniforms"])
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame for each environment, as the single form draws it; None (after printing) for "human"."""
+        """One frame for each environment, as the single form draws it; None (after printing) for
+        "human"."""
         if self.render_mode == "rgb_array":
             return tuple(self.env.draw_pixels(state) for state in self._state.tolist())
         frames = tuple(self.env.draw_text(state) for state in self._state.tolist())

@@ -1,4 +1,5 @@
-"""Uniform numbers for N environments with a generator each, drawn ahead in blocks: the same numbers as one at a time, and cheaper."""
+"""Uniform numbers for N environments with a generator each, drawn ahead in blocks: the same numbers
+as one at a time, and cheaper."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ BLOCK = 64
 
 
 class Uniforms:
-    """What `rng.random()` of each environment's own generator gives next; one that was never seeded takes a seed from the system."""
+    """What `rng.random()` of each environment's own generator gives next; one that was never seeded
+    takes a seed from the system."""
 
     def __init__(self, num_envs: int) -> None:
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
@@ -21,12 +23,14 @@ class Uniforms:
         self._used = np.full(num_envs, BLOCK)
 
     def seed(self, index: int, seed: int) -> None:
-        """The environment's numbers become those of `numpy.random.default_rng(seed)`, from the first."""
+        """The environment's numbers become those of `numpy.random.default_rng(seed)`, from the
+        first."""
         self._rngs[index] = np.random.default_rng(seed)
         self._used[index] = BLOCK
 
     def draw(self, indices: np.ndarray) -> np.ndarray:
-        """The next number in [0, 1) for each of the environments `indices` [M], no two alike: [M]."""
+        """The next number in [0, 1) for each of the environments `indices` [M], no two alike:
+        [M]."""
         used = self._used[indices]
         if used.max(initial=0) == BLOCK:
             for index in indices[used == BLOCK].tolist():

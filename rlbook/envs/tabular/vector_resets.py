@@ -1,4 +1,5 @@
-"""The arguments of a vector environment's reset: which environments to reset, and with which seeds."""
+"""The arguments of a vector environment's reset: which environments to reset, and with which
+seeds."""
 
 from __future__ import annotations
 
@@ -9,21 +10,29 @@ import numpy as np
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
-    """`options["reset_mask"]` [N] bool, or all where it is left out. Raises ValueError where it is anything else."""
+    """`options["reset_mask"]` [N] bool, or all where it is left out. Raises ValueError where it is
+    anything else."""
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, dtype=bool)
     mask = np.asarray(options["reset_mask"])
     if mask.shape != (num_envs,) or mask.dtype != bool:
-        raise ValueError(f"reset_mask must be {num_envs} booleans, got an array of shape {mask.shape} and type {mask.dtype}.")
+        raise ValueError(
+            f"reset_mask must be {num_envs} booleans, got an array of shape {mask.shape} and type"
+            f" {mask.dtype}."
+        )
     return mask
 
 
 def seed_list(seed: int | Sequence[int | None], num_envs: int) -> Sequence[int | None]:
-    """One seed for each environment: an integer counts up. Raises ValueError for a list of another length."""
+    """One seed for each environment: an integer counts up. Raises ValueError for a list of another
+    length."""
     if isinstance(seed, int | np.integer):
         return [int(seed) + index for index in range(num_envs)]
     if len(seed) != num_envs:
-        raise ValueError(f"seed must be an integer or a list of {num_envs}, one for each environment, got {len(seed)}.")
+        raise ValueError(
+            f"seed must be an integer or a list of {num_envs}, one for each environment, got"
+            f" {len(seed)}."
+        )
     return seed
 
 

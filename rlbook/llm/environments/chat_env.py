@@ -1,4 +1,5 @@
-"""Answering in a chat, as a Markov decision process: the token environment for examples with messages."""
+"""Answering in a chat, as a Markov decision process: the token environment for examples with
+messages."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ class _Evaluated:
     """What both forms say about their evaluation."""
 
     takes_permission: ClassVar[bool] = True  # its arguments may name a module to import
-    asked: tuple[Asked, Asked]               # the reward, and that of evaluations or None
+    asked: tuple[Asked, Asked]  # the reward, and that of evaluations or None
 
     @property
     def evaluation_kwargs(self) -> dict[str, Any]:
-        """The held-out split, and in place of a comparison with the answer the share of right ones."""
+        """The held-out split, and in place of a comparison with the answer the share of right
+        ones."""
         reward, evaluated = self.asked
         if evaluated is None:
             evaluated = "correct" if isinstance(reward, str) and reward in COMPARISONS else reward
@@ -30,65 +32,103 @@ class _Evaluated:
 class Chat(_Evaluated, TokenEnv):
     """
     ## Description
-    A chat waits for its next turn; the agent writes it, one token an action. The model's own chat template makes the prompt.
+    A chat waits for its next turn; the agent writes it, one token an action. The model's own chat
+    template makes the prompt.
 
     ## Action Space
     `Discrete(V)`: the id of the next token.
 
     ## Observation Space
-    `Dict(tokens=MultiDiscrete([V] * L), length=Discrete(L + 1))`: the ids so far, prompt first, filled up with PAD to the right, and how
-    many of them there are. L is the longest prompt, or `max_prompt_tokens`, plus `max_new_tokens`. PAD is never an end token.
+    `Dict(tokens=MultiDiscrete([V] * L), length=Discrete(L + 1))`: the ids so far, prompt first,
+    filled up with PAD to the right, and how many of them there are. L is the longest prompt, or
+    `max_prompt_tokens`, plus `max_new_tokens`. PAD is never an end token.
 
     ## Rewards
-    0 until the episode ends; then `reward` of the completion, as in `Addition-v0`. A reward sees the messages and every column of the
-    example; the text has its stop text and not its end token.
+    0 until the episode ends; then `reward` of the completion, as in `Addition-v0`. A reward sees
+    the messages and every column of the example; the text has its stop text and not its end token.
 
     ## Starting State
-    A prompt of `split`, as in `Addition-v0`. The two splits are fixed: those of the task, what the function says for "train" and for
-    "held_out", or a share of the rows (or a second file), whatever the seed.
+    A prompt of `split`, as in `Addition-v0`. The two splits are fixed: those of the task, what the
+    function says for "train" and for "held_out", or a share of the rows (or a second file),
+    whatever the seed.
 
     ## Episode End
-    Terminated by an end token (the tokenizer's EOS, those of the folder's generation_config.json, and `end_tokens`) or as soon as the
-    completion holds a text of `stop`; truncated after `max_new_tokens` tokens.
+    Terminated by an end token (the tokenizer's EOS, those of the folder's generation_config.json,
+    and `end_tokens`) or as soon as the completion holds a text of `stop`; truncated after
+    `max_new_tokens` tokens.
 
     ## Arguments
-    * `task`, `function`, `data`: one of them, where the examples come from. A built-in task's name ("addition"); a function, or
-      "module:function" with allow_import, that is given "train" or "held_out" and returns examples or rows; or a file of JSON lines,
-      a JSON array, a parquet file or a `datasets` folder with rows of any form in `rlbook.data.schemas`.
-    * `held_out`, `held_out_data`: the share of a file's rows that is held out (0.1), or another file.
+    * `task`, `function`, `data`: one of them, where the examples come from. A built-in task's name
+      ("addition"); a function, or "module:function" with allow_import, that is given "train" or
+      "held_out" and returns examples or rows; or a file of JSON lines, a JSON array, a parquet file
+      or a `datasets` folder with rows of any form in `rlbook.data.schemas`.
+    * `held_out`, `held_out_data`: the share of a file's rows that is held out (0.1), or another
+      file.
     * `system`: system text for examples that bring none.
-    * `shots`: how many training examples stand before each prompt with their answers (0), or a list of messages.
-    * `template`: None for the tokenizer's own, "plain" for none, or a file with one. `template_arguments`: what it is told, such as
-      {enable_thinking: false}; `add_generation_prompt` is true.
+    * `shots`: how many training examples stand before each prompt with their answers (0), or a list
+      of messages.
+    * `template`: None for the tokenizer's own, "plain" for none, or a file with one.
+      `template_arguments`: what it is told, such as {enable_thinking: false};
+      `add_generation_prompt` is true.
     * `end_tokens`, `stop`: a text or several: tokens, and texts, that end a completion besides.
-    * `max_prompt_tokens`: limit on a prompt; `overlong` says what becomes of a longer one: "error" (the default), "left" (its first
-      tokens are cut off), or "filter" (the example is left out).
-    * `max_new_tokens`: limit on a completion, in tokens (of a task the longest answer, EOS and one more; otherwise 64).
-    * `reward`, `split`, `model`: as in `Addition-v0`. `evaluation_reward`: the reward of evaluations ("correct" in place of another
-      comparison with the answer, otherwise `reward`).
+    * `max_prompt_tokens`: limit on a prompt; `overlong` says what becomes of a longer one: "error"
+      (the default), "left" (its first tokens are cut off), or "filter" (the example is left out).
+    * `max_new_tokens`: limit on a completion, in tokens (of a task the longest answer, EOS and one
+      more; otherwise 64).
+    * `reward`, `split`, `model`: as in `Addition-v0`. `evaluation_reward`: the reward of
+      evaluations ("correct" in place of another comparison with the answer, otherwise `reward`).
 
     ## Known answer
-    The optimal return of the default, sums of two two-digit numbers, is 1.0 from every prompt: its ids are
-    those of `Addition-v0`.
+    The optimal return of the default, sums of two two-digit numbers, is 1.0 from every prompt: its
+    ids are those of `Addition-v0`.
 
     ## Version History
     * v0: first version.
     """
 
     def __init__(
-        self, *, task: str | None = None, function: str | Source | None = None, data: str | None = None, held_out_data: str | None = None,
-        held_out: float = 0.1, system: str | None = None, shots: int | Sequence[Message] = 0, template: str | None = None,
-        template_arguments: dict[str, Any] | None = None, end_tokens: str | Sequence[str] = (), stop: str | Sequence[str] = (),
-        max_prompt_tokens: int | None = None, overlong: str = "error", max_new_tokens: int | None = None, split: str = "train",
-        reward: Asked = "correct", evaluation_reward: Asked = None, model: str | None = None, allow_import: bool = False,
+        self,
+        *,
+        task: str | None = None,
+        function: str | Source | None = None,
+        data: str | None = None,
+        held_out_data: str | None = None,
+        held_out: float = 0.1,
+        system: str | None = None,
+        shots: int | Sequence[Message] = 0,
+        template: str | None = None,
+        template_arguments: dict[str, Any] | None = None,
+        end_tokens: str | Sequence[str] = (),
+        stop: str | Sequence[str] = (),
+        max_prompt_tokens: int | None = None,
+        overlong: str = "error",
+        max_new_tokens: int | None = None,
+        split: str = "train",
+        reward: Asked = "correct",
+        evaluation_reward: Asked = None,
+        model: str | None = None,
+        allow_import: bool = False,
         render_mode: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         settings = chat_settings(
-            task=task, function=function, allow_import=allow_import, data=data, held_out_data=held_out_data, held_out=held_out, model=model,
-            system=system, shots=shots, template=template, template_arguments=template_arguments, end_tokens=end_tokens,
-            max_prompt_tokens=max_prompt_tokens, overlong=overlong,
-        )  # fmt: skip
-        rules = ChatRules(settings, split=split, reward=reward, stop=stops(stop), max_new_tokens=max_new_tokens)
+            task=task,
+            function=function,
+            allow_import=allow_import,
+            data=data,
+            held_out_data=held_out_data,
+            held_out=held_out,
+            model=model,
+            system=system,
+            shots=shots,
+            template=template,
+            template_arguments=template_arguments,
+            end_tokens=end_tokens,
+            max_prompt_tokens=max_prompt_tokens,
+            overlong=overlong,
+        )
+        rules = ChatRules(
+            settings, split=split, reward=reward, stop=stops(stop), max_new_tokens=max_new_tokens
+        )
         self.asked = reward, evaluation_reward
         self._begin(rules, model, render_mode)
 

@@ -1,4 +1,5 @@
-"""What a chat environment was asked to be: where its examples come from, how they become prompts, and what ends a completion."""
+"""What a chat environment was asked to be: where its examples come from, how they become prompts,
+and what ends a completion."""
 
 from __future__ import annotations
 
@@ -15,14 +16,29 @@ from numpy.typing import NDArray
 
 from rlbook.checks import Kind, check, one_of, open_unit_interval, optional, positive_int
 from rlbook.data.schemas import Example, Message
-from rlbook.llm.environments.examples import SPLITS, Each, Examples, Source, file_examples, function_examples, named_task, task_examples
+from rlbook.llm.environments.examples import (
+    SPLITS,
+    Each,
+    Examples,
+    Source,
+    file_examples,
+    function_examples,
+    named_task,
+    task_examples,
+)
 from rlbook.llm.environments.token_rows import NEW, TokenRules
 from rlbook.llm.models.token_lists import PackedIds
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks import recorded_task
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizers.chat_codec import ChatCodec, chat_codec, shots_of
-from rlbook.llm.tokenizers.tokenizer import CHARACTERS, Codec, character_codec, folder_codec, without
+from rlbook.llm.tokenizers.tokenizer import (
+    CHARACTERS,
+    Codec,
+    character_codec,
+    folder_codec,
+    without,
+)
 
 MAX_NEW_TOKENS = 64
 """Of a completion, where nothing says how long answers are."""
@@ -31,7 +47,10 @@ COMPARISONS = ("correct", "exact", "prefix", "edit")
 
 _text = Kind("a text", lambda value: isinstance(value, str))
 _name = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
-_texts = Kind("a text or a list of texts, none of them empty", lambda value: all(map(_name.allows, _listed(value))))
+_texts = Kind(
+    "a text or a list of texts, none of them empty",
+    lambda value: all(map(_name.allows, _listed(value))),
+)
 
 
 def _listed(value: object) -> list[object]:
@@ -40,8 +59,8 @@ def _listed(value: object) -> list[object]:
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """The arguments of `rlbook.llm.environments.chat_env.Chat` that decide what the prompts are, as text where they are lists or
-    mappings.
+    """The arguments of `rlbook.llm.environments.chat_env.Chat` that decide what the prompts are, as
+    text where they are lists or mappings.
     """
 
     task: str | None
@@ -65,9 +84,9 @@ class Split:
     """Examples with their prompts' ids."""
 
     examples: Examples
-    kept: NDArray[np.int64]                  # [P], which examples these are
-    ids: PackedIds                           # of their prompts
-    lengths: NDArray[np.int64]               # [P], tokens of each
+    kept: NDArray[np.int64]  # [P], which examples these are
+    ids: PackedIds  # of their prompts
+    lengths: NDArray[np.int64]  # [P], tokens of each
 
     def example(self, index: int) -> Example:
         """The example of prompt `index`."""
@@ -79,10 +98,10 @@ class Prompts:
     """Both splits of what was asked for, and the codec that made the ids."""
 
     codec: ChatCodec
-    task: Any                                # a Task, or what the built-in model asks of one: name, characters and words
-    judge: Task | None                       # who says what is right, where that is more than the answer
+    task: Any  # a Task, or what the built-in model asks of one: name, characters and words
+    judge: Task | None  # who says what is right, where that is more than the answer
     splits: dict[str, Split]
-    max_new_tokens: int                      # where nothing else is asked for
+    max_new_tokens: int  # where nothing else is asked for
 
     @property
     def longest(self) -> int:
@@ -91,8 +110,15 @@ class Prompts:
 
 
 def prompts_of(settings: ChatSettings) -> Prompts:
-    """The prompts of an environment; the last few are remembered, for as long as the files they come from do not change."""
-    return _prompts_of(settings, tuple(_stamp(path) for path in (settings.data, settings.held_out_data, settings.model, settings.template)))
+    """The prompts of an environment; the last few are remembered, for as long as the files they
+    come from do not change."""
+    return _prompts_of(
+        settings,
+        tuple(
+            _stamp(path)
+            for path in (settings.data, settings.held_out_data, settings.model, settings.template)
+        ),
+    )
 
 
 def _stamp(path: str | None) -> tuple[tuple[str, int, int], ...]:
@@ -100,7 +126,11 @@ def _stamp(path: str | None) -> tuple[tuple[str, int, int], ...]:
     if path is None or not Path(path).exists():
         return ()
     files = sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]
-    return tuple((str(file), status.st_size, status.st_mtime_ns) for file in files for status in (file.stat(),))
+    return tuple(
+        (str(file), status.st_size, status.st_mtime_ns)
+        for file in files
+        for status in (file.stat(),)
+    )
 
 
 @lru_cache(maxsize=4)
@@ -111,12 +141,23 @@ def _prompts_of(settings: ChatSettings, stamps: object) -> Prompts:
     text = [settings.system or "", *(message["content"] for message in shots)]
     plain, name, characters = _plain_codec(settings, task, splits, text)
     codec = chat_codec(
-        plain, system=settings.system, shots=shots, template=settings.template, arguments=json.loads(settings.template_arguments),
+        plain,
+        system=settings.system,
+        shots=shots,
+        template=settings.template,
+        arguments=json.loads(settings.template_arguments),
         end_tokens=settings.end_tokens,
-    )  # fmt: skip
-    made = {split: _encoded(settings, codec, examples, skipped if split == "train" else 0) for split, examples in splits.items()}
+    )
+    made = {
+        split: _encoded(settings, codec, examples, skipped if split == "train" else 0)
+        for split, examples in splits.items()
+    }
     longest = MAX_NEW_TOKENS if task is None else _longest_answer(codec, splits) + 1
-    known = task if task is not None and name == task.name else SimpleNamespace(name=name, characters=characters, words=plain.words)
+    known = (
+        task
+        if task is not None and name == task.name
+        else SimpleNamespace(name=name, characters=characters, words=plain.words)
+    )
     return Prompts(codec, known, task, made, longest)
 
 
@@ -130,21 +171,29 @@ def _examples(settings: ChatSettings, task: Task | None) -> dict[str, Examples]:
 
 
 def _shots(settings: ChatSettings, train: Examples) -> tuple[list[Message], int]:
-    """The turns before each prompt, and how many training examples stand there and so are no prompts."""
+    """The turns before each prompt, and how many training examples stand there and so are no
+    prompts."""
     shots = json.loads(settings.shots)
     if not isinstance(shots, int):
         return shots, 0
     if shots >= len(train.items):
-        raise ValueError(f"shots must be fewer than the {len(train.items)} training examples, got {shots}")
+        raise ValueError(
+            f"shots must be fewer than the {len(train.items)} training examples, got {shots}"
+        )
     return shots_of([train.items[i] for i in range(shots)]), shots
 
 
 def _plain_codec(
     settings: ChatSettings, task: Task | None, splits: dict[str, Examples], more: Sequence[str]
 ) -> tuple[Codec, str, str]:
-    """The codec of the model, the name of the task whose weights fit it, and the characters in their order."""
+    """The codec of the model, the name of the task whose weights fit it, and the characters in
+    their order."""
     if settings.model not in (None, NEW):
-        return folder_codec(str(settings.model)), "chat" if task is None else task.name, "" if task is None else task.characters
+        return (
+            folder_codec(str(settings.model)),
+            "chat" if task is None else task.name,
+            "" if task is None else task.characters,
+        )
     words = () if task is None else task.words
     if task is not None:
         characters = task.characters
@@ -155,7 +204,11 @@ def _plain_codec(
                 found.update(*_contents(example), example.answer or "")
         characters = CHARACTERS if found <= set(CHARACTERS) else "".join(sorted(found))
     extra = "".join(sorted(set().union(*(without(words, text) for text in more)) - set(characters)))
-    return character_codec(characters + extra, words), "chat" if task is None or extra else task.name, characters + extra
+    return (
+        character_codec(characters + extra, words),
+        "chat" if task is None or extra else task.name,
+        characters + extra,
+    )
 
 
 def _contents(example: Example) -> list[str]:
@@ -164,7 +217,9 @@ def _contents(example: Example) -> list[str]:
 
 
 def _longest_answer(codec: ChatCodec, splits: dict[str, Examples]) -> int:
-    answers = {example.demonstration or "" for examples in splits.values() for example in examples.items}
+    answers = {
+        example.demonstration or "" for examples in splits.values() for example in examples.items
+    }
     return max(len(codec.encode_answer(answer)) for answer in sorted(answers, key=len)[-100:])
 
 
@@ -173,20 +228,29 @@ def _encoded(settings: ChatSettings, codec: ChatCodec, examples: Examples, skipp
     kept: list[int] = []
     ids = PackedIds(_within(settings, codec, examples, range(skipped, len(examples.items)), kept))
     if not kept:
-        longer = f"max_prompt_tokens is {settings.max_prompt_tokens}, and every prompt of a split is longer"
+        longer = (
+            f"max_prompt_tokens is {settings.max_prompt_tokens}, and every prompt of a split is"
+            " longer"
+        )
         raise ValueError(longer if len(examples.items) else "a split has no examples")
     return Split(examples, np.array(kept, dtype=np.int64), ids, ids.lengths)
 
 
 def _within(
-    settings: ChatSettings, codec: ChatCodec, examples: Examples, which: Iterable[int], kept: list[int]
+    settings: ChatSettings,
+    codec: ChatCodec,
+    examples: Examples,
+    which: Iterable[int],
+    kept: list[int],
 ) -> Iterator[Sequence[int]]:
     """The ids of each prompt that is kept; `kept` grows by its number."""
-    limit = settings.max_prompt_tokens or codec.limit - 1                       # with a token to be written
+    limit = settings.max_prompt_tokens or codec.limit - 1  # with a token to be written
     ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
     named = f"max_prompt_tokens is {limit} ({ways})"
     if settings.max_prompt_tokens is None:
-        named = f"the model reads {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
+        named = (
+            f"the model reads {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
+        )
     for index in which:
         try:
             ids = codec.encode_prompt(examples.items[index].prompt)
@@ -212,7 +276,13 @@ class ChatRules(TokenRules):
     """`TokenRules` for examples with messages, several end tokens and stop texts."""
 
     def __init__(
-        self, settings: ChatSettings, *, split: str, reward: Asked, stop: Sequence[str], max_new_tokens: int | None
+        self,
+        settings: ChatSettings,
+        *,
+        split: str,
+        reward: Asked,
+        stop: Sequence[str],
+        max_new_tokens: int | None,
     ) -> None:
         check("split", split, one_of(*SPLITS))
         check("max_new_tokens", max_new_tokens, optional(positive_int))
@@ -228,7 +298,9 @@ class ChatRules(TokenRules):
         self.context_length = longest + self.max_new_tokens
         if self.context_length > self.codec.limit:
             needed = f"a prompt of {longest} and a completion of {self.max_new_tokens} are more"
-            raise ValueError(f"model: {settings.model!r} reads {self.codec.limit} tokens, and {needed}")
+            raise ValueError(
+                f"model: {settings.model!r} reads {self.codec.limit} tokens, and {needed}"
+            )
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example
         self.texts = Each(count, lambda i: _contents(example(i))[-1])
@@ -237,17 +309,27 @@ class ChatRules(TokenRules):
         self.demonstrations = Each(count, lambda i: example(i).demonstration or example(i).answer)
         if isinstance(reward, str) and reward in COMPARISONS and example(0).answer is None:
             where = self.examples.examples.where(int(self.examples.kept[0]))
-            raise ValueError(f"reward {reward!r} compares with the answer, and {where} has none; name another reward")
+            raise ValueError(
+                f"reward {reward!r} compares with the answer, and {where} has none; name another"
+                " reward"
+            )
 
     @property
     def digests(self) -> dict[str, str]:
         """Argument → the sha256 of the rows in the file that it names."""
         splits = prompts_of(self.settings).splits
-        files = {"data": (self.settings.data, "train"), "held_out_data": (self.settings.held_out_data, "held_out")}
-        return {f"env.{name}": splits[split].examples.digest for name, (path, split) in files.items() if path is not None}
+        files = {
+            "data": (self.settings.data, "train"),
+            "held_out_data": (self.settings.held_out_data, "held_out"),
+        }
+        return {
+            f"env.{name}": splits[split].examples.digest
+            for name, (path, split) in files.items()
+            if path is not None
+        }
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ChatRules:
-        return self                          # nothing in it changes
+        return self  # nothing in it changes
 
     def where(self, prompt: int) -> str:
         """As in `TokenRules`."""
@@ -269,11 +351,21 @@ class ChatRules(TokenRules):
         written, example = ids.tolist(), self.examples.example(prompt)
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written)
-        ended, prompt_text = ended or any(stop in text for stop in self.stop), _contents(example)[-1]
+        ended, prompt_text = (
+            ended or any(stop in text for stop in self.stop),
+            _contents(example)[-1],
+        )
         return Completion(
-            prompt_text, example.answer, text.strip(), ended, example.columns, self.chat.messages(example.prompt), ids=written,
-            judge=self._judge_of(example, prompt_text), limit=self.max_new_tokens,
-        )  # fmt: skip
+            prompt_text,
+            example.answer,
+            text.strip(),
+            ended,
+            example.columns,
+            self.chat.messages(example.prompt),
+            ids=written,
+            judge=self._judge_of(example, prompt_text),
+            limit=self.max_new_tokens,
+        )
 
     def _judge_of(self, example: Example, prompt_text: str) -> Callable[[str], float] | None:
         """Who says what a completion is worth: the task, or the one that a recorded row names."""
@@ -286,17 +378,42 @@ class ChatRules(TokenRules):
 
 
 def chat_settings(
-    *, task: str | None, function: str | Source | None, allow_import: bool, data: str | None, held_out_data: str | None, held_out: float,
-    model: str | None, system: str | None, shots: int | Sequence[Message], template: str | None,
-    template_arguments: dict[str, Any] | None, end_tokens: str | Sequence[str], max_prompt_tokens: int | None, overlong: str,
-) -> ChatSettings:  # fmt: skip
-    """Checks what was asked for. Raises ValueError with one sentence: what, which value, what is allowed."""
-    named = [name for name, value in (("task", task), ("function", function), ("data", data)) if value is not None]
+    *,
+    task: str | None,
+    function: str | Source | None,
+    allow_import: bool,
+    data: str | None,
+    held_out_data: str | None,
+    held_out: float,
+    model: str | None,
+    system: str | None,
+    shots: int | Sequence[Message],
+    template: str | None,
+    template_arguments: dict[str, Any] | None,
+    end_tokens: str | Sequence[str],
+    max_prompt_tokens: int | None,
+    overlong: str,
+) -> ChatSettings:
+    """Checks what was asked for. Raises ValueError with one sentence: what, which value, what is
+    allowed."""
+    named = [
+        name
+        for name, value in (("task", task), ("function", function), ("data", data))
+        if value is not None
+    ]
     if len(named) > 1:
-        raise ValueError(f"examples come from a task, a function or data, and {' and '.join(named)} were given")
+        raise ValueError(
+            f"examples come from a task, a function or data, and {' and '.join(named)} were given"
+        )
     if held_out_data is not None and data is None:
         raise ValueError("held_out_data is for examples from data, and none were given")
-    for name, value in (("data", data), ("held_out_data", held_out_data), ("system", system), ("template", template), ("model", model)):
+    for name, value in (
+        ("data", data),
+        ("held_out_data", held_out_data),
+        ("system", system),
+        ("template", template),
+        ("model", model),
+    ):
         check(name, value, optional(_text if name == "system" else _name))
     check("held_out", held_out, open_unit_interval)
     check("max_prompt_tokens", max_prompt_tokens, optional(positive_int))
@@ -304,14 +421,29 @@ def chat_settings(
     check("end_tokens", end_tokens, _texts)
     if max_prompt_tokens is None and overlong != "error":
         raise ValueError(f"overlong {overlong!r} needs max_prompt_tokens")
-    if not isinstance(template_arguments or {}, dict) or not all(isinstance(name, str) for name in template_arguments or {}):
-        raise ValueError(f"template_arguments must be a mapping such as {{enable_thinking: false}}, got {template_arguments!r}")
+    if not isinstance(template_arguments or {}, dict) or not all(
+        isinstance(name, str) for name in template_arguments or {}
+    ):
+        raise ValueError(
+            "template_arguments must be a mapping such as {enable_thinking: false}, got"
+            f" {template_arguments!r}"
+        )
     return ChatSettings(
-        task=task, function=function, allow_import=allow_import, data=data, held_out_data=held_out_data, held_out=held_out, model=model,
-        system=system, shots=_checked_shots(shots), template=template,
+        task=task,
+        function=function,
+        allow_import=allow_import,
+        data=data,
+        held_out_data=held_out_data,
+        held_out=held_out,
+        model=model,
+        system=system,
+        shots=_checked_shots(shots),
+        template=template,
         template_arguments=_as_json("template_arguments", template_arguments or {}),
-        end_tokens=tuple(map(str, _listed(end_tokens))), max_prompt_tokens=max_prompt_tokens, overlong=overlong,
-    )  # fmt: skip
+        end_tokens=tuple(map(str, _listed(end_tokens))),
+        max_prompt_tokens=max_prompt_tokens,
+        overlong=overlong,
+    )
 
 
 def stops(stop: str | Sequence[str]) -> tuple[str, ...]:
@@ -323,10 +455,20 @@ def stops(stop: str | Sequence[str]) -> tuple[str, ...]:
 def _checked_shots(shots: object) -> str:
     if isinstance(shots, list | tuple):
         for message in shots:
-            if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
-                raise ValueError(f"shots must be a number or messages with a role and a content, got {message!r}"[:300])
+            if not isinstance(message, dict) or not all(
+                isinstance(message.get(key), str) for key in ("role", "content")
+            ):
+                raise ValueError(
+                    f"shots must be a number or messages with a role and a content, got {message!r}"[
+                        :300
+                    ]
+                )
     elif type(shots) is not int or shots < 0:
-        raise ValueError(f"shots must be a number of training examples, at least 0, or a list of messages, got {shots!r}"[:300])
+        raise ValueError(
+            f"shots must be a number of training examples, at least 0, or a list of messages, got {shots!r}"[
+                :300
+            ]
+        )
     return _as_json("shots", shots)
 
 

@@ -1,4 +1,5 @@
-"""Where the examples of a chat environment come from: a built-in task, a function, or a file of rows; and their two splits.
+"""Where the examples of a chat environment come from: a built-in task, a function, or a file of
+rows; and their two splits.
 
 The split is fixed: it depends on the rows' number alone, never on the seed of a run.
 """
@@ -52,15 +53,17 @@ class Examples(NamedTuple):
     """The examples of one split."""
 
     items: Sequence[Example]
-    where: Callable[[int], str]              # which one that is, for a message
-    digest: str                              # of a file's content; "" where there is no file
+    where: Callable[[int], str]  # which one that is, for a message
+    digest: str  # of a file's content; "" where there is no file
 
 
 def task_examples(task: Task) -> dict[str, Examples]:
     """A task's prompts as examples."""
 
     def example(prompt: str) -> Example:
-        return Example(prompt, task.answer(prompt), task.columns(prompt), task.demonstration(prompt))
+        return Example(
+            prompt, task.answer(prompt), task.columns(prompt), task.demonstration(prompt)
+        )
 
     def of(split: str) -> Examples:
         prompts = task.prompts(split)
@@ -86,17 +89,23 @@ def function_examples(function: str | Source, *, allow_import: bool) -> dict[str
         allow_import: let that module be imported.
 
     Raises:
-        ValueError: it may not be or cannot be imported, fails, or says something else than examples.
+        ValueError: it may not be or cannot be imported, fails, or says something else than
+            examples.
     """
     if callable(function):
-        return {split: _said(function, getattr(function, "__name__", "function"), split) for split in SPLITS}
+        return {
+            split: _said(function, getattr(function, "__name__", "function"), split)
+            for split in SPLITS
+        }
     source: Any = _imported(function, allow_import)
     return {split: _said(source, function, split) for split in SPLITS}
 
 
 def _imported(name: object, allow_import: bool) -> Any:
     if not isinstance(name, str) or name.count(":") != 1:
-        raise ValueError(f"function must be a function or of the form 'module:function', got {name!r}")
+        raise ValueError(
+            f"function must be a function or of the form 'module:function', got {name!r}"
+        )
     found: Any = imported("function", name, allow_import=allow_import)
     if not callable(found):
         raise ValueError(f"function {name!r} must be a function, got {type(found).__name__}")
@@ -106,14 +115,18 @@ def _imported(name: object, allow_import: bool) -> Any:
 def _said(source: Source, name: str, split: str) -> Examples:
     try:
         rows = list(source(split))
-    except Exception as error:               # whatever the user's function does
-        raise ValueError(f"function {name!r} failed on the split {split!r} ({_told(error)})") from error
+    except Exception as error:  # whatever the user's function does
+        raise ValueError(
+            f"function {name!r} failed on the split {split!r} ({_told(error)})"
+        ) from error
     items: list[Example] = []
     for number, row in enumerate(rows, start=1):
         try:
             items.append(row if isinstance(row, Example) else example_of(dict(row)))
         except (ValueError, TypeError) as error:
-            raise ValueError(f"function {name!r}, split {split!r}, example {number}: {_told(error)}") from None
+            raise ValueError(
+                f"function {name!r}, split {split!r}, example {number}: {_told(error)}"
+            ) from None
     return Examples(items, lambda i: f"function {name!r}, split {split!r}, example {i + 1}", "")
 
 
@@ -136,9 +149,15 @@ def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict
     rows = _rows(path)
     if held_out_path is not None:
         other = _rows(held_out_path)
-        return {"train": _of_rows(rows, np.arange(len(rows))), "held_out": _of_rows(other, np.arange(len(other)))}
+        return {
+            "train": _of_rows(rows, np.arange(len(rows))),
+            "held_out": _of_rows(other, np.arange(len(other))),
+        }
     if len(rows) < 2:
-        raise RequestError(f"data: {path} has one row, and one must be held out; name another file as held_out_data")
+        raise RequestError(
+            f"data: {path} has one row, and one must be held out; name another file as"
+            " held_out_data"
+        )
     order = np.random.default_rng(SPLIT_SEED).permutation(len(rows))
     count = min(max(1, round(held_out * len(rows))), len(rows) - 1)
     return {"train": _of_rows(rows, order[count:]), "held_out": _of_rows(rows, order[:count])}

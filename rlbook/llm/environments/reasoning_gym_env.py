@@ -22,7 +22,12 @@ class ReasoningGym(TokenEnv):
     """
 
     def __init__(
-        self, *, dataset: str, size: int = 2048, settings: Mapping[str, Any] | None = None, **kwargs: Unpack[TokenOptions]
+        self,
+        *,
+        dataset: str,
+        size: int = 2048,
+        settings: Mapping[str, Any] | None = None,
+        **kwargs: Unpack[TokenOptions],
     ) -> None:
         super().__init__(ReasoningGymTask(dataset, size, settings), **kwargs)
 
@@ -31,7 +36,12 @@ class ReasoningGymVector(TokenVectorEnv):
     """`ReasoningGym` for N environments."""
 
     def __init__(
-        self, num_envs: int = 1, *, dataset: str, size: int = 2048, settings: Mapping[str, Any] | None = None,
+        self,
+        num_envs: int = 1,
+        *,
+        dataset: str,
+        size: int = 2048,
+        settings: Mapping[str, Any] | None = None,
         **kwargs: Unpack[TokenOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(ReasoningGymTask(dataset, size, settings), num_envs, **kwargs)

@@ -1,4 +1,5 @@
-"""The retrieval world as an environment: choose the worked examples that help a query most; see `rlbook.llm.tasks.retrieval`."""
+"""The retrieval world as an environment: choose the worked examples that help a query most; see
+`rlbook.llm.tasks.retrieval`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,15 @@ from typing import Any, Unpack
 
 from rlbook.checks import check, one_of
 from rlbook.llm.environments.token_env import TokenEnv, TokenOptions, TokenVectorEnv
-from rlbook.llm.tasks import TASKS, CountdownTask, MixtureTask, ModularTask, ReasoningTask, SortingTask, TaggedCopyTask
+from rlbook.llm.tasks import (
+    TASKS,
+    CountdownTask,
+    MixtureTask,
+    ModularTask,
+    ReasoningTask,
+    SortingTask,
+    TaggedCopyTask,
+)
 from rlbook.llm.tasks.task import Task, built
 
 
@@ -46,7 +54,9 @@ class ModularArithmetic(TokenEnv):
 class ModularArithmeticVector(TokenVectorEnv):
     """`ModularArithmetic` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
+    def __init__(
+        self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]
+    ) -> None:
         super().__init__(built(ModularTask, modulus), num_envs, **kwargs)
 
 
@@ -103,7 +113,13 @@ class Reasoning(TokenEnv):
     """
 
     def __init__(
-        self, *, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits", **kwargs: Unpack[TokenOptions]
+        self,
+        *,
+        terms: int = 6,
+        digits: int = 1,
+        steps: bool = True,
+        script: str = "digits",
+        **kwargs: Unpack[TokenOptions],
     ) -> None:
         super().__init__(built(ReasoningTask, terms, digits, steps, script), **kwargs)
 
@@ -112,9 +128,15 @@ class ReasoningVector(TokenVectorEnv):
     """`Reasoning` for N environments."""
 
     def __init__(
-        self, num_envs: int = 1, *, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits",
+        self,
+        num_envs: int = 1,
+        *,
+        terms: int = 6,
+        digits: int = 1,
+        steps: bool = True,
+        script: str = "digits",
         **kwargs: Unpack[TokenOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(built(ReasoningTask, terms, digits, steps, script), num_envs, **kwargs)
 
 
@@ -135,7 +157,11 @@ class Mixture(TokenEnv):
     """
 
     def __init__(
-        self, *, tasks: Mapping[str, Mapping[str, Any]] = TWO, only: str | None = None, **kwargs: Unpack[TokenOptions]
+        self,
+        *,
+        tasks: Mapping[str, Mapping[str, Any]] = TWO,
+        only: str | None = None,
+        **kwargs: Unpack[TokenOptions],
     ) -> None:
         super().__init__(mixture(tasks, only), **kwargs)
 
@@ -144,16 +170,26 @@ class MixtureVector(TokenVectorEnv):
     """`Mixture` for N environments."""
 
     def __init__(
-        self, num_envs: int = 1, *, tasks: Mapping[str, Mapping[str, Any]] = TWO, only: str | None = None,
+        self,
+        num_envs: int = 1,
+        *,
+        tasks: Mapping[str, Mapping[str, Any]] = TWO,
+        only: str | None = None,
         **kwargs: Unpack[TokenOptions],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(mixture(tasks, only), num_envs, **kwargs)
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> MixtureTask:
-    """The task of `Mixture`. Raises ValueError for a name that is no task's, or arguments that it does not take."""
-    if not isinstance(tasks, Mapping) or not all(isinstance(arguments, Mapping) for arguments in tasks.values()):
-        raise ValueError(f"tasks must be names with their arguments, such as {{reasoning: {{terms: 5}}, addition: {{}}}}, got {tasks!r}")
+    """The task of `Mixture`. Raises ValueError for a name that is no task's, or arguments that it
+    does not take."""
+    if not isinstance(tasks, Mapping) or not all(
+        isinstance(arguments, Mapping) for arguments in tasks.values()
+    ):
+        raise ValueError(
+            "tasks must be names with their arguments, such as {reasoning: {terms: 5},"
+            f" addition: {{}}}}, got {tasks!r}"
+        )
     found: dict[str, Task] = {}
     for name, arguments in tasks.items():
         check("tasks", name, one_of(*TASKS))

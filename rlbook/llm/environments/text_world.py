@@ -1,7 +1,8 @@
-"""What a search over tokens looks ahead in: the next state is the text with the chosen token behind it, so no environment is copied.
+"""What a search over tokens looks ahead in: the next state is the text with the chosen token behind
+it, so no environment is copied.
 
-A state's actions are the few tokens that a language model finds likeliest there. Whoever searches says which; their ranks are the edges of
-the tree.
+A state's actions are the few tokens that a language model finds likeliest there. Whoever searches
+says which; their ranks are the edges of the tree.
 """
 
 from __future__ import annotations
@@ -25,21 +26,23 @@ class Text:
 
     def __init__(self, ids: tuple[int, ...]) -> None:
         self.ids = ids
-        self.choices: NDArray[np.int64] | None = None                                  # [k], the likeliest first
+        self.choices: NDArray[np.int64] | None = None  # [k], the likeliest first
 
 
 class TextWorld:
-    """One row of a token environment, searched from where it is. Nothing in the environment changes.
+    """One row of a token environment, searched from where it is. Nothing in the environment
+    changes.
 
     Args:
         rows: the environment's rows.
         row: which of them.
         width: k, how many tokens may follow a text.
-        verified: whether a finished text pays what the environment says of it; otherwise it pays 0, and whoever searches judges it.
+        verified: whether a finished text pays what the environment says of it; otherwise it pays 0,
+            and whoever searches judges it.
     """
 
     saves = True
-    allowed = root_mask = None               # every token may follow every text
+    allowed = root_mask = None  # every token may follow every text
 
     def __init__(self, rows: TokenRows, row: int, width: int, *, verified: bool) -> None:
         self.rules, self._rows, self._row, self._verified = rows.rules, rows, row, verified
@@ -89,15 +92,22 @@ class TextWorld:
         return False
 
     def step(self, action: int) -> tuple[float, int]:
-        """Appends the token of this rank. The limit ends a text as an end token does: nothing follows it."""
+        """Appends the token of this rank. The limit ends a text as an end token does: nothing
+        follows it."""
         assert self.state.choices is not None
         prompt = int(self._rows.prompt[self._row])
         self.state = Text((*self.state.ids, int(self.state.choices[action])))
         written = np.array(self.state.ids[int(self.rules.prompt_lengths[prompt]) :])
-        over = int(written[-1]) in self.rules.codec.ends or len(written) >= self.rules.max_new_tokens or self.rules.stopped(written)
+        over = (
+            int(written[-1]) in self.rules.codec.ends
+            or len(written) >= self.rules.max_new_tokens
+            or self.rules.stopped(written)
+        )
         if not over:
             return 0.0, GOES_ON
-        return float(self.rules.rewards([self.rules.finished(prompt, written)])[0][0]) if self._verified else 0.0, TERMINATED
+        return float(
+            self.rules.rewards([self.rules.finished(prompt, written)])[0][0]
+        ) if self._verified else 0.0, TERMINATED
 
     @property
     def obs(self) -> Mapping[str, Any]:

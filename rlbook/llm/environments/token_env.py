@@ -1,4 +1,5 @@
-"""Writing as a Markov decision process: the state is the text so far, an action is the next token, EOS ends the episode."""
+"""Writing as a Markov decision process: the state is the text so far, an action is the next token,
+EOS ends the episode."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ class _Backed:
         return self.rules.codec
 
     def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The prompts with what is to be written after them, steps and EOS included, as token ids: int64 [L] and [T].
+        """The prompts with what is to be written after them, steps and EOS included, as token ids:
+        int64 [L] and [T].
 
         Raises:
             ValueError: an example has no answer.
@@ -71,29 +73,48 @@ class _Backed:
         rules, codec = self.rules, self.rules.codec
         if any(text is None for text in rules.demonstrations):
             raise ValueError("the examples have no answers to learn from")
-        found = [(rules.prompt_ids(i), np.array(codec.encode_answer(str(text)))) for i, text in enumerate(rules.demonstrations)]
+        found = [
+            (rules.prompt_ids(i), np.array(codec.encode_answer(str(text))))
+            for i, text in enumerate(rules.demonstrations)
+        ]
         longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
         if longest[0] > codec.limit:
-            tokens = f"the prompt and its answer have {longest[0]} tokens, and the model reads {codec.limit}"
+            tokens = (
+                f"the prompt and its answer have {longest[0]} tokens, and the model reads"
+                f" {codec.limit}"
+            )
             raise RequestError(f"{rules.where(longest[1])}: {tokens}")
         return found
 
     def answered(self) -> Any:
-        """What puts the right answers in the place of written ones; see `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
-        from rlbook.llm.generation.reference_answers import WithRightAnswers  # torch, which the environment does without
+        """What puts the right answers in the place of written ones; see
+        `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
+        # torch, which the environment does without
+        from rlbook.llm.generation.reference_answers import (
+            WithRightAnswers,
+        )
 
         return WithRightAnswers(self.rules)
 
     def text_worlds(self, width: int, *, verified: bool) -> list[Any]:
-        """What a search looks ahead in, one for each row; see `rlbook.llm.environments.text_world.TextWorld`."""
-        from rlbook.llm.environments.text_world import TextWorld  # the search's modules, which the environment does without
+        """What a search looks ahead in, one for each row; see
+        `rlbook.llm.environments.text_world.TextWorld`."""
+        # the search's modules, which the environment does without
+        from rlbook.llm.environments.text_world import (
+            TextWorld,
+        )
 
-        return [TextWorld(self.rows, row, width, verified=verified) for row in range(len(self.rows.lengths))]
+        return [
+            TextWorld(self.rows, row, width, verified=verified)
+            for row in range(len(self.rows.lengths))
+        ]
 
     def _single_spaces(self) -> tuple[spaces.Dict, spaces.Discrete]:
         length, vocabulary = self.rules.context_length, self.rules.observed_vocabulary
         tokens = spaces.MultiDiscrete(np.full(length, vocabulary, dtype=np.int64), dtype=np.int64)
-        return spaces.Dict({"tokens": tokens, "length": spaces.Discrete(length + 1)}), spaces.Discrete(self.rules.codec.vocabulary_size)
+        return spaces.Dict(
+            {"tokens": tokens, "length": spaces.Discrete(length + 1)}
+        ), spaces.Discrete(self.rules.codec.vocabulary_size)
 
 
 class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
@@ -105,29 +126,35 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     `Discrete(V)`: the id of the next token.
 
     ## Observation Space
-    `Dict(tokens=MultiDiscrete([V] * L), length=Discrete(L + 1))`: the ids so far, prompt first, filled up with PAD to the right, and how
-    many of them there are. L is the longest prompt plus `max_new_tokens`.
+    `Dict(tokens=MultiDiscrete([V] * L), length=Discrete(L + 1))`: the ids so far, prompt first,
+    filled up with PAD to the right, and how many of them there are. L is the longest prompt plus
+    `max_new_tokens`.
 
     ## Rewards
-    0 until the episode ends; then `reward` of the completion: "correct" is what the task says of it, 1 for a right answer followed by EOS
-    and 0 otherwise, "exact" is 1 for exactly the task's own answer, "prefix" is the share of it that is right before the first mistake,
-    "edit" is 1 - the relative Levenshtein distance.
+    0 until the episode ends; then `reward` of the completion: "correct" is what the task says of
+    it, 1 for a right answer followed by EOS and 0 otherwise, "exact" is 1 for exactly the task's
+    own answer, "prefix" is the share of it that is right before the first mistake, "edit" is 1 -
+    the relative Levenshtein distance.
 
     ## Starting State
-    A prompt of `split`. "train" draws one. "held_out" walks through them: a reset with seed s takes prompt s mod P, so P consecutive seeds
-    visit each once, and a reset without a seed takes the next. `reset(options={"prompt_id": i})` takes prompt i.
+    A prompt of `split`. "train" draws one. "held_out" walks through them: a reset with seed s takes
+    prompt s mod P, so P consecutive seeds visit each once, and a reset without a seed takes the
+    next. `reset(options={"prompt_id": i})` takes prompt i.
 
     ## Episode End
-    Terminated by EOS, truncated after `max_new_tokens` tokens without it (default: the longest demonstration, EOS and one more).
+    Terminated by EOS, truncated after `max_new_tokens` tokens without it (default: the longest
+    demonstration, EOS and one more).
 
     ## Arguments
     * `split`: "train" or "held_out".
-    * `reward`: "correct", "exact", "prefix", "edit", a function of a finished `rlbook.llm.rewards.Completion`, or several of them: a
-      list, or a mapping such as {correct: 1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
+    * `reward`: "correct", "exact", "prefix", "edit", a function of a finished
+      `rlbook.llm.rewards.Completion`, or several of them: a list, or a mapping such as {correct:
+      1.0, edit: 0.2} of names to weights. Each of several is logged as `reward/NAME`.
     * `evaluation_reward`: what an evaluation counts, as `reward`.
-    * `model`: a name, which the policy's builder reads; the environment builds no network. A local Hugging Face causal LM folder,
-      whose tokenizer makes the ids here; None for the built-in small model, which has been taught about half of its task where
-      the weights ship with the package; "new" for the same one untaught.
+    * `model`: a name, which the policy's builder reads; the environment builds no network. A local
+      Hugging Face causal LM folder, whose tokenizer makes the ids here; None for the built-in small
+      model, which has been taught about half of its task where the weights ship with the package;
+      "new" for the same one untaught.
     * `max_new_tokens`: limit on a completion, in tokens.
 
     ## Known answer
@@ -140,10 +167,25 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
-        self, task: Task, *, split: str = "train", reward: Asked = "correct", evaluation_reward: Asked = "correct",
-        model: str | None = None, max_new_tokens: int | None = None, render_mode: str | None = None, allow_import: bool = False,
-    ) -> None:  # fmt: skip
-        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens, allow_import=allow_import)
+        self,
+        task: Task,
+        *,
+        split: str = "train",
+        reward: Asked = "correct",
+        evaluation_reward: Asked = "correct",
+        model: str | None = None,
+        max_new_tokens: int | None = None,
+        render_mode: str | None = None,
+        allow_import: bool = False,
+    ) -> None:
+        rules = TokenRules(
+            task,
+            split=split,
+            reward=reward,
+            model=model,
+            max_new_tokens=max_new_tokens,
+            allow_import=allow_import,
+        )
         self.evaluation_reward = evaluation_reward
         self._begin(rules, model, render_mode)
 
@@ -154,18 +196,35 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         self.render_mode = render_mode
         self.rows = TokenRows(self.rules, 1)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
         """Begins a prompt; see "Starting State"."""
         super().reset(seed=seed)
         asked = (options or {}).get("prompt_id")
-        self.rows.start(0, self.rows.pick(0, asked=None if asked is None else int(asked), seed=seed, rng=self.np_random))
+        self.rows.start(
+            0,
+            self.rows.pick(
+                0, asked=None if asked is None else int(asked), seed=seed, rng=self.np_random
+            ),
+        )
         return self._observation(), {}
 
     def step(self, action: ArrayLike) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Appends a token."""
         reward = self.rows.write(np.atleast_1d(np.asarray(action, dtype=np.int64)))
-        info = {METRICS: {name: float(values[0]) for name, values in self.rows.named.items()}} if self.rows.named else {}
-        return self._observation(), float(reward[0]), bool(self.rows.terminated[0]), bool(self.rows.truncated[0]), info
+        info = (
+            {METRICS: {name: float(values[0]) for name, values in self.rows.named.items()}}
+            if self.rows.named
+            else {}
+        )
+        return (
+            self._observation(),
+            float(reward[0]),
+            bool(self.rows.terminated[0]),
+            bool(self.rows.truncated[0]),
+            info,
+        )
 
     def render(self) -> str | None:  # type: ignore[override]
         """Prompt and completion as text."""
@@ -187,22 +246,46 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     """N prompts completed side by side: `TokenEnv`'s rules and arguments, over one [N, L] array.
 
-    Autoreset is disabled. `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins the masked
-    environments anew (all of them by default) and returns all N observations; seed s means s, s + 1, … for the environments. One that
-    has ended ignores its action until it is reset: its observation repeats, its reward is 0 and its flags stay.
+    Autoreset is disabled.
+    `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins
+    the masked environments anew (all of them by default) and returns all N observations; seed s
+    means s, s + 1, … for the environments. One that has ended ignores its action until it is reset:
+    its observation repeats, its reward is 0 and its flags stay.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4, "autoreset_mode": AutoresetMode.DISABLED}
+    metadata: dict[str, Any] = {
+        "render_modes": ["ansi"],
+        "render_fps": 4,
+        "autoreset_mode": AutoresetMode.DISABLED,
+    }
 
     def __init__(
-        self, task: Task, num_envs: int = 1, *, split: str = "train", reward: Asked = "correct", evaluation_reward: Asked = "correct",
-        model: str | None = None, max_new_tokens: int | None = None, render_mode: str | None = None, allow_import: bool = False,
-    ) -> None:  # fmt: skip
-        rules = TokenRules(task, split=split, reward=reward, model=model, max_new_tokens=max_new_tokens, allow_import=allow_import)
+        self,
+        task: Task,
+        num_envs: int = 1,
+        *,
+        split: str = "train",
+        reward: Asked = "correct",
+        evaluation_reward: Asked = "correct",
+        model: str | None = None,
+        max_new_tokens: int | None = None,
+        render_mode: str | None = None,
+        allow_import: bool = False,
+    ) -> None:
+        rules = TokenRules(
+            task,
+            split=split,
+            reward=reward,
+            model=model,
+            max_new_tokens=max_new_tokens,
+            allow_import=allow_import,
+        )
         self.evaluation_reward = evaluation_reward
         self._begin(rules, num_envs, model, render_mode)
 
-    def _begin(self, rules: TokenRules, num_envs: int, model: str | None, render_mode: str | None) -> None:
+    def _begin(
+        self, rules: TokenRules, num_envs: int, model: str | None, render_mode: str | None
+    ) -> None:
         check("render_mode", render_mode, optional(one_of("ansi")))
         check("num_envs", num_envs, positive_int)
         self.rules, self.model = rules, model
@@ -225,22 +308,40 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         seeds, asked = self._seeds(seed), self._asked(options.get("prompt_id"))
         self._seed(seeds, mask)
         for row in np.flatnonzero(mask).tolist():
-            self.rows.start(row, self.rows.pick(row, asked=asked[row], seed=seeds[row], rng=self.generators[row]))
+            self.rows.start(
+                row,
+                self.rows.pick(row, asked=asked[row], seed=seeds[row], rng=self.generators[row]),
+            )
         return self._observation(), {}
 
-    def step(self, actions: np.ndarray) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Appends a token to every environment that has not ended."""
         reward = self.rows.write(np.asarray(actions, dtype=np.int64))
         info = {METRICS: self.rows.named} if self.rows.named else {}
-        return self._observation(), reward, self.rows.terminated.copy(), self.rows.truncated.copy(), info
+        return (
+            self._observation(),
+            reward,
+            self.rows.terminated.copy(),
+            self.rows.truncated.copy(),
+            info,
+        )
 
     def render(self) -> tuple[str, ...] | None:
         """Prompt and completion of each environment as text."""
-        return tuple(self.rows.text(row) for row in range(self.num_envs)) if self.render_mode == "ansi" else None
+        return (
+            tuple(self.rows.text(row) for row in range(self.num_envs))
+            if self.render_mode == "ansi"
+            else None
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """The whole state, mid-episode too, generators included."""
-        return {"rows": self.rows.state(), "rng": [generator.bit_generator.state for generator in self.generators]}
+        return {
+            "rows": self.rows.state(),
+            "rng": [generator.bit_generator.state for generator in self.generators],
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """The inverse of `snapshot`."""
@@ -258,13 +359,19 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         if isinstance(seed, int | np.integer):
             return [int(seed) + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
-            raise ValueError(f"seed: a list must have {self.num_envs} entries, one an environment, not {len(seed)}")
+            raise ValueError(
+                f"seed: a list must have {self.num_envs} entries, one an environment, not"
+                f" {len(seed)}"
+            )
         return [None if one is None else int(one) for one in seed]
 
     def _asked(self, prompt: ArrayLike | None) -> list[int | None]:
         if prompt is None:
             return [None] * self.num_envs
-        return [int(one) for one in np.broadcast_to(np.asarray(prompt, dtype=np.int64), (self.num_envs,))]
+        return [
+            int(one)
+            for one in np.broadcast_to(np.asarray(prompt, dtype=np.int64), (self.num_envs,))
+        ]
 
     def _seed(self, seeds: list[int | None], mask: np.ndarray) -> None:
         """Each environment has a generator of its own."""
@@ -292,7 +399,9 @@ class Addition(TokenEnv):
 class AdditionVector(TokenVectorEnv):
     """`Addition` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
+    def __init__(
+        self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]
+    ) -> None:
         super().__init__(built(AdditionTask, digits), num_envs, **kwargs)
 
 

@@ -1,4 +1,5 @@
-"""The rules of the token environment for N rows at once: what a reset, a token and an ending do. Single and vector form share them."""
+"""The rules of the token environment for N rows at once: what a reset, a token and an ending do.
+Single and vector form share them."""
 
 from __future__ import annotations
 
@@ -20,10 +21,12 @@ NEW = "new"
 
 
 class TokenRules:
-    """What an environment was asked to be: prompts as ids, the reward, the limits. Nothing in it changes.
+    """What an environment was asked to be: prompts as ids, the reward, the limits. Nothing in it
+    changes.
 
     Attributes:
-        prompts: int64 [P, longest prompt], filled up with PAD to the right; `prompt_lengths` [P] says where each ends.
+        prompts: int64 [P, longest prompt], filled up with PAD to the right; `prompt_lengths` [P]
+            says where each ends.
         context_length: L, the longest prompt plus `max_new_tokens`, in tokens.
     """
 
@@ -31,19 +34,34 @@ class TokenRules:
     """Texts that end a completion."""
 
     def __init__(
-        self, task: Task, *, split: str, reward: Asked, model: str | None, max_new_tokens: int | None, allow_import: bool = False
+        self,
+        task: Task,
+        *,
+        split: str,
+        reward: Asked,
+        model: str | None,
+        max_new_tokens: int | None,
+        allow_import: bool = False,
     ) -> None:
         self.rewards = Rewards(reward, allow_import=allow_import)
         check("max_new_tokens", max_new_tokens, optional(positive_int))
         self.task, self.split = task, split
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
-        self.codec: Codec = character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
+        self.codec: Codec = (
+            character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
+        )
         known = (_known if task.shared else _known.__wrapped__)(task, split, self.codec)
-        self.answers, self.columns, self.judges, self.demonstrations = known.answers, known.columns, known.judges, known.demonstrations
+        self.answers, self.columns, self.judges, self.demonstrations = (
+            known.answers,
+            known.columns,
+            known.judges,
+            known.demonstrations,
+        )
         if not built_in:
             self._take_the_folders_view(str(model))
-        # room for the longest demonstration, its EOS, and one token too many: running over the end is then a state like any other
+        # room for the longest demonstration, its EOS, and one token too many: running over the end
+        # is then a state like any other
         self.max_new_tokens = max_new_tokens or known.longest_demonstration + 1
         self.prompts, self.prompt_lengths = known.prompts, known.prompt_lengths
         self.context_length = known.longest_prompt + self.max_new_tokens
@@ -54,10 +72,22 @@ class TokenRules:
 
     def _take_the_folders_view(self, model: str) -> None:
         """The answers as the folder's tokenizer writes and reads them: some decoders add spaces."""
-        strange = next((text for text in (*self.texts, *self.answers, *self.demonstrations) if not self.codec.writes(text)), None)
+        strange = next(
+            (
+                text
+                for text in (*self.texts, *self.answers, *self.demonstrations)
+                if not self.codec.writes(text)
+            ),
+            None,
+        )
         if strange is not None:
-            raise ValueError(f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}")
-        self.answers = tuple(self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip() for answer in self.answers)
+            raise ValueError(
+                f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}"
+            )
+        self.answers = tuple(
+            self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip()
+            for answer in self.answers
+        )
 
     def where(self, prompt: int) -> str:
         """Where a prompt comes from, for errors."""
@@ -74,7 +104,9 @@ class TokenRules:
     def example(self, index: int) -> tuple[Example, list[Message]]:
         """What is known about prompt `index`, and the prompt as a chat."""
         text = self.texts[index]
-        return Example(text, self.answers[index], self.columns[index]), [{"role": "user", "content": text}]
+        return Example(text, self.answers[index], self.columns[index]), [
+            {"role": "user", "content": text}
+        ]
 
     def finished(self, prompt: int, ids: np.ndarray) -> Completion:
         """A finished completion (ids, EOS included if it was written) as rewards see it."""
@@ -86,21 +118,25 @@ class TokenRules:
 
 
 class _Known(NamedTuple):
-    """What follows from a task, a split and a tokenizer: P prompts, and what the task says of each."""
+    """What follows from a task, a split and a tokenizer: P prompts, and what the task says of
+    each."""
 
     answers: tuple[str, ...]
     columns: tuple[Mapping[str, object], ...]
     judges: tuple[Callable[[str], float], ...]
     demonstrations: tuple[str, ...]
-    prompts: np.ndarray                      # [P, longest prompt of the split], read-only
-    prompt_lengths: np.ndarray               # [P], read-only
-    longest_prompt: int                      # tokens, of both splits, so that training and evaluation have one observation space
-    longest_demonstration: int               # tokens with EOS, of both splits
+    prompts: np.ndarray  # [P, longest prompt of the split], read-only
+    prompt_lengths: np.ndarray  # [P], read-only
+    longest_prompt: (
+        int  # tokens, of both splits, so that training and evaluation have one observation space
+    )
+    longest_demonstration: int  # tokens with EOS, of both splits
 
 
 @lru_cache(maxsize=16)
 def _known(task: Task, split: str, codec: Codec) -> _Known:
-    """Worked out once for a task that is shared, however many environments show it: nothing in one changes.
+    """Worked out once for a task that is shared, however many environments show it: nothing in one
+    changes.
 
     Raises:
         ValueError: a character without a token.
@@ -110,13 +146,24 @@ def _known(task: Task, split: str, codec: Codec) -> _Known:
     for text in (*answers, *demonstrations):
         codec.check_text(text)
     ids = {name: _prompt_ids(codec, task.prompts(name)) for name in ("train", "held_out")}
-    prompts, lengths = padded(ids[split], codec.pad), np.array([len(row) for row in ids[split]], dtype=np.int64)
+    prompts, lengths = (
+        padded(ids[split], codec.pad),
+        np.array([len(row) for row in ids[split]], dtype=np.int64),
+    )
     prompts.flags.writeable = lengths.flags.writeable = False
-    longest = sorted({task.demonstration(text) for text in (*task.train, *task.held_out)}, key=len)[-100:]
+    longest = sorted({task.demonstration(text) for text in (*task.train, *task.held_out)}, key=len)[
+        -100:
+    ]
     return _Known(
-        answers, tuple(map(task.columns, texts)), tuple(partial(task.score, text) for text in texts), demonstrations, prompts, lengths,
-        max(len(row) for rows in ids.values() for row in rows), max(len(codec.encode_answer(text)) for text in longest),
-    )  # fmt: skip
+        answers,
+        tuple(map(task.columns, texts)),
+        tuple(partial(task.score, text) for text in texts),
+        demonstrations,
+        prompts,
+        lengths,
+        max(len(row) for rows in ids.values() for row in rows),
+        max(len(codec.encode_answer(text)) for text in longest),
+    )
 
 
 @lru_cache(maxsize=16)
@@ -136,7 +183,8 @@ class TokenRows:
         self.terminated = np.zeros(rows, dtype=bool)
         self.truncated = np.zeros(rows, dtype=bool)
         self.named: dict[str, np.ndarray] = {}
-        """Name → [N], what each reward of several said at the last token; NaN where it said nothing."""
+        """Name → [N], what each reward of several said at the last token; NaN where it said
+        nothing."""
 
     def start(self, row: int, prompt: int) -> None:
         """Begins prompt number `prompt` in a row."""
@@ -146,12 +194,18 @@ class TokenRows:
         self.lengths[row], self.prompt[row] = length, prompt
         self.terminated[row] = self.truncated[row] = False
 
-    def pick(self, row: int, *, asked: int | None, seed: int | None, rng: np.random.Generator) -> int:
-        """Which prompt a reset begins with: the one asked for; else a random one in training, the next in turn when held out."""
+    def pick(
+        self, row: int, *, asked: int | None, seed: int | None, rng: np.random.Generator
+    ) -> int:
+        """Which prompt a reset begins with: the one asked for; else a random one in training, the
+        next in turn when held out."""
         count = len(self.rules.texts)
         if asked is not None:
             if not 0 <= asked < count:
-                raise ValueError(f"prompt_id: {asked} must be from 0 to {count - 1}, the prompts of split {self.rules.split!r}")
+                raise ValueError(
+                    f"prompt_id: {asked} must be from 0 to {count - 1}, the prompts of split"
+                    f" {self.rules.split!r}"
+                )
             return asked
         if self.rules.split == "train":
             return int(rng.integers(count))
@@ -160,15 +214,28 @@ class TokenRows:
     def write(self, action: np.ndarray) -> np.ndarray:
         """Appends a token to every row that has not ended. Returns the rewards [N], float64."""
         codec = self.rules.codec
-        if action.shape != self.lengths.shape or ((action < 0) | (action >= codec.vocabulary_size)).any():
-            raise ValueError(f"action: {action.tolist()} must be {len(self.lengths)} token ids from 0 to {codec.vocabulary_size - 1}")
+        if (
+            action.shape != self.lengths.shape
+            or ((action < 0) | (action >= codec.vocabulary_size)).any()
+        ):
+            raise ValueError(
+                f"action: {action.tolist()} must be {len(self.lengths)} token ids from 0 to"
+                f" {codec.vocabulary_size - 1}"
+            )
         live = (~(self.terminated | self.truncated)).nonzero()[0]
         self.tokens[live, self.lengths[live]] = action[live]
         self.lengths[live] += 1
-        ended = action[live] == codec.ends[0] if len(codec.ends) == 1 else np.isin(action[live], codec.ends)
+        ended = (
+            action[live] == codec.ends[0]
+            if len(codec.ends) == 1
+            else np.isin(action[live], codec.ends)
+        )
         for place in np.flatnonzero(~ended) if self.rules.stop else ():
             ended[place] = self.rules.stopped(self.completion(live[place]))
-        full = self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]] >= self.rules.max_new_tokens
+        full = (
+            self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]]
+            >= self.rules.max_new_tokens
+        )
         self.terminated[live], self.truncated[live] = ended, full & ~ended
         return self._rewards(live[ended | full])
 
@@ -176,7 +243,9 @@ class TokenRows:
         """[N], what the rows earn of which some, [K], are over now."""
         reward, self.named = np.zeros(len(self.lengths)), {}
         if len(over):
-            finished = [self.rules.finished(int(self.prompt[row]), self.completion(row)) for row in over]
+            finished = [
+                self.rules.finished(int(self.prompt[row]), self.completion(row)) for row in over
+            ]
             reward[over], parts = self.rules.rewards(finished)
             for name, values in parts.items():
                 self.named[name] = np.full(len(reward), np.nan)
@@ -190,23 +259,30 @@ class TokenRows:
     def text(self, row: int) -> str:
         """Prompt and completion, readable."""
         start = int(self.rules.prompt_lengths[self.prompt[row]]) if self.lengths[row] else 0
-        return self.rules.texts[self.prompt[row]] + self.rules.codec.decode(self.tokens[row, start : self.lengths[row]])
+        return self.rules.texts[self.prompt[row]] + self.rules.codec.decode(
+            self.tokens[row, start : self.lengths[row]]
+        )
 
     def state(self) -> dict[str, Any]:
         """Plain arrays that `set_state` takes back."""
         return {
-            "tokens": self.tokens.copy(), "lengths": self.lengths.copy(), "prompt": self.prompt.copy(),
-            "terminated": self.terminated.copy(), "truncated": self.truncated.copy(),
-        }  # fmt: skip
+            "tokens": self.tokens.copy(),
+            "lengths": self.lengths.copy(),
+            "prompt": self.prompt.copy(),
+            "terminated": self.terminated.copy(),
+            "truncated": self.truncated.copy(),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """The inverse of `state`."""
         width, largest = self.tokens.shape[1], self.rules.observed_vocabulary - 1
-        prompts = (-len(self.prompt), len(self.rules.texts) - 1)               # below 0: not started
+        prompts = (-len(self.prompt), len(self.rules.texts) - 1)  # below 0: not started
         ranges = {"tokens": (0, largest), "lengths": (0, width), "prompt": prompts}
         for name in ("tokens", "lengths", "prompt", "terminated", "truncated"):
             low, high = ranges.get(name, (-np.inf, np.inf))
-            getattr(self, name)[...] = check_array(name, state[name], getattr(self, name), low=low, high=high)
+            getattr(self, name)[...] = check_array(
+                name, state[name], getattr(self, name), low=low, high=high
+            )
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:

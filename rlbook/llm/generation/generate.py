@@ -1,4 +1,5 @@
-"""Sampling completions without an environment: the same decoder, the same noise and so the same tokens as stepping through one."""
+"""Sampling completions without an environment: the same decoder, the same noise and so the same
+tokens as stepping through one."""
 
 from __future__ import annotations
 
@@ -18,16 +19,25 @@ from rlbook.llm.tokenizers.tokenizer import Codec
 class Completions(NamedTuple):
     """N completions of at most T tokens."""
 
-    tokens: np.ndarray                       # int64 [N, T]; what stands behind an ending is of no use
-    log_prob: np.ndarray                     # float32 [N, T], log π(token|text) in nats, of what the token was drawn from
-    mask: np.ndarray                         # bool [N, T]; true on what was written, EOS included
+    tokens: np.ndarray  # int64 [N, T]; what stands behind an ending is of no use
+    # float32 [N, T], log π(token|text) in nats, of what the token was drawn from
+    log_prob: np.ndarray
+    mask: np.ndarray  # bool [N, T]; true on what was written, EOS included
 
 
 def generate(
-    policy: LanguageModelPolicy, tokens: np.ndarray, length: np.ndarray, *, eos: int, max_new_tokens: int,
-    rng: np.random.Generator | None = None, sampling: Sampling | None = None, codec: Codec | None = None,
-) -> Completions:  # fmt: skip
-    """Completes prompts until each has ended with `eos`, or with a stop text, or has `max_new_tokens` tokens.
+    policy: LanguageModelPolicy,
+    tokens: np.ndarray,
+    length: np.ndarray,
+    *,
+    eos: int,
+    max_new_tokens: int,
+    rng: np.random.Generator | None = None,
+    sampling: Sampling | None = None,
+    codec: Codec | None = None,
+) -> Completions:
+    """Completes prompts until each has ended with `eos`, or with a stop text, or has
+    `max_new_tokens` tokens.
 
     Args:
         policy: the language model.
@@ -42,7 +52,9 @@ def generate(
     sampling = sampling or Sampling(temperature=policy.temperature)
     texts = torch.from_numpy(tokens)
     decoder = policy.decoder()
-    logits = decoder.prefill(rows_of(texts, torch.from_numpy(length), texts[:, :0]), new_tokens=max_new_tokens)
+    logits = decoder.prefill(
+        rows_of(texts, torch.from_numpy(length), texts[:, :0]), new_tokens=max_new_tokens
+    )
     live = np.ones(len(tokens), dtype=bool)
     columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     seen = seen_in(tokens, length, logits.shape[-1]) if sampling.repetition_penalty != 1.0 else None
@@ -54,13 +66,17 @@ def generate(
             seen[torch.arange(len(action)), torch.from_numpy(action)] = True
         if sampling.stop:
             assert codec is not None, "stop texts are found by a codec"
-            live = live & ~_stopped(np.stack([column[0] for column in columns], axis=1), live, sampling.stop, codec)
+            live = live & ~_stopped(
+                np.stack([column[0] for column in columns], axis=1), live, sampling.stop, codec
+            )
         if len(columns) == max_new_tokens or not live.any():
             return Completions(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
         logits = decoder.step(torch.from_numpy(action))
 
 
-def _stopped(written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: Codec) -> np.ndarray:
+def _stopped(
+    written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: Codec
+) -> np.ndarray:
     """bool [N]: which of the rows that are being written [N, t] have come to a stop text."""
     found = np.zeros(len(written), dtype=bool)
     for row in np.flatnonzero(live):
@@ -70,9 +86,14 @@ def _stopped(written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: 
 
 
 def write(
-    policy: LanguageModelPolicy, codec: Codec, prompts: Sequence[str], *, sampling: Sampling | None = None, max_new_tokens: int = 64,
+    policy: LanguageModelPolicy,
+    codec: Codec,
+    prompts: Sequence[str],
+    *,
+    sampling: Sampling | None = None,
+    max_new_tokens: int = 64,
     seed: int | None = 0,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Completions of prompts, as texts without EOS, each cut before its first stop text.
 
     Args:
@@ -86,9 +107,15 @@ def write(
     ids = codec.encode_prompts(prompts)
     rng = None if seed is None else np.random.default_rng(seed)
     found = generate(
-        policy, padded(ids, codec.pad), np.array([len(row) for row in ids]), eos=codec.eos, max_new_tokens=max_new_tokens, rng=rng,
-        sampling=sampling, codec=codec,
-    )  # fmt: skip
+        policy,
+        padded(ids, codec.pad),
+        np.array([len(row) for row in ids]),
+        eos=codec.eos,
+        max_new_tokens=max_new_tokens,
+        rng=rng,
+        sampling=sampling,
+        codec=codec,
+    )
     rows = [row[mask] for row, mask in zip(found.tokens, found.mask, strict=True)]
     texts = [codec.decode(row[:-1] if len(row) and row[-1] == codec.eos else row) for row in rows]
     return [_before(text, () if sampling is None else sampling.stop) for text in texts]

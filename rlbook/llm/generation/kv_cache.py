@@ -1,4 +1,5 @@
-"""What a language model remembers while it writes: its KV cache, and which text the cache stands for.
+"""What a language model remembers while it writes: its KV cache, and which text the cache stands
+for.
 
 A causal language model is a recurrent policy, and the KV cache is its hidden state.
 """
@@ -19,10 +20,12 @@ from rlbook.networks.policy import module_device
 
 
 class ActingState:
-    """Logits for an observation, from the cache where it fits and from the beginning where it does not.
+    """Logits for an observation, from the cache where it fits and from the beginning where it does
+    not.
 
-    It fits if the model is as it was (`signature`) and each row's text is either the remembered one (the row has ended, and its logits
-    are remembered) or that and one token more. So `logits` is right for any sequence of observations, and fast for episodes.
+    It fits if the model is as it was (`signature`) and each row's text is either the remembered one
+    (the row has ended, and its logits are remembered) or that and one token more. So `logits` is
+    right for any sequence of observations, and fast for episodes.
 
     Args:
         model: the language model; never changed, never kept in a checkpoint.
@@ -42,11 +45,12 @@ class ActingState:
         return self._logits
 
     def _grown(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray | None:
-        """bool [N], the rows with one token more than the cache; None where the cache is of no use."""
+        """bool [N], the rows with one token more than the cache; None where the cache is of no
+        use."""
         if self.decoder is None or tokens.shape != self._tokens.shape:
             return None
         extra = length - self._length
-        behind = np.arange(tokens.shape[1]) >= self._length[:, None]                 # [N, L]
+        behind = np.arange(tokens.shape[1]) >= self._length[:, None]  # [N, L]
         if ((extra != 0) & (extra != 1)).any() or not ((tokens == self._tokens) | behind).all():
             return None
         grown = extra == 1
@@ -67,49 +71,85 @@ class ActingState:
         assert self.decoder is not None
         newest = torch.from_numpy(np.where(grown, tokens[np.arange(len(length)), length - 1], 0))
         logits = self.decoder.step(newest)
-        self._logits = logits if grown.all() else torch.where(torch.from_numpy(grown).to(logits.device)[:, None], logits, self._logits)
+        self._logits = (
+            logits
+            if grown.all()
+            else torch.where(
+                torch.from_numpy(grown).to(logits.device)[:, None], logits, self._logits
+            )
+        )
         self._tokens, self._length = tokens.copy(), length.copy()
         self._skipped |= ~grown
 
     def state_dict(self) -> State:
-        """Everything, bit for bit; {} where there is nothing of use: before the first observation, or since the model has changed."""
+        """Everything, bit for bit; {} where there is nothing of use: before the first observation,
+        or since the model has changed."""
         if self.decoder is None or signature(self.model) != self._signature:
             return {}
         return {
-            "tokens": self._tokens.copy(), "length": self._length.copy(), "skipped": self._skipped.copy(),
-            "logits": self._logits.clone(), "decoder": self.decoder.state_dict(), "form": type(self.decoder).__name__,
-        }  # fmt: skip
+            "tokens": self._tokens.copy(),
+            "length": self._length.copy(),
+            "skipped": self._skipped.copy(),
+            "logits": self._logits.clone(),
+            "decoder": self.decoder.state_dict(),
+            "form": type(self.decoder).__name__,
+        }
 
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`; the policy's weights are loaded before.
 
-        The cache of another decoder, as on another device, is dropped: the next observation is read from its beginning.
+        The cache of another decoder, as on another device, is dropped: the next observation is read
+        from its beginning.
         """
         self.decoder = decoder(self.model) if state else None
-        if self.decoder is None or state.get("form", type(self.decoder).__name__) != type(self.decoder).__name__:
+        if (
+            self.decoder is None
+            or state.get("form", type(self.decoder).__name__) != type(self.decoder).__name__
+        ):
             self.decoder = None
             return
-        self._tokens, self._length, self._skipped = (np.array(state[name]) for name in ("tokens", "length", "skipped"))
-        self._logits, self._signature = state["logits"].to(module_device(self.model), copy=True), signature(self.model)
+        self._tokens, self._length, self._skipped = (
+            np.array(state[name]) for name in ("tokens", "length", "skipped")
+        )
+        self._logits, self._signature = (
+            state["logits"].to(module_device(self.model), copy=True),
+            signature(self.model),
+        )
         self.decoder.load_state_dict(state["decoder"])
 
 
 def signature(model: nn.Module) -> list[object]:
     """Equal to an earlier one only if the model computes what it computed then.
 
-    It has every module with its hooks and, for a module of neither torch nor transformers, its settings (an adapter that was switched off),
-    and every tensor with its place in memory and its version: torch raises that at every in-place change, `load_state_dict` among them,
-    and the optimisers of this book raise it at every step. A change through `.data` that stays in place is the one that nobody can see.
+    It has every module with its hooks and, for a module of neither torch nor transformers, its
+    settings (an adapter that was switched off), and every tensor with its place in memory and its
+    version: torch raises that at every in-place change, `load_state_dict` among them, and the
+    optimisers of this book raise it at every step. A change through `.data` that stays in place is
+    the one that nobody can see.
     """
     parts: list[object] = []
     for module in _inside(model):
         inside = module.__dict__
-        parts += (id(module), inside["training"], *inside["_forward_hooks"], *inside["_forward_pre_hooks"], inside.get("forward"))
+        parts += (
+            id(module),
+            inside["training"],
+            *inside["_forward_hooks"],
+            *inside["_forward_pre_hooks"],
+            inside.get("forward"),
+        )
         for tensor in (*inside["_parameters"].values(), *inside["_buffers"].values()):
             if tensor is not None:
-                parts += (id(tensor), tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version)
+                parts += (
+                    id(tensor),
+                    tensor.data_ptr(),
+                    -1 if tensor.is_inference() else tensor._version,
+                )
         if not _of_a_library(type(module)):
-            parts += [(name, str(value)) for name, value in inside.items() if name not in _EVERY_MODULE and _is_setting(value)]
+            parts += [
+                (name, str(value))
+                for name, value in inside.items()
+                if name not in _EVERY_MODULE and _is_setting(value)
+            ]
     return parts
 
 

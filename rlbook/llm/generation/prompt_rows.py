@@ -1,7 +1,9 @@
-"""Prompts and completions as the networks want them: prompts aligned to the right, each distinct one once, completions behind them.
+"""Prompts and completions as the networks want them: prompts aligned to the right, each distinct
+one once, completions behind them.
 
-Column and position then differ by a constant in each row, so a row's neighbours cannot tell it from a row computed alone.
-A long beginning that all prompts share, such as the worked examples in front of every question, stands apart: it is read once.
+Column and position then differ by a constant in each row, so a row's neighbours cannot tell it from
+a row computed alone. A long beginning that all prompts share, such as the worked examples in front
+of every question, stands apart: it is read once.
 """
 
 from __future__ import annotations
@@ -11,18 +13,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-SHARED = 16                                  # tokens from which on a beginning that all prompts share stands apart
+SHARED = 16  # tokens from which on a beginning that all prompts share stands apart
 NOTHING = torch.zeros(0, dtype=torch.int64)
 
 
 class Rows(NamedTuple):
     """B completions of U distinct prompts."""
 
-    prompt: Tensor                           # int64 [U, P], the last column holds each prompt's last token
-    padding: Tensor                          # int64 [U], columns on the left that hold no token
-    index: Tensor                            # int64 [B], each completion's prompt
-    completion: Tensor                       # int64 [B, T]
-    prefix: Tensor = NOTHING                 # int64 [C], what stands in front of every prompt and its padding
+    prompt: Tensor  # int64 [U, P], the last column holds each prompt's last token
+    padding: Tensor  # int64 [U], columns on the left that hold no token
+    index: Tensor  # int64 [B], each completion's prompt
+    completion: Tensor  # int64 [B, T]
+    prefix: Tensor = NOTHING  # int64 [C], what stands in front of every prompt and its padding
 
     @property
     def ragged(self) -> bool:
@@ -38,10 +40,13 @@ class Rows(NamedTuple):
         shared = len(self.prefix)
         if not shared:
             return self
-        joined = torch.cat([self.prefix.expand(len(self.prompt), -1), self.prompt], dim=1)                  # [U, C + P]
+        # [U, C + P]
+        joined = torch.cat([self.prefix.expand(len(self.prompt), -1), self.prompt], dim=1)
         column = torch.arange(joined.shape[1], device=joined.device)
-        source = column - self.padding[:, None]                                     # [U, C + P]
-        prompt = joined.gather(1, torch.where(source < shared, source.clamp(min=0), column)).masked_fill(source < 0, 0)
+        source = column - self.padding[:, None]  # [U, C + P]
+        prompt = joined.gather(
+            1, torch.where(source < shared, source.clamp(min=0), column)
+        ).masked_fill(source < 0, 0)
         return Rows(prompt, self.padding, self.index, self.completion)
 
 
@@ -54,15 +59,19 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
         completion: int64 [B, T].
     """
     width = int(length.max())
-    padding = width - length                                                        # [B]
-    source = torch.arange(width, device=tokens.device) - padding[:, None]                                 # [B, P]
+    padding = width - length  # [B]
+    source = torch.arange(width, device=tokens.device) - padding[:, None]  # [B, P]
     aligned = tokens.gather(1, source.clamp(min=0)).masked_fill(source < 0, 0)
-    distinct, index = torch.unique(torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True)
+    distinct, index = torch.unique(
+        torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True
+    )
     prompt, padding = distinct[:, 1:], distinct[:, 0]
     shared = _shared(tokens, length) if len(prompt) > 1 else 0
     if shared < SHARED:
         return Rows(prompt, padding, index, completion)
-    own = prompt[:, shared:].masked_fill(torch.arange(width - shared, device=tokens.device) < padding[:, None], 0)
+    own = prompt[:, shared:].masked_fill(
+        torch.arange(width - shared, device=tokens.device) < padding[:, None], 0
+    )
     return Rows(own, padding, index, completion, tokens[0, :shared])
 
 
@@ -73,42 +82,53 @@ def _shared(tokens: Tensor, length: Tensor) -> int:
 
 
 def prompt_mask(rows: Rows) -> Tensor | None:
-    """bool [U or 1, 1, P, C + P], true where a column may be looked at: the prefix, no later one and no padding.
+    """bool [U or 1, 1, P, C + P], true where a column may be looked at: the prefix, no later one
+    and no padding.
 
-    A padding column looks at itself, so that no row of the softmax is empty. None where plain causality says it all.
+    A padding column looks at itself, so that no row of the softmax is empty. None where plain
+    causality says it all.
     """
     shared, width = len(rows.prefix), rows.prompt.shape[1]
     if not rows.ragged and not shared:
         return None
     column = torch.arange(width)
-    causal = column[None, :] <= column[:, None]                                     # [P, P]
-    real = column >= rows.padding[:, None]                                          # [U, P]
-    own = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool)          # [U, P, P]
+    causal = column[None, :] <= column[:, None]  # [P, P]
+    real = column >= rows.padding[:, None]  # [U, P]
+    own = (causal & real[:, None, :]) | torch.eye(width, dtype=torch.bool)  # [U, P, P]
     return torch.cat([torch.ones(len(own), width, shared, dtype=torch.bool), own], dim=2)[:, None]
 
 
 def completion_mask(rows: Rows) -> Tensor:
-    """bool [B or 1, 1, T, C + P + T]: a completion's token looks at the prefix, its prompt, the tokens before it and itself."""
+    """bool [B or 1, 1, T, C + P + T]: a completion's token looks at the prefix, its prompt, the
+    tokens before it and itself."""
     time, width, shared = rows.completion.shape[1], rows.prompt.shape[1], len(rows.prefix)
     causal = torch.ones(time, time, dtype=torch.bool).tril()
     if not rows.ragged:
-        return torch.cat([torch.ones(time, shared + width, dtype=torch.bool), causal], dim=1)[None, None]
-    real = torch.arange(-shared, width) >= rows.padding[rows.index][:, None]        # [B, C + P]
+        return torch.cat([torch.ones(time, shared + width, dtype=torch.bool), causal], dim=1)[
+            None, None
+        ]
+    real = torch.arange(-shared, width) >= rows.padding[rows.index][:, None]  # [B, C + P]
     real[:, :shared] = True
     count = len(real)
-    return torch.cat([real[:, None, None].expand(count, 1, time, -1), causal.expand(count, 1, time, time)], dim=3)
+    return torch.cat(
+        [real[:, None, None].expand(count, 1, time, -1), causal.expand(count, 1, time, time)], dim=3
+    )
 
 
 def positions(rows: Rows) -> tuple[Tensor, Tensor]:
-    """Position of each token in its own text: prompts [U, P] (the prefix's length on padding), completions [B, T]."""
+    """Position of each token in its own text: prompts [U, P] (the prefix's length on padding),
+    completions [B, T]."""
     width, device, shared = rows.prompt.shape[1], rows.prompt.device, len(rows.prefix)
     prompt = shared + (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
-    completion = (shared + width - rows.padding[rows.index])[:, None] + torch.arange(rows.completion.shape[1], device=device)
+    completion = (shared + width - rows.padding[rows.index])[:, None] + torch.arange(
+        rows.completion.shape[1], device=device
+    )
     return prompt, completion
 
 
 def packing_mask(text: Tensor) -> Tensor:
-    """bool [R, 1, W, W], true where a column may be looked at: one of the same text, and no later one.
+    """bool [R, 1, W, W], true where a column may be looked at: one of the same text, and no later
+    one.
 
     Args:
         text: int64 [R, W], which text each column belongs to.

@@ -1,4 +1,5 @@
-"""What a language model wrote, with the right answer in the place of its own: how RLPR judges the steps in front of it."""
+"""What a language model wrote, with the right answer in the place of its own: how RLPR judges the
+steps in front of it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class WithRightAnswers:
         rules: of the environment, which knows its prompts and their answers.
 
     Raises:
-        ValueError: the vocabulary has no `</think>`, so that nobody could say where an answer begins.
+        ValueError: the vocabulary has no `</think>`, so that nobody could say where an answer
+            begins.
     """
 
     def __init__(self, rules: TokenRules) -> None:
@@ -28,7 +30,8 @@ class WithRightAnswers:
         self.open, self.close = (self.codec.backend.token_to_id(word) for word in (OPEN, CLOSE))
         if self.close is None:
             raise ValueError(
-                f"episode_reward 'answer' needs steps that are written in front of {CLOSE!r}, and the vocabulary has no such token"
+                f"episode_reward 'answer' needs steps that are written in front of {CLOSE!r}, and"
+                " the vocabulary has no such token"
             )
         lengths = zip(rules.prompts, rules.prompt_lengths, strict=True)
         self.row = {tuple(ids[:length].tolist()): row for row, (ids, length) in enumerate(lengths)}
@@ -40,11 +43,15 @@ class WithRightAnswers:
         written = batch.action.cpu().numpy()
         empty = [self.close] if self.open is None else [self.open, self.close]
         with_steps, without, formed, answers = [], [], [], []
-        for prompt, length, ids, counts in zip(tokens, lengths, written, batch.mask.cpu().numpy(), strict=True):
+        for prompt, length, ids, counts in zip(
+            tokens, lengths, written, batch.mask.cpu().numpy(), strict=True
+        ):
             ids = ids[counts].tolist()
             closed = self.close in ids
             steps = ids[: len(ids) - ids[::-1].index(self.close)] if closed else empty
-            answer = self.codec.encode_answer(self.answers[self.row[tuple(prompt[:length].tolist())]])
+            answer = self.codec.encode_answer(
+                self.answers[self.row[tuple(prompt[:length].tolist())]]
+            )
             with_steps.append([*steps, *answer])
             without.append([*empty, *answer])
             answers.append(len(answer))
@@ -55,12 +62,15 @@ class WithRightAnswers:
 
 
 def _judged(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
-    """Completions of the batch's prompts; the last tokens of each are the answer and EOS, which is not judged."""
+    """Completions of the batch's prompts; the last tokens of each are the answer and EOS, which is
+    not judged."""
     lengths, width = np.array([len(row) for row in rows]), max(map(len, rows))
     place = np.arange(width)
     mask = place < lengths[:, None]
     weight = mask & (place >= (lengths - answers)[:, None]) & (place < lengths[:, None] - 1)
-    action, counts, share = (_moved(array, batch.mask) for array in (padded(rows, 0), mask, weight.astype(np.float32)))
+    action, counts, share = (
+        _moved(array, batch.mask) for array in (padded(rows, 0), mask, weight.astype(np.float32))
+    )
     unknown = torch.full(counts.shape, torch.nan, device=counts.device)
     return Batch(batch.obs, action, unknown, counts, weight=share)
 

@@ -2,13 +2,15 @@
 
     logits → repetition penalty → / temperature → top-k → top-p → min-p → one token drawn
 
-Each step but the first two sets the logits of some tokens to -∞ and so renormalises the rest. The order and the numbers are those of
-transformers. Training has the temperature alone: it recomputes the log-probabilities of what was written from the whole distribution, and
-against those of a narrowed one the ratio of new to old policy would not be 1 before anything has been learned.
+Each step but the first two sets the logits of some tokens to -∞ and so renormalises the rest. The
+order and the numbers are those of transformers. Training has the temperature alone: it recomputes
+the log-probabilities of what was written from the whole distribution, and against those of a
+narrowed one the ratio of new to old policy would not be 1 before anything has been learned.
 
-Source: top-k: Fan et al. 2018, arXiv:1805.04833; top-p: Holtzman et al. 2020, arXiv:1904.09751; min-p: Nguyen et al. 2024,
-arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858, section 4.1, which divides logits below 0 too; here
-they are multiplied, as in transformers.
+Source: top-k: Fan et al. 2018, arXiv:1805.04833; top-p: Holtzman et al. 2020, arXiv:1904.09751;
+min-p: Nguyen et al. 2024, arXiv:2407.01082; repetition penalty: Keskar et al. 2019,
+arXiv:1909.05858, section 4.1, which divides logits below 0 too; here they are multiplied, as in
+transformers.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlbook.checks import Kind, non_negative, non_negative_int, positive, positive_fraction, unit_interval
+from rlbook.checks import (
+    Kind,
+    non_negative,
+    non_negative_int,
+    positive,
+    positive_fraction,
+    unit_interval,
+)
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.generation.kv_cache import ActingState
@@ -29,7 +38,10 @@ from rlbook.llm.models.language_model import NO_MASKS, LanguageModelPolicy
 from rlbook.networks.distributions import mode_categorical, sample_categorical
 from rlbook.networks.policy import Policy, Unit, as_array, full_precision
 
-TEXTS = Kind("a tuple of texts that are not empty", lambda value: isinstance(value, tuple) and all(isinstance(v, str) and v for v in value))
+TEXTS = Kind(
+    "a tuple of texts that are not empty",
+    lambda value: isinstance(value, tuple) and all(isinstance(v, str) and v for v in value),
+)
 
 
 @dataclass(frozen=True)
@@ -50,11 +62,16 @@ class Sampling(Hyperparameters):
     stop: Annotated[tuple[str, ...], TEXTS] = ()
 
     def __str__(self) -> str:
-        changed = [f"{item.name} {getattr(self, item.name)}" for item in fields(self) if getattr(self, item.name) != item.default]
+        changed = [
+            f"{item.name} {getattr(self, item.name)}"
+            for item in fields(self)
+            if getattr(self, item.name) != item.default
+        ]
         return ", ".join(changed) or "temperature 1.0"
 
     def scores(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
-        """Logits [N, V] → those that are drawn from, -∞ for tokens that are left out; `seen` [N, V] marks what stands in each text."""
+        """Logits [N, V] → those that are drawn from, -∞ for tokens that are left out; `seen` [N, V]
+        marks what stands in each text."""
         if self.repetition_penalty != 1.0:
             assert seen is not None
             logits = logits.where(~seen, penalized(logits, self.repetition_penalty))
@@ -70,7 +87,8 @@ class Sampling(Hyperparameters):
     def draw(
         self, logits: Tensor, rng: np.random.Generator | None, seen: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [N] and their log-probabilities [N] among what was left; the likeliest where `rng` is None or the temperature 0."""
+        """Tokens [N] and their log-probabilities [N] among what was left; the likeliest where `rng`
+        is None or the temperature 0."""
         scores = as_array(self.scores(full_precision(logits), seen))
         if rng is None or self.temperature == 0.0:
             return mode_categorical(scores)
@@ -83,7 +101,8 @@ NOT_THINKING = Sampling(temperature=0.7, top_p=0.8, top_k=20)
 
 
 def penalized(logits: Tensor, penalty: float) -> Tensor:
-    """Logits of tokens that stand in the text already: nearer to 0 from above, further from it below."""
+    """Logits of tokens that stand in the text already: nearer to 0 from above, further from it
+    below."""
     return torch.where(logits < 0, logits * penalty, logits / penalty)
 
 
@@ -94,7 +113,8 @@ def top_k_filter(logits: Tensor, k: int) -> Tensor:
 
 
 def top_p_filter(logits: Tensor, mass: float) -> Tensor:
-    """The fewest of the likeliest tokens of each row [N, V] whose probabilities come to `mass`; one at least."""
+    """The fewest of the likeliest tokens of each row [N, V] whose probabilities come to `mass`; one
+    at least."""
     ascending, order = logits.sort(descending=False)
     left_out = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - mass
     left_out[..., -1] = False
@@ -102,13 +122,17 @@ def top_p_filter(logits: Tensor, mass: float) -> Tensor:
 
 
 def min_p_filter(logits: Tensor, share: float) -> Tensor:
-    """The tokens of each row [N, V] whose probability is `share` of the likeliest one's at least."""
+    """The tokens of each row [N, V] whose probability is `share` of the likeliest one's at
+    least."""
     probability = logits.softmax(dim=-1)
-    return logits.masked_fill(probability < share * probability.amax(dim=-1, keepdim=True), -torch.inf)
+    return logits.masked_fill(
+        probability < share * probability.amax(dim=-1, keepdim=True), -torch.inf
+    )
 
 
 def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
-    """bool [N, V]: which tokens stand in texts [N, L] of `length` [N] tokens, padded to the right."""
+    """bool [N, V]: which tokens stand in texts [N, L] of `length` [N] tokens, padded to the
+    right."""
     seen = np.zeros((len(tokens), vocabulary), dtype=bool)
     row, column = np.nonzero(np.arange(tokens.shape[1]) < length[:, None])
     seen[row, tokens[row, column]] = True
@@ -116,7 +140,8 @@ def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
 
 
 def sampled(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
-    """The policy with a `Sampling` of its own temperature and of what is asked for; None where it is no language model.
+    """The policy with a `Sampling` of its own temperature and of what is asked for; None where it
+    is no language model.
 
     Raises:
         ValueError: a value out of its range.
@@ -128,11 +153,12 @@ def sampled(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
 
 
 class SamplingPolicy(LanguageModelPolicy):
-    """The language model of another policy, acting by a `Sampling`. It has no weights of its own, and nothing is trained with it."""
+    """The language model of another policy, acting by a `Sampling`. It has no weights of its own,
+    and nothing is trained with it."""
 
     def __init__(self, policy: LanguageModelPolicy, sampling: Sampling) -> None:
         Policy.__init__(self)
-        self.shared = (policy,)              # in a tuple, so that it is no part of this module
+        self.shared = (policy,)  # in a tuple, so that it is no part of this module
         self.critic, self.temperature, self.sampling = None, policy.temperature, sampling
 
     @property
@@ -144,17 +170,27 @@ class SamplingPolicy(LanguageModelPolicy):
         return self.shared[0].initial_state()
 
     def act(
-        self, obs: Mapping[str, np.ndarray], rng: np.random.Generator | None, state: ActingState | None = None,
+        self,
+        obs: Mapping[str, np.ndarray],
+        rng: np.random.Generator | None,
+        state: ActingState | None = None,
         action_mask: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[np.ndarray, np.ndarray]:
         if action_mask is not None:
             raise ValueError(NO_MASKS)
-        logits = (self.initial_state() if state is None else state).logits(obs["tokens"], obs["length"])
-        seen = seen_in(obs["tokens"], obs["length"], logits.shape[-1]) if self.sampling.repetition_penalty != 1.0 else None
+        logits = (self.initial_state() if state is None else state).logits(
+            obs["tokens"], obs["length"]
+        )
+        seen = (
+            seen_in(obs["tokens"], obs["length"], logits.shape[-1])
+            if self.sampling.repetition_penalty != 1.0
+            else None
+        )
         return self.sampling.draw(logits.cpu(), rng, seen)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         raise ValueError(
-            f"tokens that were drawn by {self.sampling} cannot be trained on: their log-probabilities are recomputed from the whole"
-            " distribution, so the ratio of new to old policy would not be 1"
+            f"tokens that were drawn by {self.sampling} cannot be trained on: their"
+            " log-probabilities are recomputed from the whole distribution, so the ratio of new to"
+            " old policy would not be 1"
         )

@@ -1,9 +1,10 @@
 """A language model with an adapter, the same model without it, and the adapter's files.
 
-An adapter is a small change of some layers, such as LoRA's W + B A, that is trained while W stays as it was. So the model from before the
-training needs no memory of its own: it is the same one with the adapters off. A file is peft's: adapter_config.json and
-adapter_model.safetensors. The layers are the book's own (`rlbook.llm.models.lora`), or peft's where the settings ask for more
-than that knows.
+An adapter is a small change of some layers, such as LoRA's W + B A, that is trained while W stays
+as it was. So the model from before the training needs no memory of its own: it is the same one with
+the adapters off. A file is peft's: adapter_config.json and adapter_model.safetensors. The layers
+are the book's own (`rlbook.llm.models.lora`), or peft's where the settings ask for more than that
+knows.
 """
 
 from __future__ import annotations
@@ -35,29 +36,54 @@ if TYPE_CHECKING:
 
 OWN = tuple(field.name for field in dataclasses.fields(LoraSettings))
 PEFT_ONLY = (
-    "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "bias", "fan_in_fan_out", "modules_to_save",
-)  # fmt: skip
-"""What an adapter may ask for beside them, by peft's names. Others of peft's settings import modules or unpickle files that they name."""
+    "layers_to_transform",
+    "layers_pattern",
+    "rank_pattern",
+    "alpha_pattern",
+    "bias",
+    "fan_in_fan_out",
+    "modules_to_save",
+)
+"""What an adapter may ask for beside them, by peft's names. Others of peft's settings import
+modules or unpickle files that they name."""
 NEUTRAL = (
-    "auto_mapping", "base_model_name_or_path", "inference_mode", "init_lora_weights", "peft_type", "peft_version", "revision", "task_type",
-)  # fmt: skip
-"""What an adapter_config.json says beside those, without effect on an adapter whose weights are loaded."""
+    "auto_mapping",
+    "base_model_name_or_path",
+    "inference_mode",
+    "init_lora_weights",
+    "peft_type",
+    "peft_version",
+    "revision",
+    "task_type",
+)
+"""What an adapter_config.json says beside those, without effect on an adapter whose weights are
+loaded."""
 DEFAULTS: dict[str, object] = {
-    "layer_replication": None, "loftq_config": {}, "lora_bias": False, "megatron_core": "megatron.core", "qalora_group_size": 16,
-    "use_qalora": False, "ensure_weight_tying": False, "bias": "none", "fan_in_fan_out": False,
-}  # fmt: skip
+    "layer_replication": None,
+    "loftq_config": {},
+    "lora_bias": False,
+    "megatron_core": "megatron.core",
+    "qalora_group_size": 16,
+    "use_qalora": False,
+    "ensure_weight_tying": False,
+    "bias": "none",
+    "fan_in_fan_out": False,
+}
 """What peft writes where nothing was asked for, if it is neither null nor empty."""
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 """Stands before a layer's name in peft's files."""
 
 
-def with_adapter(model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator) -> Any:
+def with_adapter(
+    model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator
+) -> Any:
     """The language model with a LoRA adapter, which is all that is trained.
 
     Args:
         model: a `transformers` causal language model; its layers are changed in place.
-        adapter: a folder in peft's format, with safetensors weights; or the settings of a new adapter, which changes nothing yet.
+        adapter: a folder in peft's format, with safetensors weights; or the settings of a new
+            adapter, which changes nothing yet.
         rng: draws the weights of a new one.
 
     Raises:
@@ -83,17 +109,26 @@ def with_adapter(model: PreTrainedModel, adapter: str | Mapping[str, object], rn
 def _load(model: nn.Module, folder: Path) -> None:
     """Puts the folder's numbers into the adapter, all of them and no others."""
     held = _folder_weights(folder)
-    below = {f"{PREFIX}{name}": weight for name, weight in model.named_parameters() if ".base_layer." in name}
-    for name in held.keys() & below.keys():  # peft writes the output layer's own weights too, where that has an adapter
+    below = {
+        f"{PREFIX}{name}": weight
+        for name, weight in model.named_parameters()
+        if ".base_layer." in name
+    }
+    # peft writes the output layer's own weights too, where that has an adapter
+    for name in held.keys() & below.keys():
         if not torch.equal(held.pop(name), below[name]):
-            raise ValueError(f"adapter: {str(folder)!r} was trained beside another {name.removeprefix(PREFIX)[:80]}")
+            raise ValueError(
+                f"adapter: {str(folder)!r} was trained beside another"
+                f" {name.removeprefix(PREFIX)[:80]}"
+            )
     _check_fit(folder, held, adapter_weights(model))
     for name, weight in adapter_weights(model).items():
         weight.copy_(held[name])
 
 
 def _thin_conv(model: nn.Module) -> bool:
-    """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose matrices lie the other way round."""
+    """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose matrices lie the
+    other way round."""
     return any(type(module).__name__ == "Conv1D" for module in model.modules())
 
 
@@ -101,8 +136,10 @@ def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
     """The adapter's own numbers, by their names in peft's files; the tensors themselves."""
     return {
         f"{PREFIX}{name}.{part}": weight
-        for name, layer in lora_layers(model) for part, weight in layer.named_parameters() if not part.startswith("base_layer.")
-    }  # fmt: skip
+        for name, layer in lora_layers(model)
+        for part, weight in layer.named_parameters()
+        if not part.startswith("base_layer.")
+    }
 
 
 def save_adapter(model: nn.Module, folder: Path, base: str | None) -> None:
@@ -116,9 +153,19 @@ def save_adapter(model: nn.Module, folder: Path, base: str | None) -> None:
     from safetensors.torch import save_file
 
     settings = next(layer.settings for _, layer in lora_layers(model))
-    facts = dataclasses.asdict(settings) | {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": base, "bias": "none"}
-    (folder / CONFIG).write_text(json.dumps(facts | {"inference_mode": True}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    weights = {name: weight.detach().cpu().contiguous() for name, weight in adapter_weights(model).items()}
+    facts = dataclasses.asdict(settings) | {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "bias": "none",
+    }
+    (folder / CONFIG).write_text(
+        json.dumps(facts | {"inference_mode": True}, indent=1, sort_keys=True) + "\n",
+        encoding="utf-8",
+    )
+    weights = {
+        name: weight.detach().cpu().contiguous() for name, weight in adapter_weights(model).items()
+    }
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
@@ -127,7 +174,10 @@ def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
     for name in settings:
         if name not in OWN + PEFT_ONLY:
             hint = did_you_mean(name, OWN + PEFT_ONLY)
-            raise ValueError(f"adapter: {name!r} is no setting of an adapter here{hint} (they are: {', '.join(OWN + PEFT_ONLY)})")
+            raise ValueError(
+                f"adapter: {name!r} is no setting of an adapter here{hint} (they are:"
+                f" {', '.join(OWN + PEFT_ONLY)})"
+            )
     return {name: value for name, value in settings.items() if not _asks_nothing(name, value)}
 
 
@@ -136,18 +186,27 @@ def _asks_nothing(name: str, value: object) -> bool:
 
 
 def _folder_settings(folder: Path) -> dict[str, Any]:
-    """What adapter_config.json asks for. Raises ValueError where that is not a LoRA whose whole effect is in its weights."""
+    """What adapter_config.json asks for. Raises ValueError where that is not a LoRA whose whole
+    effect is in its weights."""
     try:
         written = read_json(folder / CONFIG)
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"adapter: {str(folder)!r} must be a folder with a readable {CONFIG}") from error
+        raise ValueError(
+            f"adapter: {str(folder)!r} must be a folder with a readable {CONFIG}"
+        ) from error
     if not isinstance(written, dict) or written.get("peft_type") != "LORA":
         raise ValueError(f"adapter: {str(folder)!r} must hold an adapter of peft_type LORA")
     if written.get("init_lora_weights") not in (None, True, False, "gaussian"):
-        raise ValueError(f"adapter: {str(folder)!r} changes the model's own weights (init_lora_weights), which is not supported")
+        raise ValueError(
+            f"adapter: {str(folder)!r} changes the model's own weights (init_lora_weights), which"
+            " is not supported"
+        )
     for name, value in written.items():
         if name not in OWN + PEFT_ONLY + NEUTRAL and not _asks_nothing(name, value):
-            raise ValueError(f"adapter: {str(folder)!r} asks for {name[:60]} in its {CONFIG}, which is not supported")
+            raise ValueError(
+                f"adapter: {str(folder)!r} asks for {name[:60]} in its {CONFIG}, which is not"
+                " supported"
+            )
     return _checked({name: value for name, value in written.items() if name in OWN + PEFT_ONLY})
 
 
@@ -161,15 +220,22 @@ def _folder_weights(folder: Path) -> dict[str, Tensor]:
     try:
         weights = load_file(file)
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"adapter: {str(folder)!r} has a damaged file {file.name} ({str(error)[:80]})") from error
+        raise ValueError(
+            f"adapter: {str(folder)!r} has a damaged file {file.name} ({str(error)[:80]})"
+        ) from error
     if not all(weight.isfinite().all() for weight in weights.values()):
         raise ValueError(f"adapter: {str(folder)!r} has weights that are NaN or infinite")
     return weights
 
 
 def _check_fit(folder: Path, held: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
-    """Raises ValueError unless the folder's weights are those of the adapter, all of them and no others."""
-    odd = sorted(name for name in held.keys() | needed.keys() if not _same_shape(held.get(name), needed.get(name)))
+    """Raises ValueError unless the folder's weights are those of the adapter, all of them and no
+    others."""
+    odd = sorted(
+        name
+        for name in held.keys() | needed.keys()
+        if not _same_shape(held.get(name), needed.get(name))
+    )
     if odd:
         more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
         raise ValueError(f"adapter: {str(folder)!r} does not fit the model: {odd[0][:120]}{more}")
@@ -179,14 +245,20 @@ def _same_shape(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape
 
 
-def _peft_model(model: PreTrainedModel, asked: dict[str, Any], rng: np.random.Generator, folder: Path | None, what: str) -> Any:
+def _peft_model(
+    model: PreTrainedModel,
+    asked: dict[str, Any],
+    rng: np.random.Generator,
+    folder: Path | None,
+    what: str,
+) -> Any:
     """The model in a `PeftModel`."""
     try:
         import peft
     except ImportError:
         raise ValueError(f"{what} needs peft; install rlbook[lora]") from None
     with seeded(rng), warnings.catch_warnings():
-        warnings.simplefilter("ignore")                      # peft reads a property that transformers has renamed
+        warnings.simplefilter("ignore")  # peft reads a property that transformers has renamed
         try:
             settings: Any = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"} | asked
             adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**settings))
@@ -194,18 +266,23 @@ def _peft_model(model: PreTrainedModel, asked: dict[str, Any], rng: np.random.Ge
             raise ValueError(f"adapter: {' '.join(str(error).split())[:300]}") from error
     if folder is not None:
         weights = _folder_weights(folder)
-        _check_fit(folder, weights, peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        _check_fit(
+            folder, weights, peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        )
         peft.set_peft_model_state_dict(adapted, weights)
     return adapted.eval()
 
 
 def trains_adapters_alone(model: nn.Module) -> bool:
-    """Whether `model` trains nothing but its adapters, the book's or peft's, so that without them it is what it was before."""
+    """Whether `model` trains nothing but its adapters, the book's or peft's, so that without them
+    it is what it was before."""
     if not (is_peft(model) or any(lora_layers(model))):
         return False
     with adapters_off(model):
         own = {id(weight) for weight in adapter_weights(model).values()}
-        return not any(parameter.requires_grad and id(parameter) not in own for parameter in model.parameters())
+        return not any(
+            parameter.requires_grad and id(parameter) not in own for parameter in model.parameters()
+        )
 
 
 def is_peft(model: nn.Module) -> bool:
@@ -215,9 +292,14 @@ def is_peft(model: nn.Module) -> bool:
 
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
-    """Inside, the model's adapters change nothing. Which parameters are trained is the same before and after."""
+    """Inside, the model's adapters change nothing. Which parameters are trained is the same before
+    and after."""
     layers = [(layer, layer.enabled) for _, layer in lora_layers(model)]
-    trained = [(parameter, parameter.requires_grad) for parameter in model.parameters()] if is_peft(model) else []
+    trained = (
+        [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+        if is_peft(model)
+        else []
+    )
     with ExitStack() as stack:
         try:
             for layer, _ in layers:
@@ -229,7 +311,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             stack.close()
             for layer, enabled in layers:
                 layer.enabled = enabled
-            for parameter, was_trained in trained:           # peft would train every adapter from here on
+            for parameter, was_trained in trained:  # peft would train every adapter from here on
                 parameter.requires_grad_(was_trained)
 
 

@@ -21,7 +21,8 @@ from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 def language_model_policy(
     env: VectorEnv, rng: np.random.Generator, settings: PolicySettings, spec: ModelSpec
 ) -> LanguageModelPolicy:
-    """A policy with the model of `language_model`; its critic is a copy of the trunk, trained where the model is, with a head."""
+    """A policy with the model of `language_model`; its critic is a copy of the trunk, trained where
+    the model is, with a head."""
     policy = LanguageModelPolicy(
         language_model(env, rng, spec), critic=settings.critic, temperature=settings.temperature
     )
@@ -31,7 +32,9 @@ def language_model_policy(
     return policy
 
 
-def completion_reward(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) -> CompletionReward:
+def completion_reward(
+    env: VectorEnv, rng: np.random.Generator, spec: ModelSpec
+) -> CompletionReward:
     """A reward network on the trunk of the same model."""
     network = CompletionReward(language_model(env, rng, spec))
     network.rebuilt = spec.trained != "all"
@@ -39,22 +42,28 @@ def completion_reward(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec)
 
 
 def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) -> Any:
-    """The causal language model that a spec describes, for a token environment; a `transformers` model, or peft's around one.
+    """The causal language model that a spec describes, for a token environment; a `transformers`
+    model, or peft's around one.
 
-    The environment's argument `model` is no more than a name: its tokenizer makes the ids that the environment shows, and
-    the weights of the same folder are loaded here. Without a name, the built-in model for its task.
+    The environment's argument `model` is no more than a name: its tokenizer makes the ids that the
+    environment shows, and the weights of the same folder are loaded here. Without a name, the
+    built-in model for its task.
 
     Raises:
-        ValueError: the folder, the sizes or the adapter cannot be used, or another model's ids are shown.
+        ValueError: the folder, the sizes or the adapter cannot be used, or another model's ids are
+            shown.
     """
     asked: Any = env.unwrapped
     if spec.folder is not None and spec.folder != str(asked.model):
         raise ValueError(
-            f"the environment shows the ids of {asked.model or 'the built-in model'}, and the model is {spec.folder!r};"
-            " name the folder to the environment too"
+            f"the environment shows the ids of {asked.model or 'the built-in model'}, and the model"
+            f" is {spec.folder!r}; name the folder to the environment too"
         )
     if spec.config is not None and asked.model is not None:
-        raise ValueError(f"a model has a folder or a config, and both were given: {asked.model!r} and {dict(spec.config)}")
+        raise ValueError(
+            f"a model has a folder or a config, and both were given: {asked.model!r} and"
+            f" {dict(spec.config)}"
+        )
     if spec.dtype == FOUR_BIT:
         if asked.model in (None, NEW):
             raise ValueError("dtype 4bit is for the model of a folder, and none was named")

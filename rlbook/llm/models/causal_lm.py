@@ -1,4 +1,5 @@
-"""Any Hugging Face causal language model, through its own forward pass: right for any architecture, with adapters and hooks."""
+"""Any Hugging Face causal language model, through its own forward pass: right for any architecture,
+with adapters and hooks."""
 
 from __future__ import annotations
 
@@ -22,10 +23,13 @@ LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 
 
 def _inputs(model: nn.Module, rows: Rows, tokens: Tensor) -> dict[str, Any]:
-    """Token ids [B, P or P + T], which of them are real, and where each stands; architectures without position ids infer them."""
+    """Token ids [B, P or P + T], which of them are real, and where each stands; architectures
+    without position ids infer them."""
     prompt, completion = positions(rows)
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
-    mask = (torch.arange(tokens.shape[1], device=tokens.device) >= rows.padding[rows.index][:, None]).long()
+    mask = (
+        torch.arange(tokens.shape[1], device=tokens.device) >= rows.padding[rows.index][:, None]
+    ).long()
     inputs = {"input_ids": tokens, "attention_mask": mask}
     return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
 
@@ -36,7 +40,8 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 @has_fast_form
 def logits(model: nn.Module, rows: Rows) -> Tensor:
-    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with gradients, on the model's device."""
+    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with
+    gradients, on the model's device."""
     rows = rows.to(module_device(model)).whole()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     columns = rows.completion.shape[1] + 1
@@ -46,7 +51,8 @@ def logits(model: nn.Module, rows: Rows) -> Tensor:
 
 @has_fast_form
 def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
-    """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with gradients."""
+    """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with
+    gradients."""
     rows = rows.to(module_device(trunk)).whole()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
@@ -55,7 +61,8 @@ def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
 
 @has_fast_form
 def decoder(model: LanguageModel) -> Decoder:
-    """What computes next-token logits of `model` column by column, on its weights as they are now."""
+    """What computes next-token logits of `model` column by column, on its weights as they are
+    now."""
     return CausalDecoder(model)
 
 
@@ -79,14 +86,20 @@ class CausalDecoder:
 
     @torch.inference_mode()
     def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
-        """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows by itself."""
+        """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows
+        by itself."""
         from transformers import DynamicCache
 
         rows = rows.to(module_device(self.model)).whole()
-        distinct = rows._replace(index=torch.arange(len(rows.prompt), device=rows.index.device), completion=rows.prompt[:, :0])
+        distinct = rows._replace(
+            index=torch.arange(len(rows.prompt), device=rows.index.device),
+            completion=rows.prompt[:, :0],
+        )
         self.cache = DynamicCache(config=self.model.config)
         self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]
-        output = self.model(**_inputs(self.model, distinct, rows.prompt), past_key_values=self.cache, use_cache=True)
+        output = self.model(
+            **_inputs(self.model, distinct, rows.prompt), past_key_values=self.cache, use_cache=True
+        )
         self.cache.batch_select_indices(rows.index)
         return output.logits[:, -1][rows.index]
 
@@ -95,14 +108,27 @@ class CausalDecoder:
         """Appends one token to each row: int64 [N] → logits [N, V]."""
         token = token.to(self.padding.device)
         mask = (torch.arange(self.column + 1, device=token.device) >= self.padding[:, None]).long()
-        position = {"position_ids": (self.column - self.padding)[:, None]} if _takes(self.model, "position_ids") else {}
-        output = self.model(input_ids=token[:, None], attention_mask=mask, past_key_values=self.cache, use_cache=True, **position)
+        position = (
+            {"position_ids": (self.column - self.padding)[:, None]}
+            if _takes(self.model, "position_ids")
+            else {}
+        )
+        output = self.model(
+            input_ids=token[:, None],
+            attention_mask=mask,
+            past_key_values=self.cache,
+            use_cache=True,
+            **position,
+        )
         self.column += 1
         return output.logits[:, -1]
 
     def state_dict(self) -> State:
         """The cache, bit for bit: every tensor and number that its layers hold."""
-        layers = [{name: _saved(value) for name, value in vars(layer).items() if _is_state(value)} for layer in self.cache.layers]
+        layers = [
+            {name: _saved(value) for name, value in vars(layer).items() if _is_state(value)}
+            for layer in self.cache.layers
+        ]
         return {"layers": layers, "padding": self.padding.clone(), "column": self.column}
 
     @torch.inference_mode()
@@ -113,7 +139,10 @@ class CausalDecoder:
         self.cache, device = DynamicCache(config=self.model.config), module_device(self.model)
         self.padding, self.column = state["padding"].to(device, copy=True), state["column"]
         for layer, fields in zip(self.cache.layers, state["layers"], strict=True):
-            fields = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in fields.items()}
+            fields = {
+                name: value.to(device) if isinstance(value, Tensor) else value
+                for name, value in fields.items()
+            }
             tensors = [value for value in fields.values() if isinstance(value, Tensor)]
             if tensors:
                 fields = {"dtype": tensors[0].dtype, "device": device, **fields}
@@ -125,4 +154,6 @@ def _is_state(value: object) -> bool:
 
 
 def _saved(value: object) -> Any:
-    return value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
+    return (
+        value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
+    )

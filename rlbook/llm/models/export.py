@@ -1,4 +1,5 @@
-"""A trained language model as files that transformers and peft load: a policy, its adapter alone, or a reward model."""
+"""A trained language model as files that transformers and peft load: a policy, its adapter alone,
+or a reward model."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.networks.policy import module_device
 
 
-def export_language_model(network: nn.Module, env: Any, folder: Path, home: Path, *, merge: bool) -> dict[str, Any]:
+def export_language_model(
+    network: nn.Module, env: Any, folder: Path, home: Path, *, merge: bool
+) -> dict[str, Any]:
     """Writes the model with its tokenizer, chat template and generation config.
 
     Args:
@@ -40,16 +43,25 @@ def export_language_model(network: nn.Module, env: Any, folder: Path, home: Path
     model: Any = network.model if isinstance(network, LanguageModelPolicy) else network.score.trunk  # type: ignore[union-attr]
     adapted = is_peft(model) or any(lora_layers(model))
     if merge and not adapted:
-        raise RequestError("--merge adds an adapter to the model, and this run trained none; leave it out")
+        raise RequestError(
+            "--merge adds an adapter to the model, and this run trained none; leave it out"
+        )
     if isinstance(network, CompletionReward):
         if adapted and not merge:
-            raise RequestError("a reward model is exported whole: give --merge, which adds its adapter to the model")
+            raise RequestError(
+                "a reward model is exported whole: give --merge, which adds its adapter to the"
+                " model"
+            )
         written: Any = _classifier(network, tokenizer)
         facts = {"kind": "reward model"}
     elif adapted and not merge:
         unchanged = named is not None and trains_adapters_alone(model)
         base = str(Path(str(named)).resolve()) if unchanged else str((home / "base").absolute())
-        facts = {"kind": "adapter", "base": base, "parameters": _count(p for p in model.parameters() if p.requires_grad)}
+        facts = {
+            "kind": "adapter",
+            "base": base,
+            "parameters": _count(p for p in model.parameters() if p.requires_grad),
+        }
         below = _write_adapter(model, folder, base)
         if not unchanged:
             _write(below, tokenizer, env, folder / "base")
@@ -90,7 +102,8 @@ def _write_adapter(model: Any, folder: Path, base: str) -> Any:
 
 
 def _write(model: Any, tokenizer: Any, env: Any, folder: Path) -> None:
-    """A Hugging Face folder. A model without a generation config of its own writes what the environment evaluates: the likeliest tokens."""
+    """A Hugging Face folder. A model without a generation config of its own writes what the
+    environment evaluates: the likeliest tokens."""
     settings = getattr(model, "generation_config", None)
     if settings is not None and env.model in (None, NEW):
         settings.max_new_tokens, settings.do_sample = env.rules.max_new_tokens, False
@@ -109,18 +122,24 @@ def _classifier(network: CompletionReward, tokenizer: Any) -> Any:
     config.pad_token_id = _padding(tokenizer)
     try:
         with torch.random.fork_rng(devices=[]):
-            made: Any = AutoModelForSequenceClassification.from_config(config, dtype=next(trunk.parameters()).dtype)
+            made: Any = AutoModelForSequenceClassification.from_config(
+                config, dtype=next(trunk.parameters()).dtype
+            )
         made.base_model.load_state_dict(trunk.state_dict())
         with torch.no_grad():
             made.score.weight.copy_(network.score.weight)
     except (ValueError, RuntimeError, AttributeError, KeyError) as error:
-        what = f"transformers has no sequence classifier of {type(trunk).__name__} with one label and no bias"
+        what = (
+            f"transformers has no sequence classifier of {type(trunk).__name__} with one label and"
+            " no bias"
+        )
         raise RequestError(f"{what} ({str(error)[:150]})") from None
     return made.to(module_device(trunk)).eval()
 
 
 def _padding(tokenizer: Any) -> int | None:
-    """A padding token that is no end of a text: the tokenizer's, or the one for unknown text; None where there is neither."""
+    """A padding token that is no end of a text: the tokenizer's, or the one for unknown text; None
+    where there is neither."""
     ends = (tokenizer.eos_token_id, tokenizer.bos_token_id)
     for name in ("pad_token", "unk_token"):
         found = getattr(tokenizer, f"{name}_id")

@@ -1,4 +1,5 @@
-"""A causal language model as a policy: the state is the text so far, the action the next token, the KV cache its memory."""
+"""A causal language model as a policy: the state is the text so far, the action the next token, the
+KV cache its memory."""
 
 from __future__ import annotations
 
@@ -28,12 +29,14 @@ NO_MASKS = "a language model keeps to no action mask, and the environment shows 
 class LanguageModelPolicy(Policy):
     """π(token|text) by a Hugging Face causal LM, and V(text) by a network of its own.
 
-    Observations are those of `rlbook.llm.environments.token_env`: tokens [N, L], padded to the right, and length [N]. A batch's row is an
-    episode: obs holds the prompts, action [B, T] the completions, mask the tokens written before the end (EOS included).
+    Observations are those of `rlbook.llm.environments.token_env`: tokens [N, L], padded to the
+    right, and length [N]. A batch's row is an episode: obs holds the prompts, action [B, T] the
+    completions, mask the tokens written before the end (EOS included).
 
     Args:
         model: the language model; dropout is switched off.
-        critic: whether there is a V: a copy of the model's trunk, with a linear head that starts at 0.
+        critic: whether there is a V: a copy of the model's trunk, with a linear head that starts at
+            0.
         temperature: divides the logits, when acting and when evaluating.
     """
 
@@ -41,20 +44,24 @@ class LanguageModelPolicy(Policy):
     unit = "episode"
     stores = "first"
     idle = dict.fromkeys(
-        ("hidden_sizes", "orthogonal_init", "normalize_observation"), "the policy is a language model, whose layers are given"
+        ("hidden_sizes", "orthogonal_init", "normalize_observation"),
+        "the policy is a language model, whose layers are given",
     ) | {
         "separate_networks": "a language model's critic is always a network of its own",
         "rollout_steps": "a language model collects one episode in each environment",
     }
 
-    def __init__(self, model: LanguageModel, *, critic: bool = False, temperature: float = 1.0) -> None:
+    def __init__(
+        self, model: LanguageModel, *, critic: bool = False, temperature: float = 1.0
+    ) -> None:
         super().__init__()
         self.model = model.eval()
         self.critic = Critic(model) if critic else None
         self.temperature = temperature
 
     def train(self, mode: bool = True) -> LanguageModelPolicy:
-        """Does nothing: there is no dropout to switch on, here least of all (old and new log-probabilities must agree)."""
+        """Does nothing: there is no dropout to switch on, here least of all (old and new
+        log-probabilities must agree)."""
         return self
 
     def initial_state(self) -> ActingState:
@@ -65,17 +72,30 @@ class LanguageModelPolicy(Policy):
         return causal_lm.decoder(self.model)
 
     def act(
-        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+        self,
+        obs: dict[str, np.ndarray],
+        rng: np.random.Generator | None,
+        state: Any = None,
+        action_mask: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         if action_mask is not None:
             raise ValueError(NO_MASKS)
         state = self.initial_state() if state is None else state
         return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
 
-    def draw(self, logits: Tensor, rng: np.random.Generator | None) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the mode where `rng` is None."""
-        scaled = as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
-        return mode_categorical(scaled) if rng is None else sample_categorical(scaled, rng.random(len(scaled)))
+    def draw(
+        self, logits: Tensor, rng: np.random.Generator | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the
+        mode where `rng` is None."""
+        scaled = (
+            as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
+        )
+        return (
+            mode_categorical(scaled)
+            if rng is None
+            else sample_categorical(scaled, rng.random(len(scaled)))
+        )
 
     def distribution(self, obs: dict[str, Tensor]) -> Categorical:
         """π(·|text) of the next token, for texts as in the observations."""
@@ -86,7 +106,8 @@ class LanguageModelPolicy(Policy):
         return Categorical(full_precision(logits) / self.temperature)
 
     def distributions(self, batch: Batch) -> Categorical:
-        with sdpa_kernel(SDPBackend.MATH):                   # torch's other attentions cannot be differentiated twice
+        # torch's other attentions cannot be differentiated twice
+        with sdpa_kernel(SDPBackend.MATH):
             return self._distribution(causal_lm.logits(self.model, _states(batch)))
 
     def value_parameters(self) -> list[nn.Parameter]:
@@ -95,8 +116,14 @@ class LanguageModelPolicy(Policy):
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
-        prompts = {name: rollout.moved(np.asarray(rollout.steps[0].obs[name])) for name in ("tokens", "length")}
-        action, log_prob, mask = (x.T.contiguous() for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid")))
+        prompts = {
+            name: rollout.moved(np.asarray(rollout.steps[0].obs[name]))
+            for name in ("tokens", "length")
+        }
+        action, log_prob, mask = (
+            x.T.contiguous()
+            for x in (rollout.tensor("action"), rollout.log_prob(), rollout.tensor("valid"))
+        )
         return Batch(obs=prompts, action=action, log_prob=log_prob, mask=mask)
 
     def evaluate(
@@ -107,14 +134,28 @@ class LanguageModelPolicy(Policy):
         rows = _states(batch)
         distribution = self._distribution(causal_lm.logits(self.model, rows))
         value = None if self.critic is None else self.critic(rows)
-        return distribution.log_prob(_completions(batch)), self.entropy_of(distribution, entropy_gradient) if entropy else None, value
+        return (
+            distribution.log_prob(_completions(batch)),
+            self.entropy_of(distribution, entropy_gradient) if entropy else None,
+            value,
+        )
 
-    def _evaluate_packed(self, batch: Batch, width: int, entropy: bool, gradient: bool) -> tuple[Tensor, Tensor | None, None]:
+    def _evaluate_packed(
+        self, batch: Batch, width: int, entropy: bool, gradient: bool
+    ) -> tuple[Tensor, Tensor | None, None]:
         """The same without a critic, and 0 outside the mask."""
         check_packable(self.model, width)
         distribution = self._distribution(packed_logits(self.model, packed(batch, width)))
-        found = [distribution.log_prob(batch.action[batch.mask]), *([self.entropy_of(distribution, gradient)] if entropy else [])]
-        laid = [torch.zeros(batch.mask.shape, dtype=x.dtype, device=x.device).masked_scatter(batch.mask, x) for x in found]
+        found = [
+            distribution.log_prob(batch.action[batch.mask]),
+            *([self.entropy_of(distribution, gradient)] if entropy else []),
+        ]
+        laid = [
+            torch.zeros(batch.mask.shape, dtype=x.dtype, device=x.device).masked_scatter(
+                batch.mask, x
+            )
+            for x in found
+        ]
         return laid[0], laid[1] if entropy else None, None
 
     def logits(self, batch: Batch) -> Tensor:
@@ -126,7 +167,7 @@ class LanguageModelPolicy(Policy):
         assert self.critic is not None
         batch = self.batch(rollout)
         rows = rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch))
-        value = self.critic(rows).T.clone()                                          # [T + 1, N]
+        value = self.critic(rows).T.clone()  # [T + 1, N]
         return value[:-1], value[1:]
 
     @torch.inference_mode()
@@ -146,12 +187,16 @@ class LanguageModelPolicy(Policy):
         try:
             self.critic.load_state_dict(scores.state_dict())
         except RuntimeError:
-            raise ValueError("critic_start must be 'policy' here, got 'reward_model': its language model has other layers") from None
+            raise ValueError(
+                "critic_start must be 'policy' here, got 'reward_model': its language model has"
+                " other layers"
+            ) from None
 
     def reference(self) -> LanguageModelPolicy:
         """What a KL penalty holds this policy to, without a critic.
 
-        Where peft's adapters are all that is trained, it is the model without them, on the same weights; else a copy of the weights.
+        Where peft's adapters are all that is trained, it is the model without them, on the same
+        weights; else a copy of the weights.
         """
         return WithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
 
@@ -163,11 +208,12 @@ class LanguageModelPolicy(Policy):
 
 
 class WithoutAdapters(LanguageModelPolicy):
-    """The language model of another policy with its adapters off. It has no weights of its own, so a checkpoint holds none of it."""
+    """The language model of another policy with its adapters off. It has no weights of its own, so
+    a checkpoint holds none of it."""
 
     def __init__(self, policy: LanguageModelPolicy) -> None:
         Policy.__init__(self)
-        self.shared = (policy.model,)                        # in a tuple, so that it is no part of this module
+        self.shared = (policy.model,)  # in a tuple, so that it is no part of this module
         self.critic, self.temperature = None, policy.temperature
 
     @property
@@ -179,7 +225,11 @@ class WithoutAdapters(LanguageModelPolicy):
         return DecoderWithoutAdapters(self.model)
 
     def act(
-        self, obs: dict[str, np.ndarray], rng: np.random.Generator | None, state: Any = None, action_mask: np.ndarray | None = None
+        self,
+        obs: dict[str, np.ndarray],
+        rng: np.random.Generator | None,
+        state: Any = None,
+        action_mask: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         with adapters_off(self.model):
             return super().act(obs, rng, state, action_mask)
@@ -204,7 +254,8 @@ class WithoutAdapters(LanguageModelPolicy):
 
 
 def _completions(batch: Batch) -> Tensor:
-    """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its place."""
+    """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its
+    place."""
     return batch.action.where(batch.real, 0)
 
 
@@ -214,7 +265,8 @@ def _states(batch: Batch) -> Rows:
 
 
 def _trunk(model: LanguageModel) -> Any:
-    """The model below its output layer; that of the model inside, where peft has put adapters into one."""
+    """The model below its output layer; that of the model inside, where peft has put adapters into
+    one."""
     below: Any = getattr(model, "get_base_model", lambda: model)()
     return below.base_model
 

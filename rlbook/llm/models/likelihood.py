@@ -1,4 +1,5 @@
-"""How likely a language model finds given completions: the sum of log π(token|text so far), each token given and none drawn."""
+"""How likely a language model finds given completions: the sum of log π(token|text so far), each
+token given and none drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from rlbook.networks.policy import full_precision, module_device
 
 @torch.inference_mode()
 def log_likelihood(
-    policy: LanguageModelPolicy, pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], *, rows: int = 64
+    policy: LanguageModelPolicy,
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    *,
+    rows: int = 64,
 ) -> NDArray[np.float64]:
     """log π(completion|prompt) by the model itself, at temperature 1: [P], in nats.
 
@@ -30,9 +34,19 @@ def log_likelihood(
         prompts, completions = zip(*pairs[start : start + rows], strict=True)
         lengths = np.array([len(prompt) for prompt in prompts])
         count = np.array([len(completion) for completion in completions])
-        tokens, action, length = (torch.from_numpy(array) for array in (padded(prompts, 0), padded(completions, 0), lengths))
+        tokens, action, length = (
+            torch.from_numpy(array)
+            for array in (padded(prompts, 0), padded(completions, 0), lengths)
+        )
         mask = torch.arange(action.shape[1]) < torch.from_numpy(count)[:, None]
-        batch = Batch({"tokens": tokens, "length": length}, action, torch.full(mask.shape, torch.nan), mask).to(module_device(policy.model))
-        log_prob = full_precision(policy.logits(batch)).log_softmax(-1).gather(-1, batch.action[..., None]).squeeze(-1)
+        batch = Batch(
+            {"tokens": tokens, "length": length}, action, torch.full(mask.shape, torch.nan), mask
+        ).to(module_device(policy.model))
+        log_prob = (
+            full_precision(policy.logits(batch))
+            .log_softmax(-1)
+            .gather(-1, batch.action[..., None])
+            .squeeze(-1)
+        )
         found.append(log_prob.where(batch.mask, 0.0).double().sum(-1).cpu().numpy())
     return np.concatenate(found)

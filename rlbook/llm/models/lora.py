@@ -2,16 +2,17 @@
 
     y = W x + s · B A x          A [r, d_in] is drawn, B [d_out, r] starts at 0,   s = α / r
 
-So the model says at first what it said without, and of d_in · d_out numbers r · (d_in + d_out) are trained. Three options:
+So the model says at first what it said without, and of d_in · d_out numbers r · (d_in + d_out) are
+trained. Three options:
 
     rsLoRA      s = α / √r: the change then keeps its size as r grows, which α / r makes ever smaller
     DoRA        y = m ∘ (W x + s · B A x) / ‖W + s · B A‖,   m [d_out] starts at ‖W‖: direction and length are trained apart
     dropout     A reads x with some numbers set to 0, where gradients are recorded and nowhere else
 
 Learned, it can be added to W for good: W + s · B A. Switched off, it leaves the model from before.
-Source: Hu et al. 2022, arXiv:2106.09685, eq. 3; rsLoRA: Kalajdzievski 2023, arXiv:2312.03732; DoRA: Liu et al. 2024, arXiv:2402.09353,
-eq. 5, the norm without gradient (section 4.3). Names, settings and numbers are peft's. Deliberate difference: dropout draws from a seed of
-its own.
+Source: Hu et al. 2022, arXiv:2106.09685, eq. 3; rsLoRA: Kalajdzievski 2023, arXiv:2312.03732; DoRA:
+Liu et al. 2024, arXiv:2402.09353, eq. 5, the norm without gradient (section 4.3). Names, settings
+and numbers are peft's. Deliberate difference: dropout draws from a seed of its own.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ class LoraSettings(Hyperparameters):
 
     # rank: rows of A, columns of B
     r: Annotated[int, positive_int] = 8
-    lora_alpha: Annotated[float, positive] = 8                    # α
+    lora_alpha: Annotated[float, positive] = 8  # α
     # share of x's numbers that A does not see while learning
     lora_dropout: Annotated[float, share_below_one] = 0.0
-    # every linear layer but the output layer; or the ends of layers' names; or a regular expression for whole names
+    # every linear layer but the output layer; or the ends of layers' names; or a regular expression
+    # for whole names
     target_modules: str | Sequence[str] = ALL_LINEAR
-    exclude_modules: Sequence[str] = ()      # ends of layers' names
+    exclude_modules: Sequence[str] = ()  # ends of layers' names
     use_rslora: bool = False
     use_dora: bool = False
 
@@ -52,7 +54,9 @@ class LoraSettings(Hyperparameters):
         super().__post_init__()
         for name in ("target_modules", "exclude_modules"):
             names = getattr(self, name)
-            listed = isinstance(names, list | tuple) and all(isinstance(part, str) for part in names)
+            listed = isinstance(names, list | tuple) and all(
+                isinstance(part, str) for part in names
+            )
             if not listed and not (name == "target_modules" and isinstance(names, str)):
                 raise ValueError(f"{name} must be a list of layers' names, got {names!r}"[:200])
 
@@ -72,7 +76,13 @@ class LoraLinear(nn.Module):
         generator: draws A, uniformly in ± 1 / √d_in.
     """
 
-    def __init__(self, base_layer: nn.Linear, settings: LoraSettings, dropout: Dropout | None, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        base_layer: nn.Linear,
+        settings: LoraSettings,
+        dropout: Dropout | None,
+        generator: torch.Generator,
+    ) -> None:
         super().__init__()
         weight, width = base_layer.weight, base_layer.in_features
         dtype = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
@@ -83,7 +93,9 @@ class LoraLinear(nn.Module):
         nn.init.zeros_(self.lora_B.weight)
         self.to(weight.device)
         self.settings, self.scaling, self.dropout = settings, settings.scaling, dropout
-        self.lora_magnitude_vector = nn.Parameter(_length(weight).to(dtype)) if settings.use_dora else None
+        self.lora_magnitude_vector = (
+            nn.Parameter(_length(weight).to(dtype)) if settings.use_dora else None
+        )
         self.enabled = True
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,7 +109,9 @@ class LoraLinear(nn.Module):
         change = self.scaling * self.lora_B(self.lora_A(seen))
         if self.lora_magnitude_vector is not None:
             gain = self.gain(self.lora_magnitude_vector)
-            change = gain * change + (gain - 1) * F.linear(seen, self.base_layer.weight.to(seen.dtype))
+            change = gain * change + (gain - 1) * F.linear(
+                seen, self.base_layer.weight.to(seen.dtype)
+            )
         return (y + change).to(y.dtype)
 
     def gain(self, magnitude: Tensor) -> Tensor:
@@ -108,7 +122,10 @@ class LoraLinear(nn.Module):
 
     def sum(self) -> Tensor:
         """W + s B A, [d_out, d_in]."""
-        return self.base_layer.weight.to(self.lora_A.weight.dtype) + self.scaling * self.lora_B.weight @ self.lora_A.weight
+        return (
+            self.base_layer.weight.to(self.lora_A.weight.dtype)
+            + self.scaling * self.lora_B.weight @ self.lora_A.weight
+        )
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
@@ -123,15 +140,18 @@ class LoraLinear(nn.Module):
 
 
 def _empty(width: int, height: int, dtype: torch.dtype) -> nn.Linear:
-    """A linear layer without a bias, whose numbers are still to be written; torch's own would draw them from a global generator."""
+    """A linear layer without a bias, whose numbers are still to be written; torch's own would draw
+    them from a global generator."""
     layer: Any = nn.utils.skip_init(nn.Linear, width, height, bias=False, dtype=dtype)
     return layer
 
 
 class Dropout(nn.Module):
-    """Sets numbers to 0 with probability p and divides the others by 1 - p, while gradients are recorded.
+    """Sets numbers to 0 with probability p and divides the others by 1 - p, while gradients are
+    recorded.
 
-    The mask of the n-th call follows from the seed and n, so a run that goes on draws what it would have drawn.
+    The mask of the n-th call follows from the seed and n, so a run that goes on draws what it would
+    have drawn.
     """
 
     drawn: Tensor
@@ -167,15 +187,23 @@ def add_lora(model: nn.Module, settings: LoraSettings, generator: torch.Generato
 def targets(model: nn.Module, settings: LoraSettings) -> dict[str, nn.Linear]:
     """Name → layer that the settings ask for an adapter beside."""
     asked, output = settings.target_modules, _output_layer(model)
-    linear = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    linear = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
+    }
     if isinstance(asked, str):
-        found = [name for name in linear if linear[name] is not output] if asked == ALL_LINEAR else _matching(asked, linear)
+        found = (
+            [name for name in linear if linear[name] is not output]
+            if asked == ALL_LINEAR
+            else _matching(asked, linear)
+        )
     else:
         for part in asked:
             if not any(_ends(name, part) for name in linear):
                 raise ValueError(_unknown(part, linear))
         found = [name for name in linear if any(_ends(name, part) for part in asked)]
-    kept = [name for name in found if not any(_ends(name, part) for part in settings.exclude_modules)]
+    kept = [
+        name for name in found if not any(_ends(name, part) for part in settings.exclude_modules)
+    ]
     if not kept:
         raise ValueError(f"adapter: target_modules {asked!r} and exclude_modules leave no layer")
     return {name: linear[name] for name in kept}
@@ -193,23 +221,32 @@ def _matching(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list
     try:
         found = [name for name in names if re.fullmatch(pattern, name)]
     except re.error as error:
-        raise ValueError(f"adapter: target_modules {pattern[:60]!r} is no regular expression ({error})") from None
+        raise ValueError(
+            f"adapter: target_modules {pattern[:60]!r} is no regular expression ({error})"
+        ) from None
     if not found:
-        raise ValueError(f"adapter: target_modules {pattern[:60]!r} matches no linear layer's whole name, such as {next(iter(names))!r};"
-                         " ends of names stand in a list, as in [q_proj, v_proj]")
+        raise ValueError(
+            f"adapter: target_modules {pattern[:60]!r} matches no linear layer's whole name, such"
+            f" as {next(iter(names))!r}; ends of names stand in a list, as in [q_proj, v_proj]"
+        )
     return found
 
 
 def _unknown(part: str, linear: dict[str, nn.Linear]) -> str:
     ends = sorted({name.rpartition(".")[2] for name in linear})
     (match,) = difflib.get_close_matches(part, ends, n=1, cutoff=0.0)
-    what = f"adapter: target_modules names {part[:60]!r}, and no linear layer of the model is called so"
+    what = (
+        f"adapter: target_modules names {part[:60]!r}, and no linear layer of the model is"
+        " called so"
+    )
     return f"{what}; did you mean {match!r}? (they are: {', '.join(ends)})"
 
 
 def lora_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
     """The layers with an adapter, by name."""
-    return ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear))
+    return (
+        (name, module) for name, module in model.named_modules() if isinstance(module, LoraLinear)
+    )
 
 
 def merge_lora(model: Any) -> None:
@@ -217,7 +254,7 @@ def merge_lora(model: Any) -> None:
     output = _output_layer(model)
     for name, layer in list(lora_layers(model)):
         _replace(model, name, layer.merged())
-        if layer is output:                  # it may have shared W with the embedding, which stays as it is
+        if layer is output:  # it may have shared W with the embedding, which stays as it is
             model.config.tie_word_embeddings = False
 
 

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from rlbook.agent import Agent
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
-WORTH_TELLING = 10**9                        # bytes
-LIBRARIES = 450 * 10**6                      # bytes that torch and transformers take by themselves
+WORTH_TELLING = 10**9  # bytes
+LIBRARIES = 450 * 10**6  # bytes that torch and transformers take by themselves
 
 
 class Needed(NamedTuple):
     """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
 
-    weights: int                             # of all models, each tensor once
-    optimizer: int                           # for each trained number a gradient and two moments; of 16 bits, see `_optimizer_bytes`
-    acting: int                              # the decoder's matrices
-    update: int                              # what a pass over one micro-batch keeps for its gradient
+    weights: int  # of all models, each tensor once
+    optimizer: int  # for each trained number a gradient and two moments; of 16 bits, see `_optimizer_bytes`
+    acting: int  # the decoder's matrices
+    update: int  # what a pass over one micro-batch keeps for its gradient
 
     @property
     def total(self) -> int:
@@ -30,10 +30,13 @@ class Needed(NamedTuple):
         return sum(self) + LIBRARIES
 
 
-def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int) -> Needed:
+def needed(
+    policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int
+) -> Needed:
     """What training a policy takes.
 
-    A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is trained on, and its logits three times.
+    A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is
+    trained on, and its logits three times.
 
     Args:
         policy: in float32, its critic with it.
@@ -46,18 +49,24 @@ def needed(policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, 
     inside = getattr(config, "intermediate_size", None) or 4 * width
     kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
-    trained = {tensor.data_ptr(): _optimizer_bytes(tensor) for tensor in policy.parameters() if tensor.requires_grad}
+    trained = {
+        tensor.data_ptr(): _optimizer_bytes(tensor)
+        for tensor in policy.parameters()
+        if tensor.requires_grad
+    }
     return Needed(weights, sum(trained.values()), _bytes(policy.model.parameters()), kept)
 
 
 def _optimizer_bytes(weight: Tensor) -> int:
-    """Of one trained tensor; of 16 bits with float32 copies of it and of its gradient: see `rlbook.networks.optimizer.Adam`."""
+    """Of one trained tensor; of 16 bits with float32 copies of it and of its gradient: see
+    `rlbook.networks.optimizer.Adam`."""
     moments = 2 * weight.numel() * max(weight.element_size(), 4)
     return weight.nbytes + moments + (8 * weight.numel() if weight.element_size() < 4 else 0)
 
 
 def first_trained_layer(model: nn.Module) -> int:
-    """The number of the lowest layer that a gradient has to reach; 0 where something outside the layers is trained."""
+    """The number of the lowest layer that a gradient has to reach; 0 where something outside the
+    layers is trained."""
     names = [name for name, weight in model.named_parameters() if weight.requires_grad]
     found = [re.search(r"\.layers\.(\d+)\.", name) for name in names]
     return min((int(match[1]) for match in found if match), default=0) if all(found) else 0
@@ -68,14 +77,27 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
-    """One sentence where an agent trains a language model on the CPU that takes a gigabyte or more."""
+    """One sentence where an agent trains a language model on the CPU that takes a gigabyte or
+    more."""
     policy = getattr(agent, "policy", None)
-    if not isinstance(policy, LanguageModelPolicy) or next(policy.parameters()).device.type != "cpu":
+    if (
+        not isinstance(policy, LanguageModelPolicy)
+        or next(policy.parameters()).device.type != "cpu"
+    ):
         return ()
-    others = [other for other in (getattr(agent, "reference", None), getattr(agent, "teacher", None)) if isinstance(other, nn.Module)]
+    others = [
+        other
+        for other in (getattr(agent, "reference", None), getattr(agent, "teacher", None))
+        if isinstance(other, nn.Module)
+    ]
     parts = needed(policy, others, rows, tokens)
     if parts.total < WORTH_TELLING:
         return ()
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     listed = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts._asdict().items())
-    return (f"memory: about {parts.total / 1e9:.1f} GB ({listed}), of {has / 1e9:.0f} in this machine; micro_batch_size lowers it",)
+    return (
+        (
+            f"memory: about {parts.total / 1e9:.1f} GB ({listed}), of {has / 1e9:.0f} in this"
+            " machine; micro_batch_size lowers it"
+        ),
+    )

@@ -1,7 +1,9 @@
-"""A local Hugging Face folder, looked at before transformers is: no code, no pickle, no download, no file outside it.
+"""A local Hugging Face folder, looked at before transformers is: no code, no pickle, no download,
+no file outside it.
 
-A folder may come from a stranger. `folder_settings` reads its config.json, `check_folder` compares what that says with
-the headers of the weight files, and only then does `rlbook.llm.models.sources.folder_model` load anything.
+A folder may come from a stranger. `folder_settings` reads its config.json, `check_folder` compares
+what that says with the headers of the weight files, and only then does
+`rlbook.llm.models.sources.folder_model` load anything.
 """
 
 from __future__ import annotations
@@ -19,15 +21,34 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-MAX_JSON = 64 * 2**20                                 # bytes of config.json, of an index
-CONTENT = (".json", ".safetensors", ".txt", ".model", ".jinja")  # of a model and its tokenizer; a README may change
-ATTENTION = (None, "eager", "sdpa")                   # what transformers brings along
+MAX_JSON = 64 * 2**20  # bytes of config.json, of an index
+# of a model and its tokenizer; a README may change
+CONTENT = (
+    ".json",
+    ".safetensors",
+    ".txt",
+    ".model",
+    ".jinja",
+)
+ATTENTION = (None, "eager", "sdpa")  # what transformers brings along
 LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
-MOST_LAYERS = 1_000                                   # of a model without weights
+MOST_LAYERS = 1_000  # of a model without weights
 WEIGHT_FILES = (
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".gguf", ".onnx", ".npz", ".pkl", ".pickle", ".tflite",
-)  # fmt: skip
-BUFFER_LIMIT = 2**28                                  # numbers in a model's buffers, such as GPT-2's causal mask
+    ".safetensors",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".h5",
+    ".msgpack",
+    ".gguf",
+    ".onnx",
+    ".npz",
+    ".pkl",
+    ".pickle",
+    ".tflite",
+)
+BUFFER_LIMIT = 2**28  # numbers in a model's buffers, such as GPT-2's causal mask
 
 
 class FolderError(ValueError):
@@ -38,7 +59,8 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
     """`config.json` of a local model folder.
 
     Raises:
-        FolderError: no such folder, or no readable `config.json` in it. A hub name is never looked up.
+        FolderError: no such folder, or no readable `config.json` in it. A hub name is never looked
+            up.
     """
     try:
         settings = read_json(Path(folder) / "config.json")
@@ -51,25 +73,38 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
 
 
 def has_weights(folder: str | Path) -> bool:
-    """Whether any file of the folder looks like weights, in whatever format; one with config.json alone has none."""
-    return any(path.suffix in WEIGHT_FILES or path.name.endswith(".index.json") for path in Path(folder).iterdir())
+    """Whether any file of the folder looks like weights, in whatever format; one with config.json
+    alone has none."""
+    return any(
+        path.suffix in WEIGHT_FILES or path.name.endswith(".index.json")
+        for path in Path(folder).iterdir()
+    )
 
 
 def check_folder(folder: str | Path) -> None:
     """Raises FolderError unless the folder is a whole causal LM in safetensors files of its own."""
     settings = folder_settings(folder)
     if (Path(folder) / "adapter_config.json").exists():
-        _refuse(folder, "holds an adapter of another model; name that model, and the adapter as ModelSpec(folder=..., adapter=...)")
+        _refuse(
+            folder,
+            "holds an adapter of another model; name that model, and the adapter as"
+            " ModelSpec(folder=..., adapter=...)",
+        )
     check_settings(folder, settings)
     shapes = weight_shapes(Path(folder))
     for name, value in _entries(settings):
         if name in LAYERS and not (type(value) is int and 1 <= value <= len(shapes)):
-            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its files")
+            _refuse(
+                folder,
+                f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its"
+                " files",
+            )
     _check_size(folder, shapes)
 
 
 def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Raises FolderError where a config.json asks for what is not here; `folder` is what the sentence calls it."""
+    """Raises FolderError where a config.json asks for what is not here; `folder` is what the
+    sentence calls it."""
     for entry in ("transformers_weights", "quantization_config"):
         if entry in settings:
             _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
@@ -84,18 +119,25 @@ def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
     check_settings(folder, settings)
     for name, value in _entries(settings):
         if name in LAYERS and not (type(value) is int and 1 <= value <= MOST_LAYERS):
-            _refuse(folder, f"has {name} {str(value)[:40]} in its config.json; without weights, 1 to {MOST_LAYERS:,} are allowed")
+            _refuse(
+                folder,
+                f"has {name} {str(value)[:40]} in its config.json; without weights, 1 to"
+                f" {MOST_LAYERS:,} are allowed",
+            )
 
 
 def folder_digest(folder: str | Path) -> str:
-    """The sha256 of what makes the model and its tokens: the weights, the settings and the tokenizer's files, each with its name.
+    """The sha256 of what makes the model and its tokens: the weights, the settings and the
+    tokenizer's files, each with its name.
 
     Raises:
         FolderError: a file cannot be read.
     """
     hashed = hashlib.sha256()
     try:
-        for path in sorted(path for path in Path(folder).iterdir() if path.suffix in CONTENT and path.is_file()):
+        for path in sorted(
+            path for path in Path(folder).iterdir() if path.suffix in CONTENT and path.is_file()
+        ):
             with path.open("rb") as file:
                 hashed.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
     except OSError as error:
@@ -104,11 +146,14 @@ def folder_digest(folder: str | Path) -> str:
 
 
 def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
-    """Raises FolderError where weights were missing, left over or of another shape; `info` is transformers' loading info."""
+    """Raises FolderError where weights were missing, left over or of another shape; `info` is
+    transformers' loading info."""
     complaints = {
-        "missing_keys": "lacks the weight", "mismatched_keys": "has another shape of the weight",
-        "unexpected_keys": "has a weight that its config.json has no place for,", "error_msgs": "could not be loaded:",
-    }  # fmt: skip
+        "missing_keys": "lacks the weight",
+        "mismatched_keys": "has another shape of the weight",
+        "unexpected_keys": "has a weight that its config.json has no place for,",
+        "error_msgs": "could not be loaded:",
+    }
     for kind, complaint in complaints.items():
         names = sorted(str(item[0] if isinstance(item, tuple) else item) for item in info[kind])
         if names:
@@ -130,13 +175,16 @@ def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
 
 
 def described_size(config: PreTrainedConfig) -> tuple[int, int]:
-    """How many weights and how many other numbers the model of a `transformers` config has; it is built without memory to find out."""
+    """How many weights and how many other numbers the model of a `transformers` config has; it is
+    built without memory to find out."""
     import torch
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
         model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    return sum(weight.numel() for weight in model.parameters()), sum(buffer.numel() for buffer in model.buffers())
+    return sum(weight.numel() for weight in model.parameters()), sum(
+        buffer.numel() for buffer in model.buffers()
+    )
 
 
 def weight_shapes(folder: Path) -> dict[str, list[int]]:
@@ -166,7 +214,10 @@ def weight_files(folder: Path) -> Iterator[Path]:
         _refuse(folder, f"has a damaged {INDEX}")
     for name in sorted(map(str, names)):
         if not name.endswith(".safetensors") or Path(name).name != name:
-            _refuse(folder, f"names {name[:80]!r} in its {INDEX}, which is no safetensors file of the folder")
+            _refuse(
+                folder,
+                f"names {name[:80]!r} in its {INDEX}, which is no safetensors file of the folder",
+            )
         if not (folder / name).is_file():
             _refuse(folder, f"has no file named {name[:80]}")
         yield folder / name
@@ -181,7 +232,8 @@ def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to regular files."""
+    """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to
+    regular files."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON:

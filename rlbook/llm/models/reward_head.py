@@ -1,4 +1,5 @@
-"""A reward for a finished text: a language model's trunk, with a number in place of the next token."""
+"""A reward for a finished text: a language model's trunk, with a number in place of the next
+token."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from rlbook.networks.reward_network import RewardNetwork
 
 
 class CompletionReward(RewardNetwork):
-    """The score of prompt and completion, read behind the last token; every other step has the reward 0.
+    """The score of prompt and completion, read behind the last token; every other step has the
+    reward 0.
 
     Observations and batches are as in `LanguageModelPolicy`.
 
@@ -29,19 +31,24 @@ class CompletionReward(RewardNetwork):
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
         self.score = Critic(model.eval())
-        del self.score.bias                  # only differences count: it stays 0 and is not trained, as in transformers' reward models
+        del self.score.bias  # only differences count: it stays 0 and is not trained, as in transformers' reward models
         self.score.register_buffer("bias", torch.zeros(1))
 
     def rewards(self, batch: Batch) -> Tensor:
         completion = batch.action.where(batch.real, 0)
-        score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]    # [B, T], behind each token
+        # [B, T], behind each token
+        score = self.score(rows_of(batch.obs["tokens"], batch.obs["length"], completion))[:, 1:]
         return score.where(_last(batch.mask), 0.0)
 
-    def step_rewards(self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor) -> Tensor:
+    def step_rewards(
+        self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor
+    ) -> Tensor:
         reward = torch.zeros(len(over), device=over.device)
         if over.any():
             tokens = next_obs["tokens"][over]
-            reward[over] = self.score(rows_of(tokens, next_obs["length"][over], tokens[:, :0]))[:, 0]
+            reward[over] = self.score(rows_of(tokens, next_obs["length"][over], tokens[:, :0]))[
+                :, 0
+            ]
         return reward
 
 

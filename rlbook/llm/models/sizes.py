@@ -1,8 +1,9 @@
 """Presets by model size: what a large language model is trained with where nothing else is said.
 
-The presets of the environments were made for the small model that ships. A model of a hundred million weights takes a thousand times as
-long for a token, does not fit into memory with a whole round's gradient, and is destroyed by a step of 4e-4: one step of Adam of 1e-5 on
-all weights moved a token's log-probability by 1.7 nats.
+The presets of the environments were made for the small model that ships. A model of a hundred
+million weights takes a thousand times as long for a token, does not fit into memory with a whole
+round's gradient, and is destroyed by a step of 4e-4: one step of Adam of 1e-5 on all weights moved
+a token's log-probability by 1.7 nats.
 """
 
 from __future__ import annotations
@@ -20,13 +21,31 @@ from rlbook.networks.model_spec import ModelSpec
 class Size(NamedTuple):
     """A size of model, and its settings."""
 
-    least: int                               # weights from which on they hold
+    least: int  # weights from which on they hold
     settings: Mapping[str, int]
 
 
 SIZES = (
-    Size(10**9, {"num_envs": 16, "group_size": 4, "micro_batch_size": 1, "eval_episodes": 16, "steps": 10_000}),
-    Size(2 * 10**7, {"num_envs": 16, "group_size": 4, "micro_batch_size": 4, "eval_episodes": 16, "steps": 10_000}),
+    Size(
+        10**9,
+        {
+            "num_envs": 16,
+            "group_size": 4,
+            "micro_batch_size": 1,
+            "eval_episodes": 16,
+            "steps": 10_000,
+        },
+    ),
+    Size(
+        2 * 10**7,
+        {
+            "num_envs": 16,
+            "group_size": 4,
+            "micro_batch_size": 4,
+            "eval_episodes": 16,
+            "steps": 10_000,
+        },
+    ),
 )
 """The largest first."""
 RATE = 1e-6
@@ -38,7 +57,8 @@ PART_RATE = 1e-4
 
 
 def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> dict[str, Any]:
-    """Settings for an agent on the model of a folder, among them options of a run; {} for a small one and where there is no such folder.
+    """Settings for an agent on the model of a folder, among them options of a run; {} for a small
+    one and where there is no such folder.
 
     Args:
         folder: what the environment calls its model.
@@ -49,7 +69,7 @@ def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> d
         return {}
     try:
         weights = sum(math.prod(shape) for shape in weight_shapes(Path(folder)).values())
-    except (FolderError, OSError):           # without weights, or damaged: whoever loads it says so
+    except (FolderError, OSError):  # without weights, or damaged: whoever loads it says so
         return {}
     size = next((size for size in SIZES if weights >= size.least), None)
     if size is None:
@@ -58,5 +78,13 @@ def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> d
     learns_from_data = agent.sources() == ("data",)
     rate = (DATA_RATE if learns_from_data else RATE) if whole else PART_RATE
     fields = agent.Config.__dataclass_fields__
-    options = {"eval_episodes"} | ({"num_envs"} if agent.batched else set()) | (set() if learns_from_data else {"steps"})
-    return {name: value for name, value in {**size.settings, "learning_rate": rate}.items() if name in options or name in fields}
+    options = (
+        {"eval_episodes"}
+        | ({"num_envs"} if agent.batched else set())
+        | (set() if learns_from_data else {"steps"})
+    )
+    return {
+        name: value
+        for name, value in {**size.settings, "learning_rate": rate}.items()
+        if name in options or name in fields
+    }

@@ -1,4 +1,5 @@
-"""Where the causal language models come from: a small Llama made here, sizes, or a local Hugging Face folder.
+"""Where the causal language models come from: a small Llama made here, sizes, or a local Hugging
+Face folder.
 
 Nothing is ever downloaded.
 """
@@ -30,10 +31,18 @@ if TYPE_CHECKING:
 
 
 def small_llama(
-    generator: torch.Generator, *, vocabulary_size: int | None = None, hidden_size: int = 64, feed_forward: int = 256, layers: int = 2,
-    heads: int = 4, kv_heads: int | None = None, context: int = 64,
-) -> Any:  # fmt: skip
-    """A `LlamaForCausalLM` of 0.1 M parameters by default, its weights drawn from `generator` alone.
+    generator: torch.Generator,
+    *,
+    vocabulary_size: int | None = None,
+    hidden_size: int = 64,
+    feed_forward: int = 256,
+    layers: int = 2,
+    heads: int = 4,
+    kv_heads: int | None = None,
+    context: int = 64,
+) -> Any:
+    """A `LlamaForCausalLM` of 0.1 M parameters by default, its weights drawn from `generator`
+    alone.
 
     Matrices are normal with standard deviation 0.02, as in GPT-2; norms are 1.
     """
@@ -41,11 +50,19 @@ def small_llama(
 
     codec = character_codec()
     config = LlamaConfig(
-        vocab_size=vocabulary_size or codec.vocabulary_size, hidden_size=hidden_size, intermediate_size=feed_forward,
-        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads or heads, max_position_embeddings=context,
-        pad_token_id=codec.pad, bos_token_id=codec.bos, eos_token_id=codec.eos, architectures=["LlamaForCausalLM"],
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):                                          # the constructor draws from the global generator
+        vocab_size=vocabulary_size or codec.vocabulary_size,
+        hidden_size=hidden_size,
+        intermediate_size=feed_forward,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads or heads,
+        max_position_embeddings=context,
+        pad_token_id=codec.pad,
+        bos_token_id=codec.bos,
+        eos_token_id=codec.eos,
+        architectures=["LlamaForCausalLM"],
+    )
+    with torch.random.fork_rng(devices=[]):  # the constructor draws from the global generator
         model = LlamaForCausalLM(config).float()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -58,14 +75,16 @@ def small_llama(
 
 @contextmanager
 def seeded(rng: np.random.Generator) -> Iterator[None]:
-    """Inside, torch's global generator follows from `rng`, for constructors that draw from it; afterwards it is where it was."""
+    """Inside, torch's global generator follows from `rng`, for constructors that draw from it;
+    afterwards it is where it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(rng.integers(2**63 - 1)))
         yield
 
 
 def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
-    """A causal LM of a `transformers` config, in float32; its weights are drawn from `rng` as the architecture's authors draw them.
+    """A causal LM of a `transformers` config, in float32; its weights are drawn from `rng` as the
+    architecture's authors draw them.
 
     Raises:
         ValueError: the machine has no memory for it.
@@ -75,14 +94,17 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
     weights, beside = described_size(config)
     check_memory("model: its number of weights", weights + beside, 4)
     with seeded(rng):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False, dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_config(
+            config, trust_remote_code=False, dtype=torch.float32
+        ).eval()
 
 
 def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Generator) -> Any:
     """A new causal LM for the tokens of `codec`.
 
     Args:
-        sizes: as in a config.json; what they leave open is the small Llama's, or for another `model_type` that architecture's default.
+        sizes: as in a config.json; what they leave open is the small Llama's, or for another
+            `model_type` that architecture's default.
         codec: says how many tokens there are, and which of them have a meaning of their own.
         rng: draws the weights.
 
@@ -93,40 +115,67 @@ def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Genera
 
     kind = sizes.get("model_type", "llama")
     special = {
-        "vocab_size": codec.vocabulary_size, "pad_token_id": codec.pad, "bos_token_id": codec.bos, "eos_token_id": codec.eos,
-    }  # fmt: skip
+        "vocab_size": codec.vocabulary_size,
+        "pad_token_id": codec.pad,
+        "bos_token_id": codec.bos,
+        "eos_token_id": codec.eos,
+    }
     check_new("config", sizes)
     try:
         known = AutoConfig.for_model(str(kind))
         _check_names(sizes, known, special)
         given = {name: value for name, value in sizes.items() if name != "model_type"}
-        return new_model(AutoConfig.for_model(str(kind), **((SMALL if kind == "llama" else {}) | given | special)), rng)
+        return new_model(
+            AutoConfig.for_model(
+                str(kind), **((SMALL if kind == "llama" else {}) | given | special)
+            ),
+            rng,
+        )
     except FolderError:
         raise
     except Exception as error:
-        raise ValueError(f"model: no language model can be made with {dict(sizes)!r}"[:300] + f" ({_last_line(error)})") from error
+        raise ValueError(
+            f"model: no language model can be made with {dict(sizes)!r}"[:300]
+            + f" ({_last_line(error)})"
+        ) from error
 
 
 def _last_line(error: Exception) -> str:
     """The reason, which a validator puts below the name of its check."""
-    return str(error).strip().splitlines()[-1].strip()[:200] if str(error).strip() else type(error).__name__
+    return (
+        str(error).strip().splitlines()[-1].strip()[:200]
+        if str(error).strip()
+        else type(error).__name__
+    )
 
 
 SMALL: dict[str, object] = {
-    "hidden_size": 64, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64,
-}  # fmt: skip
+    "hidden_size": 64,
+    "intermediate_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
 """The sizes of `small_llama`."""
 
 
-def _check_names(sizes: Mapping[str, object], known: PreTrainedConfig, special: Mapping[str, object]) -> None:
-    """Raises ValueError for a name that no config of this architecture has; transformers would pass over it."""
+def _check_names(
+    sizes: Mapping[str, object], known: PreTrainedConfig, special: Mapping[str, object]
+) -> None:
+    """Raises ValueError for a name that no config of this architecture has; transformers would pass
+    over it."""
     allowed = {*vars(known), *getattr(known, "attribute_map", ()), "model_type"} - special.keys()
     for name in sizes:
         if name in special:
-            raise FolderError(f"model: {name} comes from the task's own tokens, so it cannot be given")
+            raise FolderError(
+                f"model: {name} comes from the task's own tokens, so it cannot be given"
+            )
         if name not in allowed or name.startswith("_"):
             hint = did_you_mean(name, allowed)
-            raise FolderError(f"model: a config of model_type {known.model_type!r} has no {str(name)[:60]!r}{hint}")
+            raise FolderError(
+                f"model: a config of model_type {known.model_type!r} has no"
+                f" {str(name)[:60]!r}{hint}"
+            )
 
 
 def _folder_of_sizes(folder: str | Path, rng: np.random.Generator) -> Any:
@@ -135,7 +184,9 @@ def _folder_of_sizes(folder: str | Path, rng: np.random.Generator) -> Any:
 
     settings = folder_settings(folder)
     check_new(folder, settings)
-    return new_model(AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False), rng)
+    return new_model(
+        AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False), rng
+    )
 
 
 def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> Any:
@@ -146,7 +197,8 @@ def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> 
         rng: draws the weights of a folder that has none; without it such a folder is refused.
 
     Raises:
-        ValueError: the folder holds no causal LM that transformers reads from safetensors without code of the folder's own.
+        ValueError: the folder holds no causal LM that transformers reads from safetensors without
+            code of the folder's own.
     """
     from transformers import AutoModelForCausalLM
 
@@ -157,7 +209,11 @@ def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> 
         check_folder(folder)
         with torch.random.fork_rng(devices=[]):
             loaded: Any = AutoModelForCausalLM.from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=torch.float32,
+                str(folder),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                dtype=torch.float32,
                 output_loading_info=True,
             )
             model, info = loaded
@@ -165,7 +221,10 @@ def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> 
     except FolderError:
         raise
     except Exception as error:
-        raise ValueError(f"model: {str(folder)!r} holds no causal language model that can be loaded ({first_line(error)})") from error
+        raise ValueError(
+            f"model: {str(folder)!r} holds no causal language model that can be loaded"
+            f" ({first_line(error)})"
+        ) from error
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise ValueError(f"model: {str(folder)!r} has weights that are NaN or infinite")
     return model.eval()

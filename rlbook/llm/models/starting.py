@@ -1,8 +1,11 @@
-"""The language model that a run on a token environment starts from: the small built-in one, or a Hugging Face folder.
+"""The language model that a run on a token environment starts from: the small built-in one, or a
+Hugging Face folder.
 
-From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in model has been taught about half of each
-built-in task before, and the weights ship with the package (`weights/TASK.safetensors`, 16-bit floats): 0.1 M parameters, the same on every
-machine. `rlbook.book.experiments.starting_weights` makes them: behaviour cloning of the right answers, from new weights, stopped early.
+From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in
+model has been taught about half of each built-in task before, and the weights ship with the package
+(`weights/TASK.safetensors`, 16-bit floats): 0.1 M parameters, the same on every machine.
+`rlbook.book.experiments.starting_weights` makes them: behaviour cloning of the right answers, from
+new weights, stopped early.
 """
 
 from __future__ import annotations
@@ -31,16 +34,21 @@ DIGESTS = {
 
 
 def starting_model(
-    task: Task, model: str | None, rng: np.random.Generator, config: Mapping[str, object] | None = None
+    task: Task,
+    model: str | None,
+    rng: np.random.Generator,
+    config: Mapping[str, object] | None = None,
 ) -> Any:
     """A `transformers` causal language model in float32.
 
     Args:
         task: what it is to write answers for.
-        model: a local Hugging Face folder; None for the small built-in model with the weights of this task, or with weights of `rng`'s
-            where the task has none; "new" for weights of `rng`'s in any case.
+        model: a local Hugging Face folder; None for the small built-in model with the weights of
+            this task, or with weights of `rng`'s where the task has none; "new" for weights of
+            `rng`'s in any case.
         rng: draws new weights, those of a folder without weights among them.
-        config: instead of `model`, the sizes of a new one; see `rlbook.llm.models.sources.sized_model`.
+        config: instead of `model`, the sizes of a new one; see
+            `rlbook.llm.models.sources.sized_model`.
 
     Raises:
         ValueError: the folder holds no model that can be loaded.
@@ -58,12 +66,19 @@ def starting_model(
 
 
 def taught_weights(task: str) -> bytes:
-    """The bytes of a task's weights. Raises RequestError where they are not those that were shipped."""
+    """The bytes of a task's weights. Raises RequestError where they are not those that were
+    shipped."""
     path = WEIGHTS / f"{task}.safetensors"
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise RequestError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}); install rlbook again") from None
+        raise RequestError(
+            f"{path} cannot be read ({(error.strerror or str(error)).lower()}); install rlbook"
+            " again"
+        ) from None
     if hashlib.sha256(data).hexdigest() != DIGESTS[task]:
-        raise RequestError(f"{path} has been changed: its sha256 is not the one that rlbook was released with; install rlbook again")
+        raise RequestError(
+            f"{path} has been changed: its sha256 is not the one that rlbook was released with;"
+            " install rlbook again"
+        )
     return data

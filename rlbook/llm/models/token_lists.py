@@ -1,4 +1,5 @@
-"""Many lists of token ids in a temporary file: as fast as an array, and no memory for a million of them but where each begins."""
+"""Many lists of token ids in a temporary file: as fast as an array, and no memory for a million of
+them but where each begins."""
 
 from __future__ import annotations
 
@@ -19,12 +20,16 @@ class PackedIds:
 
     def __init__(self, rows: Iterable[Sequence[int]]) -> None:
         ends = array("q", [0])
-        with tempfile.TemporaryFile() as file:               # what is mapped stays when it is closed
+        with tempfile.TemporaryFile() as file:  # what is mapped stays when it is closed
             for row in rows:
                 file.write(np.asarray(row, dtype=np.int32).tobytes())
                 ends.append(ends[-1] + len(row))
             file.flush()
-            self._ids = np.memmap(file, dtype=np.int32, mode="r") if ends[-1] else np.zeros(0, dtype=np.int32)
+            self._ids = (
+                np.memmap(file, dtype=np.int32, mode="r")
+                if ends[-1]
+                else np.zeros(0, dtype=np.int32)
+            )
         self._ends = np.frombuffer(ends, dtype=np.int64)
 
     @property

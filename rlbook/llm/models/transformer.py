@@ -1,4 +1,5 @@
-"""A causal transformer to be read: the Llama and Qwen2 of Hugging Face folders, in the order of the forward pass.
+"""A causal transformer to be read: the Llama and Qwen2 of Hugging Face folders, in the order of the
+forward pass.
 
     x = embedding of each token                                          # [B, n, d]
     for each layer:
@@ -6,13 +7,14 @@
         x = x + feed_forward(norm(x)) # each token by itself
     logits = norm(x) · (output matrix)ᵀ                                  # [B, n, V]
 
-B texts of n tokens; d numbers a token (`hidden_size`), H heads of D numbers for the queries, K heads
-for keys and values, f units in the feed-forward part, V tokens in the vocabulary. Modules are called
-what the files of the two architectures call them, so a folder's weights fit as they are.
+B texts of n tokens; d numbers a token (`hidden_size`), H heads of D numbers for the queries, K
+heads for keys and values, f units in the feed-forward part, V tokens in the vocabulary. Modules are
+called what the files of the two architectures call them, so a folder's weights fit as they are.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762 (attention); Zhang & Sennrich 2019, arXiv:1910.07467
-(RMSNorm); Su et al. 2021, arXiv:2104.09864 (rotary positions); Ainslie et al. 2023, arXiv:2305.13245
-(grouped queries); Shazeer 2020, arXiv:2002.05202 (SwiGLU). Its fast form is `rlbook.fast.llama`.
+(RMSNorm); Su et al. 2021, arXiv:2104.09864 (rotary positions); Ainslie et al. 2023,
+arXiv:2305.13245 (grouped queries); Shazeer 2020, arXiv:2002.05202 (SwiGLU). Its fast form is
+`rlbook.fast.llama`.
 """
 
 from __future__ import annotations
@@ -66,9 +68,9 @@ def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
     position · θ^(-2i/D). A query times a key then depends on how far apart they stand, not where.
     """
     half = x.shape[-1] // 2
-    frequency = theta ** (-torch.arange(half) / half)                      # [D/2]
-    angle = position[:, None] * frequency                                  # [n, D/2]
-    left, right = x.split(half, dim=-1)                                    # [B, H, n, D/2] each
+    frequency = theta ** (-torch.arange(half) / half)  # [D/2]
+    angle = position[:, None] * frequency  # [n, D/2]
+    left, right = x.split(half, dim=-1)  # [B, H, n, D/2] each
     cos, sin = angle.cos(), angle.sin()
     return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
@@ -80,26 +82,27 @@ class Attention(nn.Module):
         super().__init__()
         self.sizes, bias = sizes, sizes.qkv_bias
         queries, keys = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
-        self.q_proj = nn.Linear(sizes.width, queries, bias=bias)           # [H·D, d]
-        self.k_proj = nn.Linear(sizes.width, keys, bias=bias)              # [K·D, d]
-        self.v_proj = nn.Linear(sizes.width, keys, bias=bias)              # [K·D, d]
-        self.o_proj = nn.Linear(queries, sizes.width, bias=False)          # [d, H·D]
+        self.q_proj = nn.Linear(sizes.width, queries, bias=bias)  # [H·D, d]
+        self.k_proj = nn.Linear(sizes.width, keys, bias=bias)  # [K·D, d]
+        self.v_proj = nn.Linear(sizes.width, keys, bias=bias)  # [K·D, d]
+        self.o_proj = nn.Linear(queries, sizes.width, bias=False)  # [d, H·D]
 
     def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
         sizes, (batch, n, _) = self.sizes, x.shape
+        # [B, H or K, n, D]
         q, k, v = (
             project(x).view(batch, n, -1, sizes.head_width).transpose(1, 2)
             for project in (self.q_proj, self.k_proj, self.v_proj)
-        )                                                                  # [B, H or K, n, D]
-        past = cache[layer][0].shape[2] if layer < len(cache) else 0       # tokens read before
+        )
+        past = cache[layer][0].shape[2] if layer < len(cache) else 0  # tokens read before
         position = torch.arange(past, past + n)
         q, k = apply_rope(q, position, sizes.theta), apply_rope(k, position, sizes.theta)
         if past:
             k, v = (torch.cat(pair, dim=2) for pair in zip(cache[layer], (k, v), strict=True))
-        cache[layer : layer + 1] = [(k, v)]                                # [B, K, past + n, D]
+        cache[layer : layer + 1] = [(k, v)]  # [B, K, past + n, D]
         k, v = (t.repeat_interleave(sizes.heads // sizes.kv_heads, dim=1) for t in (k, v))
-        score = q @ k.transpose(2, 3) / sizes.head_width**0.5              # [B, H, n, past + n]
-        later = torch.arange(past + n) > position[:, None]                 # [n, past + n]
+        score = q @ k.transpose(2, 3) / sizes.head_width**0.5  # [B, H, n, past + n]
+        later = torch.arange(past + n) > position[:, None]  # [n, past + n]
         weight = score.masked_fill(later, -torch.inf).softmax(-1)
         return self.o_proj((weight @ v).transpose(1, 2).reshape(batch, n, -1))
 
@@ -110,7 +113,7 @@ class FeedForward(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(sizes.width, sizes.feed_forward, bias=False)  # [f, d]
-        self.up_proj = nn.Linear(sizes.width, sizes.feed_forward, bias=False)    # [f, d]
+        self.up_proj = nn.Linear(sizes.width, sizes.feed_forward, bias=False)  # [f, d]
         self.down_proj = nn.Linear(sizes.feed_forward, sizes.width, bias=False)  # [d, f]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,7 +138,7 @@ class Transformer(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.width)    # [V, d]
+        self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.width)  # [V, d]
         self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
         self.norm = RMSNorm(sizes)
         if not sizes.tied:
@@ -149,7 +152,7 @@ class Transformer(nn.Module):
         x, cache = self.embed_tokens(tokens), [] if cache is None else cache  # [B, n, d]
         for index, layer in enumerate(self.layers):
             x = layer(x, cache, index)
-        output = getattr(self, "lm_head", self.embed_tokens)               # tied: one matrix for both
+        output = getattr(self, "lm_head", self.embed_tokens)  # tied: one matrix for both
         return F.linear(self.norm(x), output.weight)
 
 
@@ -162,7 +165,7 @@ def generate_greedy(model: Transformer, tokens: Tensor, new: int, *, cached: boo
     cache: Cache | None = [] if cached else None
     unread = tokens
     for _ in range(new):
-        token = model(unread, cache)[:, -1].argmax(-1, keepdim=True)       # [B, 1]
+        token = model(unread, cache)[:, -1].argmax(-1, keepdim=True)  # [B, 1]
         tokens = torch.cat([tokens, token], dim=1)
         unread = token if cached else tokens
     return tokens
@@ -213,9 +216,15 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
             raise FolderError(f"model: {name} must be {only} here, got {str(value)[:40]!r}")
     width, heads = config["hidden_size"], config["num_attention_heads"]
     return Sizes(
-        vocabulary=config["vocab_size"], width=width, layers=config["num_hidden_layers"],
-        heads=heads, kv_heads=config["num_key_value_heads"],
+        vocabulary=config["vocab_size"],
+        width=width,
+        layers=config["num_hidden_layers"],
+        heads=heads,
+        kv_heads=config["num_key_value_heads"],
         head_width=config.get("head_dim") or width // heads,
-        feed_forward=config["intermediate_size"], eps=config["rms_norm_eps"],
-        theta=rope["rope_theta"], qkv_bias=kind == "qwen2", tied=config["tie_word_embeddings"],
-    )  # fmt: skip
+        feed_forward=config["intermediate_size"],
+        eps=config["rms_norm_eps"],
+        theta=rope["rope_theta"],
+        qkv_bias=kind == "qwen2",
+        tied=config["tie_word_embeddings"],
+    )

@@ -1,6 +1,17 @@
-"""What a completion is worth: functions of finished completions, alone or several, named and weighted."""
+"""What a completion is worth: functions of finished completions, alone or several, named and
+weighted."""
 
-from rlbook.llm.rewards.answers import boxed, given_answer, is_number, last_boxed, last_number, number, numeric, remainder, tagged
+from rlbook.llm.rewards.answers import (
+    boxed,
+    given_answer,
+    is_number,
+    last_boxed,
+    last_number,
+    number,
+    numeric,
+    remainder,
+    tagged,
+)
 from rlbook.llm.rewards.code import code, run_program
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
 from rlbook.llm.rewards.composite import REWARDS, Asked, Rewards
@@ -10,7 +21,37 @@ from rlbook.llm.rewards.shots import coherence, diversity, downstream
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
 __all__ = [
-    "REWARDS", "Asked", "BatchedReward", "Completion", "Reward", "Rewards", "batched", "boxed", "code", "coherence", "correct",
-    "diversity", "downstream", "edit", "exact", "form", "given_answer", "is_number", "judged", "language", "last_boxed", "last_number",
-    "length", "number", "numeric", "overlong", "prefix", "remainder", "repetition", "run_program", "tagged", "tags", "think",
-]  # fmt: skip
+    "REWARDS",
+    "Asked",
+    "BatchedReward",
+    "Completion",
+    "Reward",
+    "Rewards",
+    "batched",
+    "boxed",
+    "code",
+    "coherence",
+    "correct",
+    "diversity",
+    "downstream",
+    "edit",
+    "exact",
+    "form",
+    "given_answer",
+    "is_number",
+    "judged",
+    "language",
+    "last_boxed",
+    "last_number",
+    "length",
+    "number",
+    "numeric",
+    "overlong",
+    "prefix",
+    "remainder",
+    "repetition",
+    "run_program",
+    "tagged",
+    "tags",
+    "think",
+]

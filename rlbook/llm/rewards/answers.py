@@ -1,4 +1,5 @@
-"""Finding the answer in a text, and comparing it with the right one. These are 1 where it is right and 0 where it is not."""
+"""Finding the answer in a text, and comparing it with the right one. These are 1 where it is right
+and 0 where it is not."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.verifiers import right_answer
 from rlbook.llm.tasks.reasoning import final_answer
 
-LONGEST = 400                                # characters of a number
+LONGEST = 400  # characters of a number
 _PLAIN = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
-_SIGN = r"(?:(?<![\w)\]}.])[-+])?"           # a minus behind a number is a difference
-NUMBER = re.compile(rf"{_SIGN}(?:\\[dt]?frac\{{\s*(-?\d+)\s*\}}\{{\s*(-?\d+)\s*\}}|({_PLAIN})\s*/\s*(\d+)|({_PLAIN})(\s*\\?%)?)")
+_SIGN = r"(?:(?<![\w)\]}.])[-+])?"  # a minus behind a number is a difference
+NUMBER = re.compile(
+    rf"{_SIGN}(?:\\[dt]?frac\{{\s*(-?\d+)\s*\}}\{{\s*(-?\d+)\s*\}}|({_PLAIN})\s*/\s*(\d+)|({_PLAIN})(\s*\\?%)?)"
+)
 
 
 def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) -> float:
-    """1 where the last number that was written is the answer: 1,000 is 1000.0, 1/2 is 0.5, and 50% is too.
+    """1 where the last number that was written is the answer: 1,000 is 1000.0, 1/2 is 0.5, and 50%
+    is too.
 
     Args:
         completion: what was written.
@@ -44,12 +48,14 @@ def boxed(completion: Completion, *, modulo: int | None = None) -> float:
 
 
 def tagged(completion: Completion, *, tag: str = "answer", modulo: int | None = None) -> float:
-    """1 where what stands between the last <answer> and its </answer> is the answer; otherwise as `boxed`."""
+    """1 where what stands between the last <answer> and its </answer> is the answer; otherwise as
+    `boxed`."""
     return _holds(between(completion.text, tag), completion, modulo)
 
 
 def is_number(completion: Completion) -> float:
-    """1 where a number was written and nothing else, followed by an end: a form, whatever the number."""
+    """1 where a number was written and nothing else, followed by an end: a form, whatever the
+    number."""
     return float(completion.ended and number(completion.text) is not None)
 
 
@@ -65,15 +71,18 @@ def _holds(written: str | None, completion: Completion, modulo: int | None) -> f
 
 
 def remainder(text: str, modulo: int) -> int | None:
-    """The remainder of the whole number that a text is, from 0 to modulo - 1; None where it is none."""
+    """The remainder of the whole number that a text is, from 0 to modulo - 1; None where it is
+    none."""
     value = number(text)
     return value.numerator % modulo if value is not None and value.denominator == 1 else None
 
 
 def given_answer(completion: Completion, *, last: bool = False) -> str | None:
-    r"""The answer that a finished text gives, so written that equal answers are equal texts; None where it gives none.
+    r"""The answer that a finished text gives, so written that equal answers are equal texts; None
+    where it gives none.
 
-    It is what stands in the last \boxed{…}, else between <answer> tags, else what stands behind the scratchpad.
+    It is what stands in the last \boxed{…}, else between <answer> tags, else what stands behind the
+    scratchpad.
 
     Args:
         completion: what was written. One that was cut off gives no answer.
@@ -82,7 +91,9 @@ def given_answer(completion: Completion, *, last: bool = False) -> str | None:
     if not completion.ended:
         return None
     text = completion.text
-    marked = next((found for found in (last_boxed(text), between(text, "answer")) if found is not None), None)
+    marked = next(
+        (found for found in (last_boxed(text), between(text, "answer")) if found is not None), None
+    )
     if marked is None and last:
         value = last_number(text)
         return None if value is None else str(value)
@@ -92,7 +103,8 @@ def given_answer(completion: Completion, *, last: bool = False) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{…} of a text, braces within it matched; None where there is none, or where it never closes.
+    r"""What stands in the last \boxed{…} of a text, braces within it matched; None where there is
+    none, or where it never closes.
 
     Source: Hendrycks et al. 2021, arXiv:2103.03874, `last_boxed_only_string` of its code.
     """
@@ -109,14 +121,16 @@ def last_boxed(text: str) -> str | None:
 
 
 def between(text: str, tag: str) -> str | None:
-    """What stands between the last <tag> and the </tag> behind it; None where there are no such two."""
+    """What stands between the last <tag> and the </tag> behind it; None where there are no such
+    two."""
     _, opened, behind = text.rpartition(f"<{tag}>")
     inside, closed, _ = behind.partition(f"</{tag}>")
     return inside if opened and closed else None
 
 
 def same(written: str, answer: str) -> bool:
-    """Whether two texts are the same number, or, where one of them is none, the same characters apart from spaces."""
+    """Whether two texts are the same number, or, where one of them is none, the same characters
+    apart from spaces."""
     left, right = number(written), number(answer)
     if left is not None and right is not None:
         return left == right
@@ -124,7 +138,8 @@ def same(written: str, answer: str) -> bool:
 
 
 def number(text: str) -> Fraction | None:
-    """The number that a text is, exactly; dollar signs around it and a full stop behind it do not count. None where it is none."""
+    """The number that a text is, exactly; dollar signs around it and a full stop behind it do not
+    count. None where it is none."""
     text = text.strip().strip("$").removesuffix(".").strip()
     match = NUMBER.fullmatch(text) if len(text) <= LONGEST else None
     return None if match is None else _value(match)
@@ -133,7 +148,7 @@ def number(text: str) -> Fraction | None:
 def last_number(text: str) -> Fraction | None:
     """The last number in a text, exactly; None where there is none."""
     match = None
-    for match in NUMBER.finditer(text):      # noqa: B007 - the last one is wanted
+    for match in NUMBER.finditer(text):  # noqa: B007 - the last one is wanted
         pass
     return None if match is None or len(match.group()) > LONGEST else _value(match)
 

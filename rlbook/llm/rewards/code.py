@@ -1,4 +1,5 @@
-"""Programs that a model has written, run and tested: in a process of their own, with limits. `confined` says what it may not do."""
+"""Programs that a model has written, run and tested: in a process of their own, with limits.
+`confined` says what it may not do."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ OUTPUT_BYTES = 2**16
 class Outcome(NamedTuple):
     """How a program ended."""
 
-    output: str                              # its standard output, at most `OUTPUT_BYTES` bytes of it
-    exit_code: int | None                    # None: out of time
+    output: str  # its standard output, at most `OUTPUT_BYTES` bytes of it
+    exit_code: int | None  # None: out of time
 
 
 class Case(NamedTuple):
@@ -41,38 +42,63 @@ class Case(NamedTuple):
 
 @batched
 def code(
-    completions: Sequence[Completion], *, seconds: float = 4.0, memory_mb: int = 256, jobs: int = 4, isolate: bool = True
+    completions: Sequence[Completion],
+    *,
+    seconds: float = 4.0,
+    memory_mb: int = 256,
+    jobs: int = 4,
+    isolate: bool = True,
 ) -> list[float | None]:
-    """The share of its tests that the program passes. The program is the last ```python block of a text, or the whole text.
+    """The share of its tests that the program passes. The program is the last ```python block of a
+    text, or the whole text.
 
-    The tests are the column "tests", or else the answer: {"inputs": [...], "outputs": [...]}, as a mapping or as JSON, one test a
-    pair; or assert statements, which are one test; or the text that the program must print. Output is compared without the spaces at
-    its ends. None where an example has neither.
+    The tests are the column "tests", or else the answer: {"inputs": [...], "outputs": [...]}, as a
+    mapping or as JSON, one test a pair; or assert statements, which are one test; or the text that
+    the program must print. Output is compared without the spaces at its ends. None where an example
+    has neither.
 
     Args:
         completions: what was written.
         seconds: of the processor that a test may take; by the clock, twice as many and one.
         memory_mb: how much address space a program may have, Python's own among it.
         jobs: programs that run at the same time.
-        isolate: false runs programs with limits on time, memory and output alone. They can then change files, reach the network and
-            start processes, as you can.
+        isolate: false runs programs with limits on time, memory and output alone. They can then
+            change files, reach the network and start processes, as you can.
     """
     if isolate and not isolation_works():
-        raise OSError("programs can be isolated on Linux on x86-64 alone, with seccomp; `isolate: false` runs them with limits only")
+        raise OSError(
+            "programs can be isolated on Linux on x86-64 alone, with seccomp; `isolate: false` runs"
+            " them with limits only"
+        )
     cases = [cases_of(completion) for completion in completions]
     with ThreadPoolExecutor(jobs) as pool:
 
         def passes(case: Case) -> bool:
-            outcome = run_program(case.program, case.stdin, seconds=seconds, memory_mb=memory_mb, isolate=isolate)
-            lines = outcome.output.strip().splitlines()[-1:] if case.last else [outcome.output.strip()]
+            outcome = run_program(
+                case.program, case.stdin, seconds=seconds, memory_mb=memory_mb, isolate=isolate
+            )
+            lines = (
+                outcome.output.strip().splitlines()[-1:] if case.last else [outcome.output.strip()]
+            )
             return outcome.exit_code == 0 and lines == [case.output.strip()]
 
-        waiting = [None if row is None else [pool.submit(passes, case) for case in row] for row in cases]
-        return [None if row is None else sum(case.result() for case in row) / len(row) for row in waiting]
+        waiting = [
+            None if row is None else [pool.submit(passes, case) for case in row] for row in cases
+        ]
+        return [
+            None if row is None else sum(case.result() for case in row) / len(row)
+            for row in waiting
+        ]
 
 
 def run_program(
-    program: str, stdin: str = "", *, seconds: float = 4.0, memory_mb: int = 256, isolate: bool = True, modules: Sequence[str] = ()
+    program: str,
+    stdin: str = "",
+    *,
+    seconds: float = 4.0,
+    memory_mb: int = 256,
+    isolate: bool = True,
+    modules: Sequence[str] = (),
 ) -> Outcome:
     """Runs a Python program in a new process and an empty folder, and waits for its end.
 
@@ -82,17 +108,40 @@ def run_program(
         seconds, memory_mb, isolate: as for `code`.
         modules: packages that are imported for it beforehand, such as "numpy".
     """
-    places = [(str(Path(str(importlib.import_module(name).__file__)).parents[1]), name) for name in modules]
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out:
+    places = [
+        (str(Path(str(importlib.import_module(name).__file__)).parents[1]), name)
+        for name in modules
+    ]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryFile() as given,
+        tempfile.TemporaryFile() as out,
+    ):
         Path(folder, "program.py").write_text(program, encoding="utf-8", errors="replace")
         given.write(stdin.encode(errors="replace"))
         given.seek(0)
         limits = (memory_mb, math.ceil(seconds), OUTPUT_BYTES, int(isolate))
         process = subprocess.Popen(
-            [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", confined.__file__, folder, *map(str, limits), *chain(*places)],
-            stdin=given, stdout=out, stderr=subprocess.DEVNULL, cwd=folder, env={"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            [
+                sys.executable,
+                "-s",
+                "-S",
+                "-P",
+                "-B",
+                "-X",
+                "utf8",
+                confined.__file__,
+                folder,
+                *map(str, limits),
+                *chain(*places),
+            ],
+            stdin=given,
+            stdout=out,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env={"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
             start_new_session=True,
-        )  # fmt: skip
+        )
         exit_code: int | None = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             exit_code = process.wait(timeout=2 * seconds + 1)
@@ -122,13 +171,28 @@ def cases_of(completion: Completion) -> list[Case] | None:
         return None
     if isinstance(asked, Mapping):
         inputs, outputs = asked.get("inputs"), asked.get("outputs")
-        if not isinstance(inputs, Sequence) or not isinstance(outputs, Sequence) or len(inputs) != len(outputs) or not inputs:
-            raise ValueError(f"tests must have as many inputs as outputs, and at least one, got {str(asked)[:80]}")
-        return [Case(program, str(given), str(wanted)) for given, wanted in zip(inputs, outputs, strict=True)]
+        if (
+            not isinstance(inputs, Sequence)
+            or not isinstance(outputs, Sequence)
+            or len(inputs) != len(outputs)
+            or not inputs
+        ):
+            raise ValueError(
+                "tests must have as many inputs as outputs, and at least one, got"
+                f" {str(asked)[:80]}"
+            )
+        return [
+            Case(program, str(given), str(wanted))
+            for given, wanted in zip(inputs, outputs, strict=True)
+        ]
     if not isinstance(asked, str):
-        raise ValueError(f"tests must be inputs and outputs, assert statements or an output, got {str(asked)[:80]}")
+        raise ValueError(
+            "tests must be inputs and outputs, assert statements or an output, got"
+            f" {str(asked)[:80]}"
+        )
     if asked.lstrip().startswith("assert "):
-        seen = secrets.token_hex(8)          # printed at the end: a program that ends itself before the asserts has not passed them
+        # printed at the end: a program that ends itself before the asserts has not passed them
+        seen = secrets.token_hex(8)
         return [Case(f"{program}\n{asked}\nprint({seen!r})\n", "", seen, last=True)]
     return [Case(program, "", asked)]
 

@@ -7,19 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 
-@dataclass(slots=True)                       # not frozen: that would take longer to make than most rewards take
+@dataclass(slots=True)  # not frozen: that would take longer to make than most rewards take
 class Completion:
     """What was written to a prompt, and what the task says about the prompt."""
 
     prompt: str
-    answer: str | None                       # the right one; None where the example has none
-    text: str                                # what was written, without EOS
-    ended: bool                              # whether EOS was written; False: cut off by the limit
-    columns: Mapping[str, object] = field(default_factory=dict)      # what else the example says, by name
-    messages: Sequence[Mapping[str, Any]] | None = None      # the prompt as a chat, where it is one
-    ids: Sequence[int] = field(default=(), compare=False)    # what was written as token ids, EOS included
-    judge: Callable[[str], float] | None = field(default=None, compare=False)     # what the task says of a text: 1 for a right one
-    limit: int | None = field(default=None, compare=False)   # how many ids there could have been at most
+    answer: str | None  # the right one; None where the example has none
+    text: str  # what was written, without EOS
+    ended: bool  # whether EOS was written; False: cut off by the limit
+    # what else the example says, by name
+    columns: Mapping[str, object] = field(default_factory=dict)
+    messages: Sequence[Mapping[str, Any]] | None = None  # the prompt as a chat, where it is one
+    # what was written as token ids, EOS included
+    ids: Sequence[int] = field(default=(), compare=False)
+    # what the task says of a text: 1 for a right one
+    judge: Callable[[str], float] | None = field(default=None, compare=False)
+    # how many ids there could have been at most
+    limit: int | None = field(default=None, compare=False)
 
 
 Reward = Callable[[Completion], float | None]
@@ -30,6 +34,7 @@ Batched = TypeVar("Batched", bound=Callable[..., Any])
 
 
 def batched(function: Batched) -> Batched:
-    """Marks a reward that takes a list of N completions, those that ended at one step, and returns N numbers or None."""
-    function.batched = True                  # type: ignore[attr-defined]
+    """Marks a reward that takes a list of N completions, those that ended at one step, and returns
+    N numbers or None."""
+    function.batched = True  # type: ignore[attr-defined]
     return function

@@ -2,11 +2,12 @@
 
     R = Σ_k w_k r_k     over the rewards that apply
 
-One that does not apply to a completion (None) adds nothing. Where none applies, R is 0: in a group of which no completion is judged all
-returns are equal, and so their advantages are 0.
+One that does not apply to a completion (None) adds nothing. Where none applies, R is 0: in a group
+of which no completion is judged all returns are equal, and so their advantages are 0.
 
-Source: the sum is TRL's (`GRPOTrainer`, `scale_rewards` "group" and "batch"). Difference: TRL leaves a completion that no reward judges out
-of its group's mean; here it counts as 0, which differs where the others of its group are judged.
+Source: the sum is TRL's (`GRPOTrainer`, `scale_rewards` "group" and "batch"). Difference: TRL
+leaves a completion that no reward judges out of its group's mean; here it counts as 0, which
+differs where the others of its group are judged.
 """
 
 from __future__ import annotations
@@ -20,7 +21,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.checks import Kind, at_least, boolean, check, did_you_mean, finite, non_negative, one_of, optional, positive, positive_int
+from rlbook.checks import (
+    Kind,
+    at_least,
+    boolean,
+    check,
+    did_you_mean,
+    finite,
+    non_negative,
+    one_of,
+    optional,
+    positive,
+    positive_int,
+)
 from rlbook.interaction.guards import BadAnswer
 from rlbook.llm.rewards.answers import boxed, is_number, numeric, tagged
 from rlbook.llm.rewards.code import code
@@ -32,32 +45,66 @@ from rlbook.llm.rewards.trl_and_verl import DIALECTS, imported, trl_reward, verl
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
 REWARDS: dict[str, Callable[..., Any]] = {
-    "exact": exact, "correct": correct, "prefix": prefix, "edit": edit, "numeric": numeric, "boxed": boxed, "answer": tagged, "code": code,
-    "number": is_number, "format": form, "tags": tags, "think": think, "language": language, "length": length, "overlong": overlong,
+    "exact": exact,
+    "correct": correct,
+    "prefix": prefix,
+    "edit": edit,
+    "numeric": numeric,
+    "boxed": boxed,
+    "answer": tagged,
+    "code": code,
+    "number": is_number,
+    "format": form,
+    "tags": tags,
+    "think": think,
+    "language": language,
+    "length": length,
+    "overlong": overlong,
     "repetition": repetition,
-    "judged": judged, "coherence": coherence, "diversity": diversity, "downstream": downstream,
-}  # fmt: skip
+    "judged": judged,
+    "coherence": coherence,
+    "diversity": diversity,
+    "downstream": downstream,
+}
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
 """Do not apply to an example without one."""
 RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code)
 """1 where a completion is right, and less where it is not."""
 texts = Kind(
-    "a list of names", lambda value: isinstance(value, list | tuple) and bool(value) and all(isinstance(item, str) for item in value)
+    "a list of names",
+    lambda value: (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(item, str) for item in value)
+    ),
 )
 word = Kind("a text", lambda value: isinstance(value, str))
 OPTIONS: dict[str, Kind] = {
-    "after": word, "tolerance": non_negative, "tag": word, "names": texts, "script": word, "buffer": positive_int,
-    "limit": optional(positive_int), "factor": finite, "bounded": boolean, "n": positive_int, "seconds": positive,
-    "modulo": optional(positive_int), "memory_mb": at_least(64), "jobs": positive_int, "isolate": boolean,
-}  # fmt: skip
+    "after": word,
+    "tolerance": non_negative,
+    "tag": word,
+    "names": texts,
+    "script": word,
+    "buffer": positive_int,
+    "limit": optional(positive_int),
+    "factor": finite,
+    "bounded": boolean,
+    "n": positive_int,
+    "seconds": positive,
+    "modulo": optional(positive_int),
+    "memory_mb": at_least(64),
+    "jobs": positive_int,
+    "isolate": boolean,
+}
 """What the options of the built-in rewards may be."""
 LOGGED = "reward/"
 """In front of a reward's name in the log."""
 MODEL = "model"
 """The name of the run's reward model among the rewards."""
 Asked = Any
-"""A name, a function, a list of those, or a mapping: name → weight, or name → {weight, function, and the function's options}."""
+"""A name, a function, a list of those, or a mapping: name → weight, or name → {weight, function,
+and the function's options}."""
 
 
 class Part(NamedTuple):
@@ -65,10 +112,10 @@ class Part(NamedTuple):
 
     name: str
     weight: float
-    function: Callable[..., Any] | None      # None: the run's reward model
+    function: Callable[..., Any] | None  # None: the run's reward model
     batched: bool = False
-    compares: bool = False                   # whether it applies to examples with an answer alone
-    judged: bool = False                     # or with a task that judges a text
+    compares: bool = False  # whether it applies to examples with an answer alone
+    judged: bool = False  # or with a task that judges a text
 
 
 CORRECT = Part("correct", 1.0, correct, compares=True, judged=True)
@@ -78,9 +125,10 @@ class Rewards:
     """The rewards of a run.
 
     Args:
-        asked: "exact"; a function; a list of names and functions, each with weight 1; or a mapping such as
-            {"exact": 1.0, "mine": {"function": f, "weight": 0.2}}.
-        allow_import: let a reward of the form "module:function" import that module, and `code` run what a model has written.
+        asked: "exact"; a function; a list of names and functions, each with weight 1; or a mapping
+            such as {"exact": 1.0, "mine": {"function": f, "weight": 0.2}}.
+        allow_import: let a reward of the form "module:function" import that module, and `code` run
+            what a model has written.
 
     Raises:
         ValueError: one sentence: what, which value, what is allowed.
@@ -97,13 +145,18 @@ class Rewards:
     @property
     def verifier(self) -> Part | None:
         """The first of them that tells right from wrong."""
-        return next((part for part in self.parts if inspect.unwrap(given(part)) in RIGHT_OR_WRONG), None)
+        return next(
+            (part for part in self.parts if inspect.unwrap(given(part)) in RIGHT_OR_WRONG), None
+        )
 
-    def __call__(self, completions: Sequence[Completion]) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
+    def __call__(
+        self, completions: Sequence[Completion]
+    ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
         """What N completions earn: [N], and name → [N] of each reward, NaN where it does not apply.
 
         Raises:
-            BadAnswer: a reward failed, or returned something else than numbers or None; the sentence names it and the completion.
+            BadAnswer: a reward failed, or returned something else than numbers or None; the
+                sentence names it and the completion.
         """
         total: NDArray[np.float64] | None = None
         named: dict[str, NDArray[np.float64]] = {}
@@ -115,7 +168,7 @@ class Rewards:
                     return values, named
             else:
                 numbers = [_value(part, *both) for both in zip(found, completions, strict=True)]
-                values = np.array(numbers, dtype=np.float64)                         # None becomes NaN
+                values = np.array(numbers, dtype=np.float64)  # None becomes NaN
                 earned = np.nan_to_num(values)
                 named |= _details(LOGGED + part.name, found)
             if not self.alone:
@@ -132,8 +185,12 @@ def given(part: Part) -> Callable[..., Any]:
 
 
 def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
-    """What a verifier says of N completions: [N], 1 for a right one and 0 for another, NaN where it does not apply."""
-    values = np.array([_value(part, *both) for both in zip(_values(part, completions), completions, strict=True)], dtype=np.float64)
+    """What a verifier says of N completions: [N], 1 for a right one and 0 for another, NaN where it
+    does not apply."""
+    values = np.array(
+        [_value(part, *both) for both in zip(_values(part, completions), completions, strict=True)],
+        dtype=np.float64,
+    )
     return np.where(np.isnan(values), np.nan, values >= 1.0)
 
 
@@ -145,9 +202,15 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
     function = given(part)
     try:
         for completion in completions:
-            found.append(function(completion) if completion.answer is not None or _applies(part, completion) else None)
-    except Exception as error:               # whatever the user's function does
-        raise BadAnswer(f"reward {part.name!r} failed on {_shown(completions[len(found)])}: {_told(error)}") from error
+            found.append(
+                function(completion)
+                if completion.answer is not None or _applies(part, completion)
+                else None
+            )
+    except Exception as error:  # whatever the user's function does
+        raise BadAnswer(
+            f"reward {part.name!r} failed on {_shown(completions[len(found)])}: {_told(error)}"
+        ) from error
     return found
 
 
@@ -157,25 +220,45 @@ def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
     asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
     try:
         found = list(given(part)(asked)) if asked else []
-    except Exception as error:               # whatever the user's function does
-        raise BadAnswer(f"reward {part.name!r} failed on {len(asked)} completions: {_told(error)}") from error
+    except Exception as error:  # whatever the user's function does
+        raise BadAnswer(
+            f"reward {part.name!r} failed on {len(asked)} completions: {_told(error)}"
+        ) from error
     if len(found) != len(asked):
-        raise BadAnswer(f"reward {part.name!r} must return {len(asked)} numbers, one a completion, got {len(found)}")
+        raise BadAnswer(
+            f"reward {part.name!r} must return {len(asked)} numbers, one a completion, got"
+            f" {len(found)}"
+        )
     each = iter(found)
     return [next(each) if applies else None for applies in there]
 
 
 def _applies(part: Part, completion: Completion) -> bool:
-    """Whether a reward that compares with the answer has one to compare with; a task may judge without."""
-    return not part.compares or completion.answer is not None or (part.judged and completion.judge is not None)
+    """Whether a reward that compares with the answer has one to compare with; a task may judge
+    without."""
+    return (
+        not part.compares
+        or completion.answer is not None
+        or (part.judged and completion.judge is not None)
+    )
 
 
 def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
     """The other numbers of rewards that are mappings: name/KEY → [N], NaN where there is none."""
     keys = {key for value in found if isinstance(value, Mapping) for key in value if key != "score"}
-    columns = {key: [value.get(key) if isinstance(value, Mapping) else None for value in found] for key in sorted(map(str, keys))}
-    numbers = {key: [float(value) if isinstance(value, int | float) else math.nan for value in column] for key, column in columns.items()}
-    return {f"{name}/{key}": np.array(column) for key, column in numbers.items() if not all(map(math.isnan, column))}
+    columns = {
+        key: [value.get(key) if isinstance(value, Mapping) else None for value in found]
+        for key in sorted(map(str, keys))
+    }
+    numbers = {
+        key: [float(value) if isinstance(value, int | float) else math.nan for value in column]
+        for key, column in columns.items()
+    }
+    return {
+        f"{name}/{key}": np.array(column)
+        for key, column in numbers.items()
+        if not all(map(math.isnan, column))
+    }
 
 
 def _value(part: Part, value: Any, completion: Completion) -> float | None:
@@ -188,12 +271,18 @@ def _value(part: Part, value: Any, completion: Completion) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadAnswer(f"reward {part.name!r} must return a finite number or None, got {shown!r} for {_shown(completion)}")
+        raise BadAnswer(
+            f"reward {part.name!r} must return a finite number or None, got {shown!r} for"
+            f" {_shown(completion)}"
+        )
     return number
 
 
 def _shown(completion: Completion) -> str:
-    text, prompt = (part if len(part) <= 60 else part[:57] + "..." for part in (completion.text, completion.prompt))
+    text, prompt = (
+        part if len(part) <= 60 else part[:57] + "..."
+        for part in (completion.text, completion.prompt)
+    )
     return f"the completion {text!r} of {prompt!r}"
 
 
@@ -207,7 +296,10 @@ def _parts(asked: Asked, allow_import: bool) -> list[Part]:
         asked = [asked]
     entries = list(asked.items()) if isinstance(asked, Mapping) else asked
     if not isinstance(entries, list | tuple) or not entries:
-        raise ValueError(f"reward must be a name, a function, a list of those or a mapping of names to weights, got {asked!r}")
+        raise ValueError(
+            "reward must be a name, a function, a list of those or a mapping of names to weights,"
+            f" got {asked!r}"
+        )
     pairs = entries if isinstance(asked, Mapping) else [(entry, 1.0) for entry in entries]
     parts = [_part(key, value, allow_import) for key, value in pairs]
     names = [part.name for part in parts]
@@ -228,10 +320,19 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
         return Part(name, float(weight), None)
     function = _found(name, source, options, allow_import)
     plain = inspect.unwrap(function)
-    return Part(name, float(weight), function, getattr(function, "batched", False), plain in NEED_AN_ANSWER, plain is correct)
+    return Part(
+        name,
+        float(weight),
+        function,
+        getattr(function, "batched", False),
+        plain in NEED_AN_ANSWER,
+        plain is correct,
+    )
 
 
-def _found(name: str, source: object, options: dict[str, Any], allow_import: bool) -> Callable[..., Any]:
+def _found(
+    name: str, source: object, options: dict[str, Any], allow_import: bool
+) -> Callable[..., Any]:
     """The function of an entry, with its options."""
     dialect: str | None = None
     function: Any = source
@@ -248,8 +349,10 @@ def _found(name: str, source: object, options: dict[str, Any], allow_import: boo
         _check_options(name, adapter, options)
         try:
             return adapter(function, **options)
-        except Exception as error:           # a sentence of ours, or whatever the user's function does
-            raise ValueError(f"reward {name!r}: {error if isinstance(error, ValueError) else _told(error)}") from error
+        except Exception as error:  # a sentence of ours, or whatever the user's function does
+            raise ValueError(
+                f"reward {name!r}: {error if isinstance(error, ValueError) else _told(error)}"
+            ) from error
     assert callable(function)
     _check_options(name, function, options)
     if not options:
@@ -258,14 +361,26 @@ def _found(name: str, source: object, options: dict[str, Any], allow_import: boo
 
 
 def _check_options(name: str, function: Callable[..., Any], options: Mapping[str, object]) -> None:
-    given = [item for item in inspect.signature(function).parameters.values() if item.kind is item.KEYWORD_ONLY]
+    given = [
+        item
+        for item in inspect.signature(function).parameters.values()
+        if item.kind is item.KEYWORD_ONLY
+    ]
     known = [item.name for item in given]
     for option, value in options.items():
         if option not in known:
             hint = did_you_mean(option, known)
-            raise ValueError(f"reward {name!r} has no option {option!r}{hint} (it has: {', '.join(['weight', *known])})")
+            raise ValueError(
+                f"reward {name!r} has no option {option!r}{hint} (it has:"
+                f" {', '.join(['weight', *known])})"
+            )
         if function in REWARDS.values():
             check(f"{option} of reward {name!r}", value, OPTIONS[option])
-    missing = next((item.name for item in given if item.default is item.empty and item.name not in options), None)
+    missing = next(
+        (item.name for item in given if item.default is item.empty and item.name not in options),
+        None,
+    )
     if missing is not None:
-        raise ValueError(f"reward {name!r} needs the option {missing!r}, such as {{{name}: {{{missing}: 16}}}}")
+        raise ValueError(
+            f"reward {name!r} needs the option {missing!r}, such as {{{name}: {{{missing}: 16}}}}"
+        )

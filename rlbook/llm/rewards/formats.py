@@ -16,7 +16,8 @@ def tags(completion: Completion, *, names: Sequence[str] = ("think", "answer")) 
 
 
 def form(completion: Completion, *, names: Sequence[str] = ("think", "answer")) -> float:
-    """1 where the text is <name>…</name> for each name, in this order, each tag once, with nothing but spaces in between.
+    """1 where the text is <name>…</name> for each name, in this order, each tag once, with nothing
+    but spaces in between.
 
     Source: the template of R1-Zero, DeepSeek-AI 2025, arXiv:2501.12948, table 1.
     """
@@ -26,17 +27,23 @@ def form(completion: Completion, *, names: Sequence[str] = ("think", "answer")) 
 
 
 def think(completion: Completion) -> float:
-    """1 where the text begins with <think>, which stands once, and </think> stands somewhere behind it. TRL's `think_format_reward`."""
+    """1 where the text begins with <think>, which stands once, and </think> stands somewhere behind
+    it. TRL's `think_format_reward`."""
     text = completion.text
     return float(text.startswith("<think>") and text.count("<think>") == 1 and "</think>" in text)
 
 
-def language(completion: Completion, *, script: str = "latin", names: Sequence[str] = ("think", "answer")) -> float | None:
-    """The share of the letters that are of one script, such as latin, cyrillic, greek, arabic or cjk; None where there are no letters.
+def language(
+    completion: Completion, *, script: str = "latin", names: Sequence[str] = ("think", "answer")
+) -> float | None:
+    """The share of the letters that are of one script, such as latin, cyrillic, greek, arabic or
+    cjk; None where there are no letters.
 
-    A script is the first word of a letter's name in Unicode. The tags <name> and </name> are of no language, and do not count.
+    A script is the first word of a letter's name in Unicode. The tags <name> and </name> are of no
+    language, and do not count.
 
-    Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2.3.2. Difference: there it is the share of words.
+    Source: DeepSeek-AI 2025, arXiv:2501.12948, section 2.3.2. Difference: there it is the share of
+    words.
     """
     text = re.sub("|".join(rf"</?{re.escape(name)}>" for name in names), "", completion.text)
     letters = [unicodedata.name(character, "?") for character in text if character.isalpha()]

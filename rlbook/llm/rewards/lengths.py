@@ -1,4 +1,5 @@
-"""How long a text is, and how often it says the same. |y| is the number of its tokens, EOS among them."""
+"""How long a text is, and how often it says the same. |y| is the number of its tokens, EOS among
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ def length(completion: Completion) -> float:
     return -len(completion.ids) / _limit(completion, None)
 
 
-def overlong(completion: Completion, *, buffer: int, limit: int | None = None, factor: float = 1.0, bounded: bool = True) -> float:
+def overlong(
+    completion: Completion,
+    *,
+    buffer: int,
+    limit: int | None = None,
+    factor: float = 1.0,
+    bounded: bool = True,
+) -> float:
     """0 up to L - B tokens, and from there on linearly down to -factor at L tokens.
 
         r = factor · max(-1, min(0, (L - B - |y|) / B))
@@ -32,7 +40,8 @@ def overlong(completion: Completion, *, buffer: int, limit: int | None = None, f
 def repetition(completion: Completion, *, n: int = 3, factor: float = 1.0) -> float:
     """-factor · (1 - different n-grams / n-grams), of token ids: 0 where no n tokens stand twice.
 
-    Source: Yeo et al. 2025, arXiv:2502.03373, appendix C.2, as TRL's `get_repetition_penalty_reward` counts.
+    Source: Yeo et al. 2025, arXiv:2502.03373, appendix C.2, as TRL's
+    `get_repetition_penalty_reward` counts.
     """
     ids = completion.ids
     grams = [tuple(ids[start : start + n]) for start in range(len(ids) - n + 1)]

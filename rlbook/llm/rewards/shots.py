@@ -1,4 +1,5 @@
-"""Rewards of the retrieval world (`Retrieval-v0`) beside its score: pure functions of one finished completion, 0 where it is no choice."""
+"""Rewards of the retrieval world (`Retrieval-v0`) beside its score: pure functions of one finished
+completion, 0 where it is no choice."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from rlbook.llm.tasks.retrieval import answered, candidates, chosen, features, s
 def coherence(completion: Completion) -> float:
     """How like the query the chosen candidates are, in [0, 1]: the mean of their similarities."""
     shots = _shots(completion)
-    return 0.0 if shots is None else float(similarity(candidates()[list(shots)], features(completion.prompt)).mean())
+    return (
+        0.0
+        if shots is None
+        else float(similarity(candidates()[list(shots)], features(completion.prompt)).mean())
+    )
 
 
 def diversity(completion: Completion) -> float:
@@ -24,7 +29,8 @@ def diversity(completion: Completion) -> float:
 
 
 def downstream(completion: Completion) -> float:
-    """1 where the model of the world answers the query rightly with these shots, else 0; without a choice, as without shots."""
+    """1 where the model of the world answers the query rightly with these shots, else 0; without a
+    choice, as without shots."""
     return float(answered(completion.prompt, _shots(completion) or ()))
 
 

@@ -1,10 +1,12 @@
-"""Rewards that were written for TRL or verl, under their own signatures. Which one a function has is said by its name, never guessed.
+"""Rewards that were written for TRL or verl, under their own signatures. Which one a function has
+is said by its name, never guessed.
 
     module:function          one of this book's: a function of one `Completion`, or of many where `batched` marks it
     trl:module:function      f(prompts, completions, completion_ids, **columns) → [N] numbers or None
     verl:module:function     compute_score(data_source, solution_str, ground_truth, extra_info) → a number, or {"score": a number, …}
 
-Source: TRL 1.16, `GRPOTrainer._calculate_rewards`; verl 0.9.1, `experimental/reward_loop/reward_manager` and `workers/reward_manager`.
+Source: TRL 1.16, `GRPOTrainer._calculate_rewards`; verl 0.9.1,
+`experimental/reward_loop/reward_manager` and `workers/reward_manager`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ MANAGERS = ("naive", "batch", "concurrent", "dapo")
 
 
 def imported(source: str, *, allow_import: bool) -> tuple[str | None, Callable[..., Any]]:
-    """The dialect and the function of "module:function", "trl:module:function" or "verl:module:function".
+    """The dialect and the function of "module:function", "trl:module:function" or
+    "verl:module:function".
 
     Raises:
         ValueError: the module may not be imported, or cannot be, or has no such function.
@@ -41,17 +44,23 @@ def imported(source: str, *, allow_import: bool) -> tuple[str | None, Callable[.
 
 
 def trl_reward(
-    function: Callable[..., Any], *, make: Mapping[str, Any] | None = None, chat: bool = False, columns: Mapping[str, str] | None = None
+    function: Callable[..., Any],
+    *,
+    make: Mapping[str, Any] | None = None,
+    chat: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> Callable[[Sequence[Completion]], list[float | None]]:
     """A reward function of TRL's as one of this book's.
 
-    Prompts and completions are texts, or messages where the example is a chat. The function is told the example's columns, `answer`
-    among them, and TRL's `trainer_state` (None), `log_extra` and `log_metric`, which drop what they are given. NaN means what None
-    means: the reward does not apply.
+    Prompts and completions are texts, or messages where the example is a chat. The function is told
+    the example's columns, `answer` among them, and TRL's `trainer_state` (None), `log_extra` and
+    `log_metric`, which drop what they are given. NaN means what None means: the reward does not
+    apply.
 
     Args:
         function: of `prompts`, `completions`, `completion_ids` and the columns; it may be `async`.
-        make: arguments of a function that makes the reward, such as {max_completion_len: 64, soft_punish_cache: 16}.
+        make: arguments of a function that makes the reward, such as {max_completion_len: 64,
+            soft_punish_cache: 16}.
         chat: show texts as chats of one message too.
         columns: the function's name for a column → its name here, such as {solution: answer}.
     """
@@ -60,12 +69,20 @@ def trl_reward(
     @batched
     def scored(completions: Sequence[Completion]) -> list[float | None]:
         rows = [{"answer": completion.answer, **completion.columns} for completion in completions]
-        told: dict[str, Any] = {name: [row.get(name) for row in rows] for name in rows[0] if name not in ("prompt", "completion")}
+        told: dict[str, Any] = {
+            name: [row.get(name) for row in rows]
+            for name in rows[0]
+            if name not in ("prompt", "completion")
+        }
         told |= {name: told[here] for name, here in (columns or {}).items() if here in told}
         as_chat = chat or completions[0].messages is not None
         found = reward(
-            prompts=[_prompt(completion) if as_chat else completion.prompt for completion in completions],
-            completions=[_reply(completion) if as_chat else completion.text for completion in completions],
+            prompts=[
+                _prompt(completion) if as_chat else completion.prompt for completion in completions
+            ],
+            completions=[
+                _reply(completion) if as_chat else completion.text for completion in completions
+            ],
             completion_ids=[list(completion.ids) for completion in completions],
             **(told | {"trainer_state": None, "log_extra": _drop, "log_metric": _drop}),
         )
@@ -75,18 +92,28 @@ def trl_reward(
 
 
 def verl_reward(
-    function: Callable[..., Any], *, manager: str = "naive", kwargs: Mapping[str, Any] | None = None, timeout: float | None = 300.0,
-    jobs: int = 64, buffer: int | None = None, limit: int | None = None, factor: float = 1.0,
-) -> Callable[[Sequence[Completion]], list[Any]]:  # fmt: skip
-    """A score function of verl's as one of this book's. In a dict, `score` counts, and its other numbers are logged as `reward/NAME/KEY`.
+    function: Callable[..., Any],
+    *,
+    manager: str = "naive",
+    kwargs: Mapping[str, Any] | None = None,
+    timeout: float | None = 300.0,
+    jobs: int = 64,
+    buffer: int | None = None,
+    limit: int | None = None,
+    factor: float = 1.0,
+) -> Callable[[Sequence[Completion]], list[Any]]:
+    """A score function of verl's as one of this book's. In a dict, `score` counts, and its other
+    numbers are logged as `reward/NAME/KEY`.
 
     Its ground truth is the column reward_model's, or else the example's answer.
 
     Args:
         function: `compute_score`; it may be `async`.
-        manager: naive asks for each completion. batch calls `compute_score(data_sources, solution_strs, ground_truths, extra_infos)`
-            once. concurrent is verl's prime: arguments by their position, `jobs` at a time, and 0 for one that fails or takes too
-            long. dapo is naive, and adds the overlong penalty of `buffer`, `limit` and `factor`.
+        manager: naive asks for each completion. batch calls
+            `compute_score(data_sources, solution_strs, ground_truths, extra_infos)` once.
+            concurrent is verl's prime: arguments by their position, `jobs` at a time, and 0 for one
+            that fails or takes too long. dapo is naive, and adds the overlong penalty of `buffer`,
+            `limit` and `factor`.
         kwargs: further arguments of the function, verl's `reward_kwargs`.
         timeout: of concurrent, in seconds.
         jobs: of concurrent.
@@ -99,39 +126,51 @@ def verl_reward(
     check("jobs", jobs, positive_int)
     check("buffer", buffer, optional(positive_int))
     if (manager == "dapo") != (buffer is not None):
-        raise ValueError(f"buffer is the overlong buffer of the manager dapo, got {buffer} with the manager {manager!r}")
+        raise ValueError(
+            f"buffer is the overlong buffer of the manager dapo, got {buffer} with the manager"
+            f" {manager!r}"
+        )
     score = partial(function, **(kwargs or {}))
 
     def one(completion: Completion) -> Any:
         return _awaited(score(**_row(completion)))
 
     def with_penalty(completion: Completion) -> Any:
-        found, penalty = one(completion), overlong(completion, buffer=buffer or 1, limit=limit, factor=factor, bounded=False)
+        found, penalty = (
+            one(completion),
+            overlong(completion, buffer=buffer or 1, limit=limit, factor=factor, bounded=False),
+        )
         if isinstance(found, Mapping):
             return {**found, "score": found["score"] + penalty, "overlong_reward": penalty}
         return {"score": found + penalty, "overlong_reward": penalty}
 
     def all_at_once(completions: Sequence[Completion]) -> list[Any]:
         rows = [_row(completion) for completion in completions]
-        return list(_awaited(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]})))
+        return list(
+            _awaited(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
+        )
 
     def side_by_side(completions: Sequence[Completion]) -> list[Any]:
         pool = ThreadPoolExecutor(jobs)
-        waiting = [pool.submit(lambda row: _awaited(score(*row.values())), _row(completion)) for completion in completions]
+        waiting = [
+            pool.submit(lambda row: _awaited(score(*row.values())), _row(completion))
+            for completion in completions
+        ]
         found = [_first_number(task, timeout) for task in waiting]
         pool.shutdown(wait=False, cancel_futures=True)
         return found
 
     if manager in ("batch", "concurrent"):
         return batched(all_at_once if manager == "batch" else side_by_side)
-    return one if manager == "naive" else with_penalty       # type: ignore[return-value]  # of one completion
+    return one if manager == "naive" else with_penalty  # type: ignore[return-value]  # of one completion
 
 
 def _first_number(task: Any, timeout: float | None) -> float:
-    """What verl's prime manager makes of a result: a number, or the first of several, and 0 of a failure."""
+    """What verl's prime manager makes of a result: a number, or the first of several, and 0 of a
+    failure."""
     try:
         found = task.result(timeout)
-    except Exception:                        # whatever the user's function does
+    except Exception:  # whatever the user's function does
         return 0.0
     if found is None:
         return 0.0
@@ -143,13 +182,19 @@ def _row(completion: Completion) -> dict[str, Any]:
     model, extra = columns.get("reward_model"), columns.get("extra_info")
     truth = model.get("ground_truth") if isinstance(model, Mapping) else completion.answer
     return {
-        "data_source": columns.get("data_source", ""), "solution_str": completion.text, "ground_truth": truth,
+        "data_source": columns.get("data_source", ""),
+        "solution_str": completion.text,
+        "ground_truth": truth,
         "extra_info": dict(extra) if isinstance(extra, Mapping) else {},
-    }  # fmt: skip
+    }
 
 
 def _prompt(completion: Completion) -> list[Mapping[str, Any]]:
-    return list(completion.messages) if completion.messages is not None else [{"role": "user", "content": completion.prompt}]
+    return (
+        list(completion.messages)
+        if completion.messages is not None
+        else [{"role": "user", "content": completion.prompt}]
+    )
 
 
 def _reply(completion: Completion) -> list[dict[str, str]]:

@@ -1,4 +1,5 @@
-"""Comparing a completion with the right answer: pure functions of one finished completion. They are in [0, 1]; 1 is right."""
+"""Comparing a completion with the right answer: pure functions of one finished completion. They are
+in [0, 1]; 1 is right."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from rlbook.llm.rewards.completion import Completion
 
 
 def correct(completion: Completion) -> float:
-    """What the task says of the text: 1 for a right answer followed by EOS. Without a task that says so, the right one is `answer`."""
+    """What the task says of the text: 1 for a right answer followed by EOS. Without a task that
+    says so, the right one is `answer`."""
     if not completion.ended:
         return 0.0
     if completion.text == completion.answer:
@@ -15,8 +17,13 @@ def correct(completion: Completion) -> float:
 
 
 def judged(completion: Completion) -> float:
-    """What the task says of the text, whatever its scale, and 0 without EOS; for tasks in which several answers are good to a degree."""
-    return completion.judge(completion.text) if completion.ended and completion.judge is not None else 0.0
+    """What the task says of the text, whatever its scale, and 0 without EOS; for tasks in which
+    several answers are good to a degree."""
+    return (
+        completion.judge(completion.text)
+        if completion.ended and completion.judge is not None
+        else 0.0
+    )
 
 
 def exact(completion: Completion) -> float:
@@ -25,18 +32,24 @@ def exact(completion: Completion) -> float:
 
 
 def prefix(completion: Completion) -> float:
-    """The share of the answer (EOS counts as its last character) that is right before the first mistake."""
+    """The share of the answer (EOS counts as its last character) that is right before the first
+    mistake."""
     text, answer = completion.text, right_answer(completion)
-    right = next((i for i, (a, b) in enumerate(zip(text, answer, strict=False)) if a != b), min(len(text), len(answer)))
+    right = next(
+        (i for i, (a, b) in enumerate(zip(text, answer, strict=False)) if a != b),
+        min(len(text), len(answer)),
+    )
     return (right + exact(completion)) / (len(answer) + 1)
 
 
 def edit(completion: Completion, *, after: str = "") -> float:
-    """1 - the Levenshtein distance to the answer divided by the longer length, EOS counting as a last character.
+    """1 - the Levenshtein distance to the answer divided by the longer length, EOS counting as a
+    last character.
 
     Args:
         completion: what was written.
-        after: only what stands behind the last place of this is compared, such as "</think>"; all of it where that is nowhere.
+        after: only what stands behind the last place of this is compared, such as "</think>"; all
+            of it where that is nowhere.
 
     Source: Levenshtein 1966; the row-by-row recursion is Wagner & Fischer 1974.
     """

@@ -13,7 +13,15 @@ from rlbook.llm.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
     task.name: task
-    for task in (AdditionTask, ReverseTask, SortingTask, ModularTask, TaggedCopyTask, CountdownTask, ReasoningTask)
+    for task in (
+        AdditionTask,
+        ReverseTask,
+        SortingTask,
+        ModularTask,
+        TaggedCopyTask,
+        CountdownTask,
+        ReasoningTask,
+    )
 }
 
 RECORDED = "rlbook/"
@@ -23,10 +31,22 @@ RECORDED = "rlbook/"
 def recorded_task(source: object) -> type[Task] | None:
     """The task that a row's `data_source` names; None where it is none of these."""
     known: dict[str, type[Task]] = {**TASKS, RetrievalTask.name: RetrievalTask}
-    return known.get(str(source).removeprefix(RECORDED)) if str(source).startswith(RECORDED) else None
+    return (
+        known.get(str(source).removeprefix(RECORDED)) if str(source).startswith(RECORDED) else None
+    )
 
 
 __all__ = [
-    "RECORDED", "TASKS", "AdditionTask", "CountdownTask", "MixtureTask", "ModularTask", "ReasoningTask", "ReverseTask", "SortingTask",
-    "TaggedCopyTask", "Task", "recorded_task",
-]  # fmt: skip
+    "RECORDED",
+    "TASKS",
+    "AdditionTask",
+    "CountdownTask",
+    "MixtureTask",
+    "ModularTask",
+    "ReasoningTask",
+    "ReverseTask",
+    "SortingTask",
+    "TaggedCopyTask",
+    "Task",
+    "recorded_task",
+]

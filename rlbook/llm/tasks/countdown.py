@@ -1,4 +1,5 @@
-"""Countdown: "2,3,7:13=" asks for an expression of 2, 3 and 7, each once, that comes to 13. "2*3+7" is right, and so is "7+3*2"."""
+"""Countdown: "2,3,7:13=" asks for an expression of 2, 3 and 7, each once, that comes to 13. "2*3+7"
+is right, and so is "7+3*2"."""
 
 from __future__ import annotations
 
@@ -15,9 +16,11 @@ SIGNS = "+-*/"
 
 
 class CountdownTask(Task):
-    """Three numbers from 1 to 15 in ascending order, and every target from 1 to 99 that + - * / reach with whole numbers on the way.
+    """Three numbers from 1 to 15 in ascending order, and every target from 1 to 99 that + - * /
+    reach with whole numbers on the way.
 
-    Several expressions are right. `answer` gives the shortest, the first in the order of the characters among equals; `score` takes any.
+    Several expressions are right. `answer` gives the shortest, the first in the order of the
+    characters among equals; `score` takes any.
     """
 
     name = "countdown"
@@ -30,13 +33,17 @@ class CountdownTask(Task):
         return _solutions()[prompt]
 
     def score(self, prompt: str, text: str) -> float:
-        return self.score_recorded(prompt, "", text)         # of other targets, too
+        return self.score_recorded(prompt, "", text)  # of other targets, too
 
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
         numbers, target = prompt.rstrip("=").split(":")
         found = parse(text)
-        return float(found is not None and found.value == int(target) and sorted(found.numbers) == list(map(int, numbers.split(","))))
+        return float(
+            found is not None
+            and found.value == int(target)
+            and sorted(found.numbers) == list(map(int, numbers.split(",")))
+        )
 
 
 @cache
@@ -54,16 +61,27 @@ def _solutions() -> dict[str, str]:
 
 
 def _expressions(a: int, b: int, c: int) -> Iterator[tuple[int, str]]:
-    """Targets with expressions of a, b and c in this order, without parentheses that change nothing."""
+    """Targets with expressions of a, b and c in this order, without parentheses that change
+    nothing."""
     for first, second in product(SIGNS, SIGNS):
         left, right = _value(a, first, b), _value(b, second, c)
         products = first in "*/", second in "*/"
         left_to_right = None if left is None else _value(left, second, c)
         inner_last = None if right is None else _value(a, first, right)
         if left_to_right is not None and left_to_right in TARGETS:
-            yield left_to_right, f"({a}{first}{b}){second}{c}" if products == (False, True) else f"{a}{first}{b}{second}{c}"
+            yield (
+                left_to_right,
+                f"({a}{first}{b}){second}{c}"
+                if products == (False, True)
+                else f"{a}{first}{b}{second}{c}",
+            )
         if inner_last is not None and inner_last in TARGETS and products != (False, False):
-            yield inner_last, f"{a}{first}{b}{second}{c}" if products == (False, True) else f"{a}{first}({b}{second}{c})"
+            yield (
+                inner_last,
+                f"{a}{first}{b}{second}{c}"
+                if products == (False, True)
+                else f"{a}{first}({b}{second}{c})",
+            )
 
 
 def _value(left: int, sign: str, right: int) -> int | None:

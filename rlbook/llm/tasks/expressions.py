@@ -1,10 +1,12 @@
-"""What an arithmetic expression comes to, read by a parser of its own: nothing that a model writes is ever run.
+"""What an arithmetic expression comes to, read by a parser of its own: nothing that a model writes
+is ever run.
 
     expression = term   { ("+" | "-") term }
     term       = factor { ("*" | "/") factor }
     factor     = number | "(" expression ")"
 
-Each rule is a method, and each takes what it has read off the front of the text. Values are fractions, so that 8/3*3 is 8.
+Each rule is a method, and each takes what it has read off the front of the text. Values are
+fractions, so that 8/3*3 is 8.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import operator
 from fractions import Fraction
 from typing import NamedTuple
 
-DEEPEST = 20               # parentheses inside each other
-LONGEST = 200              # characters of an expression
+DEEPEST = 20  # parentheses inside each other
+LONGEST = 200  # characters of an expression
 DIGITS = frozenset("0123456789")
 OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
@@ -23,7 +25,7 @@ class Expression(NamedTuple):
     """What was read."""
 
     value: Fraction
-    numbers: tuple[int, ...]                 # in the order in which they were written
+    numbers: tuple[int, ...]  # in the order in which they were written
 
 
 class _Wrong(Exception):
@@ -31,7 +33,8 @@ class _Wrong(Exception):
 
 
 def parse(text: str) -> Expression | None:
-    """The expression in `text`; None where it is none, or has no value. Spaces between its parts are allowed."""
+    """The expression in `text`; None where it is none, or has no value. Spaces between its parts
+    are allowed."""
     if len(text) > LONGEST:
         return None
     reader = _Reader(text)

@@ -1,4 +1,5 @@
-"""Several tasks in one, as a model has to do many things: each prompt comes from one of them, and is judged by it."""
+"""Several tasks in one, as a model has to do many things: each prompt comes from one of them, and
+is judged by it."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from rlbook.llm.tasks.task import Task
 
 
 class MixtureTask(Task):
-    """The prompts of several tasks, each drawn as often as every other; a reward sees the name of its task in the column "task".
+    """The prompts of several tasks, each drawn as often as every other; a reward sees the name of
+    its task in the column "task".
 
     Args:
         tasks: name → task. No two of them have a prompt in common.
-        only: the one whose prompts are shown; the vocabulary and the limits stay those of all. None shows all.
+        only: the one whose prompts are shown; the vocabulary and the limits stay those of all. None
+            shows all.
     """
 
     name = "mixture"
@@ -24,10 +27,14 @@ class MixtureTask(Task):
         check("only", only, optional(one_of(*tasks)))
         self.tasks = dict(tasks)
         self.shown = list(tasks) if only is None else [only]
-        self.characters = "".join(dict.fromkeys("".join(task.characters for task in tasks.values())))
+        self.characters = "".join(
+            dict.fromkeys("".join(task.characters for task in tasks.values()))
+        )
         self.words = tuple(dict.fromkeys(word for task in tasks.values() for word in task.words))
         self.held_out, self.train = (self._joined(split, tasks) for split in ("held_out", "train"))
-        self.of = {prompt: name for name, task in tasks.items() for prompt in (*task.train, *task.held_out)}
+        self.of = {
+            prompt: name for name, task in tasks.items() for prompt in (*task.train, *task.held_out)
+        }
         if len(self.of) < len(self.train) + len(self.held_out):
             raise ValueError(f"the tasks {' and '.join(tasks)} have prompts in common")
 

@@ -1,4 +1,5 @@
-"""Modular arithmetic: "58*77%10=" is answered by "6", the remainder of 58 · 77 = 4 466 divided by 10."""
+"""Modular arithmetic: "58*77%10=" is answered by "6", the remainder of 58 · 77 = 4 466 divided by
+10."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ COUNT = 16_384
 
 
 class ModularTask(Task):
-    """16 384 of the 3 · 90 · 90 sums, differences and products of two numbers from 10 to 99. The remainder is never negative.
+    """16 384 of the 3 · 90 · 90 sums, differences and products of two numbers from 10 to 99. The
+    remainder is never negative.
 
     Args:
-        modulus: what is divided by, 2 to 99. The last digits decide about 10 and 5; others need both digits, and are much harder to learn.
+        modulus: what is divided by, 2 to 99. The last digits decide about 10 and 5; others need
+            both digits, and are much harder to learn.
     """
 
     name = "modular"
@@ -25,7 +28,10 @@ class ModularTask(Task):
         super().__init__()
 
     def all_prompts(self) -> list[str]:
-        return [f"{10 + i % 90}{'+-*'[i // 8100]}{10 + i // 90 % 90}%{self.modulus}=" for i in drawn(3 * 90 * 90, COUNT)]
+        return [
+            f"{10 + i % 90}{'+-*'[i // 8100]}{10 + i // 90 % 90}%{self.modulus}="
+            for i in drawn(3 * 90 * 90, COUNT)
+        ]
 
     def answer(self, prompt: str) -> str:
         text = prompt.partition("%")[0]

@@ -1,10 +1,13 @@
-"""Sums in several steps: "4+7+8+5+9+6=" asks for the last digit of 39, which is rarely right without written steps.
+"""Sums in several steps: "4+7+8+5+9+6=" asks for the last digit of 39, which is rarely right
+without written steps.
 
-With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term, between the tags, and then the
-answer. Each step needs the digit before it and one term, where the answer alone needs all terms at once.
+With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term,
+between the tags, and then the answer. Each step needs the digit before it and one term, where the
+answer alone needs all terms at once.
 
-Steps may also be written in letters, the Latin a to j or the Greek α to κ for 0 to 9: "<think>e,b,j,e,d,j</think>9". Right is right in
-either script; which of the two a model writes is then a matter of its language alone.
+Steps may also be written in letters, the Latin a to j or the Greek α to κ for 0 to 9:
+"<think>e,b,j,e,d,j</think>9". Right is right in either script; which of the two a model writes is
+then a matter of its language alone.
 """
 
 from __future__ import annotations
@@ -25,23 +28,26 @@ SCRIPTS = {"digits": DIGITS, "latin": "abcdefghij", "greek": "αβγδεζηθι
 class ReasoningTask(Task):
     """8 192 different sums (where there are as many), of which the last digits are asked.
 
-    What stands before `</think>` counts for nothing, right or wrong: the answer is what stands behind it, or the whole text where there is
-    no scratchpad. Each tag is one token, as in the vocabularies of reasoning models. Spelled in characters the two would be half of what
-    is written, and a model that has never seen them would never find them by chance.
+    What stands before `</think>` counts for nothing, right or wrong: the answer is what stands
+    behind it, or the whole text where there is no scratchpad. Each tag is one token, as in the
+    vocabularies of reasoning models. Spelled in characters the two would be half of what is
+    written, and a model that has never seen them would never find them by chance.
 
     Args:
         terms: how many numbers are added, 3 to 8.
         digits: how many digits each number and the answer have, 1 or 2.
         steps: whether a demonstration has the scratchpad, or the answer alone.
-        script: what the steps of a demonstration are written with, a name of `SCRIPTS`. Unless it is "digits", the vocabulary has the
-            letters of both other scripts.
+        script: what the steps of a demonstration are written with, a name of `SCRIPTS`. Unless it
+            is "digits", the vocabulary has the letters of both other scripts.
     """
 
     name = "reasoning"
     characters = "0123456789+=,"
     words = (OPEN, CLOSE)
 
-    def __init__(self, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits") -> None:
+    def __init__(
+        self, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits"
+    ) -> None:
         check("terms", terms, whole(3, 8))
         check("digits", digits, whole(1, 2))
         check("steps", steps, boolean)
@@ -54,7 +60,10 @@ class ReasoningTask(Task):
     def all_prompts(self) -> list[str]:
         count = 10 ** (self.digits * self.terms)
         rows = [f"{i:0{self.digits * self.terms}d}" for i in drawn(count, min(COUNT, count))]
-        return ["+".join(row[k : k + self.digits] for k in range(0, len(row), self.digits)) + "=" for row in rows]
+        return [
+            "+".join(row[k : k + self.digits] for k in range(0, len(row), self.digits)) + "="
+            for row in rows
+        ]
 
     def answer(self, prompt: str) -> str:
         return self._last_digits(sum(_terms(prompt)))
@@ -67,7 +76,10 @@ class ReasoningTask(Task):
     def worked(self, prompt: str, scripts: Sequence[str]) -> str:
         """The answer behind its steps, each written in one of `scripts`."""
         sums = map(self._last_digits, accumulate(_terms(prompt)))
-        steps = [step.translate(str.maketrans(DIGITS, SCRIPTS[script])) for step, script in zip(sums, scripts, strict=True)]
+        steps = [
+            step.translate(str.maketrans(DIGITS, SCRIPTS[script]))
+            for step, script in zip(sums, scripts, strict=True)
+        ]
         return f"{OPEN}{','.join(steps)}{CLOSE}{self.answer(prompt)}"
 
     @staticmethod
@@ -79,7 +91,8 @@ class ReasoningTask(Task):
 
 
 def final_answer(text: str) -> str:
-    """What stands behind the scratchpad; the whole text where there is none, and nothing where it is not closed."""
+    """What stands behind the scratchpad; the whole text where there is none, and nothing where it
+    is not closed."""
     _, close, answer = text.rpartition(CLOSE)
     return answer.strip() if close or OPEN not in text else ""
 

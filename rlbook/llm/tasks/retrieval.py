@@ -1,16 +1,19 @@
-"""Choosing the worked examples of a prompt: "3f|CR=" is answered by "<17><42>", the two of 64 candidates that help most.
+"""Choosing the worked examples of a prompt: "3f|CR=" is answered by "<17><42>", the two of 64
+candidates that help most.
 
-A world with known scores. A query has two features of its text and two of its image, and so has every candidate. Each has ten levels, and
-is written with ten characters of its own: 0 to 9, a to j, A to J, K to T. A model that is not written out answers the query; how likely it
-is right depends on the shots in front of the query:
+A world with known scores. A query has two features of its text and two of its image, and so has
+every candidate. Each has ten levels, and is written with ten characters of its own: 0 to 9, a to j,
+A to J, K to T. A model that is not written out answers the query; how likely it is right depends on
+the shots in front of the query:
 
     sim(x, y)  = 1 - mean |x_i - y_i| / 9                            over the four levels, in [0, 1]
     evidence   = Σ_k w_k (sim(query, shot_k) - 0.63) - 0.3 Σ_{j<k} (sim(shot_j, shot_k) - 0.63),   w = 0.6 for the last shot, 0.4 before
     P(right)   = σ(evidence),  ½ without shots
     score      = P(right) - ½
 
-So a shot should be like the query, the last one most of all, and the shots should not say the same twice. 0.63 is about how alike two rows
-of random levels are: random shots help nobody. The best of all 64 · 64 pairs is known for each query.
+So a shot should be like the query, the last one most of all, and the shots should not say the same
+twice. 0.63 is about how alike two rows of random levels are: random shots help nobody. The best of
+all 64 · 64 pairs is known for each query.
 """
 
 from __future__ import annotations
@@ -35,25 +38,30 @@ _CHOICE = re.compile(r"<(\d\d)>")
 
 
 class RetrievalTask(Task):
-    """512 queries to learn from and 512 held out; the answer is the best pair of candidates, in its order."""
+    """512 queries to learn from and 512 held out; the answer is the best pair of candidates, in its
+    order."""
 
     name = "retrieval"
     characters = "".join(LEVELS) + "|="
     words = WORDS
 
     def all_prompts(self) -> list[str]:
-        return [written([i // 10**k % 10 for k in range(len(LEVELS))]) for i in drawn(10 ** len(LEVELS), QUERIES)]
+        return [
+            written([i // 10**k % 10 for k in range(len(LEVELS))])
+            for i in drawn(10 ** len(LEVELS), QUERIES)
+        ]
 
     def answer(self, prompt: str) -> str:
         scores = pair_scores(prompt)
         return choice(divmod(int(scores.argmax()), CANDIDATES))
 
     def score(self, prompt: str, text: str) -> float:
-        return self.score_recorded(prompt, "", text)         # the best of all pairs takes long to find
+        return self.score_recorded(prompt, "", text)  # the best of all pairs takes long to find
 
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
-        """By how much the shots raise the probability of a right answer; 0 where the text is not two candidates, as without shots."""
+        """By how much the shots raise the probability of a right answer; 0 where the text is not
+        two candidates, as without shots."""
         shots = chosen(text)
         return 0.0 if shots is None else gain(prompt, shots)
 
@@ -71,13 +79,20 @@ def written(levels: Sequence[int]) -> str:
 def features(prompt: str) -> NDArray[np.float64]:
     """The levels of a query [4]: the text's, then the image's."""
     text = prompt.rstrip("=").replace("|", "")
-    return np.array([characters.index(character) for characters, character in zip(LEVELS, text, strict=True)], dtype=np.float64)
+    return np.array(
+        [characters.index(character) for characters, character in zip(LEVELS, text, strict=True)],
+        dtype=np.float64,
+    )
 
 
 @functools.cache
 def candidates() -> NDArray[np.float64]:
     """The levels of the candidates [64, 4], the same everywhere."""
-    return np.random.default_rng(SPLIT_SEED + 1).integers(10, size=(CANDIDATES, len(LEVELS))).astype(np.float64)
+    return (
+        np.random.default_rng(SPLIT_SEED + 1)
+        .integers(10, size=(CANDIDATES, len(LEVELS)))
+        .astype(np.float64)
+    )
 
 
 def similarity(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -93,25 +108,26 @@ def views(prompt: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def gain(prompt: str, shots: Sequence[int]) -> float:
     """P(right | shots) - ½."""
-    query, others = features(prompt), candidates()[list(shots)]                       # [6], [K, 6]
+    query, others = features(prompt), candidates()[list(shots)]  # [6], [K, 6]
     weight = np.full(len(shots), EARLIER)
     weight[-1:] = LAST
     helps = float((weight * (similarity(others, query) - ALIKE)).sum())
-    twice = similarity(others[:, None], others[None]) - ALIKE                         # [K, K]
+    twice = similarity(others[:, None], others[None]) - ALIKE  # [K, K]
     return 1.0 / (1.0 + math.exp(REDUNDANCY * float(np.triu(twice, 1).sum()) - helps)) - 0.5
 
 
 def pair_scores(prompt: str) -> NDArray[np.float64]:
     """The score of every pair, in this order: [64, 64]."""
     others = candidates()
-    near = similarity(others, features(prompt)) - ALIKE                               # [64]
-    twice = similarity(others[:, None], others[None]) - ALIKE                         # [64, 64]
+    near = similarity(others, features(prompt)) - ALIKE  # [64]
+    twice = similarity(others[:, None], others[None]) - ALIKE  # [64, 64]
     evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * twice
     return 1.0 / (1.0 + np.exp(-evidence)) - 0.5
 
 
 def answered(prompt: str, shots: Sequence[int]) -> bool:
-    """Whether the query is answered rightly with these shots: where P(right) is above a number in [0, 1] that each query has of its own."""
+    """Whether the query is answered rightly with these shots: where P(right) is above a number in
+    [0, 1] that each query has of its own."""
     seed = [SPLIT_SEED, *(int(level) for level in features(prompt))]
     return float(np.random.default_rng(seed).random()) < 0.5 + gain(prompt, shots)
 

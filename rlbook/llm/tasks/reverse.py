@@ -24,4 +24,6 @@ class ReverseTask(Task):
 
 
 def _word(number: int) -> str:
-    return "".join(LETTERS[(number // len(LETTERS) ** place) % len(LETTERS)] for place in range(LENGTH))
+    return "".join(
+        LETTERS[(number // len(LETTERS) ** place) % len(LETTERS)] for place in range(LENGTH)
+    )

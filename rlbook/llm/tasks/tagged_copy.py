@@ -1,4 +1,5 @@
-"""Copying by a rule, for formats: "ab<cde>fg=" is answered by "[CDE]": the word between the tags, in capital letters, in brackets."""
+"""Copying by a rule, for formats: "ab<cde>fg=" is answered by "[CDE]": the word between the tags,
+in capital letters, in brackets."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ COUNT = 8192
 
 
 class TaggedCopyTask(Task):
-    """8 192 different rows of eight of ten letters, in which a word of one to five letters stands between the tags."""
+    """8 192 different rows of eight of ten letters, in which a word of one to five letters stands
+    between the tags."""
 
     name = "tagged_copy"
     characters = f"{LETTERS}{LETTERS.upper()}<>[]="

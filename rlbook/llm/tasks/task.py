@@ -1,4 +1,5 @@
-"""A task is a list of prompts, split once and for all into train and held-out, and what is right to write after each."""
+"""A task is a list of prompts, split once and for all into train and held-out, and what is right to
+write after each."""
 
 from __future__ import annotations
 
@@ -17,24 +18,30 @@ SPLIT_SEED = 20_240_512
 
 def whole(low: int, high: int) -> Kind:
     """An integer from `low` to `high`, both included."""
-    return Kind(f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high)
+    return Kind(
+        f"an integer from {low} to {high}",
+        lambda value: type(value) is int and low <= value <= high,
+    )
 
 
 def drawn(total: int, count: int) -> list[int]:
-    """`count` different numbers below `total`, the same ones every time, in an order drawn with them."""
+    """`count` different numbers below `total`, the same ones every time, in an order drawn with
+    them."""
     return np.random.default_rng(SPLIT_SEED).choice(total, count, replace=False).tolist()
 
 
 class Task(ABC):
     """Prompts with an answer each.
 
-    Where several completions are right, `score` says which; where the answer is best written after some steps, `demonstration` shows them.
-    The split depends on the task alone, never on the seed of a run: a held-out prompt is held out for everyone.
+    Where several completions are right, `score` says which; where the answer is best written after
+    some steps, `demonstration` shows them. The split depends on the task alone, never on the seed
+    of a run: a held-out prompt is held out for everyone.
     """
 
     name: str
     characters: str = ""
-    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those of the prompts and the demonstrations."""
+    """All that prompts, answers and completions may be written with: the vocabulary. Empty: those
+    of the prompts and the demonstrations."""
     words: tuple[str, ...] = ()
     """What is one token although it has several characters, such as "<think>"."""
     shared: bool = False
@@ -45,7 +52,9 @@ class Task(ABC):
         prompts = self.all_prompts()
         if not self.characters:
             texts = (prompt + self.demonstration(prompt) for prompt in prompts)
-            self.characters = "".join(sorted(set().union(*(without(self.words, text) for text in texts))))
+            self.characters = "".join(
+                sorted(set().union(*(without(self.words, text) for text in texts)))
+            )
         order = rng.permutation(len(prompts))
         self.held_out = tuple(prompts[i] for i in order[:HELD_OUT])
         self.train = tuple(prompts[i] for i in order[HELD_OUT:])
@@ -56,20 +65,22 @@ class Task(ABC):
 
     @abstractmethod
     def answer(self, prompt: str) -> str:
-        """A right answer to `prompt`, without EOS; the one right answer, where `score` is not overridden."""
+        """A right answer to `prompt`, without EOS; the one right answer, where `score` is not
+        overridden."""
 
     def demonstration(self, prompt: str) -> str:
         """A completion to learn from, without EOS: the answer, behind whatever steps lead to it."""
         return self.answer(prompt)
 
     def score(self, prompt: str, text: str) -> float:
-        """What a completion of `prompt` is worth, from 0 to 1 for a right one; `text` is without EOS."""
+        """What a completion of `prompt` is worth, from 0 to 1 for a right one; `text` is without
+        EOS."""
         return self.score_recorded(prompt, self.answer(prompt), text)
 
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
-        """The same where nothing but the prompt and a right answer is left of the task, as in a file
-        of rows.
+        """The same where nothing but the prompt and a right answer is left of the task, as in a
+        file of rows.
         """
         return float(text == answer)
 
@@ -84,10 +95,11 @@ class Task(ABC):
 
 
 def built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
-    """A task with these arguments. Nothing in one changes, so that all environments of a process share it."""
+    """A task with these arguments. Nothing in one changes, so that all environments of a process
+    share it."""
     try:
         return _built(kind, *arguments, **named)
-    except TypeError:                        # a list is no key; the task says what it wants instead
+    except TypeError:  # a list is no key; the task says what it wants instead
         return kind(*arguments, **named)
 
 

@@ -1,12 +1,13 @@
 """Which tokens of a whole chat the assistant writes: what fine-tuning on several turns learns from.
 
-A chat template says where a turn begins and ends only by what it writes, so the chat is rendered turn by turn:
+A chat template says where a turn begins and ends only by what it writes, so the chat is rendered
+turn by turn:
 
     begins = len(template(messages up to the turn, add_generation_prompt=True))
     ends   = len(template(messages up to the turn, and the turn itself))
 
-and of what lies between, the tokens up to the first that ends a completion count, as in sampling. transformers' templates with
-`{% generation %}` mark the same tokens themselves.
+and of what lies between, the tokens up to the first that ends a completion count, as in sampling.
+transformers' templates with `{% generation %}` mark the same tokens themselves.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from rlbook.data.schemas import Conversation, Message
 
 
 def conversation(
-    backend: Any, template: Callable[..., str], ends: Sequence[int], messages: Sequence[Message], *, first: int = 0,
+    backend: Any,
+    template: Callable[..., str],
+    ends: Sequence[int],
+    messages: Sequence[Message],
+    *,
+    first: int = 0,
     limit: int | None = None,
-) -> Conversation:  # fmt: skip
+) -> Conversation:
     """The ids of a chat, and which of them are the assistant's.
 
     Args:
@@ -29,17 +35,20 @@ def conversation(
         ends: ids that end a completion.
         messages: the chat; its last one is the assistant's.
         first: the message from which on answers count; those before are worked examples.
-        limit: tokens that a chat may have; None for any number. A longer one is not rendered turn by turn, which takes the square of its
-            length.
+        limit: tokens that a chat may have; None for any number. A longer one is not rendered turn
+            by turn, which takes the square of its length.
 
     Raises:
-        ValueError: more tokens than `limit`; or the template writes an earlier turn otherwise than the last one, so that no part of the
-            text is what was answered.
+        ValueError: more tokens than `limit`; or the template writes an earlier turn otherwise than
+            the last one, so that no part of the text is what was answered.
     """
     whole = template(list(messages), add_generation_prompt=False)
     encoding = backend.encode(whole, add_special_tokens=False)
     if limit is not None and len(encoding.ids) > limit:
-        raise ValueError(f"the prompt and its answer have {len(encoding.ids)} tokens, and the model reads {limit}")
+        raise ValueError(
+            f"the prompt and its answer have {len(encoding.ids)} tokens, and the model reads"
+            f" {limit}"
+        )
     counts = [False] * len(encoding.ids)
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < first:
@@ -48,8 +57,9 @@ def conversation(
         behind = template(list(messages[: number + 1]), add_generation_prompt=False)
         if not (whole.startswith(behind) and behind.startswith(before)):
             raise ValueError(
-                "the chat template writes an answer otherwise once more turns follow, so the turns of a chat cannot be learned together;"
-                " give rows with prompt and completion, one for each turn"
+                "the chat template writes an answer otherwise once more turns follow, so the turns"
+                " of a chat cannot be learned together; give rows with prompt and completion, one"
+                " for each turn"
             )
         for place, (left, _) in enumerate(encoding.offsets):
             if len(before) <= left < len(behind):

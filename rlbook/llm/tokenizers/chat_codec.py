@@ -1,10 +1,11 @@
-"""Chats as prompts: system text, worked examples ("shots"), the prompt, and what the tokenizer's chat template puts around them.
+"""Chats as prompts: system text, worked examples ("shots"), the prompt, and what the tokenizer's
+chat template puts around them.
 
     messages = [system] + shots + the example's own
     ids      = encode(template(messages, add_generation_prompt=True), add_special_tokens=False)
 
-The template writes BOS itself where the model wants one, so none is put in front. The ids are those of transformers'
-`apply_chat_template(messages, tokenize=True, add_generation_prompt=True)`.
+The template writes BOS itself where the model wants one, so none is put in front. The ids are those
+of transformers' `apply_chat_template(messages, tokenize=True, add_generation_prompt=True)`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,28 @@ from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.llm.tokenizers.tokenizer import Codec, check_template
 
 PLAIN = "plain"
-"""In place of a template: the texts one after the other, as for a model that has never seen a chat."""
-_RESERVED = ("messages", "tokenize", "chat_template", "return_dict", "return_tensors", "padding", "truncation", "max_length")
+"""In place of a template: the texts one after the other, as for a model that has never seen a
+chat."""
+_RESERVED = (
+    "messages",
+    "tokenize",
+    "chat_template",
+    "return_dict",
+    "return_tensors",
+    "padding",
+    "truncation",
+    "max_length",
+)
 
 
 @dataclass(frozen=True)
 class ChatCodec(Codec):
     """A codec whose prompts are chats."""
 
-    system: str | None = None                # begins every chat that brings no system text of its own
-    shots: tuple[Message, ...] = ()          # turns between the system text and the prompt
-    arguments: Mapping[str, Any] = field(default_factory=dict)       # of the template
-    plain: bool = False                      # no template
+    system: str | None = None  # begins every chat that brings no system text of its own
+    shots: tuple[Message, ...] = ()  # turns between the system text and the prompt
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the template
+    plain: bool = False  # no template
 
     def messages(self, prompt: str | Sequence[Message]) -> list[Message]:
         """The whole chat of a prompt, which is a user's text or messages."""
@@ -71,13 +82,20 @@ class ChatCodec(Codec):
             self.check_text(message["content"])
         template = partial(self.template, **self.arguments)
         own = len(messages) - (messages[0]["role"] == "system")
-        return conversation(self.backend, template, self.ends, whole, first=len(whole) - own, limit=self.limit)
+        return conversation(
+            self.backend, template, self.ends, whole, first=len(whole) - own, limit=self.limit
+        )
 
 
 def chat_codec(
-    codec: Codec, *, system: str | None = None, shots: Sequence[Message] = (), template: str | None = None,
-    arguments: Mapping[str, Any] | None = None, end_tokens: Sequence[str] = (),
-) -> ChatCodec:  # fmt: skip
+    codec: Codec,
+    *,
+    system: str | None = None,
+    shots: Sequence[Message] = (),
+    template: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    end_tokens: Sequence[str] = (),
+) -> ChatCodec:
     """A codec for chats from one for texts.
 
     Args:
@@ -96,7 +114,9 @@ def chat_codec(
     elif template is not None:
         text = _read_template(template)
         if codec.characters is not None:
-            raise ValueError(f"template must be none or {PLAIN!r} for the built-in model, got {template!r}")
+            raise ValueError(
+                f"template must be none or {PLAIN!r} for the built-in model, got {template!r}"
+            )
         assert render is not None
         render = partial(render, chat_template=text)
     given = dict(arguments or {})
@@ -107,8 +127,14 @@ def chat_codec(
         if found is None or found >= codec.vocabulary_size:
             raise ValueError(f"end_tokens: the tokenizer has no token {token!r}")
         ends.append(found)
-    fields = vars(codec) | {"template": render, "template_text": text, "ends": tuple(dict.fromkeys(ends))}
-    return ChatCodec(**fields, system=system, shots=tuple(shots), arguments=given, plain=text is None)
+    fields = vars(codec) | {
+        "template": render,
+        "template_text": text,
+        "ends": tuple(dict.fromkeys(ends)),
+    }
+    return ChatCodec(
+        **fields, system=system, shots=tuple(shots), arguments=given, plain=text is None
+    )
 
 
 def _read_template(path: str) -> str:
@@ -117,16 +143,25 @@ def _read_template(path: str) -> str:
             text = file.read(2**24)
     except (OSError, ValueError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise ValueError(f"template must be none, {PLAIN!r} or a file, and {path!r} cannot be read: {reason}") from None
+        raise ValueError(
+            f"template must be none, {PLAIN!r} or a file, and {path!r} cannot be read: {reason}"
+        ) from None
     return check_template(text, f"template {path!r}")
 
 
 def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:
-    """Raises ValueError at an argument that would change nothing: a template passes over those that it does not know."""
+    """Raises ValueError at an argument that would change nothing: a template passes over those that
+    it does not know."""
     for name in given:
         if template is None:
-            raise ValueError(f"template_arguments: there is no chat template here that would use {name!r}")
-        names = set(re.findall(r"[A-Za-z_]\w*", " ".join(re.findall(r"\{[{%](.*?)[%}]\}", template, re.DOTALL))))
+            raise ValueError(
+                f"template_arguments: there is no chat template here that would use {name!r}"
+            )
+        names = set(
+            re.findall(
+                r"[A-Za-z_]\w*", " ".join(re.findall(r"\{[{%](.*?)[%}]\}", template, re.DOTALL))
+            )
+        )
         if name in _RESERVED or (name not in names and name != "add_generation_prompt"):
             hint = did_you_mean(name, names - {*_RESERVED})
             raise ValueError(f"template_arguments: the chat template does not use {name!r}{hint}")
@@ -138,7 +173,11 @@ def shots_of(examples: Sequence[Example]) -> list[Message]:
     for number, example in enumerate(examples, start=1):
         if example.answer is None:
             raise ValueError(f"shots must have answers, and example {number} has none")
-        own = [{"role": "user", "content": example.prompt}] if isinstance(example.prompt, str) else list(example.prompt)
+        own = (
+            [{"role": "user", "content": example.prompt}]
+            if isinstance(example.prompt, str)
+            else list(example.prompt)
+        )
         turns += [message for message in own if message["role"] != "system"]
         turns.append({"role": "assistant", "content": example.answer})
     return turns

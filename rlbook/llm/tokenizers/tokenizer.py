@@ -1,7 +1,9 @@
-"""The token environments' vocabulary: one token a character of the task's or a word of its, and what an environment needs of any tokenizer.
+"""The token environments' vocabulary: one token a character of the task's or a word of its, and
+what an environment needs of any tokenizer.
 
-Token ids are the source of truth; text is a view of them (decoding and encoding again may give other ids).
-PAD and EOS are two tokens: where they are one, masking the padding masks the ending too, and a model never learns to stop.
+Token ids are the source of truth; text is a view of them (decoding and encoding again may give
+other ids). PAD and EOS are two tokens: where they are one, masking the padding masks the ending
+too, and a model never learns to stop.
 """
 
 from __future__ import annotations
@@ -35,15 +37,22 @@ CHAT_TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
 )
 
-TEMPLATE_LIMIT, RENDERED_LIMIT = 2**16, 2**24          # characters of a chat template, and of what one makes of a chat
+# characters of a chat template, and of what one makes of a chat
+TEMPLATE_LIMIT, RENDERED_LIMIT = (
+    2**16,
+    2**24,
+)
 LONGEST = 4096
-"""Tokens of a text for a model that states no limit, such as the built-in ones: the memory of attention grows with the square."""
-TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30          # for a chat
+"""Tokens of a text for a model that states no limit, such as the built-in ones: the memory of
+attention grows with the square."""
+TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30  # for a chat
 
 
 def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Tokenizer:
     """One token a character, one for each of `words`, BOS put in front."""
-    ids = {token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters, *words])}
+    ids = {
+        token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters, *words])
+    }
     backend = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
     pattern = "|".join([*map(re.escape, words), r"[\s\S]"])
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")  # type: ignore[assignment]
@@ -56,30 +65,43 @@ def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ())
 
 
 def character_tokenizer(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Any:
-    """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat template."""
+    """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat
+    template."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=character_backend(characters, words), pad_token=PAD, bos_token=BOS, eos_token=EOS, unk_token=UNKNOWN,
-        chat_template=CHAT_TEMPLATE, clean_up_tokenization_spaces=False,
+        tokenizer_object=character_backend(characters, words),
+        pad_token=PAD,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNKNOWN,
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """Text ↔ ids, and the ids with a meaning of their own. The environments need no more of a tokenizer."""
+    """Text ↔ ids, and the ids with a meaning of their own. The environments need no more of a
+    tokenizer."""
 
-    backend: Any                             # a tokenizers.Tokenizer
-    vocabulary_size: int                     # V: how many ids a model may write
-    pad: int                                 # fills observations to the right; never shown to a model
-    bos: int | None                          # begins a prompt; None where the tokenizer has none
-    eos: int                                 # ends an episode
-    context: int | None = None               # the longest text the model reads, in tokens; None where it states no limit
-    characters: frozenset[str] | None = None # all that it has tokens for; None where it has tokens for any text
-    words: tuple[str, ...] = ()              # what is one token besides, of several characters
-    template: Callable[..., str] | None = None       # messages, and arguments of the chat template by name, as the text of a prompt
-    template_text: str | None = None         # the chat template itself; None where the tokenizer has none
-    ends: tuple[int, ...] = ()               # all that end an episode, EOS first; () is EOS alone
+    backend: Any  # a tokenizers.Tokenizer
+    vocabulary_size: int  # V: how many ids a model may write
+    pad: int  # fills observations to the right; never shown to a model
+    bos: int | None  # begins a prompt; None where the tokenizer has none
+    eos: int  # ends an episode
+    context: int | None = (
+        None  # the longest text the model reads, in tokens; None where it states no limit
+    )
+    characters: frozenset[str] | None = (
+        None  # all that it has tokens for; None where it has tokens for any text
+    )
+    words: tuple[str, ...] = ()  # what is one token besides, of several characters
+    template: Callable[..., str] | None = (
+        None  # messages, and arguments of the chat template by name, as the text of a prompt
+    )
+    template_text: str | None = None  # the chat template itself; None where the tokenizer has none
+    ends: tuple[int, ...] = ()  # all that end an episode, EOS first; () is EOS alone
 
     def __post_init__(self) -> None:
         if not self.ends:
@@ -87,7 +109,8 @@ class Codec:
 
     @property
     def limit(self) -> int:
-        """Tokens of the longest text that is learned from: what the model reads, or `LONGEST` where it states no limit."""
+        """Tokens of the longest text that is learned from: what the model reads, or `LONGEST` where
+        it states no limit."""
         return self.context or LONGEST
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
@@ -101,7 +124,8 @@ class Codec:
         return [encoding.ids for encoding in self.backend.encode_batch(list(texts))]
 
     def encode_prompt(self, prompt: str | list[dict[str, str]]) -> list[int]:
-        """Ids of a prompt, or of a chat that waits for its next answer; without a template, a chat is its messages one after the other."""
+        """Ids of a prompt, or of a chat that waits for its next answer; without a template, a chat
+        is its messages one after the other."""
         if isinstance(prompt, str):
             return self.encode_prompts([prompt])[0]
         for message in prompt:
@@ -111,7 +135,8 @@ class Codec:
         return self.encode_rendered(self.template(prompt))
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Ids of what a chat template has written, which brings its own BOS: none is put in front."""
+        """Ids of what a chat template has written, which brings its own BOS: none is put in
+        front."""
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_answer(self, text: str) -> list[int]:
@@ -120,10 +145,12 @@ class Codec:
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
-        """Ids of a whole chat, and which of them the assistant writes; None without a template, which alone says where a turn ends.
+        """Ids of a whole chat, and which of them the assistant writes; None without a template,
+        which alone says where a turn ends.
 
         Raises:
-            ValueError: a character without a token, or a template that does not write turn after turn.
+            ValueError: a character without a token, or a template that does not write turn after
+                turn.
         """
         if self.template is None or self.template_text is None:
             return None
@@ -135,17 +162,26 @@ class Codec:
         """Raises ValueError where there is no token for a character of `text`."""
         if self.characters is None or self.characters.issuperset(without(self.words, text)):
             return
-        strange = next(character for character in without(self.words, text) if character not in self.characters)
-        raise ValueError(f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has: {''.join(sorted(self.characters))})")
+        strange = next(
+            character for character in without(self.words, text) if character not in self.characters
+        )
+        raise ValueError(
+            f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has:"
+            f" {''.join(sorted(self.characters))})"
+        )
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and stays one)."""
+        """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and
+        stays one)."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def writes(self, text: str) -> bool:
-        """Whether the vocabulary has a token for every character of `text`; some decoders put spaces between tokens."""
+        """Whether the vocabulary has a token for every character of `text`; some decoders put
+        spaces between tokens."""
         ids = self.backend.encode(text, add_special_tokens=False).ids
-        return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(text.split())
+        return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(
+            text.split()
+        )
 
 
 def without(words: tuple[str, ...], text: str) -> str:
@@ -166,14 +202,18 @@ def character_codec(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -
 
 
 def character_chat(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-    """What `CHAT_TEMPLATE` writes: BOS, the texts one after the other, EOS behind each of the assistant's. It has no generation prompt."""
-    return BOS + "".join(message["content"] + (EOS if message["role"] == "assistant" else "") for message in messages)
+    """What `CHAT_TEMPLATE` writes: BOS, the texts one after the other, EOS behind each of the
+    assistant's. It has no generation prompt."""
+    return BOS + "".join(
+        message["content"] + (EOS if message["role"] == "assistant" else "") for message in messages
+    )
 
 
 def folder_codec(folder: str | Path) -> Codec:
     """The codec of a local Hugging Face causal LM folder.
 
-    A tokenizer without a PAD of its own (or with PAD = EOS) gets one: the first id that the model does not know.
+    A tokenizer without a PAD of its own (or with PAD = EOS) gets one: the first id that the model
+    does not know.
 
     Raises:
         ValueError: no folder, no fast tokenizer, or no EOS token.
@@ -182,27 +222,44 @@ def folder_codec(folder: str | Path) -> Codec:
 
     settings = folder_settings(folder)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:
-        raise ValueError(f"model: {str(folder)!r} has no tokenizer that can be read ({first_line(error)})") from error
+        raise ValueError(
+            f"model: {str(folder)!r} has no tokenizer that can be read ({first_line(error)})"
+        ) from error
     if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"model: the tokenizer in {str(folder)!r} must be a fast one (a tokenizer.json)")
+        raise ValueError(
+            f"model: the tokenizer in {str(folder)!r} must be a fast one (a tokenizer.json)"
+        )
     if tokenizer.eos_token_id is None:
-        raise ValueError(f"model: the tokenizer in {str(folder)!r} must have an EOS token, which is what ends an episode")
+        raise ValueError(
+            f"model: the tokenizer in {str(folder)!r} must have an EOS token, which is what ends an"
+            " episode"
+        )
     text_settings = settings.get("text_config", settings)
     size = int(text_settings.get("vocab_size", len(tokenizer)))
     if len(tokenizer) > size:
-        raise ValueError(f"model: the tokenizer in {str(folder)!r} has {len(tokenizer)} tokens and the model only {size}")
+        raise ValueError(
+            f"model: the tokenizer in {str(folder)!r} has {len(tokenizer)} tokens and the model"
+            f" only {size}"
+        )
     pad = tokenizer.pad_token_id
     if pad is None or pad == tokenizer.eos_token_id:
         pad = size
     context = text_settings.get("max_position_embeddings") or text_settings.get("n_positions")
-    chat: dict[str, Any] = {"template": partial(chat_text, tokenizer), "template_text": _template_of(folder, tokenizer)}
+    chat: dict[str, Any] = {
+        "template": partial(chat_text, tokenizer),
+        "template_text": _template_of(folder, tokenizer),
+    }
     backend = tokenizer.backend_tokenizer
-    backend.no_truncation()                  # a tokenizer.json may ask for both, and prompts would be cut in silence
+    backend.no_truncation()  # a tokenizer.json may ask for both, and prompts would be cut in silence
     backend.no_padding()
     ends = _end_tokens(folder, int(tokenizer.eos_token_id), size)
-    return Codec(backend, size, int(pad), tokenizer.bos_token_id, ends[0], context=context, ends=ends, **chat)
+    return Codec(
+        backend, size, int(pad), tokenizer.bos_token_id, ends[0], context=context, ends=ends, **chat
+    )
 
 
 def _template_of(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> str | None:
@@ -210,64 +267,95 @@ def _template_of(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> str 
         return None
     try:
         text = tokenizer.get_chat_template()
-    except ValueError as error:              # several, of which none is the default
-        raise ValueError(f"model: {str(folder)!r} has no chat template that can be used ({first_line(error)})") from error
+    except ValueError as error:  # several, of which none is the default
+        raise ValueError(
+            f"model: {str(folder)!r} has no chat template that can be used ({first_line(error)})"
+        ) from error
     return check_template(text, f"model: the chat template in {str(folder)!r}")
 
 
 def _end_tokens(folder: str | Path, eos: int, size: int) -> tuple[int, ...]:
-    """The tokenizer's EOS, and what generation_config.json says that ends a text, such as the end of a turn."""
+    """The tokenizer's EOS, and what generation_config.json says that ends a text, such as the end
+    of a turn."""
     path = Path(folder) / "generation_config.json"
     if not path.is_file():
         return (eos,)
     try:
         settings = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"model: generation_config.json in {str(folder)!r} cannot be read ({first_line(error)})") from error
+        raise ValueError(
+            f"model: generation_config.json in {str(folder)!r} cannot be read ({first_line(error)})"
+        ) from error
     named = settings.get("eos_token_id") if isinstance(settings, dict) else None
     listed = named if isinstance(named, list) else [eos if named is None else named]
     strange = next((item for item in listed if type(item) is not int or not 0 <= item < size), None)
     if strange is not None:
-        raise ValueError(f"model: eos_token_id in generation_config.json of {str(folder)!r} must be token ids, got {strange!r}"[:300])
+        raise ValueError(
+            f"model: eos_token_id in generation_config.json of {str(folder)!r} must be token ids, got {strange!r}"[
+                :300
+            ]
+        )
     return (eos, *dict.fromkeys(item for item in listed if item != eos))
 
 
 def chat_text(
-    tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, add_generation_prompt: bool = True, **arguments: object
+    tokenizer: PreTrainedTokenizerBase,
+    messages: list[dict[str, str]],
+    *,
+    add_generation_prompt: bool = True,
+    **arguments: object,
 ) -> str:
-    """What the tokenizer's chat template writes. Raises ValueError with its reason where it refuses."""
+    """What the tokenizer's chat template writes. Raises ValueError with its reason where it
+    refuses."""
     apply: Callable[..., Any] = tokenizer.apply_chat_template
     try:
         with memory_limit(TEMPLATE_BYTES), time_limit(TEMPLATE_SECONDS):
-            text = apply(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments)
+            text = apply(
+                messages, tokenize=False, add_generation_prompt=add_generation_prompt, **arguments
+            )
     except TimeoutError:
-        raise ValueError(f"the chat template takes longer than {TEMPLATE_SECONDS:g} s for these messages") from None
+        raise ValueError(
+            f"the chat template takes longer than {TEMPLATE_SECONDS:g} s for these messages"
+        ) from None
     except MemoryError:
-        raise ValueError(f"the chat template takes more than {TEMPLATE_BYTES / 2**30:g} GiB for these messages") from None
-    except Exception as error:               # whatever a stranger's template does
-        raise ValueError(f"the chat template refuses these messages ({first_line(error)})") from error
+        raise ValueError(
+            f"the chat template takes more than {TEMPLATE_BYTES / 2**30:g} GiB for these messages"
+        ) from None
+    except Exception as error:  # whatever a stranger's template does
+        raise ValueError(
+            f"the chat template refuses these messages ({first_line(error)})"
+        ) from error
     assert isinstance(text, str)
     if len(text) > RENDERED_LIMIT:
-        raise ValueError(f"the chat template makes {len(text):,} characters of these messages, and {RENDERED_LIMIT:,} are the most")
+        raise ValueError(
+            f"the chat template makes {len(text):,} characters of these messages, and"
+            f" {RENDERED_LIMIT:,} are the most"
+        )
     return text
 
 
 def check_template(text: str, name: str) -> str:
-    """A chat template, unless it is too long for one, or computes powers, which no limit on time can stop."""
+    """A chat template, unless it is too long for one, or computes powers, which no limit on time
+    can stop."""
     if len(text) > TEMPLATE_LIMIT:
-        raise ValueError(f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}")
+        raise ValueError(
+            f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}"
+        )
     if has_power(text):
-        raise ValueError(f"{name} has a power (**), and a chat template has no need of numbers that large")
+        raise ValueError(
+            f"{name} has a power (**), and a chat template has no need of numbers that large"
+        )
     return text
 
 
 def has_power(template: str) -> bool:
-    """Whether a Jinja template has the operator `**` between two values; before arguments of a call it is something else."""
+    """Whether a Jinja template has the operator `**` between two values; before arguments of a call
+    it is something else."""
     from jinja2 import Environment, TemplateError
 
     try:
         tokens = [token for _, kind, token in Environment().lex(template) if kind != "whitespace"]
-    except TemplateError:                    # which whoever renders it will say
+    except TemplateError:  # which whoever renders it will say
         return False
     return any(token == "**" and before not in ("(", ",") for before, token in pairwise(tokens))
 

@@ -1,6 +1,7 @@
 """Named arrays as a safetensors file, written piece by piece: no second copy of them is made.
 
-    8 bytes: the length n of the header · n bytes of JSON: name → dtype, shape, where its bytes stand · the bytes of each array in turn
+    8 bytes: the length n of the header · n bytes of JSON: name → dtype, shape, where its bytes
+    stand · the bytes of each array in turn
 
 Source: the format's description at https://github.com/huggingface/safetensors.
 """
@@ -22,11 +23,18 @@ from rlbook.checks import is_count
 from rlbook.runs.storage.files import refuse
 
 Arrays = dict[str, np.ndarray]
-MAX_HEADER = 32 * 2**20                      # bytes of JSON
-PIECE = 2**20                                # bytes that are hashed and written at once
+MAX_HEADER = 32 * 2**20  # bytes of JSON
+PIECE = 2**20  # bytes that are hashed and written at once
 NAMES = {"bool": "BOOL", "float": "F", "int": "I", "uint": "U"}
-SIZES = {"bool": ("",), "float": ("16", "32", "64"), "int": ("8", "16", "32", "64"), "uint": ("8", "16", "32", "64")}
-DTYPES = {NAMES[name] + size: np.dtype(name + size) for name, sizes in SIZES.items() for size in sizes}
+SIZES = {
+    "bool": ("",),
+    "float": ("16", "32", "64"),
+    "int": ("8", "16", "32", "64"),
+    "uint": ("8", "16", "32", "64"),
+}
+DTYPES = {
+    NAMES[name] + size: np.dtype(name + size) for name, sizes in SIZES.items() for size in sizes
+}
 
 
 @dataclass(frozen=True)
@@ -34,18 +42,24 @@ class ArrayFile:
     """What the file is going to hold. The arrays are not to change before it is written."""
 
     head: bytes
-    arrays: tuple[np.ndarray, ...]           # in C order
+    arrays: tuple[np.ndarray, ...]  # in C order
 
     @classmethod
     def of(cls, arrays: Arrays) -> ArrayFile:
-        """The file of these arrays. The same arrays give the same bytes, whatever order they come in."""
+        """The file of these arrays. The same arrays give the same bytes, whatever order they come
+        in."""
         entries: dict[str, dict[str, str | list[int]]] = {}
         end = 0
-        ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))        # so that each one begins at a multiple of its size
+        # so that each one begins at a multiple of its size
+        ordered = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
         for name in ordered:
             array = arrays[name]
             start, end = end, end + array.nbytes
-            entries[name] = {"dtype": _dtype(array.dtype), "shape": list(array.shape), "data_offsets": [start, end]}
+            entries[name] = {
+                "dtype": _dtype(array.dtype),
+                "shape": list(array.shape),
+                "data_offsets": [start, end],
+            }
         text = json.dumps(entries, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
         return cls(struct.pack("<Q", len(text)) + text, tuple(arrays[name] for name in ordered))
@@ -92,10 +106,16 @@ def load_arrays(blob: bytearray, path: Path) -> Arrays:
         refuse(path, "it is not a safetensors file of arrays")
 
 
-def _view(blob: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]) -> np.ndarray:
-    """The array behind one entry of the header, offsets counted from `base`. Raises ValueError or KeyError where they contradict."""
+def _view(
+    blob: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]
+) -> np.ndarray:
+    """The array behind one entry of the header, offsets counted from `base`. Raises ValueError or
+    KeyError where they contradict."""
     kind, (start, end) = DTYPES[dtype], data_offsets
-    if not all(map(is_count, (*shape, start, end))) or math.prod(shape) * kind.itemsize != end - start:
+    if (
+        not all(map(is_count, (*shape, start, end)))
+        or math.prod(shape) * kind.itemsize != end - start
+    ):
         raise ValueError("the shape does not fit the bytes")
     if start == end:
         return np.zeros(shape, kind)

@@ -6,8 +6,9 @@
     FOLDER/checkpoints/SHA256.safetensors        arrays that training never changes, once for all checkpoints; a header names them
     FOLDER/checkpoints/best.json                 which step was the best so far
 
-A checkpoint is written under a temporary name, flushed to disk and renamed, so that a power cut, a full disk or kill -9 leaves the older
-ones as they were. Reading executes nothing, follows no link, checks size and checksum before it parses, and refuses NaN.
+A checkpoint is written under a temporary name, flushed to disk and renamed, so that a power cut, a
+full disk or kill -9 leaves the older ones as they were. Reading executes nothing, follows no link,
+checks size and checksum before it parses, and refuses NaN.
 """
 
 from __future__ import annotations
@@ -44,13 +45,25 @@ from rlbook.runs.storage.files import (
 from rlbook.runs.storage.state_encoding import StateError, decode, encode_apart
 
 __all__ = [
-    "CheckpointError", "Sealed", "checkpoint_path", "discard_after", "latest", "latest_sealed",
-    "list_checkpoints", "load_checkpoint", "lock", "mark_best", "read_best", "read_best_file", "save_checkpoint", "seal_with",
+    "CheckpointError",
+    "Sealed",
+    "checkpoint_path",
+    "discard_after",
+    "latest",
+    "latest_sealed",
+    "list_checkpoints",
+    "load_checkpoint",
+    "lock",
+    "mark_best",
+    "read_best",
+    "read_best_file",
+    "save_checkpoint",
+    "seal_with",
 ]
 
-SCHEMA, READ = 3, (2, 3)                     # what is written, what is read; 2 had no frozen parts
+SCHEMA, READ = 3, (2, 3)  # what is written, what is read; 2 had no frozen parts
 HEADER, BLOB, BEST = "header.json", "arrays.safetensors", "best.json"
-KEPT = 2                                     # the last two checkpoints stay
+KEPT = 2  # the last two checkpoints stay
 _LIBRARIES = ("gymnasium", "numpy", "rlbook", "safetensors", "torch", "transformers")
 _FROZEN = re.compile(r"[0-9a-f]{64}\.safetensors")
 _STEP = re.compile(r"(0|[1-9]\d{0,17})(\.old)?")
@@ -62,14 +75,24 @@ _SEAL_SIZE = len(b',\n"sha256":""}\n') + 64
 # Writing
 
 
-def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | None = None, config: str | None = None) -> Path:
-    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same bytes, its keys in their order.
+def save_checkpoint(
+    folder: str | Path,
+    step: int,
+    state: State,
+    *,
+    keep: int | None = None,
+    config: str | None = None,
+) -> Path:
+    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same
+    bytes, its keys in their order.
 
-    Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and the one of step `keep`. Checkpoints of
-    later steps belong to a future that was given up, and go. `config` is the seal of the run's config.yaml.
+    Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and
+    the one of step `keep`. Checkpoints of later steps belong to a future that was given up, and go.
+    `config` is the seal of the run's config.yaml.
 
     Raises:
-        CheckpointError: the disk is full, a limit is reached, or the state holds what is not data or not finite. The earlier ones stay.
+        CheckpointError: the disk is full, a limit is reached, or the state holds what is not data
+            or not finite. The earlier ones stay.
     """
     directory = Path(folder) / "checkpoints"
     header, blob, frozen = _serialised(step, state, [] if config is None else [config])
@@ -87,22 +110,29 @@ def save_checkpoint(folder: str | Path, step: int, state: State, *, keep: int | 
         _prune_frozen(directory, set(frozen))
     except OSError as error:
         earlier = "; the earlier ones are intact" if _steps(directory) else ""
-        raise CheckpointError(f"The checkpoint {directory / str(step)} was not written ({reason(error)}){earlier}.") from error
+        raise CheckpointError(
+            f"The checkpoint {directory / str(step)} was not written ({reason(error)}){earlier}."
+        ) from error
     return directory / str(step)
 
 
 def mark_best(folder: str | Path, step: int, score: float) -> None:
-    """Remembers that the checkpoint of `step` is the best one so far; `score` is the mean return that made it so."""
+    """Remembers that the checkpoint of `step` is the best one so far; `score` is the mean return
+    that made it so."""
     directory = Path(folder) / "checkpoints"
     check_no_link(directory)
     try:
-        replace_file(directory / BEST, json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n")
+        replace_file(
+            directory / BEST,
+            json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n",
+        )
     except OSError as error:
         raise CheckpointError(f"The best step was not written down ({reason(error)}).") from error
 
 
 def seal_with(folder: str | Path, configs: list[str]) -> None:
-    """Makes every checkpoint belong to each config.yaml whose seal is named: to the one that stands there and to the next one.
+    """Makes every checkpoint belong to each config.yaml whose seal is named: to the one that stands
+    there and to the next one.
 
     Whichever of the two a killed process leaves behind, it fits.
     """
@@ -114,11 +144,14 @@ def seal_with(folder: str | Path, configs: list[str]) -> None:
         try:
             replace_file(directory / HEADER, _sealed(header | {"config": configs}))
         except OSError as error:
-            raise CheckpointError(f"The checkpoint of step {step} was not rewritten ({reason(error)}).") from error
+            raise CheckpointError(
+                f"The checkpoint of step {step} was not rewritten ({reason(error)})."
+            ) from error
 
 
 def discard_after(folder: str | Path, step: int) -> None:
-    """Removes every checkpoint later than `step`: the run goes on from there, and they belong to a future that was given up."""
+    """Removes every checkpoint later than `step`: the run goes on from there, and they belong to a
+    future that was given up."""
     best = read_best(folder)
     directory = Path(folder) / "checkpoints"
     remove_leftovers(directory)
@@ -129,22 +162,31 @@ def discard_after(folder: str | Path, step: int) -> None:
             remove(_existing(directory, later))
 
 
-def _serialised(step: int, state: State, configs: list[str]) -> tuple[bytes, ArrayFile, dict[str, ArrayFile]]:
+def _serialised(
+    step: int, state: State, configs: list[str]
+) -> tuple[bytes, ArrayFile, dict[str, ArrayFile]]:
     """The header, the arrays, and the files of frozen arrays by name."""
     try:
         skeleton, arrays, parts = encode_apart(state)
         blob = ArrayFile.of(arrays)
         frozen = {f"{sha256}.safetensors": ArrayFile.of(part) for sha256, part in parts.items()}
         header = {
-            "schema": SCHEMA, "step": int(step), "libraries": _versions(), "config": configs,
+            "schema": SCHEMA,
+            "step": int(step),
+            "libraries": _versions(),
+            "config": configs,
             "blobs": {BLOB: {"size": blob.size, "sha256": blob.sha256()}},
-            "frozen": {name: content.size for name, content in frozen.items()}, "state": skeleton,
-        }  # fmt: skip
+            "frozen": {name: content.size for name, content in frozen.items()},
+            "state": skeleton,
+        }
         sealed = _sealed(header)
     except (StateError, ValueError) as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
     if len(sealed) > MAX_HEADER:
-        raise CheckpointError(f"The checkpoint of step {step} was not written: its header would exceed {MAX_HEADER} bytes.")
+        raise CheckpointError(
+            f"The checkpoint of step {step} was not written: its header would exceed {MAX_HEADER}"
+            " bytes."
+        )
     return sealed, blob, frozen
 
 
@@ -158,7 +200,10 @@ def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
     """Whether that checkpoint stands there already, bit for bit."""
     try:
         with opened(directory) as descriptor:
-            return read(descriptor, HEADER, len(header)) == header and digest(descriptor, BLOB) == blob.sha256()
+            return (
+                read(descriptor, HEADER, len(header)) == header
+                and digest(descriptor, BLOB) == blob.sha256()
+            )
     except CheckpointError:
         return False
 
@@ -173,13 +218,16 @@ def _is_file(path: Path, size: int) -> bool:
 
 
 def _prune_frozen(directory: Path, named: set[str]) -> None:
-    """Removes the frozen arrays that no checkpoint names; `named` are those of the one just written."""
+    """Removes the frozen arrays that no checkpoint names; `named` are those of the one just
+    written."""
     others = {name for name in os.listdir(directory) if _FROZEN.fullmatch(name)} - named
     if not others:
         return
     for step in _steps(directory):
         with opened(_existing(directory, step)) as descriptor:
-            others -= _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / str(step) / HEADER)["frozen"].keys()
+            others -= _header(
+                read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / str(step) / HEADER
+            )["frozen"].keys()
     for name in others:
         remove(directory / name)
 
@@ -217,19 +265,27 @@ def load_checkpoint(
         config: the seal of the config.yaml that it must belong to; None where that does not matter.
 
     Raises:
-        CheckpointError: there is none, or it is damaged, not ours, a link, or holds values that are not finite.
+        CheckpointError: there is none, or it is damaged, not ours, a link, or holds values that are
+            not finite.
     """
     directory = checkpoint_path(path, step)
     with opened(directory) as descriptor:
         header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
         description = header["blobs"][BLOB]
         blob = read_whole(descriptor, BLOB, description["size"])
-    if len(blob) != description["size"] or hashlib.sha256(blob).hexdigest() != description["sha256"]:
+    if (
+        len(blob) != description["size"]
+        or hashlib.sha256(blob).hexdigest() != description["sha256"]
+    ):
         refuse(directory / BLOB, "it is damaged, its bytes do not match their checksum")
     if directory.name.isdigit() and int(directory.name) != header["step"]:
         refuse(directory, f"it holds step {header['step']}")
     if config is not None and config not in header["config"]:
-        refuse(directory, "it belongs to another config.yaml than the one beside it, which was changed or damaged")
+        refuse(
+            directory,
+            "it belongs to another config.yaml than the one beside it, which was changed or"
+            " damaged",
+        )
 
     def frozen(sha256: str) -> Arrays:
         return _frozen(directory.parent, sha256, header["frozen"])
@@ -241,14 +297,17 @@ def load_checkpoint(
 
 
 def _frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
-    """The frozen arrays of this sha256. Raises CheckpointError where they are missing or changed."""
+    """The frozen arrays of this sha256. Raises CheckpointError where they are missing or
+    changed."""
     name = f"{sha256}.safetensors"
     if name not in sizes or not _FROZEN.fullmatch(name):
         raise StateError(f"the frozen part {sha256[:12]} is not one of its files")
     with opened(directory) as descriptor:
         blob = read_whole(descriptor, name, sizes[name])
     if hashlib.sha256(blob).hexdigest() != sha256:
-        refuse(directory / name, "it has been changed, its bytes do not match the sha256 in its name")
+        refuse(
+            directory / name, "it has been changed, its bytes do not match the sha256 in its name"
+        )
     return load_arrays(blob, directory / name)
 
 
@@ -271,7 +330,8 @@ def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None)
 
 
 def list_checkpoints(folder: str | Path) -> list[int]:
-    """The steps of a run folder's checkpoints, in order. Raises CheckpointError where `checkpoints` is a link."""
+    """The steps of a run folder's checkpoints, in order. Raises CheckpointError where `checkpoints`
+    is a link."""
     check_no_link(Path(folder) / "checkpoints")
     return sorted(_steps(Path(folder) / "checkpoints"))
 
@@ -307,7 +367,7 @@ def latest_sealed(folder: str | Path) -> Sealed | None:
             with opened(directory) as descriptor:
                 data = read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE)
             header = _header(data, directory / HEADER)
-        except CheckpointError:              # `load_checkpoint` and `rlbook doctor` say more
+        except CheckpointError:  # `load_checkpoint` and `rlbook doctor` say more
             continue
         report = header["state"].get("report") if isinstance(header["state"], dict) else None
         report = report if isinstance(report, dict) else {}
@@ -315,10 +375,12 @@ def latest_sealed(folder: str | Path) -> Sealed | None:
         at, score = best if isinstance(best, list) and len(best) == 2 else (None, None)
         found = (at, score) if type(at) is int and at >= 0 and type(score) is float else None
         return Sealed(
-            header["step"], header["config"], lengths if isinstance(lengths, dict) else {},
+            header["step"],
+            header["config"],
+            lengths if isinstance(lengths, dict) else {},
             digests if isinstance(digests, dict) else {},
             found,
-        )  # fmt: skip
+        )
     return None
 
 
@@ -380,7 +442,11 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
     found = header.get("schema") if isinstance(header, dict) else None
     if type(found) is not int or found not in READ:
         this = f"this version of rlbook, {_version('rlbook')},"
-        refuse(path, f"its schema is {str(found)[:40]}{_writer(header)}, and {this} reads {' and '.join(map(str, READ))}")
+        refuse(
+            path,
+            f"its schema is {str(found)[:40]}{_writer(header)}, and {this} reads"
+            f" {' and '.join(map(str, READ))}",
+        )
     if found == 2:
         header["frozen"] = {}
     if not _well_formed(header):
@@ -392,7 +458,11 @@ def _writer(header: Any) -> str:
     """Which version of rlbook says that it made a checkpoint; nothing where none is named."""
     libraries = header.get("libraries") if isinstance(header, dict) else None
     version = libraries.get("rlbook") if isinstance(libraries, dict) else None
-    return f", which rlbook {version} made" if isinstance(version, str) and _VERSION.fullmatch(version) else ""
+    return (
+        f", which rlbook {version} made"
+        if isinstance(version, str) and _VERSION.fullmatch(version)
+        else ""
+    )
 
 
 def _well_formed(header: dict[str, Any]) -> bool:
@@ -404,4 +474,6 @@ def _well_formed(header: dict[str, Any]) -> bool:
     if not isinstance(frozen, dict) or not all(map(is_count, frozen.values())):
         return False
     named = isinstance(configs, list) and all(isinstance(config, str) for config in configs)
-    return "state" in header and named and is_count(header.get("step")) and is_count(blob.get("size"))
+    return (
+        "state" in header and named and is_count(header.get("step")) and is_count(blob.get("size"))
+    )

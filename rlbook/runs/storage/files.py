@@ -1,4 +1,5 @@
-"""Files that are written whole or not at all, and read with suspicion: no link is followed, no size is believed before it is checked."""
+"""Files that are written whole or not at all, and read with suspicion: no link is followed, no size
+is believed before it is checked."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class CheckpointError(RuntimeError):
 
 @contextlib.contextmanager
 def lock(folder: str | Path) -> Iterator[None]:
-    """Holds FOLDER for this process alone. The operating system lets go when the process ends, however it ends.
+    """Holds FOLDER for this process alone. The operating system lets go when the process ends,
+    however it ends.
 
     Raises:
         CheckpointError: another process holds it.
@@ -48,15 +50,20 @@ def _hold(descriptor: int, folder: str | Path) -> None:
 
 
 def write_directory(directory: Path, name: str, files: Mapping[str, Pieces]) -> None:
-    """Creates or replaces DIRECTORY/NAME with these files, flushed to the disk before the name appears. An error leaves the old one."""
-    temporary, target, aside = directory / f".tmp-{name}", directory / name, directory / f"{name}.old"
+    """Creates or replaces DIRECTORY/NAME with these files, flushed to the disk before the name
+    appears. An error leaves the old one."""
+    temporary, target, aside = (
+        directory / f".tmp-{name}",
+        directory / name,
+        directory / f"{name}.old",
+    )
     try:
         temporary.mkdir()
         for file, data in files.items():
             write_file(temporary / file, data)
         sync(temporary)
         if os.path.lexists(target):
-            os.rename(target, aside)         # a reader that finds no STEP takes STEP.old
+            os.rename(target, aside)  # a reader that finds no STEP takes STEP.old
         os.rename(temporary, target)
         sync(directory)
     except BaseException:
@@ -69,9 +76,12 @@ def write_directory(directory: Path, name: str, files: Mapping[str, Pieces]) -> 
 
 
 def write_file(path: Path, data: bytes | Pieces) -> None:
-    """Writes a new file and flushes it to the disk; what stood under the name is removed, not written through. Any OSError surfaces."""
-    path.unlink(missing_ok=True)             # a killed process left it, or somebody laid a link there
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb") as file:
+    """Writes a new file and flushes it to the disk; what stood under the name is removed, not
+    written through. Any OSError surfaces."""
+    path.unlink(missing_ok=True)  # a killed process left it, or somebody laid a link there
+    with open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb"
+    ) as file:
         for piece in [data] if isinstance(data, bytes) else data:
             file.write(piece)
         file.flush()
@@ -92,7 +102,8 @@ def replace_file(path: Path, data: bytes | Pieces) -> None:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """A regular file, made if need be, at whose end one writes. Raises OSError where the name is a link, a pipe or a device."""
+    """A regular file, made if need be, at whose end one writes. Raises OSError where the name is a
+    link, a pipe or a device."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     return cast(BinaryIO, open(_regular(path, flags), "ab", buffering=0))
 
@@ -130,7 +141,8 @@ def remove_leftovers(directory: Path) -> None:
 
 @contextlib.contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """A descriptor of the directory: its files are opened through it, so nobody can swap the directory in between."""
+    """A descriptor of the directory: its files are opened through it, so nobody can swap the
+    directory in between."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
@@ -154,8 +166,10 @@ def read_whole(directory: int, name: str, limit: int) -> bytearray:
     """As `read`, in memory that arrays can be laid over and written to."""
     with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
         size = _size(file, name, limit)
-        if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):    # a file may be sparse
-            raise OSError(errno.EFBIG, f"it has {size} bytes, more than this machine has memory", name)
+        if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):  # a file may be sparse
+            raise OSError(
+                errno.EFBIG, f"it has {size} bytes, more than this machine has memory", name
+            )
         content = bytearray(size)
         del content[file.readinto(content) :]
     return content
@@ -168,14 +182,17 @@ def digest(directory: int, name: str) -> str:
 
 
 def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
-    """The bytes of a regular file, once. A file that the user names may be a link (`follow`), one inside a run's folder may not.
+    """The bytes of a regular file, once. A file that the user names may be a link (`follow`), one
+    inside a run's folder may not.
 
     Raises:
         FileNotFoundError: there is none.
         CheckpointError: a link, a pipe, a device, a folder, or more than `limit` bytes.
     """
     try:
-        return _bytes(_regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), str(path), limit)
+        return _bytes(
+            _regular(path, os.O_RDONLY | (0 if follow else os.O_NOFOLLOW)), str(path), limit
+        )
     except NotADirectoryError as error:
         raise FileNotFoundError(errno.ENOENT, "there is none", str(path)) from error
     except FileNotFoundError:
@@ -193,7 +210,8 @@ def check_no_link(directory: Path) -> None:
 
 
 def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
-    """A descriptor of a regular file, to write in it one with no other name; opening a pipe does not wait for its other end."""
+    """A descriptor of a regular file, to write in it one with no other name; opening a pipe does
+    not wait for its other end."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666, dir_fd=directory)
     except OSError as error:
@@ -206,13 +224,17 @@ def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
         raise OSError(errno.EINVAL, f"{name} is not a regular file", str(path))
     if flags & (os.O_WRONLY | os.O_RDWR) and status.st_nlink != 1:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, f"{name} is a hard link: what is written here would stand elsewhere too", str(path))
+        raise OSError(
+            errno.EINVAL,
+            f"{name} is a hard link: what is written here would stand elsewhere too",
+            str(path),
+        )
     return descriptor
 
 
 def _bytes(descriptor: int, name: str, limit: int) -> bytes:
     with open(descriptor, "rb") as file:
-        return file.read(_size(file, name, limit))       # room for `limit` bytes would be taken at once
+        return file.read(_size(file, name, limit))  # room for `limit` bytes would be taken at once
 
 
 def _size(file: BinaryIO, name: str, limit: int) -> int:
@@ -230,4 +252,8 @@ def refuse(path: Path, reason: str) -> NoReturn:
 
 def reason(error: OSError) -> str:
     """What the operating system said, in a sentence's lower case."""
-    return error.strerror or str(error) if error.errno in (errno.ELOOP, errno.EINVAL) else (error.strerror or str(error)).lower()
+    return (
+        error.strerror or str(error)
+        if error.errno in (errno.ELOOP, errno.EINVAL)
+        else (error.strerror or str(error)).lower()
+    )

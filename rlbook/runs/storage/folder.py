@@ -14,23 +14,29 @@ from rlbook.runs.storage.checkpoints import latest
 from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_file
 from rlbook.runs.storage.log import read_metrics
 
-CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000                 # its name, and its bytes at most
+CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000  # its name, and its bytes at most
 
 
 def check_free(folder: Path) -> None:
     """Raises RequestError where the folder holds a run, or cannot be looked into.
 
-    A run that was killed between its first checkpoint and its config has not begun; its folder is free.
+    A run that was killed between its first checkpoint and its config has not begun; its folder is
+    free.
     """
     try:
         begun = os.path.lexists(folder / CONFIG) or latest(folder) not in (None, 0)
         taken = begun or any(line for line in read_metrics(folder))
     except (OSError, ValueError) as error:
-        raise RequestError(f"cannot read {folder}: {getattr(error, 'strerror', None) or error}") from error
+        raise RequestError(
+            f"cannot read {folder}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     except CheckpointError as error:
         raise RequestError(str(error).removesuffix(".")) from error
     if taken:
-        raise RequestError(f"{folder} already holds a run; continue it with --resume (resume=True), or choose another folder")
+        raise RequestError(
+            f"{folder} already holds a run; continue it with --resume (resume=True), or choose"
+            " another folder"
+        )
 
 
 def seed_folder(folder: Path, seed: int) -> Path:
@@ -39,10 +45,13 @@ def seed_folder(folder: Path, seed: int) -> Path:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of the runs in a folder of several seeds, in the order of their seeds; of a single run the folder itself."""
+    """The folders of the runs in a folder of several seeds, in the order of their seeds; of a
+    single run the folder itself."""
     if os.path.lexists(folder / CONFIG):
         return [folder]
-    seeds = [found for path in folder.glob("seed-*") if (found := re.fullmatch(r"seed-(\d+)", path.name))]
+    seeds = [
+        found for path in folder.glob("seed-*") if (found := re.fullmatch(r"seed-(\d+)", path.name))
+    ]
     inside = [folder / item[0] for item in sorted(seeds, key=lambda item: int(item[1]))]
     return [path for path in inside if os.path.lexists(path / CONFIG)] or [folder]
 
@@ -63,8 +72,14 @@ def read_config(folder: Path) -> tuple[str, str]:
     try:
         data = read_file(folder / CONFIG, CONFIG_LIMIT)
     except FileNotFoundError:
-        unbegun = " and was stopped before it began: train anew, without --resume" if latest(folder) == 0 else ""
-        raise RequestError(f"{folder} is not a run folder: it has no config.yaml{unbegun}") from None
+        unbegun = (
+            " and was stopped before it began: train anew, without --resume"
+            if latest(folder) == 0
+            else ""
+        )
+        raise RequestError(
+            f"{folder} is not a run folder: it has no config.yaml{unbegun}"
+        ) from None
     return data.decode(errors="replace"), seal(data)
 
 

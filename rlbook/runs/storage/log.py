@@ -1,8 +1,10 @@
-"""A run's two growing files: metrics.jsonl, one JSON object a report, and episodes.csv, one line a training episode.
+"""A run's two growing files: metrics.jsonl, one JSON object a report, and episodes.csv, one line a
+training episode.
 
-Both are append-only and flushed line by line, so that kill -9 costs at most half a line, which readers skip. Their lengths are part of
-a checkpoint: a resumed run cuts both back to where the checkpoint saw them, and ends with the bytes of an uninterrupted one.
-So is the sha256 of that many bytes, which every reader compares. Lines that no checkpoint has seen yet have none.
+Both are append-only and flushed line by line, so that kill -9 costs at most half a line, which
+readers skip. Their lengths are part of a checkpoint: a resumed run cuts both back to where the
+checkpoint saw them, and ends with the bytes of an uninterrupted one. So is the sha256 of that many
+bytes, which every reader compares. Lines that no checkpoint has seen yet have none.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from rlbook.runs.storage.files import CheckpointError, open_to_append, read_file
 
 METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
 UNLIKE = "its bytes do not match their checksum"
-LIMIT = 2**30                                # bytes that are read of either
+LIMIT = 2**30  # bytes that are read of either
 _COLUMNS = b"step,return,length\n"
 
 
@@ -44,12 +46,14 @@ class MetricsLog:
             self._append(EPISODES, _COLUMNS)
 
     def report(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl: the step and numbers, Python's or numpy's; one that is not finite is written as null."""
+        """One line of metrics.jsonl: the step and numbers, Python's or numpy's; one that is not
+        finite is written as null."""
         line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
         self._append(METRICS, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def episode(self, step: int, episode_return: SupportsFloat, length: SupportsInt) -> None:
-        """One line of episodes.csv: the step it ended at, its return in reward units, its length in environment steps."""
+        """One line of episodes.csv: the step it ended at, its return in reward units, its length in
+        environment steps."""
         self._append(EPISODES, f"{int(step)},{float(episode_return)!r},{int(length)}\n".encode())
 
     def position(self) -> State:
@@ -70,7 +74,10 @@ class MetricsLog:
             if not is_count(position.get(name)):
                 raise ValueError(f"the checkpoint names no length of {name}.")
             if self._size(name) < position[name]:
-                raise ValueError(f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw {position[name]}.")
+                raise ValueError(
+                    f"{self.folder / name} has {self._size(name)} bytes, but the checkpoint saw"
+                    f" {position[name]}."
+                )
         hashed = {}
         for name in self._files:
             data = read_file(self.folder / name, LIMIT)[: position[name]]
@@ -100,12 +107,13 @@ class MetricsLog:
         return os.fstat(self._files[name].fileno()).st_size
 
     def _append(self, name: str, line: bytes) -> None:
-        """The whole line or nothing: what a full disk let through is cut off again, so that the next line starts a line."""
+        """The whole line or nothing: what a full disk let through is cut off again, so that the
+        next line starts a line."""
         size, file = self._size(name), self._files[name]
         try:
             written = file.write(line)
             if written != len(line):
-                file.write(line[written:])   # raises the error that cut the first write short
+                file.write(line[written:])  # raises the error that cut the first write short
         except OSError:
             file.truncate(size)
             raise
@@ -113,7 +121,8 @@ class MetricsLog:
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The reports of a run, in order. A last line without its end is left out; a missing file has none.
+    """The reports of a run, in order. A last line without its end is left out; a missing file has
+    none.
 
     Raises:
         ValueError: a line that is no report, or not what the latest checkpoint saw; one sentence.
@@ -123,7 +132,8 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
-    """(step, return, length) of each training episode, in order. Raises what `read_metrics` raises."""
+    """(step, return, length) of each training episode, in order. Raises what `read_metrics`
+    raises."""
     return _read(Path(folder), EPISODES, _episode, after=1)
 
 
@@ -153,7 +163,7 @@ def _episode(line: bytes) -> tuple[int, float, int]:
 
 def _read(folder: Path, name: str, parse: Callable[[bytes], Item], *, after: int = 0) -> list[Item]:
     """The whole lines after the first `after`, parsed."""
-    sealed = latest_sealed(folder)           # first, as a run in training appends to the file
+    sealed = latest_sealed(folder)  # first, as a run in training appends to the file
     try:
         data = read_file(folder / name, LIMIT)
     except FileNotFoundError:

@@ -1,4 +1,5 @@
-"""YAML as a run's config.yaml needs it: names, numbers, texts, lists and mappings, and nothing that stands for more than is written."""
+"""YAML as a run's config.yaml needs it: names, numbers, texts, lists and mappings, and nothing that
+stands for more than is written."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rlbook.runs.storage.folder import read_config
 
 
 def parse_yaml(text: str) -> Any:
-    """What the text says. Raises ValueError, one sentence, where it is not YAML or uses what a config has no need of."""
+    """What the text says. Raises ValueError, one sentence, where it is not YAML or uses what a
+    config has no need of."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -23,7 +25,8 @@ def parse_yaml(text: str) -> Any:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """What a run's config.yaml says, algorithm and environment among it; nothing is imported or made.
+    """What a run's config.yaml says, algorithm and environment among it; nothing is imported or
+    made.
 
     Raises:
         RequestError: there is none, or it is none of a run.
@@ -47,7 +50,8 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases, a short file cannot stand for a vast one; a name that stands twice says two things."""
+    """Without aliases, a short file cannot stand for a vast one; a name that stands twice says two
+    things."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

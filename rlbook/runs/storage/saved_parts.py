@@ -71,7 +71,7 @@ def _check_moments(value: dict[str, Any], where: str) -> None:
     """Of Adam or RMSprop: how many steps were taken, and means of squares."""
     steps, square = value["steps"], value["square"]
     if not hasattr(steps, "dtype") or not hasattr(square, "dtype"):
-        return                               # of another optimiser, or of no kind that fits
+        return  # of another optimiser, or of no kind that fits
     taken = float(steps.reshape(-1)[0]) if _size(steps) == 1 else math.nan
     if not (taken >= 0 and taken.is_integer()):
         raise StateError(f"{where}/steps is no number of steps")
@@ -81,7 +81,11 @@ def _check_moments(value: dict[str, Any], where: str) -> None:
 
 def _check_rollout(value: dict[str, Any], where: str) -> None:
     steps, log_probs = value["steps"], value["log_probs"]
-    if not isinstance(steps, list) or not isinstance(log_probs, list) or len(steps) != len(log_probs):
+    if (
+        not isinstance(steps, list)
+        or not isinstance(log_probs, list)
+        or len(steps) != len(log_probs)
+    ):
         raise StateError(f"{where} must have one array of log-probabilities for each step")
     for index, (step, log_prob) in enumerate(zip(steps, log_probs, strict=True)):
         if not isinstance(step, dict) or not {"obs", "action", "reward"} <= step.keys():
@@ -91,7 +95,7 @@ def _check_rollout(value: dict[str, Any], where: str) -> None:
 
 def _check_log_prob(
     value: object, where: str, action: Space | None, shape: Sequence[int] | None = None
-) -> None:  # fmt: skip
+) -> None:
     """`shape`: what it must have; None leaves that open."""
     if _kind(value) != "f" or (shape is not None and _shape(value) != tuple(shape)):
         raise StateError(f"{where} are no log-probabilities of these actions")
@@ -106,7 +110,7 @@ def _check_steps(value: dict[str, Any], where: str, observation: Space, action: 
     shape = _shape(value["action"])
     lead = shape[: len(shape) - len(action.shape or ())]
     for name in ("obs", "next_obs"):
-        if value.get(name) is not None:      # language models keep the first and the last alone
+        if value.get(name) is not None:  # language models keep the first and the last alone
             _check_observations(value[name], observation, f"{where}/{name}", lead)
     reward = value.get("reward")
     if reward is not None and (_kind(reward) not in ("f", float) or _shape(reward) != lead):
@@ -145,14 +149,18 @@ def _check_observations(value: object, space: Space, where: str, lead: tuple[int
     if isinstance(space, spaces.Discrete):
         end = int(space.start) + int(space.n)
         fits = _kind(value) in ("i", int) and shape[: len(lead)] == lead
-        fits = fits and (not _size(value) or int(space.start) <= _least(value) <= _most(value) < end)
+        fits = fits and (
+            not _size(value) or int(space.start) <= _least(value) <= _most(value) < end
+        )
     elif isinstance(space, spaces.MultiDiscrete):
         fits = _kind(value) == "i" and (*lead, *own) == shape
-        fits = fits and (not _size(value) or 0 <= _least(value) <= _most(value) < int(space.nvec.max()))
+        fits = fits and (
+            not _size(value) or 0 <= _least(value) <= _most(value) < int(space.nvec.max())
+        )
     elif isinstance(space, spaces.Box):
         fits = _kind(value) == np.dtype(space.dtype).kind and (*lead, *own) == shape
         whole = fits and np.dtype(space.dtype).kind in "iu" and _size(value) > 0
-        if whole:                            # a float may lie a little outside its bounds
+        if whole:  # a float may lie a little outside its bounds
             fits = _least(value) >= space.low.min() and _most(value) <= space.high.max()
     else:
         return
@@ -189,6 +197,6 @@ def _dtype(value: object) -> np.dtype | None:
 
 
 def _kind(value: object) -> str | type:
-    """"f", "i", "b" of an array, a tensor or a numpy scalar; the type of anything else."""
+    """ "f", "i", "b" of an array, a tensor or a numpy scalar; the type of anything else."""
     dtype = _dtype(value)
     return type(value) if dtype is None else dtype.kind

@@ -1,7 +1,8 @@
 """What a checkpoint says is compared with the run that is to take it up, before anything uses it.
 
-A file that came from elsewhere may say anything: text for a counter, a table with other rows, an observation that does not exist.
-Compiled code trusts what it is handed, so it is handed nothing that was not looked at here.
+A file that came from elsewhere may say anything: text for a counter, a table with other rows, an
+observation that does not exist. Compiled code trusts what it is handed, so it is handed nothing
+that was not looked at here.
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ from rlbook.runs.storage.state_encoding import StateError
 def check_alike(found: Any, made: Any, where: str) -> None:
     """Raises StateError unless a saved value is of the kind of the one that a new run starts with.
 
-    The same names, types, dtypes and shapes. What is empty at first may have grown: an array along its first axis, a list, a dict;
-    and where there was None there may be anything.
+    The same names, types, dtypes and shapes. What is empty at first may have grown: an array along
+    its first axis, a list, a dict; and where there was None there may be anything.
     """
     if made is None:
         return
-    if (type(made) in (int, float) and isinstance(found, np.number)) or (type(made) is float and type(found) is int):
+    if (type(made) in (int, float) and isinstance(found, np.number)) or (
+        type(made) is float and type(found) is int
+    ):
         found = found.item() if isinstance(found, np.number) else float(found)
-    if type(found) is not type(made) and {type(found), type(made)} != {dict, Frozen}:       # older checkpoints have plain dicts
+    # older checkpoints have plain dicts
+    if type(found) is not type(made) and {type(found), type(made)} != {
+        dict,
+        Frozen,
+    }:
         raise StateError(f"{where} is {_kind(found)} where {_kind(made)} belongs")
     if isinstance(made, dict):
         _check_names(found, made, where)
@@ -72,7 +79,8 @@ def check_shown(space: Space, shown: object, where: str) -> None:
         return
     if isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
         array = isinstance(shown, np.ndarray | np.generic)
-        fits = array and shown.shape == space.shape and shown.dtype.kind == "f"        # a little outside its bounds is no harm
+        # a little outside its bounds is no harm
+        fits = array and shown.shape == space.shape and shown.dtype.kind == "f"
     else:
         fits = not isinstance(shown, dict | list | tuple | str) and bool(space.contains(shown))
     if not fits:
@@ -80,15 +88,23 @@ def check_shown(space: Space, shown: object, where: str) -> None:
 
 
 def check_report(report: object, marks: int) -> None:
-    """Raises StateError unless what the log had come to is made of counts, sums and the best evaluation so far."""
+    """Raises StateError unless what the log had come to is made of counts, sums and the best
+    evaluation so far."""
     if not isinstance(report, dict):
         raise StateError(f"the report is {_kind(report)}")
     if not is_count(report.get("marks")) or report["marks"] > marks:
-        raise StateError(f"report/marks must be an integer from 0 to {marks}, got {str(report.get('marks'))[:40]!r}")
+        raise StateError(
+            f"report/marks must be an integer from 0 to {marks}, got"
+            f" {str(report.get('marks'))[:40]!r}"
+        )
     if not _is_number(report.get("progress")) or not 0 <= report["progress"] <= 1:
-        raise StateError(f"report/progress must be a number in [0, 1], got {str(report.get('progress'))[:40]!r}")
+        raise StateError(
+            f"report/progress must be a number in [0, 1], got {str(report.get('progress'))[:40]!r}"
+        )
     best, sums, log = report.get("best"), report.get("sums"), report.get("log")
-    if best is not None and not (isinstance(best, list) and len(best) == 2 and is_count(best[0]) and _is_number(best[1])):
+    if best is not None and not (
+        isinstance(best, list) and len(best) == 2 and is_count(best[0]) and _is_number(best[1])
+    ):
         raise StateError("report/best is no step and score")
     if not isinstance(log, dict) or not all(map(is_count, log.values())):
         raise StateError("report/log holds no lengths of files")
@@ -99,13 +115,27 @@ def check_report(report: object, marks: int) -> None:
     if not isinstance(modified, list) or not all(isinstance(item, str) for item in modified):
         raise StateError("report/modified holds no names of hooks")
     pairs = sums.values() if isinstance(sums, dict) else [None]
-    if not all(isinstance(pair, list) and len(pair) == 2 and _is_number(pair[0], finite=False) and is_count(pair[1]) for pair in pairs):
+    if not all(
+        isinstance(pair, list)
+        and len(pair) == 2
+        and _is_number(pair[0], finite=False)
+        and is_count(pair[1])
+        for pair in pairs
+    ):
         raise StateError("report/sums holds no sums and counts")
 
 
 def _is_number(value: object, *, finite: bool = True) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and (not finite or math.isfinite(value))
+    return (
+        isinstance(value, int | float | np.number)
+        and not isinstance(value, bool)
+        and (not finite or math.isfinite(value))
+    )
 
 
 def _kind(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.40}" if isinstance(value, int | float | str) else type(value).__name__
+    return (
+        f"{type(value).__name__} {value!r:.40}"
+        if isinstance(value, int | float | str)
+        else type(value).__name__
+    )

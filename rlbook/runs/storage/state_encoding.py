@@ -1,8 +1,9 @@
 """A `State` as JSON plus named arrays, and back; nothing but data goes in or comes out.
 
-Each array becomes {"$array": "/path/in/the/state"} in the JSON and one entry of that name among the arrays. The other things JSON has
-no word for are marked in the same way: "$tensor", "$scalar" (a numpy scalar), "$float" (nan, inf), "$tuple", "$dict" (keys with a $),
-and "$frozen" (a `Frozen` part, by the sha256 of its arrays, which are kept in a file of their own).
+Each array becomes {"$array": "/path/in/the/state"} in the JSON and one entry of that name among the
+arrays. The other things JSON has no word for are marked in the same way: "$tensor", "$scalar" (a
+numpy scalar), "$float" (nan, inf), "$tuple", "$dict" (keys with a $), and "$frozen" (a `Frozen`
+part, by the sha256 of its arrays, which are kept in a file of their own).
 """
 
 from __future__ import annotations
@@ -21,12 +22,28 @@ from rlbook.runs.storage.array_files import PIECE, ArrayFile, Arrays
 if TYPE_CHECKING:
     from torch import Tensor
 
-DTYPES = frozenset(["float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "bool"])
+DTYPES = frozenset(
+    [
+        "float64",
+        "float32",
+        "float16",
+        "int64",
+        "int32",
+        "int16",
+        "int8",
+        "uint64",
+        "uint32",
+        "uint16",
+        "uint8",
+        "bool",
+    ]
+)
 MAX_DEPTH = 64
 
 
 class StateError(ValueError):
-    """A value that cannot be stored, or stored data that is not a state; one sentence says which and why."""
+    """A value that cannot be stored, or stored data that is not a state; one sentence says which
+    and why."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +51,21 @@ class _Found:
     """What encoding has met so far."""
 
     arrays: Arrays = field(default_factory=dict)
-    frozen: dict[str, Arrays] | None = None  # sha256 → arrays; None: frozen parts are treated as any other
+    frozen: dict[str, Arrays] | None = (
+        None  # sha256 → arrays; None: frozen parts are treated as any other
+    )
 
 
 def encode(state: State) -> tuple[object, Arrays]:
-    """The state as plain JSON types, and copies of its arrays by name. Raises StateError for anything that is not data."""
+    """The state as plain JSON types, and copies of its arrays by name. Raises StateError for
+    anything that is not data."""
     found = _Found()
     return _encode(state, "", 0, found), found.arrays
 
 
 def encode_apart(state: State) -> tuple[object, Arrays, dict[str, Arrays]]:
-    """As `encode`, the arrays of frozen parts apart: sha256 → arrays. Nothing is copied: the arrays are those of the state."""
+    """As `encode`, the arrays of frozen parts apart: sha256 → arrays. Nothing is copied: the arrays
+    are those of the state."""
     found = _Found(frozen={})
     skeleton = _encode(state, "", 0, found)
     assert found.frozen is not None
@@ -59,8 +80,11 @@ class _Left:
     frozen: Callable[[str], Arrays] | None
 
 
-def decode(skeleton: object, arrays: Arrays, frozen: Callable[[str], Arrays] | None = None) -> State:
-    """The inverse of `encode`; every array must be asked for exactly once. `frozen` reads the arrays of a frozen part by their sha256."""
+def decode(
+    skeleton: object, arrays: Arrays, frozen: Callable[[str], Arrays] | None = None
+) -> State:
+    """The inverse of `encode`; every array must be asked for exactly once. `frozen` reads the
+    arrays of a frozen part by their sha256."""
     left = _Left(dict(arrays), frozen)
     state = _decode(skeleton, 0, left)
     if left.arrays:
@@ -77,29 +101,43 @@ def _encode(value: object, where: str, depth: int, found: _Found) -> object:
     if type(value) is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if type(value) is list:
-        return [_encode(item, f"{where}/{index}", depth + 1, found) for index, item in enumerate(value)]
+        return [
+            _encode(item, f"{where}/{index}", depth + 1, found) for index, item in enumerate(value)
+        ]
     if type(value) is tuple:
-        return {"$tuple": [_encode(item, f"{where}/{index}", depth + 1, found) for index, item in enumerate(value)]}
+        return {
+            "$tuple": [
+                _encode(item, f"{where}/{index}", depth + 1, found)
+                for index, item in enumerate(value)
+            ]
+        }
     if isinstance(value, Frozen) and value and found.frozen is not None:
         return _encode_frozen(value, depth, found.frozen)
     if isinstance(value, dict):
         return _encode_dict(value, where, depth, found)
     if isinstance(value, np.generic):
-        return {"$scalar": [_dtype(value.dtype, where), _encode(value.item(), where, depth + 1, found)]}
+        return {
+            "$scalar": [_dtype(value.dtype, where), _encode(value.item(), where, depth + 1, found)]
+        }
     if isinstance(value, np.ndarray):
         _dtype(value.dtype, where)
         return {"$array": _store(np.asarray(value, order="C"), where, found)}
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _encode_tensor(cast("Tensor", value), where, found)
-    raise StateError(f"{where} is a {type(value).__name__}, which is not stored: use numbers, strings, arrays, tensors, lists and dicts")
+    raise StateError(
+        f"{where} is a {type(value).__name__}, which is not stored: use numbers, strings, arrays,"
+        " tensors, lists and dicts"
+    )
 
 
 def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _Found) -> object:
     for key in value:
         if type(key) is not str:
             raise StateError(f"{where or '/'} has the key {key!r}, but keys are strings")
-    items = {key: _encode(value[key], f"{where}/{_escaped(key)}", depth + 1, found) for key in value}
+    items = {
+        key: _encode(value[key], f"{where}/{_escaped(key)}", depth + 1, found) for key in value
+    }
     return {"$dict": items} if any(key.startswith("$") for key in items) else items
 
 
@@ -152,7 +190,12 @@ def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _Left) ->
     if len(value) == 1:
         if mark == "$array":
             return _finite(_take(content, left), content)
-        if mark == "$scalar" and isinstance(content, list) and len(content) == 2 and content[0] in DTYPES:
+        if (
+            mark == "$scalar"
+            and isinstance(content, list)
+            and len(content) == 2
+            and content[0] in DTYPES
+        ):
             return _decode_scalar(content[0], _decode(content[1], depth + 1, left))
         if mark == "$float" and content in ("nan", "inf", "-inf"):
             return float(content)
@@ -178,11 +221,17 @@ def _decode_tensor(bits: np.ndarray, dtype: object, where: str) -> Any:
     if is_bfloat16:
         _check_finite_bfloat16(bits, where)
     elif dtype != bits.dtype.name:
-        raise StateError(f"the tensor {where} should be {str(dtype)[:40]} but holds {bits.dtype.name}")
+        raise StateError(
+            f"the tensor {where} should be {str(dtype)[:40]} but holds {bits.dtype.name}"
+        )
     _check_finite(bits, where)
     import torch
 
-    return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16) if is_bfloat16 else torch.from_numpy(bits)
+    return (
+        torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)
+        if is_bfloat16
+        else torch.from_numpy(bits)
+    )
 
 
 def _decode_scalar(dtype: str, value: object) -> np.generic:
@@ -212,12 +261,14 @@ def _check_finite(array: np.ndarray, where: str) -> None:
     if array.dtype.kind != "f":
         return
     flat = array.reshape(-1)
-    if not all(np.isfinite(flat[start : start + PIECE]).all() for start in range(0, flat.size, PIECE)):
+    if not all(
+        np.isfinite(flat[start : start + PIECE]).all() for start in range(0, flat.size, PIECE)
+    ):
         raise StateError(f"{where} has NaN or infinite values")
 
 
 def _check_finite_bfloat16(bits: np.ndarray, where: str) -> None:
-    exponent = np.uint16(0x7F80)             # all eight exponent bits set means NaN or infinity
+    exponent = np.uint16(0x7F80)  # all eight exponent bits set means NaN or infinity
     if ((bits & exponent) == exponent).any():
         raise StateError(f"{where} has NaN or infinite values")
 
@@ -228,9 +279,12 @@ def _check_depth(depth: int, where: str) -> None:
 
 
 def _dtype(dtype: object, where: str) -> str:
-    name = str(dtype)                        # a foreign byte order shows up here as ">f8"
+    name = str(dtype)  # a foreign byte order shows up here as ">f8"
     if name not in DTYPES:
-        raise StateError(f"{where} has the dtype {name}, which is not stored; it should be one of {', '.join(sorted(DTYPES))}")
+        raise StateError(
+            f"{where} has the dtype {name}, which is not stored; it should be one of"
+            f" {', '.join(sorted(DTYPES))}"
+        )
     return name
 
 
