@@ -19,7 +19,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlbook.plots import filming
+from rlbook.plots.films import value_films as filming
 
 FOLDER = "_animations"
 WIDTH = 760  # pixels of the picture in the frame, at most

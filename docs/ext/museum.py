@@ -1,7 +1,7 @@
 """The pages of the bug museum, drawn from its exhibits.
 
 {bugs}                    every exhibit, by its symptom
-{bug} cliff-edge          the symptom, the curves, the question; folded, the answer
+{bug} sarsa-with-q-learnings-target          the symptom, the curves, the question; folded, the answer
 
 python docs/ext/museum.py              writes docs/bugs/NAME.md for each exhibit
 """
@@ -30,7 +30,7 @@ HEADINGS = {
 
 def page(exhibit: Exhibit) -> str:
     """What docs/bugs/NAME.md holds."""
-    return f"# {exhibit.title}\n\n```{{bug}} {exhibit.name}\n```\n"
+    return f"# {exhibit.bug}\n\n*{exhibit.title}.*\n\n```{{bug}} {exhibit.name}\n```\n"
 
 
 class Bug(SphinxDirective):
@@ -41,7 +41,8 @@ class Bug(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         name = self.arguments[0]
         exhibit = exhibits()[name]
-        for file in (FOLDER / f"{name}.yaml", RECORDED):
+        folder = FOLDER / exhibit.part.replace(" ", "_")
+        for file in (folder / f"{name}.yaml", RECORDED):
             self.env.note_dependency(str(file))
         curves = recorded(exhibit)
         words = legend_texts(curves)
@@ -107,13 +108,13 @@ class Bugs(SphinxDirective):
         parts = []
         for part in PARTS:
             rows = [
-                f"| [{item.title}]({item.name}.md) | `{item.name}` |"
+                f"| [{item.bug}]({item.name}.md) | {item.title} |"
                 for item in exhibits().values()
                 if item.part == part
             ]
             parts.append(
                 "\n".join(
-                    [f"**{HEADINGS[part]}**", "", "| what you see | exhibit |", "|---|---|", *rows]
+                    [f"**{HEADINGS[part]}**", "", "| the bug | what you see |", "|---|---|", *rows]
                 )
             )
         return self.parse_text_to_nodes("\n\n".join(parts))

@@ -11,7 +11,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from rlbook.plots.play_pages import play
+from rlbook.plots.pages.play_pages import play
 
 FOLDER = "_play"
 

@@ -26,9 +26,9 @@ class Bugs:
 
     Examples:
       rlbook bug list
-      rlbook bug show cliff-edge
-      rlbook bug run cliff-edge --seeds 5
-      rlbook bug answer cliff-edge
+      rlbook bug show sarsa-with-q-learnings-target
+      rlbook bug run sarsa-with-q-learnings-target --seeds 5
+      rlbook bug answer sarsa-with-q-learnings-target
     """
 
     action: Positional[Word] = None  # list, show, run or answer
@@ -95,7 +95,7 @@ def _shown(name: str) -> Result:
     curves = recorded(item)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
     told = [
-        item.title,
+        f"{item.bug}. {item.title}.",
         "",
         _paragraph(item.symptom),
         "",

@@ -33,8 +33,8 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     import rlbook
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
+    from rlbook.evaluation.optimal_return import optimal_return
     from rlbook.interaction.environments import Recipe
-    from rlbook.plots.optimum import optimal_return
     from rlbook.runs.request import Request
     from rlbook.runs.storage.folder import read_config
 

@@ -48,7 +48,7 @@ commands:
   explain NAME          an algorithm: idea, equation, hyper-parameters, source; or a logged number: rlbook explain entropy
   exercise ACTION       write a function, and have it checked against the library's: rlbook exercise start returns
   course ACTION         twelve weeks of reading and exercises, a learner's files, and a class's marks: rlbook course grade hand-ins
-  bug ACTION            a museum of classic bugs, symptom first: rlbook bug show cliff-edge
+  bug ACTION            a museum of classic bugs, symptom first: rlbook bug show ppo-ratio-always-one
   figure NUMBER         rerun and draw a figure of Sutton and Barto's book
 
 rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.

@@ -37,7 +37,7 @@ def four(value: float) -> str:
 
 def trained(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
-    from rlbook.plots.closing import happened
+    from rlbook.diagnosis.summary import happened
 
     returns = run.episode_returns[-100:]
     last = next(

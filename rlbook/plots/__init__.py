@@ -17,36 +17,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlbook.plots.animation import save_gif as save_gif
     from rlbook.plots.curves import plot_curves as plot_curves
     from rlbook.plots.curves import save_curve as save_curve
-    from rlbook.plots.filming import animate as animate
-    from rlbook.plots.filming import animate_learning as animate_learning
-    from rlbook.plots.filming import animate_planning as animate_planning
-    from rlbook.plots.inspector import inspect as inspect
+    from rlbook.plots.films.animation import save_gif as save_gif
+    from rlbook.plots.films.value_films import animate as animate
+    from rlbook.plots.films.value_films import animate_learning as animate_learning
+    from rlbook.plots.films.value_films import animate_planning as animate_planning
+    from rlbook.plots.films.watch import watch as watch
     from rlbook.plots.map_drawing import plot_value_map as plot_value_map
-    from rlbook.plots.play_pages import play as play
+    from rlbook.plots.pages.inspector import inspect as inspect
+    from rlbook.plots.pages.play_pages import play as play
     from rlbook.plots.search_tree import draw_search as draw_search
     from rlbook.plots.search_tree import search_frames as search_frames
     from rlbook.plots.search_tree import search_tree_svg as search_tree_svg
     from rlbook.plots.value_map import ValueMap as ValueMap
-    from rlbook.plots.watching import watch as watch
 
 _HOME = {
     "ValueMap": "value_map",
-    "animate": "filming",
-    "animate_learning": "filming",
-    "animate_planning": "filming",
+    "animate": "films.value_films",
+    "animate_learning": "films.value_films",
+    "animate_planning": "films.value_films",
     "plot_curves": "curves",
     "plot_value_map": "map_drawing",
     "save_curve": "curves",
-    "save_gif": "animation",
-    "inspect": "inspector",
-    "play": "play_pages",
+    "save_gif": "films.animation",
+    "inspect": "pages.inspector",
+    "play": "pages.play_pages",
     "draw_search": "search_tree",
     "search_frames": "search_tree",
     "search_tree_svg": "search_tree",
-    "watch": "watching",
+    "watch": "films.watch",
 }
 
 __all__ = [

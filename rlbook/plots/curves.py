@@ -23,11 +23,11 @@ import numpy as np
 from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import labels, named_world
+from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import Recipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
-from rlbook.plots.optimum import optimal_return
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.storage.folder import run_folders

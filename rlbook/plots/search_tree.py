@@ -25,8 +25,8 @@ from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.boards import boards_of
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_on
 from rlbook.plots.figure import FONT, drawing, save_bytes
-from rlbook.plots.film import thinned
-from rlbook.plots.player import player_page
+from rlbook.plots.films.film import thinned
+from rlbook.plots.films.player_page import player_page
 from rlbook.plots.search_layout import (
     RADIUS,
     WIDEST,
@@ -126,7 +126,7 @@ def search_frames(
         if kind not in (".html", ".gif"):
             save_bytes(path / f"frame_{number:04}.svg", drawn(found, items, scale).encode())
     if kind == ".gif":
-        from rlbook.plots.search_gif import gif_of_search
+        from rlbook.plots.films.search_gif import gif_of_search
 
         with drawing(str(path)):
             return save_bytes(
@@ -295,7 +295,7 @@ def _page(svg: str, items: list[Item], frames: list[list[Seen]], scale: tuple[fl
         "A tree search, one simulation at a time",
         svg,
         data,
-        "search_page.js",
+        "pages/search_page.js",
         unit="simulation",
         style=STYLE,
     )

@@ -17,9 +17,9 @@ import numpy as np
 from rlbook.agent import Agent, Planner
 from rlbook.algorithms.planning.greedy import TIE
 from rlbook.errors import RequestError
+from rlbook.evaluation.optimal_return import horizon_of, horizon_values
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.plots.boards import Board, boards_of
-from rlbook.plots.optimum import horizon_of, horizon_values
 
 if TYPE_CHECKING:
     from rlbook.runs.run import Run

@@ -3,7 +3,7 @@ steps in a maze.
 
 An `Inspector` plays the same few starts whenever it is asked, with the same random numbers, in an
 environment of its own, and changes nothing in the agent. `rlbook.runs.token_record` keeps what it
-saw; `rlbook.plots.inspector` shows it.
+saw; `rlbook.plots.pages.inspector` shows it.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ def test_an_agent_without_masks_is_told_of_once() -> None:
 
 def test_evaluating_and_playing_pass_the_mask_on() -> None:
     from rlbook.interaction.environments import Recipe
-    from rlbook.plots.playing import play_frames
+    from rlbook.plots.films.episode_frames import play_frames
 
     run = rlbook.train(Opener, Doors(), steps=20, eval_every=0)
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20

@@ -27,9 +27,9 @@ from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
 from rlbook.functional.policy_gradients import score_function_gradient
 from rlbook.functional.returns import discounted_returns
-from rlbook.plots import grid_page
-from rlbook.plots.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
-from rlbook.plots.templates import text_of
+from rlbook.plots.pages import grid_page
+from rlbook.plots.pages.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
+from rlbook.plots.pages.templates import text_of
 
 NODE = next(
     (
@@ -353,7 +353,7 @@ globalThis.cancelAnimationFrame = () => {};
 
 def in_page(script: str, data: object, address: str = "") -> Any:
     """What a script in the whole page returns, in a browser that shows nothing."""
-    drawing = "\n".join(text_of(f"grid_play/{name}.js") for name in grid_page.DRAWING)
+    drawing = "\n".join(text_of(f"pages/grid_play/{name}.js") for name in grid_page.DRAWING)
     return run(f"{BROWSER.replace('HASH', json.dumps(address))}\n{drawing}\n{script}", data)
 
 

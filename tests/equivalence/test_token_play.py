@@ -37,8 +37,8 @@ from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS, character_codec
 from rlbook.networks.distributions import sample_categorical
 from rlbook.networks.optimizer import Adam, Group
-from rlbook.plots.templates import text_of
-from rlbook.plots.token_page import book_data, engine, page
+from rlbook.plots.pages.templates import text_of
+from rlbook.plots.pages.token_page import book_data, engine, page
 
 NODE = next(
     path
@@ -439,7 +439,7 @@ def test_the_page_holds_everything_it_needs() -> None:
 
 
 def test_what_a_script_may_call_is_described() -> None:
-    controls = text_of("token_play/controls.js")
+    controls = text_of("pages/token_play/controls.js")
     lines = controls.partition("window.rlbookPlay = {")[2].partition("\n};")[0].splitlines()
     names = [name for line in lines for name in re.findall(r"(\w+)[,:]", line.partition("=>")[0])]
     described = (Path(__file__).parents[2] / "docs" / "play-tokens.md").read_text()

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from closeness import assert_near
 
-from rlbook.book.figures import figure, figure_10_4, home, measurements
-from rlbook.book.figures.figure_9_1 import best
+from rlbook.book.figures import figure, home, measurements
+from rlbook.book.figures.approximate import figure_10_4
+from rlbook.book.figures.approximate.figure_9_1 import best
 from rlbook.book.figures.long_walk import best as lowest
 from rlbook.book.figures.thousand_states import (
     exact_values,

@@ -17,10 +17,10 @@ from closeness import assert_near, rounding_bound
 import rlbook
 from rlbook.book.figures import FIGURES, figure, home, measurements
 from rlbook.book.figures.changing_maze import LEARNERS, Result, goals
-from rlbook.book.figures.figure_5_1 import scores
-from rlbook.book.figures.figure_5_3 import square_errors
-from rlbook.book.figures.figure_8_2 import first_near
 from rlbook.book.figures.long_walk import BEFORE, Sweep, best
+from rlbook.book.figures.tabular.figure_5_1 import scores
+from rlbook.book.figures.tabular.figure_5_3 import square_errors
+from rlbook.book.figures.tabular.figure_8_2 import first_near
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.fast.compiled import available
 

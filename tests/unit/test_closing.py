@@ -15,7 +15,7 @@ import pytest
 from tqdm import tqdm
 
 import rlbook
-from rlbook.plots.closing import happened
+from rlbook.diagnosis.summary import happened
 from rlbook.runs.progress import bar_format
 
 

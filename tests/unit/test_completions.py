@@ -164,7 +164,7 @@ def test_a_language_models_gif_has_a_frame_for_each_token(model: str, tmp_path: 
 
     run = untrained("grpo", model)
     watch(run, gif=tmp_path / "film.gif", seed=5)
-    from rlbook.plots.playing import play_frames
+    from rlbook.plots.films.episode_frames import play_frames
 
     moments = list(
         play_frames(run.agent, run.request.recipe.for_evaluation(), "ansi", episodes=1, seed=5)

@@ -10,8 +10,9 @@ import pytest
 import rlbook
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
-from rlbook.plots import gif, plot_value_map
+from rlbook.plots import plot_value_map
 from rlbook.plots.figure import drawing
+from rlbook.plots.films import gif_writer as gif
 
 
 def test_any_exception_of_a_library_that_draws_becomes_a_sentence() -> None:

@@ -17,7 +17,7 @@ import rlbook
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
-from rlbook.plots.inspector import page_of, record_of
+from rlbook.plots.pages.inspector import page_of, record_of
 from rlbook.runs.inspecting import Inspector
 from rlbook.runs.token_record import FILE, Record, read_record
 

@@ -15,10 +15,10 @@ from closeness import assert_near, near
 from matplotlib.collections import PolyCollection
 
 from rlbook.errors import RequestError
+from rlbook.evaluation.optimal_return import horizon_values, optimal_return
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.curve_axes import tick_text
 from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
-from rlbook.plots.optimum import horizon_values, optimal_return
 
 
 def write_run(

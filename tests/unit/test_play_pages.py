@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlbook.cli import main as cli
-from rlbook.plots.play_pages import PAGES
+from rlbook.plots.pages.play_pages import PAGES
 
 
 @pytest.mark.parametrize("page", PAGES)

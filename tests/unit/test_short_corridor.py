@@ -14,7 +14,7 @@ import rlbook
 from rlbook.book.figures import corridor, figure, measurements
 from rlbook.envs.short_corridor import ShortCorridor, ShortCorridorVector
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.plots.optimum import optimal_return
+from rlbook.evaluation.optimal_return import optimal_return
 
 
 def value_of(right: float) -> float:

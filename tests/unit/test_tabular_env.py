@@ -16,8 +16,8 @@ from rlbook.envs import Maze, TabularEnv, TabularMDP, TabularVectorEnv
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcome_lists import OutcomeLists, OutcomeRows
 from rlbook.envs.tabular.outcomes import Entries, normal
+from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import Recipe
-from rlbook.plots.optimum import optimal_return
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {"map_name": "8x8"}),

@@ -18,7 +18,7 @@ import rlbook
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import Recipe
 from rlbook.plots import save_gif, watch
-from rlbook.plots.playing import play_frames, render_modes
+from rlbook.plots.films.episode_frames import play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
 
 MAZE = "rlbook/Maze-v0"
@@ -247,7 +247,7 @@ def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(
     """The disc stands where the environment says that the agent is, and no other cell has its
     colour in the middle."""
     from rlbook.envs.rendering import AGENT, COLOURS
-    from rlbook.plots.played_board import picture_of, stage_for
+    from rlbook.plots.films.episode_board import picture_of, stage_for
 
     run = rlbook.train("q_learning", env, steps=50, eval_every=0, simulate=False)
     stage = stage_for(run.agent, run.request.recipe)
@@ -277,7 +277,7 @@ def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(
 
 
 def test_taxi_says_who_waits_where_and_has_its_walls() -> None:
-    from rlbook.plots.played_board import stage_for
+    from rlbook.plots.films.episode_board import stage_for
 
     run = rlbook.train("value_iteration", "Taxi-v4")
     stage = stage_for(run.agent, run.request.recipe)
@@ -293,7 +293,7 @@ def test_taxi_says_who_waits_where_and_has_its_walls() -> None:
 
 
 def test_blackjack_shows_the_board_of_the_ace_and_nothing_below_12() -> None:
-    from rlbook.plots.played_board import stage_for
+    from rlbook.plots.films.episode_board import stage_for
 
     run = rlbook.train("q_learning", "Blackjack-v1", steps=50, eval_every=0)
     stage = stage_for(run.agent, run.request.recipe)
@@ -319,7 +319,7 @@ def test_the_terminal_shows_the_board_in_colour(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_agent_without_values_is_watched_as_before() -> None:
-    from rlbook.plots.played_board import stage_for
+    from rlbook.plots.films.episode_board import stage_for
 
     run = rlbook.train("mcts", "FrozenLake-v1", steps=1, simulations=2, eval_every=0)
     assert stage_for(run.agent, run.request.recipe) is None
@@ -333,7 +333,7 @@ def test_windows_are_hidden_only_where_there_is_no_display(
     import os
     import sys
 
-    from rlbook.plots.playing import hide_windows
+    from rlbook.plots.films.episode_frames import hide_windows
 
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("SDL_VIDEODRIVER", "MUJOCO_GL", "WAYLAND_DISPLAY"):

@@ -140,7 +140,9 @@ def home(number: str) -> ModuleType:
         match = _nearest(number)
         hint = f"; the nearest is {match!r}" if match else ""
         raise RequestError(f"unknown figure {number!r}{hint} (known: {', '.join(FIGURES)})")
-    return importlib.import_module(f"rlbook.book.figures.figure_{number.replace('.', '_')}")
+    chapter, _, place = number.partition(".")
+    part = "tabular" if int(chapter) <= 8 else "approximate"
+    return importlib.import_module(f"rlbook.book.figures.{part}.figure_{chapter}_{place}")
 
 
 def options_of(number: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The bug museum's exhibits: one line of the library, what it becomes, and what is then to be seen.
 
-An exhibit is a file `exhibits/NAME.yaml`. Nothing in it is executed: the line is planted in a
+An exhibit is a file `exhibits/PART/NAME.yaml`. Nothing in it is executed: the line is planted in a
 process of its own (`planted`), which then trains (`training`) or runs the test that must notice it.
 """
 
@@ -50,6 +50,8 @@ class Exhibit:
 
     name: str
     part: str
+    bug: str
+    """What is wrong, in a few words; the file is named for it."""
     title: str
     """What somebody sees who has the bug, in a few words."""
     symptom: str
@@ -121,7 +123,7 @@ def _option(name: str, value: object) -> str:
 @cache
 def exhibits() -> dict[str, Exhibit]:
     """Name → exhibit, part by part."""
-    found = [read(path) for path in sorted(FOLDER.glob("*.yaml"))]
+    found = [read(path) for path in sorted(FOLDER.glob("*/*.yaml"))]
     return {
         item.name: item
         for item in sorted(found, key=lambda item: (PARTS.index(item.part), item.name))

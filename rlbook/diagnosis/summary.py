@@ -1,0 +1,84 @@
+"""What a finished run has come to, in a sentence or two that a beginner can act upon."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from rlbook.evaluation.optimal_return import optimal_return
+from rlbook.runs.progress import evaluation_cost
+
+if TYPE_CHECKING:
+    from rlbook.runs.run import Run
+
+FEW = 10  # episodes from which little can be learned
+CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
+
+
+def happened(run: Run) -> list[str]:
+    """Sentences: how training went, what greedy play comes to, and whether evaluation took most of
+    the time."""
+    found = [_training(run), _greedy(run), _cost(run)]
+    return [sentence for sentence in found if sentence]
+
+
+def _training(run: Run) -> str:
+    """The training episodes: whether any ended, was paid for anything, and got better."""
+    returns = run.episode_returns
+    if run.unit != "steps":
+        return ""
+    if not returns:
+        return f"no episode finished in {run.steps:,} steps; give more --steps"
+    finished = f"{len(returns):,} episode{'s' if len(returns) > 1 else ''} finished"
+    if not any(returns):
+        what = "every reward was 0" if _one_sign(run) else "every return was 0"
+        return f"{finished}, and {what}: nothing told a good action from a bad one"
+    if len(returns) < FEW:
+        return f"{finished}, too few to learn much from; give more --steps or --episodes"
+    part = max(1, len(returns) // 10)
+    early, late = statistics.fmean(returns[:part]), statistics.fmean(returns[-part:])
+    if abs(late - early) <= CLOSE * max(1.0, abs(early)):
+        return f"{finished}; their return stayed near {late:.2f}"
+    return (
+        f"{finished}; their return {'rose' if late > early else 'fell'} from {early:.2f} to"
+        f" {late:.2f} (first and last tenth)"
+    )
+
+
+def _one_sign(run: Run) -> bool:
+    """Whether rewards that are not 0 cannot cancel: the environment's model has them of one sign
+    only."""
+    model: Any = run.model
+    return model is not None and (
+        bool((model.outcomes.reward >= 0).all()) or bool((model.outcomes.reward <= 0).all())
+    )
+
+
+def _greedy(run: Run) -> str:
+    """The last evaluation beside the best return there is, where that is known."""
+    report = next(
+        (report for report in reversed(run.metrics) if report.get("eval_return") is not None), None
+    )
+    if report is None:
+        return ""
+    mean, cut = float(report["eval_return"]), float(report.get("eval_unfinished") or 0.0)
+    if cut:
+        return (
+            f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment"
+            " has no time limit"
+        )
+    best = optimal_return(run.request.recipe.for_evaluation())
+    if best is None:
+        return ""
+    if mean >= best - CLOSE * max(1.0, abs(best)):
+        above = (
+            " on average, and these episodes were lucky"
+            if mean > best + CLOSE * max(1.0, abs(best))
+            else ""
+        )
+        return f"greedy play solves it: {mean:.2f} of {best:.2f}{above}"
+    return f"greedy play does not solve it: {mean:.2f} of {best:.2f}"
+
+
+def _cost(run: Run) -> str:
+    return evaluation_cost(run, sum(run.seconds.values()))

@@ -1,0 +1,3 @@
+"""What moves: animations of values, trees and episodes, as GIFs, as pages with buttons, and in the
+terminal.
+"""

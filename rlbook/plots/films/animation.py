@@ -1,0 +1,189 @@
+"""A GIF of an agent playing: one picture a moment, what happened written underneath."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlbook.errors import RequestError
+from rlbook.interaction.environments import Recipe
+from rlbook.plots.colours import INK, PAPER, RED, readable_on
+from rlbook.plots.figure import drawing, save_bytes
+from rlbook.plots.films.episode_board import Moment, Stage, picture_of, stage_for
+from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes, why, with_mode
+from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageDraw, ImageFont
+
+    from rlbook.agent import Agent
+
+LONGEST = 2_000  # frames
+WIDEST = 600  # pixels; larger pictures are shrunk
+SMALLEST = 320  # pixels; smaller ones are enlarged by a whole number, as far as they stay below
+
+
+def save_gif(
+    agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0
+) -> Path:
+    """Writes greedy episodes as a GIF: an episode of n steps has n + 1 frames.
+
+    Environments with a board (toy text) are shown on it, with the agent's values and arrows; others
+    by the pixels that they draw, or by their text.
+
+    Args:
+        agent: who acts.
+        recipe: where.
+        path: the file, its name ending in .gif.
+        episodes: how many.
+        seed: decides how they start.
+
+    Raises:
+        RequestError: the environment can draw nothing here, more than 2 000 frames, or a file that
+            cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".gif":
+        raise RequestError(f"the name of an animation must end in .gif, got {str(path)!r}")
+    stage = stage_for(agent, recipe)
+    modes = [] if stage is not None else render_modes(recipe)
+    if stage is None and not modes:
+        raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
+    mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
+    frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    with drawing(str(path)):
+        return save_bytes(path, _gif_of(frames, stage, recipe))
+
+
+def _gif_of(frames: list[Frame], stage: Stage | None, recipe: Recipe) -> bytes:
+    if stage is not None:
+        frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
+    pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
+    durations = [LAST if frame.over else pace for frame in frames]
+    width = max(round(font(13).getlength(caption_of(frame))) for frame in frames) + 16
+    pictures = [picture(frame, width) for frame in _same_size(frames)]
+    return encode_gif(pictures, durations, None if stage is None else shared_palette(pictures, 256))
+
+
+def _on_board(frame: Frame, moment: Moment) -> Frame:
+    return replace(frame, picture=picture_of(moment), note=moment.note)
+
+
+def caption_of(frame: Frame) -> str:
+    """The step, the return so far, and what the picture does not show."""
+    counts = f"step {frame.step}   return {frame.episode_return:.4g}".replace("-", "−")
+    return "   ".join(
+        [counts, *([frame.note] if frame.note else []), *(["did not finish"] if frame.cut else [])]
+    )
+
+
+def picture(frame: Frame, width: int = 200) -> Image.Image:
+    """What the environment drew, at least `width` pixels wide, and a line below it. So no two
+    frames of an episode are alike."""
+    from PIL import Image, ImageDraw
+
+    drawn = (
+        _text_picture(frame.picture)
+        if isinstance(frame.picture, str)
+        else Image.fromarray(np.asarray(frame.picture, dtype=np.uint8))
+    )
+    larger = SMALLEST // max(drawn.size)
+    if larger > 1:
+        drawn = drawn.resize(
+            (larger * drawn.width, larger * drawn.height), Image.Resampling.NEAREST
+        )
+    drawn.thumbnail((WIDEST, WIDEST))
+    whole = Image.new("RGB", (max(width, drawn.width), drawn.height + 26), PAPER)
+    whole.paste(drawn, ((whole.width - drawn.width) // 2, 0))
+    ImageDraw.Draw(whole).text((8, drawn.height + 5), caption_of(frame), fill=INK, font=font(13))
+    return whole
+
+
+def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
+    for count, frame in enumerate(frames):
+        if count >= LONGEST:
+            raise RequestError(
+                f"these episodes have more than {LONGEST:,} frames; ask for fewer episodes"
+            )
+        yield frame
+
+
+def _same_size(frames: list[Frame]) -> list[Frame]:
+    """Texts filled up to one size, above and to the right: a GIF's frames have one, and what moves
+    in them stays in its place."""
+    if not isinstance(frames[0].picture, str):
+        return frames
+    texts = [frame.picture.strip("\n").split("\n") for frame in frames]
+    lines, columns = (
+        max(len(text) for text in texts),
+        max(_width(line) for text in texts for line in text),
+    )
+    padded = [
+        "\n".join(
+            line + " " * (columns - _width(line)) for line in [*[""] * (lines - len(text)), *text]
+        )
+        for text in texts
+    ]
+    return [replace(frame, picture=text) for frame, text in zip(frames, padded, strict=True)]
+
+
+def _width(line: str) -> int:
+    from rlbook.plots.terminal import visible_length
+
+    return visible_length(line)
+
+
+def _text_picture(text: str) -> Image.Image:
+    """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a
+    coloured ground."""
+    from PIL import Image, ImageDraw
+
+    lines, letters = text.split("\n"), font(20, mono=True)
+    advance, height, margin = round(letters.getlength("M")), 26, 14
+    image = Image.new(
+        "RGB",
+        (2 * margin + advance * max(map(_width, lines)), 2 * margin + height * len(lines)),
+        PAPER,
+    )
+    draw = ImageDraw.Draw(image)
+    for row, line in enumerate(lines):
+        _draw_line(draw, line, margin, margin + row * height, advance, height, letters)
+    return image
+
+
+def _draw_line(
+    draw: ImageDraw.ImageDraw,
+    line: str,
+    left: int,
+    top: int,
+    advance: int,
+    height: int,
+    letters: ImageFont.FreeTypeFont,
+) -> None:
+    from rlbook.plots.terminal import ESCAPE
+
+    pieces, codes = ESCAPE.split(line), [None, *ESCAPE.findall(line)]
+    for piece, code in zip(pieces, codes, strict=True):
+        marked = code is not None and code != "\x1b[0m"
+        if marked:
+            draw.rectangle((left, top, left + advance * len(piece) - 1, top + height - 1), fill=RED)
+        draw.text((left, top + 1), piece, fill=readable_on(RED) if marked else INK, font=letters)
+        left += advance * len(piece)
+
+
+def _why_not(recipe: Recipe) -> str:
+    """The reason, in the environment's own words."""
+    if recipe.id is None:
+        return "it was made without a render_mode"
+    if "rgb_array" in recipe.make().unwrapped.metadata.get("render_modes", []):
+        try:
+            env = with_mode(recipe, "rgb_array").make()
+            env.reset(seed=0)
+            env.render()
+        except Exception as error:
+            return why(error)
+    return "it has no render mode that gives text or pixels"

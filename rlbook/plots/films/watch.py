@@ -1,0 +1,241 @@
+"""Watching an agent: in the terminal, or as a GIF. A language model is shown with what it
+writes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rlbook.checks import check, non_negative_int, optional, positive_int
+from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
+from rlbook.errors import RequestError
+from rlbook.plots.films.episode_board import Stage, stage_for
+from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes
+from rlbook.plots.terminal import Terminal, picture_text, value_map_text
+from rlbook.runs.inspecting import action_names
+
+if TYPE_CHECKING:
+    from rlbook.agent import Agent
+    from rlbook.interaction.environments import Recipe
+    from rlbook.runs.run import Run
+
+PROMPTS = 5  # for a language model, where nobody says how many
+FRAMES_PER_SECOND = 8.0  # where the environment names no pace
+RESET_PAUSE = 0.6  # seconds before the first step and after the last one
+
+
+def watch(
+    target: Run | str | Path,
+    gif: str | Path | None = None,
+    episodes: int | None = None,
+    seed: int | None = None,
+    *,
+    stream: TextIO | None = None,
+    pause: float | None = None,
+    checkpoint: int | str | None = None,
+    allow_import: bool = False,
+) -> list[float]:
+    """Shows greedy episodes of a run's agent; of a language model, sampled completions of held-out
+    prompts.
+
+    Args:
+        target: a run, or a run's folder.
+        gif: write a GIF there instead of playing in the terminal.
+        episodes: how many (a language model: prompts); None is 1, and 5 for a language model.
+        seed: decides how they start; None is the run's seed.
+        stream: where the text goes; None is standard output.
+        pause: seconds between two frames; None is the environment's pace on a terminal, and 0
+            elsewhere.
+        checkpoint, allow_import: for a folder, as for `rlbook.load`.
+
+    Returns:
+        The return of each episode, in reward units; of a language model, of each completion. []
+        where a GIF was written.
+
+    Raises:
+        RequestError: `episodes` below 1, a negative seed, an agent that does not act, or a GIF of
+            an environment that draws nothing.
+    """
+    from rlbook.plots.completions import writes
+    from rlbook.runs.run import Run, load
+
+    _check(episodes, seed)
+    run = (
+        target
+        if isinstance(target, Run)
+        else load(target, checkpoint=checkpoint, allow_import=allow_import)
+    )
+    if not run.agent.plays():
+        judges = (
+            "; rlbook evaluate says how well it tells good from bad" if run.agent.prefers else ""
+        )
+        raise RequestError(
+            f"{run.request.algorithm} does not act, so there is nothing to watch{judges}"
+        )
+    recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
+    if gif is not None:
+        from rlbook.plots.films.animation import save_gif
+
+        save_gif(run.agent, recipe, gif, episodes=episodes or 1, seed=start)
+        return []
+    terminal = Terminal(stream)
+    if writes(run.agent, recipe):
+        return _watch_writing(run.agent, recipe, terminal, episodes or PROMPTS, start)
+    return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
+
+
+def _check(episodes: object, seed: object) -> None:
+    try:
+        check("episodes", episodes, optional(positive_int))
+        check("seed", seed, optional(non_negative_int))
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def _watch_writing(
+    agent: Agent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int
+) -> list[float]:
+    """Samples completions and shows each token's probability and advantage."""
+    from rlbook.plots.completions import write, written_text
+    from rlbook.seeding import rng_for
+
+    rng = rng_for(seed, "evaluation")
+    written = write(
+        agent, recipe, rng.integers(2**31 - 1, size=prompts).tolist(), seed=int(rng.integers(2**31))
+    )
+    terminal.write(written_text(written, terminal))
+    terminal.write()
+    count = len(written.completions)
+    terminal.write(
+        f"mean reward {written.mean_reward:.3g} of {count} sampled completions of {prompts}"
+        f" prompt{'s' if prompts > 1 else ''}"
+    )
+    return [completion.reward for completion in written.completions]
+
+
+def _watch_playing(
+    agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None
+) -> list[float]:
+    stage = stage_for(agent, recipe)
+    modes = render_modes(recipe)
+    if stage is not None and "ansi" in modes and not terminal.colour:
+        stage = None  # gymnasium's own text says where the agent stands in fewer lines
+    mode = None if stage is not None else _mode(modes, terminal)
+    names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
+    if names is None and stage is not None:
+        names = stage.actions
+    wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
+    returns = []
+    for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
+        terminal.redraw(frame_text(_staged(frame, stage, terminal), terminal, names, maze=maze))
+        ends = frame.over or frame.step == 0
+        time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
+        if frame.over:
+            returns.append(frame.episode_return)
+            terminal.write(
+                terminal.bold(
+                    f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step}"
+                    " steps"
+                )
+            )
+            if frame.cut:
+                terminal.write("it did not finish, and was cut: the environment has no time limit")
+            terminal.write()
+    return returns
+
+
+def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
+    """The same moment on the environment's board, where it has one."""
+    if stage is None:
+        return frame
+    moment = stage.at(frame.obs)
+    return replace(
+        frame, picture=value_map_text(moment.chart, terminal, moment.state), note=moment.note
+    )
+
+
+def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
+    """Text where the environment has it; pixels as coloured blocks where there is colour; else
+    numbers alone."""
+    if "ansi" in modes:
+        return "ansi"
+    return "rgb_array" if "rgb_array" in modes and terminal.colour else None
+
+
+def _pace(recipe: Recipe) -> float:
+    """Seconds a frame."""
+    return 1.0 / float(recipe.make().metadata.get("render_fps") or FRAMES_PER_SECOND)
+
+
+def _is_maze(env: object) -> bool:
+    return hasattr(getattr(env, "tables", None), "layout")
+
+
+# One frame
+
+
+def frame_text(
+    frame: Frame, terminal: Terminal, names: Sequence[str] | None = None, *, maze: bool = False
+) -> str:
+    """What the environment drew, and below it what happened. Without a drawing, the observation's
+    numbers; a `maze` gets its colours."""
+    parts = [f"step {frame.step}"]
+    if frame.step:
+        parts += [f"action {_action(frame.action, names)}", f"reward {frame.reward:.4g}"]
+    parts += [f"return {frame.episode_return:.4g}", *([frame.note] if frame.note else [])]
+    caption = terminal.faint("   ".join(parts))
+    if isinstance(frame.picture, str):
+        text = frame.picture.strip("\n")
+        return f"{_maze_text(text, terminal) if maze else terminal.own_colours(text)}\n{caption}"
+    if frame.picture is not None and terminal.colour:
+        return f"{picture_text(np.asarray(frame.picture), terminal)}\n{caption}"
+    return f"{caption}   observation {_numbers(frame.obs)}"
+
+
+def _action(action: ArrayLike, names: Sequence[str] | None) -> str:
+    if names is not None:
+        return names[int(np.asarray(action))]
+    return _numbers(action)
+
+
+def _numbers(value: ArrayLike | dict[str, ArrayLike]) -> str:
+    """Numbers in brackets, three digits each; at most eight of them."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_numbers(part)}" for name, part in value.items())
+    if isinstance(value, tuple):
+        return ", ".join(map(_numbers, value))
+    numbers = np.asarray(value).reshape(-1)
+    shown = " ".join(f"{number:.3g}" for number in numbers[:8].tolist()) + (
+        " …" if len(numbers) > 8 else ""
+    )
+    return shown if np.ndim(value) == 0 else f"[{shown}]"
+
+
+def _maze_text(text: str, terminal: Terminal) -> str:
+    """A maze's map, its cells two characters wide and in the book's colours; as it is where there
+    is no colour."""
+    if not terminal.colour:
+        return text
+    from rlbook.envs.rendering import AGENT, COLOURS
+
+    cells = {
+        WALL: terminal.paint("  ", paper=COLOURS[WALL]),
+        FREE[0]: terminal.paint("  ", paper=COLOURS[FREE[0]]),
+        START: terminal.paint("S ", ink=COLOURS[WALL], paper=COLOURS[START]),
+        GOAL: terminal.paint("G ", ink=COLOURS[WALL], paper=COLOURS[GOAL]),
+        AGENT: terminal.paint(
+            "● " if terminal.arrows[0] == "↑" else "A ",
+            ink=COLOURS[AGENT],
+            paper=COLOURS[FREE[0]],
+            bold=True,
+        ),
+    }
+    return "\n".join(
+        "".join(cells.get(character, character) for character in line) for line in text.split("\n")
+    )

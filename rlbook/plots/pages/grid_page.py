@@ -1,0 +1,35 @@
+"""A grid world to draw, on which nine methods learn or plan step by step: a page of one file.
+
+The methods are written a second time, in JavaScript, because a page from the disk cannot load
+Python. Their files lie in `grid_play`, one for each chapter of the book, free of drawing; a test
+holds them equal to this package on random worlds.
+"""
+
+from __future__ import annotations
+
+from rlbook.plots.pages.templates import filled, text_of
+
+ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
+"""The files of the methods, in the order in which they are read."""
+DRAWING = ("words", "board", "curve", "page", "showing", "controls")
+"""Those of what is shown."""
+
+
+def engine() -> str:
+    """The methods as one script."""
+    return "\n\n".join(text_of(f"pages/grid_play/{name}.js") for name in ENGINE)
+
+
+def page() -> str:
+    """The page as HTML."""
+    drawing = "\n\n".join(text_of(f"pages/grid_play/{name}.js") for name in DRAWING)
+    style = text_of("pages/grid_play/page.css")
+    return filled(
+        "pages/grid_play/page.html",
+        {
+            "style": style,
+            "engine": engine(),
+            "theme": text_of("pages/theme.js"),
+            "drawing": drawing,
+        },
+    )

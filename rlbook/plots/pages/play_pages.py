@@ -1,0 +1,51 @@
+"""Pages to play with, which `rlbook play` writes: one file each, which works from the disk and on a
+phone.
+
+A page is a module with a function `page()` that returns HTML, and a line in `PAGES`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from rlbook.checks import did_you_mean
+from rlbook.errors import RequestError
+from rlbook.runs.storage.files import replace_file
+
+PAGES = {
+    "grid": (
+        "rlbook.plots.pages.grid_page",
+        "a grid world to draw, and nine methods that solve it step by step",
+    ),
+    "tokens": (
+        "rlbook.plots.pages.token_page",
+        "a small language model that writes sums, is paid, and learns",
+    ),
+}
+"""Name → the module that makes the page, and what is on it."""
+
+
+def play(page: str = "grid", out: str | Path | None = None) -> Path:
+    """Writes a page, and returns its path.
+
+    Args:
+        page: which one, a name of `PAGES`.
+        out: the file, a name that ends in .html; None is play-PAGE.html in the working directory.
+
+    Raises:
+        RequestError: a page that does not exist, or a file that cannot be written.
+    """
+    if page not in PAGES:
+        raise RequestError(
+            f"there is no page {page!r}{did_you_mean(page, PAGES)} (known: {', '.join(PAGES)})"
+        )
+    path = Path(f"play-{page}.html" if out is None else out)
+    if path.suffix != ".html":
+        raise RequestError(f"the page is written as .html, got {path}")
+    text = import_module(PAGES[page][0]).page()
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror}") from None
+    return path

@@ -1,0 +1,35 @@
+"""Pages of one file: HTML with `{{names}}`, filled with texts, scripts and data. Such a page needs
+no server and loads nothing."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+HEAD = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+"""
+
+
+def text_of(name: str) -> str:
+    """A file of `rlbook.plots`, such as "pages/grid_play/world.js"."""
+    return files("rlbook.plots").joinpath(name).read_text(encoding="utf-8").rstrip("\n")
+
+
+def filled(name: str, known: dict[str, str]) -> str:
+    """The page whose rest, from its title on, is a file of `rlbook.plots`, with each `{{name}}`
+    exchanged for what is known by it."""
+    first, *rest = text_of(name).split("{{")
+    return (
+        HEAD
+        + first
+        + "".join(known[key] + text for key, _, text in (piece.partition("}}") for piece in rest))
+    )
+
+
+def script_data(data: object) -> str:
+    """Data as a JavaScript literal; no tag can begin in it, whatever it holds."""
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")

@@ -1,0 +1,80 @@
+"""The small language model answers sums, is paid, and learns, in a page of one file.
+
+The model and GRPO's step are written a second time, in JavaScript (`token_play/transformer.js` and
+`learning.js`), because a page from the disk cannot load Python; a test holds them equal to this
+package and to PyTorch. The weights are the file that ships, as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+
+from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.llm.environments.token_rows import TokenRules
+from rlbook.llm.models.sources import SMALL
+from rlbook.llm.models.starting import taught_weights
+from rlbook.llm.models.transformer import Sizes
+from rlbook.llm.tasks.addition import AdditionTask
+from rlbook.llm.tokenizers.tokenizer import IDS
+from rlbook.plots.pages.templates import filled, script_data, text_of
+
+TITLE = "A language model that learns while you watch"
+PROMPT = "57+68="
+SHOWN = 128  # held-out sums that the page counts
+ENGINE = ("transformer", "learning")
+"""The files of the model and its learning, in the order in which they are read."""
+DRAWING = ("page", "writing", "groups", "training", "controls")
+"""Those of what is shown."""
+
+
+def book_data() -> dict[str, object]:
+    """What the scripts read: sizes, vocabulary, held-out sums and limits; the weights aside."""
+    task = AdditionTask()
+    rules = TokenRules(task, split="held_out", reward="exact", model=None, max_new_tokens=None)
+    sizes = {
+        "layers": SMALL["num_hidden_layers"],
+        "heads": SMALL["num_attention_heads"],
+        "eps": Sizes.eps,
+        "theta": Sizes.theta,
+    }
+    return {
+        "sizes": sizes,
+        "tokens": list(IDS),
+        "heldOut": task.held_out,
+        "shown": SHOWN,
+        "prompt": PROMPT,
+        "limit": rules.max_new_tokens,
+        "maxGradNorm": GRPOConfig.max_grad_norm,
+    }
+
+
+def engine() -> str:
+    """The model and its learning as one script."""
+    return _script(ENGINE)
+
+
+def page() -> str:
+    """The page as HTML, weights and all."""
+    data = book_data()
+    weights = base64.b64encode(taught_weights("addition")).decode()
+    shape = (
+        f"{SMALL['num_hidden_layers']} layers, {SMALL['num_attention_heads']} heads,"
+        f" {SMALL['hidden_size']} numbers a token"
+    )
+    known = {
+        "title": TITLE,
+        "prompt": html.escape(PROMPT),
+        "limit": str(data["limit"]),
+        "shape": shape,
+        "data": script_data(data | {"weights": weights}),
+        "style": text_of("pages/token_play/page.css"),
+        "engine": engine(),
+        "drawing": _script(DRAWING),
+        "theme": text_of("pages/theme.js"),
+    }
+    return filled("pages/token_play/page.html", known)
+
+
+def _script(names: tuple[str, ...]) -> str:
+    return "\n\n".join(text_of(f"pages/token_play/{name}.js") for name in names)
