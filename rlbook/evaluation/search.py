@@ -188,7 +188,7 @@ def _tree_search(
 
 
 def _table(env: Env) -> Any:
-    from rlbook.algorithms.planning.simulators import simulator_of
+    from rlbook.algorithms.planning.search_world import simulator_of
 
     return simulator_of(env, None, getattr(env.action_space, "n", 0))
 

@@ -15,19 +15,17 @@ import numpy as np
 
 from rlbook.algorithms.planning import mcts
 from rlbook.algorithms.planning.mcts import MCTSConfig, World
-from rlbook.algorithms.planning.search_tree import (
-    SearchTree,
+from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.table_model import Table, TableModel
+from rlbook.algorithms.planning.tree_arrays import (
     Tree,
     add_child,
     as_arrays,
     as_lists,
     back_up,
-    draw_allowed,
     find_child,
-    select,
-    select_allowed,
 )
-from rlbook.algorithms.planning.table_model import Table, TableModel
+from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.fast.compiled import available, linked
 from rlbook.fast.simulation import Uniform
 

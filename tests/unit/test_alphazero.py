@@ -14,8 +14,9 @@ from closeness import assert_near, near, rounding_bound, widths
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.model_based.alphazero import AlphaZero, AlphaZeroConfig
-from rlbook.algorithms.planning.search_tree import select_puct, visit_policy, with_noise
+from rlbook.algorithms.model_based.alphazero import AlphaZero, alphazero_loss
+from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
+from rlbook.algorithms.planning.puct_selection import select_puct, visit_policy, with_noise
 from rlbook.data.positions import Positions
 from rlbook.envs.tic_tac_toe import boards, finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss
@@ -132,11 +133,11 @@ def test_a_prior_is_a_softmax_over_the_moves_that_are_allowed() -> None:
 def test_the_loss_by_hand() -> None:
     """-(0.25 log 0.5 + 0.75 log 0.5) = log 2 while p is uniform; ½ ((6 - 4) / 2 - 0)² = 0.5."""
     agent, _ = agent_in("Maze-v0", value_coef=3.0)
-    agent.estimates.center, agent.estimates.deviation = 4.0, 2.0
     for parameter in agent.network.parameters():
         parameter.data.zero_()
     target = torch.tensor([[0.25, 0.75, 0.0, 0.0]])
-    output = agent.loss(Positions(torch.zeros(1, 25), target, torch.tensor([6.0])))
+    batch = Positions(torch.zeros(1, 25), target, torch.tensor([6.0]))
+    output = alphazero_loss(agent.network, batch, config=agent.config, center=4.0, deviation=2.0)
     assert output.loss.item() == near(math.log(4) + 3.0 * 0.5, dtype="float32", terms=5)
     log_prob = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
     expected = -(0.25 * math.log(0.5) + 0.75 * math.log(0.5) + 1.0 * math.log(0.1)) / 2

@@ -14,7 +14,7 @@ import rlbook
 import rlbook.networks.distributions
 import rlbook.networks.policy
 from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig
-from rlbook.algorithms.planning.simulators import simulator_of
+from rlbook.algorithms.planning.search_world import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.book.experiments import tabular_language_model as three_tokens

@@ -19,14 +19,12 @@ from gymnasium.wrappers import TransformReward
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.search_tree import SearchTree, back_up, empty_tree, select
-from rlbook.algorithms.planning.simulators import (
-    Copies,
-    Fields,
-    Snapshots,
-    TableModel,
-    simulator_of,
-)
+from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.search_world import simulator_of
+from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.table_model import TableModel
+from rlbook.algorithms.planning.tree_arrays import back_up, empty_tree
+from rlbook.algorithms.planning.ucb_selection import select
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available

@@ -31,34 +31,52 @@ worth 0.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
-from rlbook.algorithms.planning.search_agent import World, descend
-from rlbook.algorithms.planning.search_tree import (
-    SearchTree,
-    back_up,
-    empty_tree,
-    find_child,
-    select_puct,
-)
-from rlbook.algorithms.planning.simulators import Simulator, content, simulator_of
-from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
+from rlbook.algorithms.planning.observation_digest import content
+from rlbook.algorithms.planning.puct_selection import descend_by_puct
+from rlbook.algorithms.planning.search_agent import found_under
+from rlbook.algorithms.planning.search_guide import Descent, Judge, SearchGuide, Shown
+from rlbook.algorithms.planning.search_guide import row as row_of
+from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.search_world import World, simulator_of
+from rlbook.algorithms.planning.simulators import Simulator
+from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
+from rlbook.algorithms.planning.tree_arrays import empty_tree
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.distributions import Categorical
-from rlbook.networks.policy import Policy
 
-Floats = NDArray[np.float64]
-Shown = Any
-"""What environments show, one of them or many: numbers, an array, or the parts of a text."""
+
+def guided_search(
+    searches: Sequence[tuple[SearchTree, World]],
+    evaluate: Callable[[list[Descent]], None],
+    config: GuidedSearchConfig,
+) -> None:
+    """Adds simulations to the trees of many environments, side by side, in place.
+
+    Args:
+        searches: the tree of each environment, and where its steps are taken.
+        evaluate: asks the networks about new states, all at once: P and V into the trees, and what
+            finished texts are worth into their rewards.
+        config: hyper-parameters.
+    """
+    for _ in range(config.simulations):
+        descents = [
+            Descent(found, world, *descend_by_puct(found, world, config.c))
+            for found, world in searches
+        ]
+        evaluate([descent for descent in descents if descent.new])
+        for found, _, node, length, ending, _ in descents:
+            value = 0.0 if ending == TERMINATED else found.estimate[node]
+            found.back_up(value, length, config.gamma)
 
 
 @dataclass(frozen=True)
@@ -69,24 +87,6 @@ class GuidedSearchConfig(Hyperparameters):
     # k, how many of the likeliest actions of a state are considered, at least 1
     top_k: Annotated[int, positive_int] = 8
     gamma: Annotated[float, unit_interval] = 1.0  # discount γ per environment step, in [0, 1]
-
-
-class Judge(Protocol):
-    """A reward model; see `rlbook.algorithms.imitation.reward_model`."""
-
-    def score_steps(
-        self, obs: Shown, action: NDArray[np.int64], next_obs: Shown, over: NDArray[np.bool_]
-    ) -> tuple[Floats, Floats | None]: ...
-
-
-class Walk(NamedTuple):
-    """One simulation of one tree, down to its end."""
-
-    row: int
-    node: int
-    length: int
-    ending: int
-    new: bool
 
 
 class GuidedSearch(Agent):
@@ -117,17 +117,7 @@ class GuidedSearch(Agent):
     ) -> None:
         super().__init__(None, config)
         self.config: GuidedSearchConfig = config
-        self.guide: Any = guide
-        self._policy: Any = getattr(guide, "policy", None)
-        kind = type(guide).__name__
-        if not isinstance(self._policy, Policy):
-            raise RequestError(f"a search is guided by a policy network, and {kind} has none")
-        if getattr(guide, "reward_scale", None) is not None:
-            raise RequestError(
-                f"the critic of this {kind} learned rewards divided by their deviation "
-                "(normalize_reward), and a search adds it to rewards as they are"
-            )
-        self._critic = bool(self._policy.value_parameters())
+        self.guide = SearchGuide(guide, judge, config.top_k)
         self.judge, self._table = judge, table
         self._worlds: list[Any] = []  # one for each environment
         self.trees: list[Any] = []  # that of the last search, each
@@ -135,9 +125,11 @@ class GuidedSearch(Agent):
         self._played: list[Any] = []  # the edge that was chosen
         self._writes = False
         self._vector: Any = None  # the environments
-        self.tokens = {"read": 0, "prompts": 0}
-        """Of texts: how many tokens the networks would have to read with a KV cache, each counted
-        once for each network, and how many prompts that were."""
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Of texts, what the networks had to read; see `SearchGuide`."""
+        return self.guide.tokens
 
     @classmethod
     def plays(cls) -> bool:
@@ -149,8 +141,9 @@ class GuidedSearch(Agent):
         twin._vector = inner
         open_texts = getattr(inner, "text_worlds", None)
         twin._writes = open_texts is not None
+        twin.guide = self.guide.of_texts(twin._writes)
         if open_texts is not None:
-            twin._check_judge()
+            twin.guide.check_judge()
             twin._worlds = open_texts(self.config.top_k, verified=self.judge == "verifier")
         elif self._table is not None:
             twin._worlds = [copy.copy(self._table) for _ in range(env.num_envs)]
@@ -163,14 +156,6 @@ class GuidedSearch(Agent):
         nothing: list[Any] = [None] * env.num_envs
         twin.trees, twin._seen, twin._played = nothing.copy(), nothing.copy(), nothing.copy()
         return twin
-
-    def _check_judge(self) -> None:
-        if self.judge == "critic" and not self._critic:
-            kind = type(self.guide).__name__
-            raise RequestError(
-                f"{kind} has no critic that could judge what it writes; give judge: the folder of "
-                "a reward model, or verifier"
-            )
 
     def act(
         self,
@@ -186,31 +171,21 @@ class GuidedSearch(Agent):
 
         What shows the same as before, an episode that is over among others, is answered as before.
         """
-        rows = [i for i in range(len(self._worlds)) if self._changed(i, _row(observation, i))]
-        rows = [row for row in rows if not self._is_over(row)]
+        shown = [content(row_of(observation, row)) for row in range(len(self._worlds))]
+        over = getattr(self._vector, "over", None)  # whose episode has ended
+        if self._writes:
+            over = [world.over for world in self._worlds]
+        changed = [row for row, one in enumerate(shown) if one != self._seen[row]]
+        rows = [row for row in changed if over is None or not over[row]]
+        self._seen[:] = shown
         self._prepare(rows, observation, action_mask)
-        for _ in range(self.config.simulations):
-            walks = [self._descend(row) for row in rows]
-            self._evaluate([walk for walk in walks if walk.new])
-            for walk in walks:
-                self._back_up(walk)
+        searches = [(self.trees[row], self._worlds[row]) for row in rows]
+        guided_search(searches, self.guide.evaluate, self.config)
         for row in rows:
             if self._worlds[row].drew():
                 raise RequestError("what follows an action is random here, and not in a table")
             self._played[row] = self.trees[row].best_actions()[0]
         return np.array([self._action(row) for row in range(len(self._worlds))])
-
-    def _is_over(self, row: int) -> bool:
-        """Whether a row's episode has ended, so that nothing is to be chosen there."""
-        if self._writes:
-            return self._worlds[row].over
-        over = getattr(self._vector, "over", None)
-        return over is not None and bool(over[row])
-
-    def _changed(self, row: int, observation: object) -> bool:
-        """Whether a row shows something else than when its last action was chosen."""
-        before, self._seen[row] = self._seen[row], content(observation)
-        return before != self._seen[row]
 
     def _action(self, row: int) -> int:
         """The environment's action for the edge that was chosen; on a text it is a token's rank."""
@@ -223,178 +198,35 @@ class GuidedSearch(Agent):
         self, rows: list[int], observation: Shown, action_mask: NDArray[np.bool_] | None
     ) -> None:
         """A tree for each of these rows: what was found under the last move, or a new root."""
-        fresh = []
+        fresh, spare = [], self.config.simulations
         for row in rows:
-            shown, world, rng = _row(observation, row), self._worlds[row], np.random.default_rng(0)
+            shown, world = row_of(observation, row), self._worlds[row]
+            rng = np.random.default_rng(0)
             if action_mask is not None and isinstance(world, Simulator):
                 world.root_mask = action_mask[row].astype(int).tolist()
-            found = self._kept(row, shown)
+            found, edge = self.trees[row], self._played[row]
+            if found is not None:  # a text that does not follow is a new one
+                follows = not self._writes or self._worlds[row].follows(found, edge)
+                found = found_under(found, world, edge, shown, spare) if follows else None
             if found is None:
-                found = self._root(world)
+                room, size = spare + 1, world.num_actions
+                mode = "chance" if isinstance(world, TableModel) else "closed"
+                found = SearchTree(empty_tree(room, size), size, mode)
+                found.prior, found.estimate = [0.0] * (room * size), [0.0] * room
                 world.prepare(found, rng)
                 fresh.append(row)
             world.begin(shown, rng)
             self.trees[row] = found
         if fresh:
-            shown = [_row(observation, row) for row in fresh]
+            trees = [self.trees[row] for row in fresh]
             masks = [self._worlds[row].root_mask for row in fresh]
-            self._admit(fresh, [0] * len(fresh), shown, masks)
+            seen = [row_of(observation, row) for row in fresh]
+            self.guide.admit(trees, [0] * len(fresh), seen, masks)
             if self._writes:
-                read = sum(int(_row(observation, row)["length"]) for row in fresh)
-                self.tokens["read"] += self._networks * (read - len(fresh))
-                self.tokens["prompts"] += len(fresh)
-
-    def _root(self, world: World) -> SearchTree:
-        """A tree of one node."""
-        room, size = self.config.simulations + 1, world.num_actions
-        mode = "chance" if isinstance(world, TableModel) else "closed"
-        found = SearchTree(empty_tree(room, size), size, mode)
-        found.prior, found.estimate = [0.0] * (room * size), [0.0] * room
-        return found
-
-    def _kept(self, row: int, shown: object) -> SearchTree | None:
-        """What is known from here on; None where the episode is a new one."""
-        found, world = self.trees[row], self._worlds[row]
-        if found is None or (self._writes and not world.follows(found, self._played[row])):
-            return None
-        tree, key = found.tree, world.key(shown, found.mode, GOES_ON)
-        node = find_child(self._played[row], key, tree.child, tree.sibling, tree.key)
-        return None if node < 0 else found.below(node, spare=self.config.simulations)
-
-    def _descend(self, row: int) -> Walk:
-        found, size = self.trees[row], self._worlds[row].num_actions
-        count, mean, bounds = found.tree.count, found.tree.mean, found.tree.bounds
-
-        def choose(node: int) -> int:
-            return select_puct(node, size, count, mean, found.prior, bounds, self.config.c)
-
-        return Walk(row, *descend(found, self._worlds[row], choose))
-
-    def _evaluate(self, walks: list[Walk]) -> None:
-        """Asks the networks about new states, and the judge about finished texts."""
-        on = [walk for walk in walks if walk.ending != TERMINATED]
-        if on:
-            rows = [walk.row for walk in on]
-            worlds = [self._worlds[row] for row in rows]
-            shown, masks = [one.obs for one in worlds], [one.allowed for one in worlds]
-            self._admit(rows, [walk.node for walk in on], shown, masks)
-        over = [walk for walk in walks if walk.ending == TERMINATED]
-        if not (over and self._writes) or self.judge == "verifier":
-            return
-        if self.judge == "critic":
-            scores = [self._before(walk) for walk in over]
-        else:
-            scores = self._scores(_stacked([self._worlds[walk.row].obs for walk in over]))
-            self.tokens["read"] += len(over)
-        for walk, score in zip(over, scores, strict=True):
-            found = self.trees[walk.row]
-            found.met[walk.node] = found.met[walk.node]._replace(reward=float(score))
-            found.tree.rewards[walk.length - 1] = float(score)
-
-    def _before(self, walk: Walk) -> float:
-        """V of the text before the token that ended it."""
-        found = self.trees[walk.row]
-        return found.estimate[found.tree.path[walk.length - 1] // found.num_actions]
-
-    def _admit(
-        self, rows: list[int], nodes: list[int], observations: list[Any], masks: list[Any]
-    ) -> None:
-        """Notes P and V of new states, [K] of them; a mask [A] of one says what is allowed there,
-        None: everything.
-        """
-        probability, value = self._expect(_stacked(observations))
-        for i, mask in enumerate(masks):
-            if mask is not None:
-                probability[i] = _among_allowed(probability[i], np.array(mask, dtype=bool))
-        k = min(self.config.top_k, probability.shape[1])
-        likeliest = (-probability).argsort(axis=1, kind="stable")[:, :k]  # [K, k]
-        share = np.take_along_axis(probability, likeliest, axis=1)
-        share /= share.sum(axis=1, keepdims=True)
-        for i, (row, node) in enumerate(zip(rows, nodes, strict=True)):
-            found = self.trees[row]
-            first, best = node * found.num_actions, likeliest[i]
-            if self._writes:
-                found.met[node].state.choices, best = best, np.arange(k)
-            for action, chance in zip(best.tolist(), share[i].tolist(), strict=True):
-                found.prior[first + action] = chance
-            found.estimate[node] = float(value[i])
-        if self._writes:
-            self.tokens["read"] += self._networks * len(rows)
-
-    @property
-    def _networks(self) -> int:
-        """How many networks read each text: the policy, and what values it."""
-        return 1 + (not isinstance(self.judge, str) or bool(self._critic))
-
-    @torch.inference_mode()
-    def _expect(self, observations: Shown) -> tuple[Floats, Floats]:
-        """π [K, A] and V [K] of the environment's observations."""
-        seen = self.guide.adapted(observations)
-        seen = _tensors(seen, self.guide.parts.device)
-        distribution = self._policy.distribution(seen)
-        if not isinstance(distribution, Categorical):
-            raise RequestError("a search is guided by a policy over discrete actions")
-        probability = distribution.log_probs.double().exp().cpu().numpy()
-        if not isinstance(self.judge, str):
-            return probability, np.asarray(self._scores(observations))
-        if not self._critic:
-            return probability, np.zeros(len(probability))
-        return probability, self._policy.value(seen).double().cpu().numpy()
-
-    def _scores(self, observations: Shown) -> Floats:
-        """What the reward model says of texts, finished or not: [K]."""
-        assert not isinstance(self.judge, str)
-        count = len(observations["tokens"])
-        action = np.zeros(count, dtype=np.int64)
-        over = np.ones(count, dtype=bool)
-        return self.judge.score_steps(observations, action, observations, over)[0]
-
-    def _back_up(self, walk: Walk) -> None:
-        found = self.trees[walk.row]
-        _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
-        value = 0.0 if walk.ending == TERMINATED else found.estimate[walk.node]
-        back_up(
-            value,
-            walk.length,
-            path,
-            rewards,
-            found.num_actions,
-            visits,
-            count,
-            mean,
-            used,
-            bounds,
-            self.config.gamma,
-        )
+                self.guide.count_prompts(seen)
 
     def state_dict(self) -> State:
         return {}
 
     def load_state_dict(self, state: State) -> None:
         """Nothing: it learns nothing."""
-
-
-def _among_allowed(probability: Floats, mask: NDArray[np.bool_]) -> Floats:
-    """π [A] over the allowed actions; all alike where the policy has nothing left for them."""
-    share = np.where(mask, probability, 0.0)
-    return share / share.sum() if share.sum() > 0.0 else mask / mask.sum()
-
-
-def _row(observations: Shown, i: int) -> Shown:
-    """One of [N, ...] observations."""
-    if isinstance(observations, dict):
-        return {name: part[i] for name, part in observations.items()}
-    return observations[i]
-
-
-def _stacked(observations: list[Shown]) -> Shown:
-    """Observations as [K, ...]."""
-    if isinstance(observations[0], dict):
-        return {name: np.stack([one[name] for one in observations]) for name in observations[0]}
-    return np.stack(observations)
-
-
-def _tensors(seen: Shown, device: str) -> Any:
-    if isinstance(seen, dict):
-        return {name: torch.as_tensor(part).to(device) for name, part in seen.items()}
-    return torch.as_tensor(seen, dtype=torch.float32).to(device)

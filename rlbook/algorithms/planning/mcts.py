@@ -41,50 +41,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.planning.search_agent import SearchAgent, World, allowed_at, descend
-from rlbook.algorithms.planning.search_tree import (
-    SearchTree,
-    back_up,
-    draw_allowed,
-    find_child,
-    select,
-    select_allowed,
-)
+from rlbook.algorithms.planning.search_agent import SearchAgent, allowed_at, descend, found_under
+from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.search_world import World
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
+from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.checks import non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_state, set_rng_state
-
-
-@dataclass(frozen=True)
-class MCTSConfig(Hyperparameters):
-    """Hyper-parameters of Monte Carlo tree search."""
-
-    # discount γ per environment step, in [0, 1]
-    gamma: Annotated[float, unit_interval] = 0.99
-    # simulations for each move, at least 1
-    simulations: Annotated[int, positive_int] = 50
-    # weight of exploration against returns scaled to [0, 1], at least 0
-    c: Annotated[float, non_negative] = 0.7
-    # what a new node is worth: a "rollout" of random moves, or the "value" function (0
-    # without)
-    leaf: Annotated[str, one_of("rollout", "value")] = "rollout"
-    # random moves of a rollout, at least 1
-    rollout_depth: Annotated[int, positive_int] = 10
-    # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly
-    # repeat
-    stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
-    # keep what the last search found under the move that was made
-    reuse_tree: bool = False
-    # values per dimension that continuous actions are chosen from, at least 1
-    action_bins: Annotated[int, positive_int] = 5
-
-    @property
-    def depth(self) -> int:
-        """Random moves after a new node."""
-        return self.rollout_depth if self.leaf == "rollout" else 0
 
 
 @has_fast_form
@@ -111,8 +77,8 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
         config: c, γ, and how leaves are evaluated.
         rng: its `random()` chooses.
     """
-    _, _, visits, _, count, mean, used, bounds, path, rewards = found.tree
-    num_actions = found.num_actions
+    num_actions, tree = found.num_actions, found.tree
+    visits, count, mean, bounds = tree.visits, tree.count, tree.mean, tree.bounds
 
     def choose(node: int) -> int:
         allowed = allowed_at(found, world, node)
@@ -122,7 +88,7 @@ def simulate(found: SearchTree, world: World, config: MCTSConfig, rng: np.random
 
     _, length, ending, _ = descend(found, world, choose)
     G = leaf_value(world, ending, config, rng)
-    back_up(G, length, path, rewards, num_actions, visits, count, mean, used, bounds, config.gamma)
+    found.back_up(G, length, config.gamma)
 
 
 def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Generator) -> float:
@@ -140,6 +106,33 @@ def leaf_value(world: World, ending: int, config: MCTSConfig, rng: np.random.Gen
     return total if ending == TERMINATED else total + discount * world.estimate()
 
 
+@dataclass(frozen=True)
+class MCTSConfig(Hyperparameters):
+    """Hyper-parameters of Monte Carlo tree search."""
+
+    # discount γ per environment step, in [0, 1]
+    gamma: Annotated[float, unit_interval] = 0.99
+    # simulations for each move, at least 1
+    simulations: Annotated[int, positive_int] = 50
+    # weight of exploration against returns scaled to [0, 1], at least 0
+    c: Annotated[float, non_negative] = 0.7
+    # what a new node is worth: a "rollout" of random moves, or the "value" function (0 without)
+    leaf: Annotated[str, one_of("rollout", "value")] = "rollout"
+    # random moves of a rollout, at least 1
+    rollout_depth: Annotated[int, positive_int] = 10
+    # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly repeat
+    stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
+    # keep what the last search found under the move that was made
+    reuse_tree: bool = False
+    # values per dimension that continuous actions are chosen from, at least 1
+    action_bins: Annotated[int, positive_int] = 5
+
+    @property
+    def depth(self) -> int:
+        """Random moves after a new node."""
+        return self.rollout_depth if self.leaf == "rollout" else 0
+
+
 class MCTS(SearchAgent):
     """UCT in a simulated copy of the environment. Searches at every move; learns nothing.
 
@@ -148,8 +141,7 @@ class MCTS(SearchAgent):
             is not kept in checkpoints.
 
     Raises:
-        ValueError: an environment that cannot be copied, or `reuse_tree` where its states cannot be
-            kept.
+        ValueError: an environment whose states cannot be copied, or, for `reuse_tree`, be kept.
     """
 
     budget = {"episodes": 10, "eval_every": 0}
@@ -214,49 +206,31 @@ class MCTS(SearchAgent):
         grow(found, self._world, observation, simulations, self.config, rng)
 
     def learn(self, step: Step) -> Metrics:
-        """Nothing is learned.
-
-        Where the tree is to be reused, the part under the move that was made is kept.
-        """
+        """Nothing is learned; to be reused, the part of the tree under the move made is kept."""
         found = self.tree
         if found is None:
             return {}
-        self._kept = self._part_under(found, step) if self.config.reuse_tree else None
-        return {
-            "simulations": found.simulations,
-            "nodes": found.num_nodes,
-            "depth": found.depth,
-            "root_value": max(
-                q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0
-            ),
-        }
-
-    def _part_under(self, found: SearchTree, step: Step) -> SearchTree | None:
-        """What is known from the next state on; None where the search did not foresee it."""
-        tree, key = found.tree, self._world.key(step.next_obs, found.mode, GOES_ON)
-        node = find_child(int(step.action), key, tree.child, tree.sibling, tree.key)
-        return None if node < 0 else found.below(node, spare=self.config.simulations)
+        self._kept = None
+        if self.config.reuse_tree:
+            action, spare = int(step.action), self.config.simulations
+            self._kept = found_under(found, self._world, action, step.next_obs, spare)
+        tried = [q for q, n in zip(found.values(), found.counts(), strict=True) if n > 0]
+        size = {"simulations": found.simulations, "nodes": found.num_nodes, "depth": found.depth}
+        return size | {"root_value": max(tried)}
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action that `act` takes in each state without exploring.
-
-        One search a state, where the environment is a table.
-        """
+        """[S] int: what `act` does in each state without exploring; one search a state."""
         return np.array([self.act(state, explore=False) for state in self._states()])
 
     def values(self) -> np.ndarray:
-        """[S]: the mean return of that action in each of those searches, discounted, in reward
-        units.
-        """
+        """[S]: the mean return of that action in those searches, discounted, in reward units."""
         trees = [self.search(state, self.fixed_rng(state)) for state in self._states()]
         return np.array([tree.values()[tree.best_actions()[0]] for tree in trees])
 
     def _states(self) -> range:
         if not isinstance(self._world, TableModel):
-            raise RequestError(
-                "mcts can say what it would do in every state only where the environment is a "
-                "table of states"
-            )
+            where = "only where the environment is a table of states"
+            raise RequestError(f"mcts can say what it would do in every state {where}")
         return self._world.observations
 
     def begin(self) -> None:

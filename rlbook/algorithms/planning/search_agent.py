@@ -15,20 +15,13 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent
-from rlbook.algorithms.planning.search_tree import (
-    Met,
-    SearchTree,
-    add_child,
-    empty_tree,
-    find_child,
-)
-from rlbook.algorithms.planning.simulators import Simulator, content, repeats, simulator_of
+from rlbook.algorithms.planning.observation_digest import content, repeats
+from rlbook.algorithms.planning.search_tree import Met, SearchTree
+from rlbook.algorithms.planning.search_world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
+from rlbook.algorithms.planning.tree_arrays import add_child, empty_tree, find_child
 from rlbook.interaction.action_masks import mask_method
 from rlbook.seeding import rng_for
-
-World = TableModel | Simulator
-"""What a search takes its steps in."""
 
 
 def descend(
@@ -88,6 +81,17 @@ def remember(found: SearchTree, world: World, reward: float, ending: int) -> Non
 def allowed_at(found: SearchTree, world: World, node: int) -> Any:
     """[A], 1 for each action allowed in the state of a node on the way down; None: all are."""
     return found.met[node].mask if found.mode == "closed" else world.allowed
+
+
+def found_under(
+    found: SearchTree, world: World, action: int, observation: object, spare: int
+) -> SearchTree | None:
+    """What a search knows from the state on that an action from its root has led to, and that shows
+    `observation`, with room for `spare` more nodes; None where it did not foresee that state.
+    """
+    tree, key = found.tree, world.key(observation, found.mode, GOES_ON)
+    node = find_child(action, key, tree.child, tree.sibling, tree.key)
+    return None if node < 0 else found.below(node, spare)
 
 
 class SearchAgent(Agent):

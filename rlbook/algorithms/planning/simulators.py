@@ -1,7 +1,5 @@
-"""What a search looks ahead in: tables, and copies put into the real environment's state.
+"""Copies of an environment that can be put into any state met before; a search looks ahead in them.
 
-    TableModel   environments with a table of transitions, whose states are what they show
-                 (`table_model.py`)
     Fields       gymnasium's own classes, in which a step replaces a few attributes
     Snapshots    environments with `snapshot()` and `restore()`
     Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
@@ -14,7 +12,6 @@ included. Time limits that gymnasium's `TimeLimit` keeps are not part of the sta
 from __future__ import annotations
 
 import copy
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -22,21 +19,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import EzPickle
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from rlbook.algorithms.planning.observation_digest import content
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
-from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
+from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED
 from rlbook.envs.tabular.enumeration import Restorable
-from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
-from rlbook.interaction.action_masks import (
-    ACTION_MASK,
-    MaskReader,
-    mask_table,
-    shows_action_mask,
-)
+from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.guards import cause_of, number, unpack_step
 from rlbook.seeding import Uniform
 
@@ -44,17 +34,6 @@ S = TypeVar("S")
 """What a simulator calls a state."""
 Act = Callable[[int], object]
 """From the agent's action to the environment's."""
-
-FIELDS: dict[str, tuple[str, ...]] = {
-    "gymnasium.envs.classic_control.cartpole.CartPoleEnv": ("state", "steps_beyond_terminated"),
-    "gymnasium.envs.classic_control.mountain_car.MountainCarEnv": ("state",),
-    "gymnasium.envs.classic_control.continuous_mountain_car.Continuous_MountainCarEnv": ("state",),
-    "gymnasium.envs.classic_control.acrobot.AcrobotEnv": ("state",),
-    "gymnasium.envs.classic_control.pendulum.PendulumEnv": ("state", "last_u"),
-    "gymnasium.envs.toy_text.frozen_lake.FrozenLakeEnv": ("s", "lastaction"),
-    "gymnasium.envs.toy_text.cliffwalking.CliffWalkingEnv": ("s", "lastaction"),
-}
-"""Class → the attributes that a step replaces, and never changes in place."""
 
 
 class Simulator(ABC, Generic[S]):
@@ -171,10 +150,12 @@ class Simulator(ABC, Generic[S]):
 
 
 class Fields(Simulator[dict[str, object]]):
-    """A shallow copy, whose changing attributes are set."""
+    """A shallow copy, whose changing attributes, `names`, are set."""
 
-    def __init__(self, env: gymnasium.Env, act: Act | None, num_actions: int) -> None:
-        self._names = FIELDS[_class(env)]
+    def __init__(
+        self, env: gymnasium.Env, act: Act | None, num_actions: int, names: tuple[str, ...]
+    ) -> None:
+        self._names = names
         super().__init__(env, act, num_actions)
 
     def _private_copy(self) -> gymnasium.Env:
@@ -247,43 +228,6 @@ class Copies(Simulator[gymnasium.Env]):
         self.copy = self._read(state)
 
 
-def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> TableModel | Simulator:
-    """What an agent searches in: the table where the environment has one and shows its state,
-    otherwise the fastest way to copy it.
-
-    Args:
-        env: the real environment, as an agent gets it; later it must be where the observation given
-            to a search came from.
-        act, num_actions: as for `Simulator`.
-
-    Raises:
-        ValueError: the environment can be neither tabulated nor copied.
-    """
-    while isinstance(env, gymnasium.Wrapper) and _is_of_the_run(env):
-        env = env.env
-    model, inner, shown = _model_of(env), env.unwrapped, env.observation_space
-    if model is not None and model.num_actions == num_actions:
-        assert isinstance(shown, spaces.Discrete)
-        masks = mask_table(env, range(shown.start, shown.start + model.num_states))
-        if masks is not None or not shows_action_mask(env):
-            return TableModel(model, int(shown.start), masks)
-    if not _only_checks(env):
-        return Copies(env, act, num_actions)
-    if _class(inner) in FIELDS:
-        return Fields(inner, act, num_actions)
-    if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
-        return Snapshots(inner, act, num_actions)
-    return Copies(inner, act, num_actions)
-
-
-def _is_of_the_run(wrapper: gymnasium.Wrapper) -> bool:
-    """Whether a wrapper is how a run steps any environment; one of `rlbook.envs` is a part of an
-    environment, which changes what that shows.
-    """
-    module = type(wrapper).__module__
-    return module.startswith("rlbook.") and not module.startswith("rlbook.envs.")
-
-
 def _failure(error: Exception) -> TrainingError:
     """What the environment raised while it was simulated, in one sentence."""
     return TrainingError(f"the environment failed in a simulation of the search: {cause_of(error)}")
@@ -299,67 +243,3 @@ def copied(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:
             f"{name} cannot be searched: it has no snapshot() and restore(), and it cannot be "
             f"copied ({reason})."
         ) from error
-
-
-def content(observation: object) -> int:
-    """An observation as an integer: equal ones give equal integers, and different ones different
-    integers but by a chance of 2^-60.
-    """
-    if isinstance(observation, int | np.integer):
-        return int(observation)
-    digest = hashlib.blake2b(digest_size=8)
-    _feed(digest, observation)
-    return int.from_bytes(digest.digest(), "little") >> 4
-
-
-def _feed(digest: hashlib.blake2b, part: object) -> None:
-    if isinstance(part, dict):
-        for item in part.values():
-            _feed(digest, item)
-    elif isinstance(part, tuple | list):
-        for item in part:
-            _feed(digest, item)
-    elif isinstance(part, str):
-        digest.update(part.encode())
-    else:
-        digest.update(np.asarray(part).tobytes())
-
-
-def repeats(space: spaces.Space) -> bool:
-    """Whether equal observations can be expected to come again, so that chance nodes make sense."""
-    if isinstance(space, spaces.Dict | spaces.Tuple):
-        return all(
-            map(repeats, space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces)
-        )
-    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
-
-
-def _model_of(env: gymnasium.Env) -> TabularMDP | None:
-    """The table, where there is one at no cost and its states are what the environment shows."""
-    inner, shown = env.unwrapped, env.observation_space
-    if not isinstance(shown, spaces.Discrete) or not (
-        callable(getattr(inner, "model", None)) or hasattr(inner, "P")
-    ):
-        return None
-    try:
-        model = TabularMDP.from_env(env)
-    except ValueError:  # a wrapper changes what happens
-        return None
-    return (
-        model
-        if isinstance(model, TabularMDP) and model.observable and model.num_states == shown.n
-        else None
-    )
-
-
-def _only_checks(env: gymnasium.Env) -> bool:
-    """Whether all wrappers may be left out of a search."""
-    while isinstance(env, gymnasium.Wrapper):
-        if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
-            return False
-        env = env.env
-    return True
-
-
-def _class(env: gymnasium.Env) -> str:
-    return f"{type(env).__module__}.{type(env).__qualname__}"

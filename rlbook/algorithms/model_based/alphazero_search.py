@@ -1,0 +1,129 @@
+"""AlphaZero's search: down the tree by PUCT, P and V of the network for what is new there, and its
+value back to the root; and an agent that plays by such searches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
+from rlbook.algorithms.planning.network_estimates import NetworkEstimates
+from rlbook.algorithms.planning.puct_selection import (
+    descend_by_puct,
+    masks_vary,
+    visit_policy,
+    with_noise,
+)
+from rlbook.algorithms.planning.search_agent import SearchAgent
+from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.search_world import World
+from rlbook.algorithms.planning.simulators import Snapshots
+from rlbook.algorithms.planning.table_model import TERMINATED
+from rlbook.checks import at
+from rlbook.interaction.spaces import as_vector
+from rlbook.networks.policy_value_network import PolicyValueNetwork
+from rlbook.seeding import rng_for, torch_generator
+
+
+def simulate(
+    found: SearchTree,
+    world: World,
+    estimate: Callable[[object, Any], tuple[list[float], float]],
+    *,
+    c: float,
+    discount: float,
+) -> None:
+    """One simulation: selection, expansion, evaluation, backup.
+
+    Args:
+        found: the tree so far, with room for one more node, and the prior of its nodes.
+        world: where steps are taken.
+        estimate: the network: from an observation and what is allowed there, [A], to P [A], which
+            is 0 where not allowed, and V, in reward units.
+        c: weight of the prior against returns scaled to [0, 1].
+        discount: what the next state's value counts for the side that moves: γ; against oneself -γ.
+    """
+    num_actions = found.num_actions
+    node, length, ending, new = descend_by_puct(found, world, c)
+    if new and (ending != TERMINATED or found.mode == "open-loop"):
+        first = node * num_actions
+        allowed = [1] * num_actions if masks_vary(found, world) else world.allowed
+        share, found.estimate[node] = estimate(world.obs, allowed)
+        found.prior[first : first + num_actions] = share
+    value = 0.0 if ending == TERMINATED else found.estimate[node]
+    found.back_up(value, length, discount)
+
+
+class NetworkSearchAgent(SearchAgent):
+    """Searches at every move with a network, by AlphaZero's hyper-parameters; learns nothing."""
+
+    def __init__(self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0) -> None:
+        self.alternates = bool(getattr(env.unwrapped, "alternates", False))
+        super().__init__(env, config, seed)
+        self.config: AlphaZeroConfig = config
+        size, encode = as_vector(env.observation_space, [])
+        generator = torch_generator(rng_for(seed, "initialisation"))
+        hidden = tuple(config.hidden_sizes)
+        self.network = PolicyValueNetwork(size, self._num_actions, hidden, generator)
+        self.estimates = NetworkEstimates(self.network, encode)
+        self.discount = -config.gamma if self.alternates else config.gamma
+        """What the next state's value counts for the side that moves."""
+        self._noise: NDArray[np.float64] | None = None  # [A], at the root of the next search
+        self._recommended = np.zeros(self._num_actions)  # [A], π of the last search
+
+    def look_into(self, env: gymnasium.Env) -> World:
+        game: Any = env.unwrapped
+        if self.alternates and not game.alternates:  # somebody else replies there
+            return Snapshots(game, None, self._num_actions, game.rules())
+        return super().look_into(env)
+
+    def act(
+        self,
+        observation: object,
+        *,
+        explore: bool = True,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> int:
+        if not explore:
+            rng, simulations = self.fixed_rng(observation), self.config.greedy_simulations
+            found = self.search(observation, rng, simulations=simulations, action_mask=action_mask)
+            return found.best_actions()[0]
+        self._noise = self.rng.dirichlet(np.full(self._num_actions, self.config.noise_alpha))
+        self.tree = self.search(observation, self.rng, action_mask=action_mask)
+        self._noise, self._random = None, self.tree.mode != "closed"
+        self._recommended = visit_policy(self.tree.counts())
+        chances = visit_policy(self.tree.counts(), at(self.config.temperature, self.progress))
+        return int(self.rng.choice(self._num_actions, p=chances))
+
+    def grow(
+        self, found: SearchTree, observation: object, simulations: int, rng: np.random.Generator
+    ) -> None:
+        """Adds simulations to a root, in place."""
+        self._world.begin(observation, rng)
+        prior = self.expect(observation, self._world.root_mask)[0]
+        if self._noise is not None:
+            prior = with_noise(prior, self._noise, self.config.noise_fraction)
+        found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
+        found.estimate = [0.0] * len(found.tree.key)
+        for _ in range(simulations):
+            simulate(found, self._world, self.expect, c=self.config.c, discount=self.discount)
+
+    def expect(
+        self, observation: object, allowed: ArrayLike | None = None
+    ) -> tuple[list[float], float]:
+        """What the network says of one observation: P [A], 0 where not `allowed`, and V in reward
+        units. None: what the environment's own method allows, or everything.
+        """
+        if allowed is None and self._mask_of is not None:
+            mask = np.asarray(self._mask_of(observation), dtype=bool)
+            allowed = mask if mask.any() else None
+        return self.estimates(observation, allowed)
+
+    def value(self, observations: ArrayLike) -> NDArray[np.float32]:
+        """V of the environment's observations, to the side to move: [N, ...] → [N]."""
+        return self.estimates.values(observations)
