@@ -231,15 +231,16 @@ class FromRecipe:
 
     def commands(self) -> list[str]:
         """As the pages show them."""
-        seeds = [f"the same with --seed 1 … {self.seeds - 1}"] if self.seeds > 1 else []
-        return [f"rlbook recipe {self.recipe} --seed 0 --out runs/{self.recipe}", *seeds]
+        first, *others = seeds_of(self.seeds)
+        again = [f"the same with --seed {others[0]} … {others[-1]}"] if others else []
+        return [f"rlbook recipe {self.recipe} --seed {first} --out runs/{self.recipe}", *again]
 
     def run(self) -> dict[str, Any]:
         """Runs it; the means of each seed, and their mean."""
         found: dict[str, list[list[float | None]]] = {}
         with tempfile.TemporaryDirectory() as place:
-            folders = [Path(place) / str(seed) for seed in range(self.seeds)]
-            for seed, folder in enumerate(folders):
+            folders = [Path(place) / str(seed) for seed in seeds_of(self.seeds)]
+            for seed, folder in zip(seeds_of(self.seeds), folders, strict=True):
                 facts = called("recipe", self.recipe, "--seed", str(seed), "--out", str(folder))
                 for row in facts["table"]:
                     if row["stage"] in (self.stages or [row["stage"]]):
@@ -253,6 +254,7 @@ class FromRecipe:
             "what": self.what,
             "result": told,
             "commands": self.commands(),
+            "seeds": list(seeds_of(self.seeds)),
             "before and after": found,
         }
 
@@ -981,7 +983,7 @@ MEASUREMENTS = {
         "the cliff, narrow recordings, medians of 5 seeds", "offline_values", seeds=5
     ),
     "beam_stages": Experiment(
-        "the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages"
+        "the recipe `beams`, held-out queries, means of 3 seeds", "beam_stages", seeds=3
     ),
     "credit_assignment": Experiment(
         "the maze with slips, 240 episodes of a policy that has learned half of the way",
@@ -1004,25 +1006,29 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "intrinsic_rewards": Experiment(
-        "two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards"
+        "two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards", seeds=3
     ),
     "answer_probability": Experiment(
         "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3"
         " seeds",
         "answer_probability",
+        seeds=3,
     ),
     "more_tries": Experiment(
         "two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds",
         "more_tries",
+        seeds=3,
     ),
     "token_search": Experiment(
         "share of right answers at the largest budget, in tokens read for a prompt, 3 models each;"
         " ± is half of the 95 % interval",
         "token_search",
+        seeds=3,
     ),
     "tabular_language_model": Experiment(
         "largest difference of a completion's probability from the closed form, 3 seeds",
         "tabular_language_model",
+        seeds=3,
     ),
     "cql_maze": Measurement(
         "the maze, from 100 random walks", "cql Maze-v0", optimal(3.0), seeds=10
@@ -1093,9 +1099,9 @@ MEASUREMENTS = {
         "two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"
     ),
     "distilled_sizes": Experiment(
-        "two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes"
+        "two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes", seeds=3
     ),
-    "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits"),
+    "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits", seeds=3),
     "distillation_maze": Measurement(
         "the maze, from PPO into 8 units",
         "distillation Maze-v0 --teacher runs/expert --hidden-sizes 8",
@@ -1251,7 +1257,7 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "reward_shaping": Experiment(
-        "a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping"
+        "a maze of 8 × 8 rooms that pays 1 at the goal, γ = 0.98", "reward_shaping", seeds=10
     ),
     "grpo_lora": Measurement(
         "two-digit sums, LoRA of rank 8",
@@ -1290,7 +1296,9 @@ MEASUREMENTS = {
         sampled=True,
     ),
     "r1": Experiment(
-        "R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task", "r1"
+        "R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task",
+        "r1",
+        seeds=3,
     ),
     "rlhf": FromRecipe(
         "sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts",
@@ -1300,6 +1308,7 @@ MEASUREMENTS = {
         "the recipe `rlhf`: its reward model as a judge of the policy's own held-out answers, means"
         " of 3 seeds",
         "over_optimisation",
+        seeds=3,
     ),
     "grpo_notebook": FromRecipe(
         "the GRPO notebook on the small model: mean rewards of sampled answers",

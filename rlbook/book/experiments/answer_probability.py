@@ -59,18 +59,19 @@ class Learned:
 
 
 def run(
-    seeds: int = 3, rounds: int = ROUNDS, start: dict[str, Any] | None = None
+    seeds: int = 3, first: int = 0, rounds: int = ROUNDS, start: dict[str, Any] | None = None
 ) -> dict[str, Learned]:
     """Each reward from each seed's start.
 
     Args:
         seeds: R.
+        first: the lowest seed.
         rounds: of `EPISODES` completions, about.
         start: settings of the demonstrations' run.
     """
     traces: dict[str, list[tuple[list[float], list[float]]]] = {name: [] for name in REWARDS}
     world = {"terms": TERMS, "model": "new"}
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         shown = rlbook.train(
             "sft", ENVIRONMENT, env_kwargs=world, seed=seed, **START | (start or {})
         )

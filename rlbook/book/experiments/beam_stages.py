@@ -76,11 +76,11 @@ def without_weights(folder: Path, seed: int) -> float:
     return float(scores(run).mean())
 
 
-def run(seeds: int = 3, home: str | Path | None = None) -> Found:
-    """`one` for the seeds 0, 1, …; `home` keeps the folders, and finished stages in it are not done
+def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> Found:
+    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and finished stages in it are not done
     again."""
     with tempfile.TemporaryDirectory() as scratch:
-        folders = [Path(home or scratch) / f"seed-{seed}" for seed in range(seeds)]
+        folders = [Path(home or scratch) / f"seed-{seed}" for seed in range(first, first + seeds)]
         after = np.stack([one(folder, seed) for seed, folder in enumerate(folders)])
         alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
         best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])

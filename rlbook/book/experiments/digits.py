@@ -112,11 +112,11 @@ def taught(
     return network
 
 
-def run(seeds: int = 3) -> Digits:
+def run(seeds: int = 3, first: int = 0) -> Digits:
     """Teaches a teacher and three students for each seed."""
     right: dict[str, list[float]] = {}
     missing: dict[str, list[float]] = {}
-    for seed in range(seeds):
+    for seed in range(first, first + seeds):
         x, y, test_x, test_y = images(seed)
         teacher, others = taught(TEACHER, x, y, seed, kept=KEPT), y != MISSING
         networks = {

@@ -57,11 +57,14 @@ class DistilledSizes:
     accuracy: dict[str, NDArray[np.float64]]  # by the labels, [R]
 
 
-def run(seeds: int = 3, steps: int = 150_000, teacher_steps: int = 70_000) -> DistilledSizes:
+def run(
+    seeds: int = 3, first: int = 0, steps: int = 150_000, teacher_steps: int = 70_000
+) -> DistilledSizes:
     """Trains the teacher and its students.
 
     Args:
         seeds: R.
+        first: the lowest seed.
         steps: tokens that each student learns from.
         teacher_steps: tokens that the teacher has practised with.
     """
@@ -78,7 +81,7 @@ def run(seeds: int = 3, steps: int = 150_000, teacher_steps: int = 70_000) -> Di
     for labels, weights in LABELS.items():
         students = [
             rlbook.train("distillation", "Addition-v0", seed=seed, **options, **weights)
-            for seed in range(seeds)
+            for seed in range(first, first + seeds)
         ]
         accuracy[labels] = np.array([_right(student) for student in students])
         size = _parameters(students[0])

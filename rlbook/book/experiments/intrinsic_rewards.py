@@ -46,11 +46,16 @@ class Found:
     reward: Array  # [R, K], mean since the look before; NaN at the first
 
 
-def run(seeds: int = 3, names: tuple[str, ...] = tuple(LEARNING_RATES)) -> dict[str, Found]:
+def run(
+    seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNING_RATES)
+) -> dict[str, Found]:
     """Each reward from each seed."""
     return {
         name: Found(
-            *map(np.array, zip(*(traced(name, seed) for seed in range(seeds)), strict=True))
+            *map(
+                np.array,
+                zip(*(traced(name, seed) for seed in range(first, first + seeds)), strict=True),
+            )
         )
         for name in names
     }

@@ -125,10 +125,10 @@ def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]
     return seen
 
 
-def run(seeds: int = 3) -> dict[str, Found]:
-    """Stage → what became of it, for the seeds 0, 1, …"""
+def run(seeds: int = 3, first: int = 0) -> dict[str, Found]:
+    """Stage → what became of it, for the seeds `first`, `first` + 1, …"""
     with tempfile.TemporaryDirectory() as scratch:
-        each = [traced(Path(scratch) / str(seed), seed) for seed in range(seeds)]
+        each = [traced(Path(scratch) / str(seed), seed) for seed in range(first, first + seeds)]
     return {stage: together([one[stage] for one in each]) for stage in STAGES}
 
 

@@ -189,12 +189,15 @@ class Found(NamedTuple):
     seconds: dict[str, NDArray[np.float64]]  # stage → [R], of training alone
 
 
-def run(seeds: int = 3, overrides: Mapping[str, Any] | None = None) -> Found:
+def run(seeds: int = 3, first: int = 0, overrides: Mapping[str, Any] | None = None) -> Found:
     """Both recipes for several seeds; `overrides` as in `rlbook.recipes.recipe.Recipe.find`, for
     the stages that a recipe has."""
     with tempfile.TemporaryDirectory() as folder:
         return joined(
-            [one(seed, Path(folder) / str(seed), overrides or {}) for seed in range(seeds)]
+            [
+                one(seed, Path(folder) / str(seed), overrides or {})
+                for seed in range(first, first + seeds)
+            ]
         )
 
 

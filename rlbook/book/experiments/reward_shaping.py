@@ -104,7 +104,7 @@ def arrives(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside < TIES
 
 
-def run(seeds: int = SEEDS, episodes: int = EPISODES) -> Found:
+def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> Found:
     """Q-learning from each reward, and the exact answers."""
     model, crow = goal_alone(), crow_flies()
     own = best(model)
@@ -126,7 +126,7 @@ def run(seeds: int = SEEDS, episodes: int = EPISODES) -> Found:
     }
     distance = float(np.abs(exact["potential"] + crow[:, None] - own)[free].max())
     steps = {
-        name: np.array([lengths(each, seed, episodes) for seed in range(seeds)])
+        name: np.array([lengths(each, seed, episodes) for seed in range(first, first + seeds)])
         for name, each in models.items()
     }
     start = int(model.initial.argmax())

@@ -222,14 +222,16 @@ class Learned:
     beside: dict[float, Array]
 
 
-def run(seeds: int = 3, names: tuple[str, ...] = tuple(LEARNERS)) -> dict[str, Learned]:
+def run(
+    seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNERS)
+) -> dict[str, Learned]:
     """All learners, each with every β and seed."""
-    return {name: _learned(name, seeds) for name in names}
+    return {name: _learned(name, range(first, first + seeds)) for name in names}
 
 
-def _learned(name: str, seeds: int) -> Learned:
+def _learned(name: str, seeds: range) -> Learned:
     away: dict[float, list[tuple[float, float]]] = {beta: [] for beta in BETAS}
-    for beta, seed in itertools.product(BETAS, range(seeds)):
+    for beta, seed in itertools.product(BETAS, seeds):
         reference, reward = table(reference_run(seed)), rewards(seed)
         policy, best = learned(name, beta, seed), optimum(chances(reference), reward, beta)
         penalty = LEARNERS[name][1]

@@ -176,11 +176,12 @@ def _voted(samples: Written, n: int) -> tuple[float, Floats]:
 
 
 def run(
-    seeds: int = 3, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS
+    seeds: int = 3, first: int = 0, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS
 ) -> dict[str, Found]:
     """Task → everything, over several models."""
     return {
-        task: _together([_of_seed(task, seed, prompts) for seed in range(seeds)]) for task in tasks
+        task: _together([_of_seed(task, seed, prompts) for seed in range(first, first + seeds)])
+        for task in tasks
     }
 
 
