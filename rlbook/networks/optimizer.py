@@ -1,4 +1,4 @@
-"""Adam, RMSprop, one gradient step, and what a loss tells beside its value.
+"""Adam and RMSprop, which are torch's, one gradient step, and what a loss tells beside its value.
 
     m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
     m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
@@ -13,9 +13,10 @@ Loshchilov & Hutter 2019, arXiv:1711.05101, algorithm 2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import ClassVar, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -150,29 +151,43 @@ def rmsprop(
         eps: ε, added to √v.
         decay: β₂.
     """
-    return RMSprop(groups, learning_rate, eps=eps, decay=decay)
+    return RMSprop(groups, learning_rate, eps=eps, alpha=decay)
 
 
 class Adam:
-    """The equations above, parameter by parameter; see `adam`."""
+    """`torch.optim.AdamW` on the parameters, or on float32 copies of those of 16 bits; see `adam`."""
 
-    NAMES: ClassVar[tuple[str, ...]] = ("mean", "square")
-    """What is kept for each parameter, in the order of `moments`."""
+    NAMES: ClassVar[dict[str, str]] = {"mean": "exp_avg", "square": "exp_avg_sq"}
+    """What a checkpoint holds of each parameter, and what torch calls it."""
 
-    def __init__(
-        self,
-        groups: Sequence[Group],
-        learning_rate: float,
-        *,
-        eps: float,
-        betas: tuple[float, float],
-    ) -> None:
-        self.groups, self.learning_rate, self.eps, self.betas = groups, learning_rate, eps, betas
+    def __init__(self, groups: Sequence[Group], learning_rate: float, **settings: Any) -> None:
+        self.groups, self.learning_rate = groups, learning_rate
         self.parameters = trainable(groups)
-        self.steps = 0
         self.masters = [_master(p) for p in self.parameters]
-        self.moments = [tuple(torch.zeros_like(m) for _ in self.NAMES) for m in self.masters]
+        self.torch = self._torch(
+            [
+                {
+                    "params": [master],
+                    "lr": learning_rate * group.rate,
+                    "weight_decay": group.weight_decay,
+                }
+                for master, group in zip(self.masters, self.parameters.values(), strict=True)
+            ],
+            **settings,
+        )
         self._kinds = _kinds(self.parameters)
+        for master in self.masters:
+            self.torch.state[master] = {"step": torch.tensor(0.0)} | {
+                name: torch.zeros_like(master) for name in self.NAMES.values()
+            }
+
+    def _torch(self, groups: list[dict[str, Any]], **settings: Any) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(groups, foreach=False, **settings)
+
+    @property
+    def steps(self) -> int:
+        """How many there were."""
+        return int(self.torch.state[self.masters[0]]["step"])
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Minimises the sum of `losses` by one step.
@@ -183,51 +198,39 @@ class Adam:
             The gradient's L2 norm before clipping, a scalar.
         """
         self._check()
-        gradients = self._gradients(losses)
-        norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
-        norm = torch.linalg.vector_norm(torch.stack(norms))
-        if max_grad_norm is not None and not norm <= max_grad_norm:
-            for gradient in gradients:
-                gradient.mul_(max_grad_norm / (float(norm) + 1e-6))
-        self.steps += 1
+        pairs = list(zip(self.parameters, self.masters, strict=True))
+        self._set_gradients(losses, pairs)
+        limit = math.inf if max_grad_norm is None else max_grad_norm
+        norm = nn.utils.clip_grad_norm_(self.masters, limit, foreach=False)
+        for settings, group in zip(self.torch.param_groups, self.parameters.values(), strict=True):
+            settings["lr"] = self.learning_rate * group.rate
         with torch.no_grad():
-            for (parameter, group), master, gradient, moments in zip(
-                self.parameters.items(), self.masters, gradients, self.moments, strict=True
-            ):
-                if master is parameter:
-                    self._descend(parameter, gradient, moments, group)
-                    continue
+            copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
+            for parameter, master in copies:
                 kept = master.to(parameter.dtype) == parameter  # False where somebody set it
                 master.copy_(torch.where(kept, master, parameter.to(master.dtype)))
-                self._descend(master, gradient, moments, group)
+            self.torch.step()
+            for parameter, master in copies:
                 parameter.copy_(master)
         return norm
 
-    def _gradients(self, losses: Tensor | Iterable[Tensor]) -> list[Tensor]:
-        """Of the sum of the losses. Those of weights of 16 bits are added up in float32, where many
-        small ones do not get lost.
+    def _set_gradients(
+        self, losses: Tensor | Iterable[Tensor], pairs: list[tuple[nn.Parameter, Tensor]]
+    ) -> None:
+        """Those of the sum of the losses. Those of weights of 16 bits are added up in float32,
+        where many small ones do not get lost.
         """
-        for parameter in self.parameters:
+        for parameter, master in pairs:
             parameter.grad = torch.zeros_like(parameter)
-        pairs = list(zip(self.parameters, self.masters, strict=True))
-        sums = {p: torch.zeros_like(master) for p, master in pairs if master is not p}
+            if master is not parameter:
+                master.grad = torch.zeros_like(master)
         for loss in [losses] if isinstance(losses, Tensor) else losses:
             loss.backward()
-            for parameter, total in sums.items():
-                assert parameter.grad is not None
-                total.add_(parameter.grad)
-                parameter.grad.zero_()
-        return [sums[p] if p in sums else cast(Tensor, p.grad) for p in self.parameters]
-
-    def _descend(
-        self, parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, ...], group: Group
-    ) -> None:
-        rate, (beta1, beta2), (mean, square) = self.learning_rate * group.rate, self.betas, moments
-        mean.lerp_(gradient, 1 - beta1)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        deviation = (square / (1 - beta2**self.steps)).sqrt() + self.eps
-        parameter.mul_(1 - rate * group.weight_decay)
-        parameter.addcdiv_(mean / (1 - beta1**self.steps), deviation, value=-rate)
+            for parameter, master in pairs:
+                if master is not parameter:
+                    assert parameter.grad is not None and master.grad is not None
+                    master.grad.add_(parameter.grad)
+                    parameter.grad.zero_()
 
     def _check(self) -> None:
         same = same_parameters(self.parameters, trainable(self.groups))
@@ -240,12 +243,13 @@ class Adam:
 
         The parameters belong to their modules.
         """
-        columns = zip(*self.moments, strict=True)
-        joined = [torch.cat([moment.reshape(-1) for moment in column]) for column in columns]
-        steps = torch.tensor(float(self.steps))
-        named = dict(zip(self.NAMES, joined, strict=True))
+        named = {
+            name: torch.cat([self.torch.state[m][theirs].reshape(-1) for m in self.masters])
+            for name, theirs in self.NAMES.items()
+        }
         copies = [copy.reshape(-1) for copy in self._copies()]
         masters = {"master": torch.cat(copies)} if copies else {}
+        steps = torch.tensor(float(self.steps))
         return {**named, **masters, "steps": steps, "matrix_library": "torch"}
 
     def _copies(self) -> list[Tensor]:
@@ -254,11 +258,12 @@ class Adam:
         return [master for parameter, master in pairs if master is not parameter]
 
     def load_state_dict(self, state: State) -> None:
-        self.steps = int(state["steps"])
         sizes = [p.numel() for p in self.parameters]
-        for number, name in enumerate(self.NAMES):
-            for moments, saved in zip(self.moments, state[name].split(sizes), strict=True):
-                moments[number].copy_(saved.view_as(moments[number]))
+        for name, theirs in self.NAMES.items():
+            for master, saved in zip(self.masters, state[name].split(sizes), strict=True):
+                self.torch.state[master][theirs].copy_(saved.view_as(master))
+        for master in self.masters:
+            self.torch.state[master]["step"].fill_(float(state["steps"]))
         copies = self._copies()
         if copies:
             parts = state["master"].split([copy.numel() for copy in copies])
@@ -267,28 +272,28 @@ class Adam:
 
 
 class RMSprop(Adam):
-    """Adam without the mean of the gradients and without corrections for the first steps.
+    """`torch.optim.RMSprop`: Adam without the mean of the gradients and without corrections for the
+    first steps.
 
     v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η g / (√v + ε)
 
     Source: Hinton 2012, Neural Networks for Machine Learning, lecture 6e; for actor-critics: Mnih
-    et al. 2016, arXiv:1602.01783, eq. S2 and S3, where ε stands under the root.
+    et al. 2016, arXiv:1602.01783, eq. S2 and S3, where ε stands under the root. torch's own decay w
+    would go into the gradient; here it is taken off the weights first, as Adam's is.
     """
 
-    NAMES = ("square",)
+    NAMES = {"square": "square_avg"}
 
-    def __init__(
-        self, groups: Sequence[Group], learning_rate: float, *, eps: float, decay: float
-    ) -> None:
-        super().__init__(groups, learning_rate, eps=eps, betas=(0.0, decay))
+    def _torch(self, groups: list[dict[str, Any]], **settings: Any) -> torch.optim.Optimizer:
+        coupled = [group | {"weight_decay": 0.0} for group in groups]
+        made = torch.optim.RMSprop(coupled, foreach=False, **settings)
+        made.register_step_pre_hook(self._decay)
+        return made
 
-    def _descend(
-        self, parameter: Tensor, gradient: Tensor, moments: tuple[Tensor, ...], group: Group
-    ) -> None:
-        rate, decay, (square,) = self.learning_rate * group.rate, self.betas[1], moments
-        square.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)
-        parameter.mul_(1 - rate * group.weight_decay)
-        parameter.addcdiv_(gradient, square.sqrt() + self.eps, value=-rate)
+    @torch.no_grad()
+    def _decay(self, *_: Any) -> None:
+        for master, group in zip(self.masters, self.parameters.values(), strict=True):
+            master.mul_(1 - self.learning_rate * group.rate * group.weight_decay)
 
 
 REPLACED = (

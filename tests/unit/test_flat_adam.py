@@ -184,7 +184,8 @@ def test_both_forms_of_adam_begin_with_torchs_settings() -> None:
         flat = adam([Group([network()])], 1e-3)
     plain = adam.plain([Group([network()])], 1e-3)  # type: ignore[attr-defined]
     assert isinstance(flat, FlatAdam)
-    assert (flat.betas, flat.eps) == (plain.betas, plain.eps) == (usual["betas"], usual["eps"])
+    assert (flat.betas, flat.eps) == tuple(plain.torch.defaults[name] for name in ("betas", "eps"))
+    assert (flat.betas, flat.eps) == (usual["betas"], usual["eps"])
 
 
 def test_the_plain_adam_is_adamw_and_resumes() -> None:
