@@ -106,3 +106,40 @@ class SpreadFilter:
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
         self.rounds, self.average = state["rounds"], state["average"]
+
+
+class DynamicSampling:
+    """Leaves out the groups that teach little, and plays on where so many are missing.
+
+    Args:
+        group_size: G; each group's rows are neighbours.
+        rounds: that may be played for one update; 1 plays none again.
+        min_spread: share of the average deviation, below which a group is left out.
+    """
+
+    def __init__(self, group_size: int, rounds: int, min_spread: float) -> None:
+        self.refill = Refill(group_size, rounds)
+        self.spread = SpreadFilter(group_size, min_spread)
+
+    def add(self, batch: Batch, returns: Tensor) -> tuple[Batch | None, dict[str, float]]:
+        """Takes in a round of episodes with their returns [N].
+
+        Returns:
+            The episodes to learn from, None until there are enough, and the share of the groups
+            that were left out.
+        """
+        if self.refill.rounds == 1 and not self.spread.share:
+            return batch, {}
+        keep = self.spread.keep(returns)
+        if self.refill.rounds > 1:
+            keep = keep & differ(returns, self.refill.group_size)
+        return self.refill.add(batch, keep), {"dropped_groups": 1.0 - float(keep.float().mean())}
+
+    def state_dict(self) -> State:
+        """What is kept so far, and the average."""
+        return {"refill": self.refill.state_dict(), "spread": self.spread.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """The inverse of `state_dict`."""
+        self.refill.load_state_dict(state["refill"])
+        self.spread.load_state_dict(state["spread"])

@@ -67,6 +67,11 @@ class Batch:
             }
         )
 
+    def with_advantage(self, advantage: Tensor) -> Batch:
+        """The same episodes [B, T] with advantages [B, T], or one of each episode [B, 1]."""
+        each = advantage.expand(self.mask.shape).contiguous()
+        return dataclasses.replace(self, advantage=each)
+
     def lengthened(self, length: int) -> Batch:
         """Episodes [B, T] as rows of this length, at least T."""
         longer = {

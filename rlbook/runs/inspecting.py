@@ -335,7 +335,6 @@ def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
     import torch
 
     from rlbook.algorithms.policy.dpo import DPO
-    from rlbook.algorithms.policy.grpo import GRPO
 
     if isinstance(agent, DPO):
         batch = agent.policy.batch(rollout, "episode")
@@ -345,7 +344,8 @@ def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
         return None
     twin: Any = copy.copy(agent)
     twin.rollout_data, twin.reward_scale = rollout, copy.deepcopy(agent.reward_scale)
-    found = twin.compared(twin.scored()[0]) if isinstance(agent, GRPO) else twin.prepare()
+    twin.sampling = None  # of groups: all of them are shown
+    found = twin.prepare()
     advantage = (found[0] if isinstance(found, tuple) else found).advantage
     if advantage.dim() == 2:
         return advantage

@@ -12,7 +12,7 @@ import torch
 from closeness import assert_near
 from torch import Tensor
 
-from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
+from rlbook.algorithms.policy.grpo import GRPOConfig, grpo_loss
 from rlbook.data.rollout import Batch
 from rlbook.functional.policy_losses import truncated_importance_weight
 from rlbook.registry import VARIANTS
@@ -84,14 +84,13 @@ def ours(
     importance: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
-    """The loss of our agent, made without its constructor too."""
-    agent: Any = object.__new__(GRPO)
-    agent.config = GRPOConfig(**options)
-    agent.policy = SimpleNamespace(
+    """Our loss, of a policy that is only its log-probabilities."""
+    config = GRPOConfig(**options)
+    policy: Any = SimpleNamespace(
         evaluate=lambda *_, **__: (log_prob, torch.zeros_like(log_prob), None)
     )
     rows = advantage[:, None].expand(MASK.shape)
-    held = reference if agent.config.kl_coef else None
+    held = reference if config.kl_coef else None
     batch = Batch(
         {},
         torch.zeros(MASK.shape),
@@ -101,8 +100,8 @@ def ours(
         reference_log_prob=held,
         importance=importance,
     )
-    batch.weight = agent.config.averaging()(MASK)
-    return agent.loss(batch).loss
+    batch.weight = config.averaging()(MASK)
+    return grpo_loss(policy, batch, config=config).loss
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -10,10 +10,12 @@ import pytest
 import torch
 from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient
-from steps import loss_of
+from steps import loss_of, train_on
 from torch import Tensor
 
+from rlbook.algorithms.policy.grpo import grpo_rows
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.algorithms.policy.recorded_groups import recorded_rows
 from rlbook.data.episodes import Episode, Groups
 from rlbook.data.refill import SpreadFilter, differ
 from rlbook.registry import VARIANTS
@@ -117,7 +119,7 @@ def test_the_three_averages_are_what_their_names_say(
         "constant": sums.sum() / (8 * 5),
     }[average]
     expected = gradient_of(agent, -loss)
-    agent.train_on(batch)
+    train_on(agent, with_weight(agent, batch))
     assert_near(
         flat_gradient(agent.optimizer),
         expected,
@@ -145,7 +147,7 @@ def test_micro_batches_do_not_change_the_gradient(
         tilt(theatre.agent)
         theatre.round()
         batch = theatre.agent.prepare()[0]
-        metrics = theatre.agent.train_on(batch)
+        metrics = train_on(theatre.agent, with_weight(theatre.agent, batch))
         results.append(
             (metrics, torch.cat([p.grad.flatten() for p in theatre.agent.policy.parameters()]))
         )
@@ -161,12 +163,12 @@ def test_what_follows_an_ending_changes_nothing(stage: Make, scripted: Make) -> 
     tilt(theatre.agent)
     theatre.round()
     batch, _ = theatre.agent.prepare()
-    total, parts = theatre.agent.loss(with_weight(theatre.agent, batch))
+    total, parts = loss_of(theatre.agent, with_weight(theatre.agent, batch))
     gradient, outside = gradient_of(theatre.agent, total), ~batch.mask
     for field in (batch.log_prob, batch.reference_log_prob, batch.advantage):
         field[outside] = torch.nan
     batch.obs[outside] = 100.0
-    again, others = theatre.agent.loss(with_weight(theatre.agent, batch))
+    again, others = loss_of(theatre.agent, with_weight(theatre.agent, batch))
     terms = terms_of(theatre.agent, batch)
     assert_near(total, again, terms=terms, size=2.0)
     for name in parts:
@@ -221,7 +223,7 @@ def test_the_upper_clip_may_be_wider(stage: Make, scripted: Make) -> None:
             batch.log_prob - 0.3,
             torch.ones_like(batch.advantage),
         )
-        theatre.agent.train_on(batch)
+        train_on(theatre.agent, with_weight(theatre.agent, batch))
         assert bool(flat_gradient(theatre.agent.optimizer).any()) == moves
 
 
@@ -237,7 +239,7 @@ def test_the_loss_and_its_diagnostics_are_what_they_say(
     theatre.round()
     batch = with_weight(theatre.agent, theatre.agent.prepare()[0])
     tilt(theatre.agent)
-    total, parts = theatre.agent.loss(batch)
+    total, parts = loss_of(theatre.agent, batch)
     with torch.no_grad():
         log_ratio = (theatre.agent.policy.evaluate(batch)[0] - batch.log_prob)[batch.mask]
     ratio, advantage = log_ratio.exp(), batch.advantage[batch.mask]
@@ -407,7 +409,7 @@ def test_the_ratio_of_an_episode_moves_all_its_steps_alike(stage: Make, scripted
         expected = gradient_of(
             agent, -((log_prob * batch.mask).sum(1) / batch.mask.sum(1) * np.exp(shift)).mean()
         )
-        agent.train_on(batch)
+        train_on(agent, with_weight(agent, batch))
         size = expected.norm().item()
         assert_near(
             flat_gradient(agent.optimizer),
@@ -427,7 +429,7 @@ def test_cispo_never_switches_a_step_off(stage: Make, scripted: Make) -> None:
     batch.log_prob, batch.advantage = batch.log_prob - 0.5, torch.ones_like(batch.advantage)
     log_prob, _, _ = agent.policy.evaluate(batch)
     expected = gradient_of(agent, -1.2 * (log_prob * batch.mask).sum() / batch.mask.sum())
-    agent.train_on(batch)
+    train_on(agent, with_weight(agent, batch))
     assert_near(
         flat_gradient(agent.optimizer),
         expected,
@@ -466,7 +468,7 @@ def test_what_another_program_sampled_is_weighed_and_the_ratio_is_to_the_learner
     expected = gradient_of(
         agent, -(log_prob * batch.advantage * weight * batch.mask).sum() / batch.mask.sum()
     )
-    metrics = agent.train_on(batch)
+    metrics = train_on(agent, with_weight(agent, batch))
     assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
     assert metrics["clip_fraction"] == 0.0  # ρ is 1: the learner's own numbers are compared
 
@@ -546,7 +548,12 @@ def test_groups_of_equals_are_replaced_until_the_round_is_full(stage: Make, arms
         assert 0.0 <= metrics["zero_std_groups"] <= 1.0
         if batch is not None:
             break
-    assert rounds > 1 and len(batch) == 8 and agent.refill.kept == [] and agent.refill.played == 0
+    assert (
+        rounds > 1
+        and len(batch) == 8
+        and agent.sampling.refill.kept == []
+        and agent.sampling.refill.played == 0
+    )
     assert (batch.score.view(4, 2).sum(1) == 1).all()
     expected = np.full((4, 2), 0.5 / (0.5**0.5 + 1e-4))
     assert_near(batch.advantage.view(4, 2).abs(), expected, terms=2)
@@ -565,11 +572,11 @@ def test_refilling_ends_at_its_limit_and_pads_what_it_has(
     agent, batches = theatre.agent, []
     for keep in (4, 3):  # pairs that differ; the others are made equal
         theatre.round()
-        batch, _, _ = agent.scored()
+        batch, _ = grpo_rows(agent.policy, agent.rollout_data, agent.settings)
         batches.append((batch, torch.arange(8.0) * (torch.arange(8) < 2 * keep)))
         agent.rollout_data.clear()
-    assert agent.refill.add(batches[1][0], differ(batches[1][1], 2)) is None
-    joined = agent.refill.add(batches[0][0], differ(batches[0][1], 2))
+    assert agent.sampling.refill.add(batches[1][0], differ(batches[1][1], 2)) is None
+    joined = agent.sampling.refill.add(batches[0][0], differ(batches[0][1], 2))
     (first, _), (second, _) = batches[1], batches[0]
     assert len(joined) == 8 and joined.mask.shape[1] == max(
         first.mask.shape[1], second.mask.shape[1]
@@ -584,13 +591,15 @@ def test_a_half_filled_round_is_part_of_the_state(stage: Make, arms: Make) -> No
     one, other = (
         stage("grpo", arms((1.0, 0.0, 0.0)), num_envs=4, group_size=2, refill=20) for _ in range(2)
     )
-    while not one.agent.refill.kept:
+    while not one.agent.sampling.refill.kept:
         one.round()
         one.agent.prepare()
         one.agent.rollout_data.clear()
     other.agent.load_state_dict(one.agent.state_dict())
-    assert other.agent.refill.played == one.agent.refill.played
-    for left, right in zip(one.agent.refill.kept, other.agent.refill.kept, strict=True):
+    assert other.agent.sampling.refill.played == one.agent.sampling.refill.played
+    for left, right in zip(
+        one.agent.sampling.refill.kept, other.agent.sampling.refill.kept, strict=True
+    ):
         assert torch.equal(left.log_prob, right.log_prob) and torch.equal(left.score, right.score)
 
 
@@ -659,12 +668,13 @@ def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(
     stage: Make, scripted: Make
 ) -> None:
     """|z| ≤ (n - 1) / √n = 1.79 for n = 5 and the deviation of a sample (Thompson 1935)."""
-    extreme = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
-    agent = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=5.0).agent
-    std = 0.2**0.5 + 1e-4  # its four distances of .2 and one of .8
-    assert_near(agent.advantage(extreme, 5), [0.8 / std, *[-0.2 / std] * 4], terms=5)
-    tight = stage("grpo", scripted(), num_envs=8, group_size=4, advantage_clip=1.0).agent
-    assert_near(tight.advantage(extreme, 5), [1.0, *[-0.2 / std] * 4], terms=5, size=0.8 / std)
+    extreme, std = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0]), 0.2**0.5 + 1e-4  # .8 and four .2
+    groups = beams(groups=1)[np.array([0])]._replace(returns=extreme)
+    for limit, largest in ((5.0, 0.8 / std), (1.0, 1.0)):
+        options = {"num_envs": 8, "group_size": 4, "kl_coef": 0.1, "advantage_clip": limit}
+        batch, _ = recorded_rows(stage("grpo", scripted(), **options).agent, groups)
+        expected = [largest, *[-0.2 / std] * 4]
+        assert_near(batch.advantage[:, 0], expected, terms=5, size=0.8 / std)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from closeness import near, widths
 
 from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.algorithms.policy.kl_control import KLControl
+from rlbook.algorithms.policy.recorded_groups import recorded_rows
 from rlbook.data.episodes import Episode, Groups
 from rlbook.functional.divergences import banded_kl_coef, temperature_of_kl
 
@@ -79,14 +80,14 @@ def test_the_best_three_are_compared_first_with_their_own_mean_and_then_all(
     """
     agent = recorded(stage, scripted, top=3, top_share=0.5)
     groups = beams(groups=1)[np.array([0])]
-    batch, told = agent.recorded(groups)
+    batch, told = recorded_rows(agent, groups)
     sums: dict[str, Any] = {"dtype": "float32", "terms": 5, "size": 5}
     one = 1 / (1 + 1e-4)
     assert batch.advantage is not None
     assert batch.advantage[:, 0].tolist() == near([one, 0.0, -one], **sums)
     assert told["advantage"] == near(0.0, **sums) and told["advantage_std"] == near(one, **sums)
     agent.progress = 0.5
-    batch, _ = agent.recorded(groups)
+    batch, _ = recorded_rows(agent, groups)
     assert batch.advantage is not None
     spread = math.sqrt(2.5) + 1e-4
     assert batch.advantage[:, 0].tolist() == near([x / spread for x in (2, 1, 0, -1, -2)], **sums)
@@ -95,7 +96,10 @@ def test_the_best_three_are_compared_first_with_their_own_mean_and_then_all(
 def test_no_advantage_of_five_beams_is_above_1_79(stage: Make, scripted: Make) -> None:
     """One above four equals: .8 over √.2 is 4 / √5 = (n - 1) / √n. A clip at 5 is inert."""
     agent = recorded(stage, scripted, advantage_clip=5.0)
-    largest = agent.advantage(torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0]), 5).max().item()
+    scores = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])
+    batch, _ = recorded_rows(agent, beams(groups=1)[np.array([0])]._replace(returns=scores))
+    assert batch.advantage is not None
+    largest = batch.advantage.max().item()
     assert largest == near(0.8 / (math.sqrt(0.2) + 1e-4), dtype="float32", terms=5)
     assert largest < 1.79
 
@@ -104,9 +108,9 @@ def test_the_advantages_are_divided_by_the_temperature_of_the_last_kl(
     stage: Make, scripted: Make
 ) -> None:
     agent = recorded(stage, scripted, kl_band=BAND, score_temperatures=(0.5, 2.0), top=3)
-    first, told = agent.recorded(beams(groups=1)[np.array([0])])
+    first, told = recorded_rows(agent, beams(groups=1)[np.array([0])])
     agent.control.follow(0.5)
-    later, _ = agent.recorded(beams(groups=1)[np.array([0])])
+    later, _ = recorded_rows(agent, beams(groups=1)[np.array([0])])
     assert (
         first.advantage is not None
         and later.advantage is not None
@@ -122,7 +126,7 @@ def test_the_logged_kl_is_the_exact_one_and_moves_beta(stage: Make, scripted: Ma
     data = beams()
     fitted = agent.fit(data)
     first, second = next(fitted), next(fitted)
-    batch, _ = agent.recorded(data[np.arange(6)])
+    batch, _ = recorded_rows(agent, data[np.arange(6)])
     with torch.no_grad():
         new, old = (
             policy.distributions(batch).logits.log_softmax(-1)
@@ -134,7 +138,7 @@ def test_the_logged_kl_is_the_exact_one_and_moves_beta(stage: Make, scripted: Ma
     )
     assert second["reference_kl"] > 1e-5
     assert first["kl_coef"] == 0.1 and second["kl_coef"] == near(0.11)
-    assert agent.now("kl_coef") == near(0.121)
+    assert agent.settings.kl_coef == near(0.121)
     assert not agent.may_be_best, "it is above the band"
 
 

@@ -94,6 +94,7 @@ def test_a_bad_step_costs_at_most_the_dual_clip(
         theatre.round() if algorithm == "grpo" else theatre.collect(4)
         batch, _ = theatre.agent.prepare()
         batch.log_prob, batch.advantage = batch.log_prob - 2.0, -torch.ones_like(batch.advantage)
+        batch.weight = theatre.agent.config.averaging()(batch.mask)
         parts = train_on(theatre.agent, batch)
         terms = len(batch) + widths(theatre.agent.policy)
         # ρ = e², to 2 ε

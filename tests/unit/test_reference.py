@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near
+from steps import loss_of
 
 import rlbook
 from rlbook.agent import Agent, Parts
@@ -137,7 +138,7 @@ def expected_gradient(stage: Make, arms: Make, p: np.ndarray, **options: Any) ->
     batch.weight = (
         torch.from_numpy(p[groups].prod(1).repeat(3) / 3).float().reshape(batch.mask.shape)
     )
-    (gradient,) = torch.autograd.grad(agent.loss(batch)[0], [agent.policy.actor.weights[1]])
+    (gradient,) = torch.autograd.grad(loss_of(agent, batch)[0], [agent.policy.actor.weights[1]])
     return gradient.double().numpy()
 
 

@@ -15,8 +15,7 @@ size. The KL term in the loss is not reduced with it, so β acts like β G / (G 
 `baseline` = leave-one-out, the mean of the other G - 1 returns, removes the factor.
 
 `refill` plays on until a round has no group of equals (DAPO's dynamic sampling); all steps count.
-`fit` takes recorded groups with scores, such as beams; π_old is then the reference. `kl_band` moves
-β, within bounds, when the policy is too far from the reference or too near to it.
+`fit` takes recorded groups with scores; π_old is then the reference. `kl_band` moves β.
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu
@@ -28,34 +27,143 @@ Difference: β is 0 by default, as in TRL.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
-from rlbook.algorithms.policy.episode_rewards import episode_reward
-from rlbook.algorithms.policy.grpo_config import GRPOConfig, check_recorded
+from rlbook.algorithms.policy.episode_rewards import EpisodeReward, episode_reward
+from rlbook.algorithms.policy.episode_scores import score_episodes, weight_by_importance
+from rlbook.algorithms.policy.grpo_config import METRICS, GRPOConfig
 from rlbook.algorithms.policy.kl_control import KLControl
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.data.episodes import RankedBatch
-from rlbook.data.refill import Refill, SpreadFilter, differ
-from rlbook.data.rollout import Batch
+from rlbook.algorithms.policy.kl_penalty import loss_penalty
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
+from rlbook.algorithms.policy.recorded_groups import fit_groups
+from rlbook.data.refill import DynamicSampling
+from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
 from rlbook.functional.averages import averaged, given
-from rlbook.functional.divergences import ESTIMATORS, k3
+from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import (
     clip_fraction,
     clipped_surrogate_loss,
     clipped_weight_loss,
     episode_log_ratio,
     regularised_loss,
-    truncated_importance_weight,
 )
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput, mean_metrics
-from rlbook.seeding import rng_for
+from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
+from rlbook.networks.policy import Policy
+
+
+@torch.no_grad()
+def grpo_rows(
+    policy: Policy,
+    rollout: Rollout,
+    config: GRPOConfig,
+    reference: Policy | None = None,
+    reward: EpisodeReward | None = None,
+    sampling: DynamicSampling | None = None,
+) -> tuple[Batch | None, Metrics]:
+    """A round of whole episodes [T, N] as rows [N, T] with advantages.
+
+    Args:
+        policy: the one that played.
+        rollout: G episodes from one start after the other.
+        config: hyper-parameters, each schedule at its value.
+        reference: π_ref; None where none is kept.
+        reward: what an episode is worth; None for its return.
+        sampling: leaves groups out; the rows are None while it waits for more rounds.
+    """
+    batch = policy.batch(rollout, "episode")
+    returns, metrics = score_episodes(batch, policy, rollout, config, reference, reward)
+    if config.importance_cap is not None:
+        metrics["importance"] = weight_by_importance(batch, policy, config)
+    if config.mask_truncated:
+        batch.mask = batch.mask & ~rollout.tensor("truncated").any(0)[:, None]
+    if sampling is not None:
+        batch, dropped = sampling.add(batch, returns)
+        metrics |= dropped
+    if batch is None:
+        return None, metrics
+    assert batch.score is not None
+    if batch.reward is None:  # one advantage for the whole episode
+        advantage = group_advantage(
+            batch.score, config.group_size, scale=config.scale, baseline=config.baseline
+        )[:, None]
+    else:  # each step's own
+        advantage = reward_to_go_advantage(batch.reward, batch.mask)
+    if config.advantage_clip is not None:
+        advantage = advantage.clamp(-config.advantage_clip, config.advantage_clip)
+    return batch.with_advantage(advantage), metrics
+
+
+def grpo_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: GRPOConfig,
+    rng: Generator,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One or more passes over the rows of a round; returns the mean diagnostics.
+
+    Args:
+        policy, optimizer: changed in place.
+        batch: rows, as `grpo_rows` makes them.
+        config: hyper-parameters, each schedule at its value.
+        rng: shuffles the rows.
+        loss: of some rows; None is `grpo_loss`.
+    """
+    step_loss, metrics = partial(loss or grpo_loss, policy, config=config), []
+    for _ in range(config.epochs):
+        for minibatch in minibatches(batch, config.batch_size or len(batch), rng):
+            metrics.append(weighted_step(optimizer, step_loss, minibatch, config))
+    return mean_metrics(metrics)
+
+
+def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput:
+    """The clipped surrogate, the entropy bonus and the KL penalty of some rows; lower is better."""
+    assert batch.advantage is not None and batch.weight is not None
+    log_prob, entropy, _ = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
+    assert entropy is not None
+    new, old = compared_log_probs(log_prob, batch, config)
+    weight = batch.weight if batch.importance is None else batch.weight * batch.importance
+    clip = {"clip": config.clip, "clip_high": config.clip_high, "mask": batch.mask}
+    if config.ratio == "cispo":
+        policy_loss = clipped_weight_loss(new, old, batch.advantage, average=given(weight), **clip)
+    else:
+        policy_loss = clipped_surrogate_loss(
+            new, old, batch.advantage, dual_clip=config.dual_clip, average=given(weight), **clip
+        )
+    entropy, kl = averaged(entropy, **batch.share), loss_penalty(log_prob, batch, config)
+    coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
+    total = regularised_loss(policy_loss, entropy, kl, **coefs)
+    metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
+    return LossOutput(total, metrics | policy_change(log_prob.detach(), batch, config))
+
+
+def compared_log_probs(log_prob: Tensor, batch: Batch, config: GRPOConfig) -> tuple[Tensor, Tensor]:
+    """What the log of the ratio ρ is the difference of: each step's log π(a|s) and log π_old(a|s),
+    or the whole episode's log-ratio and 0. [N, T] each, in nats."""
+    if config.ratio not in ("sequence", "product"):
+        return log_prob, batch.log_prob
+    mean = config.ratio == "sequence"
+    ratio = episode_log_ratio(log_prob, batch.log_prob, batch.mask, mean=mean)
+    return ratio, torch.zeros_like(ratio)
+
+
+def policy_change(log_prob: Tensor, batch: Batch, config: GRPOConfig) -> dict[str, Tensor]:
+    """How far the policy is from the one that played. log_prob: [N, T], without gradient."""
+    kl = averaged(k3(batch.log_prob, log_prob, batch.mask), **batch.share)
+    advantage = None if config.ratio == "cispo" else batch.advantage
+    compared = compared_log_probs(log_prob, batch, config)
+    clip = {"clip": config.clip, "clip_high": config.clip_high}
+    clipped = clip_fraction(*compared, advantage, **clip, **batch.share)
+    return {"approx_kl": kl, "clip_fraction": clipped}
 
 
 class GRPO(PolicyAgent):
@@ -66,35 +174,8 @@ class GRPO(PolicyAgent):
     data_kinds = ("Groups",)
     rollout = "episodes"
     default_num_envs = 32
-    METRICS = {
-        "policy_loss": "clipped surrogate, minimised",
-        "entropy": "mean entropy of π(·|s), in nats",
-        "approx_kl": "KL(π_old ‖ π) over the round, estimated by k3, in nats; "
-        "exactly 0 with one epoch of one minibatch",
-        "clip_fraction": "share of steps that the clip takes the gradient from (cispo: whose "
-        "weight it changes)",
-        "grad_norm": "L2 norm of the gradient before clipping",
-        "group_return": "mean undiscounted return of the round, in reward units, "
-        "without any KL penalty",
-        "zero_std_groups": "share of groups whose returns are all equal, "
-        "and which therefore teach nothing",
-        "dropped_groups": "share of groups that refill or min_spread left out",
-        "episode_reward": "mean of what the episodes are worth instead of their return "
-        "(where episode_reward is set); says nothing of what is right",
-        "importance": "mean weight of a sample, learner's probability over sampler's, at most C "
-        "(where importance_cap is set)",
-        "learning_rate": "Adam's step size in this update",
-        "reference_kl": "KL(π ‖ π_ref) per step, estimated, in nats (where kl_coef > 0); of "
-        "recorded groups, the exact one in the recorded states, after the update",
-        "kl_coef": "β in this update, in reward units per nat (where kl_band changes it)",
-        "score_temperature": "τ, which divides the advantages (where score_temperatures is set)",
-        "ratio": "mean of π(a|s) / π_ref(a|s) over recorded steps, after the update",
-        "advantage": "mean advantage of the recorded episodes; 0 but for rounding",
-        "advantage_std": "standard deviation of the recorded episodes' advantages",
-        "held_out_loss": "policy_loss on the recorded groups that are not learned from, after each "
-        "pass",
-        "held_out_kl": "reference_kl in the states of those groups, after each pass",
-    }
+    loss = staticmethod(grpo_loss)
+    METRICS = METRICS
 
     def __init__(
         self, env: AdaptedVectorEnv, config: GRPOConfig, seed: int = 0, parts: Parts = Parts()
@@ -102,14 +183,22 @@ class GRPO(PolicyAgent):
         self.reward = episode_reward(config.episode_reward, env)
         super().__init__(env, config, seed, parts)
         self.config: GRPOConfig = config
-        self.refill = Refill(config.group_size, config.refill)
-        self.spread = SpreadFilter(config.group_size, config.min_spread)
+        self.sampling = DynamicSampling(config.group_size, config.refill, config.min_spread)
         self.seed = seed
         self.control = KLControl(config)
 
     @staticmethod
     def needs_reference(config: GRPOConfig) -> bool:
         return config.kl_coef != 0.0 or config.episode_reward == "answer"
+
+    @property
+    def settings(self) -> GRPOConfig:
+        return self.config.resolved(self.progress, kl_coef=self.control.coef_at(self.progress))
+
+    @property
+    def may_be_best(self) -> bool:  # type: ignore[override]
+        """Not where the policy has moved above `kl_band`."""
+        return self.control.inside
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)
@@ -122,215 +211,26 @@ class GRPO(PolicyAgent):
             metrics |= self.control.follow(metrics.get("reference_kl", 0.0))
         return metrics
 
-    def now(self, name: str) -> float:
-        follows = name == "kl_coef" and self.config.kl_band is not None
-        return self.control.kl_coef if follows else super().now(name)
-
-    @property
-    def may_be_best(self) -> bool:  # type: ignore[override]
-        """Not where the policy has moved above `kl_band`."""
-        return self.control.inside
-
     def prepare(self) -> tuple[Batch | None, Metrics]:
-        """The round as rows [N, T] with advantages; with `refill` those of several rounds, and None
-        until there are enough."""
-        batch, returns, metrics = self.scored()
-        if self.config.refill == 1 and not self.config.min_spread:
-            return self.compared(batch), metrics
-        keep = self.spread.keep(returns)
-        if self.config.refill > 1:
-            keep = keep & differ(returns, self.group_size)
-        metrics["dropped_groups"] = 1.0 - float(keep.float().mean())
-        filled = self.refill.add(batch, keep)
-        return None if filled is None else self.compared(filled), metrics
+        """The round as rows to train on; with `refill` those of several rounds, and None until
+        there are enough."""
+        parts = self.reference, self.reward, self.sampling
+        return grpo_rows(self.policy, self.rollout_data, self.settings, *parts)
 
-    @torch.no_grad()
-    def scored(self) -> tuple[Batch, Tensor, Metrics]:
-        """The round as rows [N, T] with scores: the returns, less a penalty in the reward; and the
-        returns themselves [N]."""
-        config, data, metrics = self.config, self.rollout_data, {}
-        batch = self.policy.batch(data, "episode")
-        returns = data.tensor("reward").sum(0)  # [N]
-        metrics["group_return"] = float(returns.mean())
-        if self.reward is not None:
-            returns = self.reward(self.policy, self.reference, batch)
-            metrics["episode_reward"] = float(returns.mean())
-        batch.score = returns
-        if config.credit == "reward-to-go":
-            batch.reward = self.step_rewards(returns, batch.mask)
-        batch.reference_log_prob = self.reference_log_prob(batch)
-        if batch.reference_log_prob is not None:
-            estimator = ESTIMATORS[config.kl_estimator]
-            kl = estimator(batch.log_prob, batch.reference_log_prob, batch.mask)  # [N, T]
-            metrics["reference_kl"] = float(averaged(kl, batch.mask))
-            if config.kl_in == "reward":
-                batch.score = returns - self.now("kl_coef") * kl.sum(1)
-                if batch.reward is not None:
-                    batch.reward = batch.reward - self.now("kl_coef") * kl
-        alike = ~differ(batch.score, config.group_size)
-        metrics["zero_std_groups"] = float(alike.float().mean())
-        if config.importance_cap is not None:
-            log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-            batch.importance = truncated_importance_weight(
-                log_prob,
-                batch.log_prob,
-                batch.mask,
-                cap=config.importance_cap,
-                episode=config.importance_of == "sequence",
-            )
-            batch.log_prob = log_prob
-            metrics["importance"] = float(averaged(batch.importance, batch.mask))
-        if config.mask_truncated:
-            batch.mask = batch.mask & ~data.tensor("truncated").any(0)[:, None]
-        return batch, returns, metrics
-
-    def step_rewards(self, returns: Tensor, mask: Tensor) -> Tensor:
-        """What each step was paid [N, T]; where the episode is judged as a whole, the last one."""
-        if self.reward is None:
-            return self.rollout_data.tensor("reward").T
-        last = mask & (mask.flip(1).cumsum(1).flip(1) == 1)
-        return last * returns[:, None]
-
-    def compared(self, batch: Batch) -> Batch:
-        """The rows with advantages: group-relative ones, the same for every step of an episode, or
-        each step's own."""
-        assert batch.score is not None
-        if batch.reward is None:
-            return spread_out(batch, self.advantage(batch.score, self.config.group_size))
-        advantage = reward_to_go_advantage(batch.reward, batch.mask)
-        return dataclasses.replace(batch, advantage=self.cut(advantage))
-
-    def advantage(self, score: Tensor, group_size: int) -> Tensor:
-        """A of episodes [B] that stand group by group."""
-        config = self.config
-        return self.cut(
-            group_advantage(score, group_size, scale=config.scale, baseline=config.baseline)
-        )
-
-    def cut(self, advantage: Tensor) -> Tensor:
-        """Advantages within ± `advantage_clip`."""
-        most = self.config.advantage_clip
-        return advantage if most is None else advantage.clamp(-most, most)
+    def update(self, batch: Batch) -> Metrics:
+        rate, config = self.anneal(), self.settings
+        found = grpo_update(self.policy, self.optimizer, batch, config, self.shuffling, self.loss)
+        return found | {"learning_rate": rate}
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded groups; π_old is the reference."""
-        check_recorded(config := self.config)
-        held_out = data.hold_out(config.held_out, rng_for(self.seed, "held out"))
-        for groups in data.minibatches(config.batch_size or 16):
-            batch, told = self.recorded(groups)
-            rate, step = self.anneal(), self.train_on(batch)
-            told |= mean_metrics([step]) | {"learning_rate": rate} | self.moved(batch)
-            told |= self.control.follow(told["reference_kl"])
-            if len(held_out) and data.passes % 1 == 0:
-                told |= self.validated(data[held_out])
-            yield told
-
-    def recorded(self, groups: RankedBatch) -> tuple[Batch, Metrics]:
-        """Recorded groups as rows with advantages: those of the best few at first, then of all."""
-        config, told = self.config, {}
-        if config.top is not None and self.progress < config.top_share:
-            groups = groups.best(config.top)
-        batch = groups.episodes.to(self.parts.device)
-        batch.reference_log_prob = self.reference_log_prob(batch)
-        assert batch.reference_log_prob is not None
-        batch.log_prob = batch.reference_log_prob
-        scores = groups.returns.split(groups.sizes.tolist())
-        advantage = torch.cat([self.advantage(score, len(score)) for score in scores])
-        if (temperature := self.control.temperature) is not None:
-            advantage, told["score_temperature"] = advantage / temperature, temperature
-        told |= {"advantage": float(advantage.mean()), "advantage_std": float(advantage.std())}
-        return spread_out(batch, advantage), told
-
-    @torch.no_grad()
-    def moved(self, batch: Batch) -> Metrics:
-        """How far the policy is from the reference in recorded states."""
-        assert self.reference is not None
-        new, old = self.policy.distributions(batch), self.reference.distributions(batch)
-        ratio = (new.log_prob(batch.action) - batch.log_prob).exp()
-        kl = averaged(new.kl(old), batch.mask)
-        return {"reference_kl": float(kl), "ratio": float(averaged(ratio, batch.mask))}
-
-    @torch.no_grad()
-    def validated(self, groups: RankedBatch) -> Metrics:
-        """The same of groups that are not learned from, and their loss."""
-        batch, _ = self.recorded(groups)
-        batch.weight = self.config.averaging()(batch.mask)
-        loss = self.loss(batch).metrics["policy_loss"]
-        return {"held_out_loss": float(loss), "held_out_kl": self.moved(batch)["reference_kl"]}
-
-    def update(self, batch: Batch) -> Metrics:
-        """One or more epochs over the round; returns the mean diagnostics."""
-        return self.epochs_over(batch, self.train_on)
-
-    def train_on(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step. Returns the diagnostics and "grad_norm"."""
-        return self.weighted_step(batch, self.loss)
-
-    def loss(self, batch: Batch) -> LossOutput:
-        """The total loss of some episodes, and what it is made of."""
-        config, mask = self.config, batch.mask
-        assert batch.advantage is not None and batch.weight is not None
-        average, importance = given(batch.weight), batch.importance
-        weighed = average if importance is None else given(batch.weight * importance)
-        entropy_coef, kl_coef = self.now("entropy_coef"), self.now("kl_coef")
-        clips = {"clip": self.now("clip"), "clip_high": config.clip_high}
-        log_prob, entropy, _ = self.policy.evaluate(batch, entropy_gradient=entropy_coef > 0)
-        new, old = log_prob, batch.log_prob
-        if config.ratio in ("sequence", "product"):
-            mean = config.ratio == "sequence"
-            new, old = episode_log_ratio(new, old, mask, mean=mean), torch.zeros_like(old)
-        if config.ratio == "cispo":
-            policy_loss = clipped_weight_loss(
-                new, old, batch.advantage, mask=mask, average=weighed, **clips
-            )
-        else:
-            policy_loss = clipped_surrogate_loss(
-                new,
-                old,
-                batch.advantage,
-                dual_clip=config.dual_clip,
-                mask=mask,
-                average=weighed,
-                **clips,
-            )
-        assert entropy is not None
-        entropy, kl = averaged(entropy, mask, average), None
-        if batch.reference_log_prob is not None and config.kl_in == "loss":
-            estimator = ESTIMATORS[config.kl_estimator]
-            kl = averaged(estimator(log_prob, batch.reference_log_prob, mask), mask, average)
-        total = regularised_loss(
-            policy_loss, entropy, kl, entropy_coef=entropy_coef, kl_coef=kl_coef
-        )
-        with torch.no_grad():
-            return LossOutput(
-                total,
-                {
-                    "policy_loss": policy_loss.detach(),
-                    "entropy": entropy.detach(),
-                    "approx_kl": averaged(k3(batch.log_prob, log_prob, mask), mask, average),
-                    "clip_fraction": clip_fraction(
-                        new,
-                        old,
-                        None if config.ratio == "cispo" else batch.advantage,
-                        mask=mask,
-                        average=average,
-                        **clips,
-                    ),
-                },
-            )
+        return fit_groups(self, data)
 
     def state_dict(self) -> State:
-        kept = {"refill": self.refill, "spread": self.spread, "control": self.control}
-        return super().state_dict() | {name: part.state_dict() for name, part in kept.items()}
+        control = {"control": self.control.state_dict()}
+        return super().state_dict() | self.sampling.state_dict() | control
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
-        self.refill.load_state_dict(state["refill"])
-        self.spread.load_state_dict(state["spread"])
+        self.sampling.load_state_dict(state)
         self.control.load_state_dict(state["control"])
-
-
-def spread_out(batch: Batch, advantage: Tensor) -> Batch:
-    """Episodes [B, T] with one advantage each [B], the same at all steps."""
-    rows = advantage.to(batch.mask.device)[:, None].expand(batch.mask.shape)
-    return dataclasses.replace(batch, advantage=rows.contiguous())

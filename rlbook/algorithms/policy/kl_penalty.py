@@ -1,4 +1,4 @@
-"""The KL penalty of PPO: its weight β, which may follow a target, and where it is charged."""
+"""The KL penalty: its weight β in PPO, which may follow a target, and where it is charged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics
+from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.options import ReferenceOptions
 from rlbook.checks import at
 from rlbook.data.rollout import Batch, Rollout
@@ -69,7 +70,9 @@ class KLPenalty:
         return {"kl_coef": used}
 
 
-def loss_penalty(log_prob: Tensor, batch: Batch, config: ReferenceOptions) -> Tensor | None:
+def loss_penalty(
+    log_prob: Tensor, batch: Batch, config: ReferenceOptions | GRPOConfig
+) -> Tensor | None:
     """KL(π ‖ π_ref) per step, in nats, where the penalty is part of the loss; None elsewhere."""
     if batch.reference_log_prob is None or config.kl_in != "loss":
         return None

@@ -191,19 +191,8 @@ class PolicyAgent(Agent):
         return mean_metrics(steps) | {"learning_rate": rate}
 
     def weighted_step(self, batch: Batch, loss: Callable[[Batch], LossOutput]) -> dict[str, Tensor]:
-        """One gradient step in which `average` says how much each element counts.
-
-        Returns:
-            The diagnostics of the loss, and "grad_norm".
-        """
-        batch = dataclasses.replace(batch, weight=self.config.averaging()(batch.mask))
-        return gradient_step(
-            self.optimizer,
-            loss,
-            batch,
-            micro_batch_size=self.config.micro_batch_size,
-            max_grad_norm=self.config.max_grad_norm,
-        )
+        """As the function of this name."""
+        return weighted_step(self.optimizer, loss, batch, self.config)
 
     def anneal(self) -> float:
         """Sets and returns the learning rate for this point of training."""
@@ -253,6 +242,27 @@ class PolicyAgent(Agent):
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:
             self.reward_scale.load_state_dict(state["reward_scale"])
+
+
+def weighted_step(
+    optimizer: Optimizer,
+    loss: Callable[[Batch], LossOutput],
+    batch: Batch,
+    config: Any,
+) -> dict[str, Tensor]:
+    """One gradient step in which `average` says how much each element counts.
+
+    Returns:
+        The diagnostics of the loss, and "grad_norm".
+    """
+    batch = dataclasses.replace(batch, weight=config.averaging()(batch.mask))
+    return gradient_step(
+        optimizer,
+        loss,
+        batch,
+        micro_batch_size=config.micro_batch_size,
+        max_grad_norm=config.max_grad_norm,
+    )
 
 
 class ActorCriticAgent(PolicyAgent):
