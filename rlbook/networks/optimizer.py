@@ -151,38 +151,41 @@ def rmsprop(
         eps: ε, added to √v.
         decay: β₂.
     """
-    return RMSprop(groups, learning_rate, eps=eps, alpha=decay)
+    return RMSprop(groups, learning_rate, eps=eps, decay=decay)
 
 
 class Adam:
-    """`torch.optim.AdamW` on the parameters, or on float32 copies of those of 16 bits; see `adam`."""
+    """`torch.optim.AdamW` on the parameters, or on float32 copies of those of 16 bits."""
 
     NAMES: ClassVar[dict[str, str]] = {"mean": "exp_avg", "square": "exp_avg_sq"}
     """What a checkpoint holds of each parameter, and what torch calls it."""
 
-    def __init__(self, groups: Sequence[Group], learning_rate: float, **settings: Any) -> None:
-        self.groups, self.learning_rate = groups, learning_rate
-        self.parameters = trainable(groups)
-        self.masters = [_master(p) for p in self.parameters]
-        self.torch = self._torch(
-            [
-                {
-                    "params": [master],
-                    "lr": learning_rate * group.rate,
-                    "weight_decay": group.weight_decay,
-                }
-                for master, group in zip(self.masters, self.parameters.values(), strict=True)
-            ],
-            **settings,
-        )
-        self._kinds = _kinds(self.parameters)
-        for master in self.masters:
-            self.torch.state[master] = {"step": torch.tensor(0.0)} | {
-                name: torch.zeros_like(master) for name in self.NAMES.values()
-            }
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        learning_rate: float,
+        *,
+        eps: float,
+        betas: tuple[float, float],
+    ) -> None:
+        columns = self._columns(groups, learning_rate)
+        self._begin(torch.optim.AdamW(columns, eps=eps, betas=betas, foreach=False))
 
-    def _torch(self, groups: list[dict[str, Any]], **settings: Any) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(groups, foreach=False, **settings)
+    def _columns(self, groups: Sequence[Group], learning_rate: float) -> list[dict[str, Any]]:
+        """What is trained, as torch's optimisers take it: a group for each parameter."""
+        self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
+        self.masters = [_master(p) for p in self.parameters]
+        self._kinds = _kinds(self.parameters)
+        return [
+            {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
+            for master, group in zip(self.masters, self.parameters.values(), strict=True)
+        ]
+
+    def _begin(self, optimizer: torch.optim.Optimizer) -> None:
+        self.torch = optimizer
+        for master in self.masters:
+            moments = {name: torch.zeros_like(master) for name in self.NAMES.values()}
+            self.torch.state[master] = {"step": torch.tensor(0.0), **moments}
 
     @property
     def steps(self) -> int:
@@ -272,8 +275,8 @@ class Adam:
 
 
 class RMSprop(Adam):
-    """`torch.optim.RMSprop`: Adam without the mean of the gradients and without corrections for the
-    first steps.
+    """`torch.optim.RMSprop`: Adam without the mean of the gradients, and without corrections for
+    the first steps.
 
     v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η g / (√v + ε)
 
@@ -284,14 +287,17 @@ class RMSprop(Adam):
 
     NAMES = {"square": "square_avg"}
 
-    def _torch(self, groups: list[dict[str, Any]], **settings: Any) -> torch.optim.Optimizer:
-        coupled = [group | {"weight_decay": 0.0} for group in groups]
-        made = torch.optim.RMSprop(coupled, foreach=False, **settings)
-        made.register_step_pre_hook(self._decay)
-        return made
+    def __init__(
+        self, groups: Sequence[Group], learning_rate: float, *, eps: float, decay: float
+    ) -> None:
+        columns = [
+            column | {"weight_decay": 0.0} for column in self._columns(groups, learning_rate)
+        ]
+        self._begin(torch.optim.RMSprop(columns, eps=eps, alpha=decay, foreach=False))
+        self.torch.register_step_pre_hook(lambda *_: self._decay())
 
     @torch.no_grad()
-    def _decay(self, *_: Any) -> None:
+    def _decay(self) -> None:
         for master, group in zip(self.masters, self.parameters.values(), strict=True):
             master.mul_(1 - self.learning_rate * group.rate * group.weight_decay)
 
