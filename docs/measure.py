@@ -966,7 +966,7 @@ MEASUREMENTS = {
         "Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "dqn_mountain": Measurement(
-        "MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=3, evaluate="--episodes 50"
+        "MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=5, evaluate="--episodes 50"
     ),
     "fitted_q_maze": Measurement(
         "the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10
@@ -1001,7 +1001,7 @@ MEASUREMENTS = {
         "two-digit sums as a chat with one worked example",
         f"sft {CHAT} --passes 2 --batch-size 128 --anneal-learning-rate true --eval-every 0",
         exact_match,
-        seeds=3,
+        seeds=10,
         evaluate=ADDITION,
         sampled=True,
     ),
@@ -1110,7 +1110,7 @@ MEASUREMENTS = {
         expert="ppo Maze-v0",
     ),
     "rce_maze": Measurement(
-        "the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=5
+        "the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=10
     ),
     "dagger_maze": Measurement("the maze", "dagger Maze-v0", optimal(3.0), seeds=10),
     "dagger_slippery": Measurement(
@@ -1184,7 +1184,7 @@ MEASUREMENTS = {
         seeds=5,
         evaluate="--episodes 50",
     ),
-    "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=5),
+    "sac_maze": Measurement("the maze", "sac Maze-v0", optimal(3.0), seeds=10),
     "sac_cartpole": Measurement(
         "CartPole-v1",
         "sac CartPole-v1",
@@ -1326,7 +1326,7 @@ MEASUREMENTS = {
         "fresh pairs all the time, plain DPO",
         "dpo Addition-v0 --nll-coef 0",
         log_ratios,
-        seeds=5,
+        seeds=10,
         evaluate=ADDITION,
         sampled=True,
     ),

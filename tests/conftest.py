@@ -23,14 +23,15 @@ SLOW_LIMIT = 3600
 pyproject.toml."""
 
 
-NUMERIC = ("unit", "equivalence", "learning")
+NUMERIC = {"unit", "equivalence", "learning"}
 """Folders whose tests run on every setting of tests/machines.py, as those of files elsewhere do
 that compare rounded results."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name in NUMERIC or _compares_rounded(getattr(item, "module", None)):
+        kind = item.path.relative_to(Path(__file__).parent).parts[0]
+        if kind in NUMERIC or _compares_rounded(getattr(item, "module", None)):
             item.add_marker("numeric")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))

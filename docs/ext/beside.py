@@ -4,14 +4,14 @@ other.
     {beside} rlbook/algorithms/tabular/q_learning.py q_learning_update
     :from: target = reward                      the first line begins so; without it, the whole function
     :to: row[action] +=                            the last line begins so; without it, one line
-    :tests: tests/unit/test_q_learning.py::test_the_scripted_updates_give_the_recorded_table
+    :tests: tests/unit/algorithms/tabular/test_q_learning.py::test_the_scripted_updates_give_the_recorded_table
                                                 one or more
     The equation, and a sentence about it.
 
 And what turns one function into another, below the equation that changes with it:
 
     {difference} rlbook/book/experiments/ladder.py a2c ppo
-    :tests: tests/unit/test_ladder.py::test_each_rung_is_the_librarys_update
+    :tests: tests/unit/book/test_ladder.py::test_each_rung_is_the_librarys_update
     The equation, and a sentence about it.
 """
 

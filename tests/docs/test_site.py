@@ -303,7 +303,7 @@ def test_an_excerpt_is_found_by_what_it_says():
     with pytest.raises(ValueError, match="begins with 'nothing'"):
         excerpts.excerpt(path, name, "nothing")
     with pytest.raises(ValueError, match="has no test_of_nothing"):
-        excerpts.source_of_test("tests/unit/test_q_learning.py::test_of_nothing")
+        excerpts.source_of_test("tests/unit/algorithms/tabular/test_q_learning.py::test_of_nothing")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))

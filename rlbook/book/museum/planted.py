@@ -1,7 +1,7 @@
 """Runs a module in a process in which one line of the library is another one.
 
     python -m rlbook.book.museum.planted NAME rlbook train sarsa CliffWalking-v1 --out runs/planted
-    python -m rlbook.book.museum.planted NAME pytest tests/unit/test_td_control.py
+    python -m rlbook.book.museum.planted NAME pytest tests/unit/algorithms/tabular/test_td_control.py
 
 No file changes: the import system is given the other source when it asks for the module. Only the
 plain forms run, because the fast ones do not read that line, and nothing compiled with it may be

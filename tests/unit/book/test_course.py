@@ -19,7 +19,7 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import isolation_works
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
 
 FIRST_VISIT = (

@@ -354,7 +354,7 @@ def test_stepping_needs_neither_torch_nor_transformers() -> None:
         " AdditionVector(2); env.reset(seed=0);env.step(numpy.array([4, 2]));"
         " print(sorted({'torch', 'transformers'} & set(sys.modules)))"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     output = subprocess.run(
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
     )

@@ -22,7 +22,7 @@ from rlbook.functional.advantages import group_advantage
 from rlbook.functional.divergences import adapted_kl_coef, categorical_entropy, k3
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "llm" / "errata.md"
 P, Q, R = (
     torch.tensor(each, dtype=torch.float64)

@@ -356,7 +356,7 @@ def test_classic_control_becomes_a_gif(env: str, tmp_path: Path) -> None:
 
 
 def test_the_demos_environment_has_what_classic_control_is_drawn_with() -> None:
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    makefile = (Path(__file__).parents[3] / "Makefile").read_text()
     assert '-e ".[games]"' in makefile.split(".venv/.runtime:")[1].split("\n\n")[0]
 
 

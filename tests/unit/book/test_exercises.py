@@ -17,7 +17,7 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import isolation_works
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 in_a_sandbox = pytest.mark.skipif(not isolation_works(), reason="this system offers no sandbox")
 ANSWER = (
     "import numpy as np\ndef running_mean(rewards):\n    return np.cumsum(rewards) / np.arange(1,"

@@ -19,7 +19,7 @@ from rlbook.book.museum.exhibit import PACKAGE, exhibits, place_of
 from rlbook.cli.main import main
 from rlbook.cli.train import parse_train
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NAMES = sorted(exhibits())
 QUICK = "ties-go-to-the-first-action"
 

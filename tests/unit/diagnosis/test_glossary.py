@@ -87,5 +87,5 @@ def test_a_plot_names_its_panels_and_leads_to_the_glossary(tmp_path: Path) -> No
     )
     assert (
         "```{all-logged-numbers}"
-        in (Path(__file__).parents[2] / "docs" / "logged-numbers.md").read_text()
+        in (Path(__file__).parents[3] / "docs" / "logged-numbers.md").read_text()
     )

@@ -57,7 +57,7 @@ def test_the_command_on_the_page_is_the_one_that_made_the_weights(env: str) -> N
     assert asked.as_yaml() == written.as_yaml()
     page = (
         Path(__file__)
-        .parents[2]
+        .parents[3]
         .joinpath("docs/environments/tokens.md")
         .read_text(encoding="utf-8")
     )

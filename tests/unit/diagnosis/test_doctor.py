@@ -86,7 +86,7 @@ ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "why-it-does-not-learn.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "why-it-does-not-learn.md").read_text(encoding="utf-8")
 ENTRIES = {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 
 
