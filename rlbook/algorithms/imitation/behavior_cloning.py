@@ -24,31 +24,24 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
-from rlbook.algorithms.policy.options import AverageOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import bound, positive, positive_int
+from rlbook.checks import positive_int
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
-from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class BehaviorCloningConfig(PolicyOptions, AverageOptions):
+class BehaviorCloningConfig(PolicyOptions, AdamOptions, AverageOptions):
     batch_size: Annotated[int, positive_int] = 64  # rows of a minibatch: steps, or whole texts
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # steps that an expert plays, where no data set is named
     demonstrations: Annotated[int, positive_int] = 4_000
     # tokens of a row into which several texts are laid; none gives each text a row of its own.
     # Changes the time, not the gradient
     packing: Annotated[int, positive_int] | None = None
-    # rows backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
 
 
 class BehaviorCloning(PolicyAgent):

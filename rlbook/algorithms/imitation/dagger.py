@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State, Step
-from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import bound, positive, positive_int, unit_interval
+from rlbook.checks import positive_int, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
@@ -44,17 +44,13 @@ from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class DAggerConfig(PolicyOptions, OptimizerOptions):
+class DAggerConfig(PolicyOptions, AdamOptions):
     # β, probability that the expert's action is the one taken, in [0, 1]
     beta: Annotated[float | Schedule, unit_interval] = Linear(1.0, 0.0, 0.3)
     rollout_steps: Annotated[int, positive_int] = 32  # T, steps of each environment between fits
     gradient_steps: Annotated[int, positive_int] = 100  # K, minibatches of each fit
     # labelled states of a minibatch, drawn with replacement
     batch_size: Annotated[int, positive_int] = 64
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
 
 
 class DAgger(PolicyAgent):

@@ -40,10 +40,10 @@ from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.imitation.teacher import teacher_of
-from rlbook.algorithms.policy.options import AverageOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.reference import Observations
-from rlbook.checks import bound, non_negative, positive, positive_int, unit_interval
+from rlbook.checks import non_negative, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged, given
 from rlbook.functional.distillation_losses import soft_label_loss
@@ -55,7 +55,7 @@ from rlbook.networks.optimizer import LossOutput, mean_metrics
 
 
 @dataclass(frozen=True)
-class DistillationConfig(PolicyOptions, AverageOptions):
+class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
     # D: KL(teacher ‖ student), KL(student ‖ teacher), or a Jensen-Shannon divergence
     divergence: Literal["forward", "reverse", "jsd"] = "forward"
     # the teacher's share of the mean distribution in jsd, in [0, 1]; 0 is forward, 1 reverse
@@ -72,12 +72,6 @@ class DistillationConfig(PolicyOptions, AverageOptions):
     # episodes of a minibatch; recorded: steps, or whole texts
     batch_size: Annotated[int, positive_int] = 64
     epochs: Annotated[int, positive_int] = 1  # passes over a round of episodes
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # rows that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
-from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at_least, bound, positive, positive_int
+from rlbook.checks import at_least, positive, positive_int
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given, per_sequence
@@ -43,7 +43,7 @@ from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 
 
 @dataclass(frozen=True)
-class RCEConfig(PolicyOptions, OptimizerOptions):
+class RCEConfig(PolicyOptions, AdamOptions):
     # τ, in standard deviations of a group's scores, > 0
     score_temperature: Annotated[float | Schedule, positive] = Linear(2.0, 0.5)
     batch_size: Annotated[int, positive_int] = 16  # groups of a minibatch
@@ -51,10 +51,6 @@ class RCEConfig(PolicyOptions, OptimizerOptions):
     walks: Annotated[int, at_least(2)] = 1_000
     # episodes of each group that is made so, at least 2
     candidates: Annotated[int, at_least(2)] = 8
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # episodes backpropagated at once; changes memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 

@@ -32,19 +32,18 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.options import AverageOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import at_least, bound, finite, positive, positive_int
+from rlbook.checks import at_least, finite, positive_int
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
-from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput
 
 
 @dataclass(frozen=True)
-class RejectionSamplingConfig(PolicyOptions, AverageOptions):
+class RejectionSamplingConfig(PolicyOptions, AdamOptions, AverageOptions):
     # G, episodes from one start, at least 2; divides num_envs
     group_size: Annotated[int, at_least(2)] = 8
     # k, how many of a group are kept at most, from 1 to G; none keeps all that pass the threshold
@@ -54,12 +53,6 @@ class RejectionSamplingConfig(PolicyOptions, AverageOptions):
     # episodes of a minibatch; none takes all that were kept
     batch_size: Annotated[int, positive_int] | None = None
     epochs: Annotated[int, positive_int] = 1  # E, passes over the kept episodes of a round
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # episodes that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

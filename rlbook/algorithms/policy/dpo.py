@@ -36,7 +36,7 @@ from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.labelled_episodes import train_on_labelled
-from rlbook.algorithms.policy.options import OptimizerOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.pair_losses import (
     LOSSES,
     REFERENCE_FREE,
@@ -47,7 +47,6 @@ from rlbook.algorithms.policy.pair_losses import (
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import (
     at_least,
-    bound,
     non_negative,
     non_negative_int,
     number_in,
@@ -67,14 +66,13 @@ from rlbook.functional.preference_losses import (
     preference_accuracy,
     sequence_log_prob,
 )
-from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy, whole
 
 
 @dataclass(frozen=True)
-class DPOConfig(PolicyOptions, OptimizerOptions):
+class DPOConfig(PolicyOptions, AdamOptions):
     # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
     group_size: Annotated[int, at_least(2)] = 2
     # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
@@ -95,10 +93,6 @@ class DPOConfig(PolicyOptions, OptimizerOptions):
     reference_period: Annotated[int, non_negative_int] = 0
     batch_size: Annotated[int, positive_int] = 64  # pairs of a minibatch
     epochs: Annotated[int, positive_int] = 1  # passes over the pairs of a round of play
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # pairs that are backpropagated at once; changes memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlbook.algorithms.policy.options import MinibatchOptions, PolicyOptions
+from rlbook.algorithms.policy.options import AdamOptions, MinibatchOptions, PolicyOptions
 from rlbook.checks import (
     at_least,
     bound,
@@ -73,7 +73,12 @@ class RecordedGroupOptions(Hyperparameters):
 
 @dataclass(frozen=True)
 class GRPOConfig(
-    PolicyOptions, MinibatchOptions, SamplingOptions, KLBandOptions, RecordedGroupOptions
+    PolicyOptions,
+    AdamOptions,
+    MinibatchOptions,
+    SamplingOptions,
+    KLBandOptions,
+    RecordedGroupOptions,
 ):
     # G, episodes from one start, at least 2; divides num_envs
     group_size: Annotated[int, at_least(2)] = 8
@@ -115,10 +120,6 @@ class GRPOConfig(
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
     # c_e, weight of the entropy bonus, reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
-    learning_rate: Annotated[Rate, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # advantages are cut to ± this; none cuts nothing
     advantage_clip: Annotated[float, bound] | None = None
 

@@ -78,11 +78,23 @@ class OptimizerOptions(Hyperparameters):
 
 
 @dataclass(frozen=True)
+class AdamOptions(OptimizerOptions):
+    """The same with the values that most algorithms have."""
+
+    learning_rate: Annotated[Rate, positive] = 1e-3  # Adam's step size, > 0
+    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
+    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
+
+
+@dataclass(frozen=True)
 class AverageOptions(OptimizerOptions):
     """How the losses of a batch of episodes become one number."""
 
     # what the loss of an episode batch is a mean over
     average: Literal["token", "sequence"] = "token"
+    # rows that are backpropagated at once; changes memory, not the gradient
+    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def averaging(self) -> averages.Average:
         """The weights of the elements."""
@@ -97,8 +109,6 @@ class MinibatchOptions(AverageOptions):
     average: Literal["token", "sequence", "constant"] = "token"  # type: ignore[assignment]
     # elements per episode that average = constant divides by
     average_divisor: Annotated[int, positive_int] = 1
-    # rows that are backpropagated at once; changes memory, not the gradient
-    micro_batch_size: Annotated[int, positive_int] | None = None
 
     def averaging(self) -> averages.Average:
         if self.average == "constant":

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.options import OptimizerOptions, ScalingOptions
+from rlbook.algorithms.policy.options import AdamOptions, ScalingOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import bound, non_negative, positive, positive_int, unit_interval
+from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.advantages import leave_one_out_advantage
 from rlbook.functional.averages import averaged
@@ -108,7 +108,7 @@ def reinforce_loss(policy: Policy, batch: Batch, *, config: ReinforceConfig) -> 
 
 
 @dataclass(frozen=True)
-class ReinforceConfig(ScalingOptions, OptimizerOptions):
+class ReinforceConfig(ScalingOptions, AdamOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, taken off G
     # episodes from one start; divides num_envs; 1: each from its own
@@ -117,10 +117,6 @@ class ReinforceConfig(ScalingOptions, OptimizerOptions):
     value_coef: Annotated[float, non_negative] = 0.5
     # weight of the entropy bonus, in reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
-    learning_rate: Annotated[Rate, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
-    adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
     # rows backpropagated at once; changes memory alone
     micro_batch_size: Annotated[int, positive_int] | None = None
 
