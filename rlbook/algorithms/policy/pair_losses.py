@@ -1,22 +1,15 @@
-"""The losses on pairs that `dpo` knows by name, and which of its settings each of them reads."""
+"""The losses on pairs that `dpo` knows by name, and what it logs of the pairs."""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
-
+import torch
 from torch import Tensor
 
+from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE, SMOOTHED, DPOConfig
 from rlbook.functional import preference_losses as losses
-from rlbook.functional.averages import Average
+from rlbook.functional.averages import Average, averaged
 from rlbook.functional.kto_losses import kto_loss
-
-PairLoss = Literal[
-    "sigmoid", "ipo", "hinge", "robust", "exo", "apo_zero", "apo_down", "kto", "simpo", "orpo"
-]
-REFERENCE_FREE = ("simpo", "orpo")
-"""Those that compare the policy with nothing: no reference is kept in memory."""
-SMOOTHED = ("sigmoid", "robust", "exo")
-"""Those that read `label_smoothing`."""
+from rlbook.functional.preference_losses import implicit_reward, preference_accuracy
 
 LOSSES = {
     "sigmoid": losses.dpo_loss,
@@ -32,33 +25,8 @@ LOSSES = {
 }
 
 
-class PairSettings(Protocol):
-    """The fields of `DPOConfig` that the losses read."""
-
-    @property
-    def preference_loss(self) -> PairLoss: ...
-
-    @property
-    def beta(self) -> float: ...
-
-    @property
-    def label_smoothing(self) -> float: ...
-
-    @property
-    def simpo_margin(self) -> float: ...
-
-    @property
-    def nll_coef(self) -> float: ...
-
-    @property
-    def good_weight(self) -> float: ...
-
-    @property
-    def batch_size(self) -> int: ...
-
-
 def pair_loss(
-    config: PairSettings,
+    config: DPOConfig,
     policy: tuple[Tensor, Tensor],
     reference: tuple[Tensor, Tensor],
     kl: Tensor | None,
@@ -87,28 +55,27 @@ def pair_loss(
     return LOSSES[name](*policy, *compared, *extra, **given)  # type: ignore[operator]
 
 
-def check_pair_loss(config: PairSettings) -> None:
-    """Raises ValueError where a setting has no effect on the loss, or the loss lacks one."""
-    name, smoothing = config.preference_loss, config.label_smoothing
-    if name in ("robust", "exo") and not 0.0 < smoothing < 0.5:
-        raise ValueError(f"label_smoothing must be in (0, 0.5) for {name}, got {smoothing!r}")
-    if name == "orpo" and config.nll_coef == 0.0:
-        raise ValueError(
-            "nll_coef must be above 0 for orpo, whose other half is the better episode's "
-            "likelihood (1 in the paper), got 0.0"
-        )
-    if name == "kto" and config.batch_size < 2:
-        raise ValueError("batch_size must be at least 2 for kto, which mixes starts and episodes")
-    idle = {
-        "label_smoothing": name not in SMOOTHED,
-        "simpo_margin": name != "simpo",
-        "good_weight": name != "kto",
-        "reference_period": name in REFERENCE_FREE,
-        "per_step": name in REFERENCE_FREE,
+@torch.no_grad()
+def pair_metrics(
+    config: DPOConfig,
+    policy: tuple[Tensor, Tensor],
+    reference: tuple[Tensor, Tensor],
+    average: Average,
+    share: float,
+) -> dict[str, Tensor]:
+    """What the policy prefers, and how far it is from the reference.
+
+    Args:
+        config, policy, reference, average: as of `pair_loss`.
+        share: of these pairs in the minibatch, in (0, 1].
+    """
+    rewards = [
+        implicit_reward(sums, compared, config.beta)
+        for sums, compared in zip(policy, reference, strict=True)
+    ]
+    return {
+        "accuracy": preference_accuracy(*rewards) * share,
+        "reward_margin": averaged(rewards[0] - rewards[1], average=average),
+        "chosen_log_ratio": averaged(policy[0] - reference[0], average=average),
+        "rejected_log_ratio": averaged(policy[1] - reference[1], average=average),
     }
-    for setting, unread in idle.items():
-        value = getattr(config, setting)
-        if unread and value != getattr(type(config), setting):
-            raise ValueError(
-                f"{setting} has no effect on the loss {name!r}; got {value!r}, leave it out"
-            )

@@ -12,12 +12,19 @@ import pytest
 import torch
 from closeness import assert_near, near, rounding_bound, widths
 from flat_parameters import flat_gradient
+from steps import loss_of
 from torch import Tensor
 from torch.nn import functional as F
 
 from rlbook.agent import Parts
-from rlbook.algorithms.policy.dpo import DPO, ranked_pairs
-from rlbook.algorithms.policy.pair_losses import LOSSES, REFERENCE_FREE
+from rlbook.algorithms.policy.dpo import DPO
+from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE
+from rlbook.algorithms.policy.pair_losses import LOSSES
+from rlbook.algorithms.policy.preference_pairs import (
+    PairedRows,
+    ranked_pairs,
+    shifted_prompt_kl,
+)
 from rlbook.data.episodes import Episode, Pairs
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
@@ -137,8 +144,12 @@ def delta(agent: Any, better: Batch, worse: Batch) -> Tensor:
 
 
 def loss(agent: Any, better: Batch, worse: Batch) -> tuple[Tensor, Tensor]:
-    better.weight = better.mask / better.mask.sum()
-    return agent.loss(better, worse, len(better))
+    return loss_of(agent, PairedRows(better, worse).as_minibatch())
+
+
+def update(agent: Any, better: Batch, worse: Batch) -> dict[str, Tensor]:
+    """One gradient step, as `learn` and `fit` make it."""
+    return agent.step(PairedRows(better, worse))
 
 
 @pytest.mark.parametrize("beta", [0.1, 2.0])
@@ -185,7 +196,7 @@ def test_each_loss_is_its_formula(stage: Make, scripted: Make, options: dict[str
     total, parts = loss(agent, better, worse)
     slope = 2 * (x.abs().max().item() / 0.5 + 1) if agent.config.preference_loss == "ipo" else 1.0
     assert_near(total, expected + options.get("nll_coef", 0.0) * nll, **rounded(agent, slope))
-    for told in (parts, agent.train_on(better, worse)):
+    for told in (parts, update(agent, better, worse)):
         assert told["preference_loss"].item() == near(expected.item(), **rounded(agent, slope))
         assert told["nll"].item() == near(
             nll.item(), dtype="float32", terms=60 + widths(agent.policy)
@@ -203,7 +214,7 @@ def test_the_gradient_pushes_the_pairs_apart_more_the_more_wrong_they_are(
     expected = torch.cat(
         [g.reshape(-1) for g in torch.autograd.grad(surrogate, list(agent.policy.parameters()))]
     )
-    agent.train_on(better, worse)
+    update(agent, better, worse)
     terms = better.mask.numel() + widths(agent.policy)
     assert_near(flat_gradient(agent.optimizer), expected, terms=terms, size=expected.norm().item())
 
@@ -255,7 +266,7 @@ def test_micro_batches_do_not_change_the_gradient(
         }
         agent, better, worse = paired(stage("dpo", scripted(), **options, **NO_CLIP))
         assert len(better) == 5  # and one pair of equals
-        results.append((agent.train_on(better, worse), flat_gradient(agent.optimizer)))
+        results.append((update(agent, better, worse), flat_gradient(agent.optimizer)))
     (parts, gradient), (others, other) = results
     for name in parts:
         assert_near(parts[name], others[name], **rounded(agent))
@@ -345,7 +356,8 @@ def test_ktos_point_of_reference_is_of_texts_behind_another_prompt(stage: Make) 
         "a KL below 0 counts as 0, and own prompts give another"
     )
     # four log-probabilities of each text, of size ln 26
-    found, size = agent.mismatched_kl(pairs.better, pairs.worse), 4 * math.log(26)
+    models = agent.policy, agent.reference, agent.config
+    found, size = shifted_prompt_kl(pairs[:2], *models), 4 * math.log(26)
     assert_near(found, expected, terms=widths(agent.policy), size=size)
 
 

@@ -16,6 +16,7 @@ from closeness import assert_near, near, widths
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.labelled_episodes import LabelledRows, labelled_loss
+from rlbook.algorithms.policy.preference_pairs import shifted_prompt_kl
 from rlbook.cli.main import main
 from rlbook.data import Episode, Labelled, load
 from rlbook.data.rollout import Batch
@@ -87,7 +88,8 @@ def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: M
     ).sum(1)
     network = {"terms": widths(agent.policy.model), "size": largest(agent, mismatched)}
     assert ratio.mean() > 0.5, "a KL below 0 counts as 0, whatever the texts"
-    assert_near(agent.mismatched_kl(batch), ratio.mean(), **network)
+    kl = shifted_prompt_kl([batch], agent.policy, agent.reference, agent.config)
+    assert_near(kl, ratio.mean(), **network)
 
 
 @pytest.mark.parametrize("rows", [slice(0, 4), slice(0, 1), slice(3, 4)])
@@ -97,14 +99,17 @@ def test_micro_batches_add_up_to_the_whole(stage: Make, rows: slice) -> None:
     agent = moved(
         stage("dpo", "Addition-v0", num_envs=4, preference_loss="kto", nll_coef=0.3).agent
     )
-    batch, kl = four()[np.arange(4)], torch.tensor(0.1)
+    batch = four()[np.arange(4)]
+    options: dict[str, Any] = {"config": agent.config, "mismatched_kl": torch.tensor(0.1)}
     batch.episodes.reference_log_prob = agent.reference_log_prob(batch.episodes)
     whole = LabelledRows.of(batch)
     rest = [slice(0, rows.start), slice(rows.stop, 4)]
     parts = [
-        labelled_loss(agent, whole[part], kl) for part in (rows, *rest) if part.stop > part.start
+        labelled_loss(agent.policy, whole[part], **options)
+        for part in (rows, *rest)
+        if part.stop > part.start
     ]
-    together = labelled_loss(agent, whole, kl)
+    together = labelled_loss(agent.policy, whole, **options)
     size = largest(agent, batch.episodes)
     network: dict[str, Any] = {"terms": widths(agent.policy.model), "size": size}
     assert_near(together.loss, sum(part.loss for part in parts), **network)

@@ -16,6 +16,7 @@ from steps import loss_of
 
 import rlbook
 from rlbook.agent import Agent, Parts
+from rlbook.algorithms.policy.preference_pairs import PairedRows
 from rlbook.errors import RequestError
 from rlbook.registry import agent_class
 from rlbook.runs.storage.state_encoding import encode
@@ -218,9 +219,9 @@ def test_dpo_is_at_rest_there_too(stage: Make, arms: Make) -> None:
         rows = [int((batch.action[:, 0] == arm).nonzero()[0, 0]) for arm in range(3)]
         for i, j in itertools.permutations(range(3), 2):
             better, worse = batch[rows[i] : rows[i] + 1], batch[rows[j] : rows[j] + 1]
-            better.weight = torch.ones(1, 1)
             (found,) = torch.autograd.grad(
-                agent.loss(better, worse, 1)[0], [agent.policy.actor.weights[1]]
+                loss_of(agent, PairedRows(better, worse).as_minibatch())[0],
+                [agent.policy.actor.weights[1]],
             )
             total += found.double().numpy() / (1 + np.exp(REWARD[j] - REWARD[i]))
         return total
