@@ -1,4 +1,4 @@
-"""Pairs of episodes, better against worse: how they are made of a round, and how probable they are."""
+"""Pairs of episodes, better against worse: how a round makes them, and how probable they are."""
 
 from __future__ import annotations
 
