@@ -32,17 +32,20 @@ Differences: PPO in place of TRPO; no absorbing states are added to the recorded
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Literal, cast
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State
-from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.algorithms.policy.ppo import PPO, PPOConfig, ppo_rows, ppo_update
 from rlbook.checks import non_negative, positive, positive_int
-from rlbook.data.rollout import Batch
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.adversarial import (
     discriminator_loss,
     gradient_penalty,
@@ -53,10 +56,109 @@ from rlbook.functional.adversarial import (
 from rlbook.interaction.advice import check_comparable
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import build_reward_network
-from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
-from rlbook.networks.policy import load_saved, saved
+from rlbook.networks.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    adam,
+    gradient_step,
+    mean_metrics,
+)
+from rlbook.networks.policy import Policy, load_saved, saved
 from rlbook.networks.reward_network import StepReward
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+
+def gail_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    discriminator: StepReward,
+    judge: Optimizer,
+    rollout: Rollout,
+    expert: Callable[[int], Tensor],
+    config: GAILConfig,
+    drawing: Generator,
+    shuffling: Generator,
+    *,
+    rewards: Callable[[], Tensor] | None = None,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One round: a step of the discriminator, the rewards it pays, and PPO's update for them.
+
+    Args:
+        policy, optimizer: π and its critic, changed in place.
+        discriminator, judge: D and its optimiser, changed in place.
+        rollout: T steps of N environments by π; its rewards become those that D pays.
+        expert: draws so many of the expert's steps, [B, X].
+        config: hyper-parameters, each schedule at its value.
+        drawing, shuffling: draw the minibatches of D and those of PPO.
+        rewards: the rollout's rewards [T, N] as PPO is to see them; None: as they are.
+        loss: PPO's; see `ppo_update`.
+    """
+    steps = policy.batch(rollout, "step")
+    seen = discriminator.input(steps.obs, steps.action)
+    metrics = discriminator_update(discriminator, judge, seen, expert, config, drawing)
+    with torch.no_grad():
+        f = discriminator(rollout.tensor("obs"), rollout.tensor("action"))  # [T, N]
+        reward = REWARDS[config.reward](f)
+    paid = zip(rollout.steps, reward.cpu().numpy(), strict=True)
+    rollout.steps = [step._replace(reward=each) for step, each in paid]
+    ppo_reward = rollout.tensor("reward") if rewards is None else rewards()
+    batch, of_critic = ppo_rows(policy, rollout, ppo_reward, config)
+    metrics = of_critic | metrics | {"learned_reward": float(reward.mean())}
+    return metrics | ppo_update(policy, optimizer, batch, config, shuffling, loss)
+
+
+def discriminator_update(
+    discriminator: StepReward,
+    judge: Optimizer,
+    policy: Tensor,
+    expert: Callable[[int], Tensor],
+    config: GAILConfig,
+    rng: Generator,
+) -> Metrics:
+    """M minibatches of the policy's steps [B, X] and as many of the expert's."""
+    size, metrics = min(config.batch_size, len(policy)), []
+    step_loss = partial(gail_discriminator_loss, discriminator, config=config)
+    for _ in range(config.discriminator_steps):
+        ours = torch.from_numpy(rng.integers(len(policy), size=size))
+        share = torch.from_numpy(rng.random(size, dtype=np.float32))
+        batch = DiscriminatorBatch(expert(size), policy[ours], share.to(policy.device))
+        metrics.append(gradient_step(judge, step_loss, batch))
+    means = mean_metrics(metrics)
+    del means["grad_norm"]
+    return means
+
+
+def gail_discriminator_loss(
+    discriminator: StepReward, batch: DiscriminatorBatch, *, config: GAILConfig
+) -> LossOutput:
+    """What the discriminator minimises: its classification loss, and the gradient penalty."""
+    f = discriminator.network
+    expert, policy = f(batch.expert).squeeze(-1), f(batch.policy).squeeze(-1)
+    loss = discriminator_loss(expert, policy)
+    accuracy = ((expert > 0).float().mean() + (policy < 0).float().mean()) / 2
+    metrics = {"discriminator_loss": loss.detach(), "discriminator_accuracy": accuracy}
+    if config.gradient_penalty > 0:
+        penalty = gradient_penalty(
+            lambda x: f(x).squeeze(-1), batch.expert, batch.policy, batch.share
+        )
+        loss = loss + config.gradient_penalty * penalty
+        metrics["gradient_penalty"] = penalty.detach()
+    return LossOutput(loss, metrics)
+
+
+@dataclass(frozen=True)
+class DiscriminatorBatch:
+    """As many steps of either, as the discriminator sees them."""
+
+    expert: Tensor  # [B, X]
+    policy: Tensor  # [B, X]
+    share: Tensor  # [B], where between the two the slope is looked at
+
+    def __len__(self) -> int:
+        return len(self.share)
+
 
 REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": hurry_reward}
 
@@ -72,18 +174,6 @@ class GAILConfig(PPOConfig):
     gradient_penalty: Annotated[float, non_negative] = 1.0  # λ, weight of the penalty; 0 for none
     # steps that an expert plays, where no data set is named
     demonstrations: Annotated[int, positive_int] = 1_000
-
-
-@dataclass(frozen=True)
-class Compared:
-    """As many steps of either, as the discriminator sees them."""
-
-    expert: Tensor  # [B, X]
-    policy: Tensor  # [B, X]
-    share: Tensor  # [B], where between the two the slope is looked at
-
-    def __len__(self) -> int:
-        return len(self.share)
 
 
 class GAIL(PPO):
@@ -115,29 +205,25 @@ class GAIL(PPO):
         self.drawing = rng_for(seed, "comparisons")
 
     def prepare(self) -> tuple[Batch, Metrics]:
-        """PPO's, after the discriminator has learned from the rollout and paid for it."""
-        batch = self.policy.batch(self.rollout_data, "step")
-        told = self.train_discriminator(self.discriminator.input(batch.obs, batch.action))
-        steps = self.rollout_data.steps
-        with torch.no_grad():
-            obs, action = self.rollout_data.tensor("obs"), self.rollout_data.tensor("action")
-            reward = REWARDS[self.config.reward](self.discriminator(obs, action))  # [T, N]
-        paid = zip(steps, reward.cpu().numpy(), strict=True)
-        self.rollout_data.steps = [step._replace(reward=each) for step, each in paid]
-        batch, metrics = super().prepare()
-        return batch, metrics | told | {"learned_reward": float(reward.mean())}
+        return self.policy.batch(self.rollout_data), {}
 
-    def train_discriminator(self, policy: Tensor) -> Metrics:
-        """M minibatches of the policy's steps [B, X] and as many of the expert's."""
-        size, config, done = min(self.config.batch_size, len(policy)), self.config, []
-        for _ in range(config.discriminator_steps):
-            ours = torch.from_numpy(self.drawing.integers(len(policy), size=size))
-            share = torch.from_numpy(self.drawing.random(size, dtype=np.float32))
-            batch = Compared(self.expert_steps(size), policy[ours], share.to(policy.device))
-            done.append(gradient_step(self.judge, self.judge_loss, batch))
-        means = mean_metrics(done)
-        del means["grad_norm"]
-        return means
+    def update(self, batch: Batch) -> Metrics:
+        """The discriminator's step on a rollout, and PPO's for what it pays."""
+        rate, settings = self.anneal(), cast(GAILConfig, self.settings)
+        metrics = gail_update(
+            self.policy,
+            self.optimizer,
+            self.discriminator,
+            self.judge,
+            self.rollout_data,
+            self.expert_steps,
+            settings,
+            self.drawing,
+            self.shuffling,
+            rewards=self.rewards,
+            loss=self.loss,
+        )
+        return metrics | {"learning_rate": rate} | self.penalty.adapt(len(batch))
 
     def expert_steps(self, size: int) -> Tensor:
         """Recorded steps, drawn with replacement: [B, X]."""
@@ -145,21 +231,6 @@ class GAIL(PPO):
         data = self.parts.demonstrations()
         rows = data[self.drawing.integers(len(data), size=size)].to(self.parts.device)
         return self.discriminator.input(rows.obs, rows.action)
-
-    def judge_loss(self, batch: Compared) -> LossOutput:
-        """What the discriminator minimises."""
-        f = self.discriminator.network
-        expert, policy = f(batch.expert).squeeze(-1), f(batch.policy).squeeze(-1)
-        loss = discriminator_loss(expert, policy)
-        right = ((expert > 0).float().mean() + (policy < 0).float().mean()) / 2
-        told = {"discriminator_loss": loss.detach(), "discriminator_accuracy": right}
-        if self.config.gradient_penalty > 0:
-            slope = gradient_penalty(
-                lambda x: f(x).squeeze(-1), batch.expert, batch.policy, batch.share
-            )
-            loss = loss + self.config.gradient_penalty * slope
-            told["gradient_penalty"] = slope.detach()
-        return LossOutput(loss, told)
 
     def state_dict(self) -> State:
         return super().state_dict() | {

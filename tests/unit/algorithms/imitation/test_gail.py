@@ -15,7 +15,12 @@ from closeness import assert_near, near, widths
 
 import rlbook
 from rlbook.agent import Parts
-from rlbook.algorithms.imitation.gail import GAIL, Compared
+from rlbook.algorithms.imitation.gail import (
+    GAIL,
+    DiscriminatorBatch,
+    discriminator_update,
+    gail_discriminator_loss,
+)
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.adversarial import (
@@ -113,7 +118,8 @@ def test_the_discriminator_minimises_its_loss_and_so_much_of_the_penalty(weight:
         for _ in range(2)
     )
     share = torch.rand(6, generator=generator)
-    found = agent.judge_loss(Compared(expert, policy, share))
+    batch = DiscriminatorBatch(expert, policy, share)
+    found = gail_discriminator_loss(agent.discriminator, batch, config=config)
     f = agent.discriminator.network
     parts = [discriminator_loss(f(expert).squeeze(-1), f(policy).squeeze(-1)).item()]
     parts.append(gradient_penalty(lambda x: f(x).squeeze(-1), expert, policy, share).item())
@@ -160,7 +166,9 @@ def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     steps = agent.discriminator.input(
         torch.from_numpy(eye[drawn[1][0]]), torch.from_numpy(drawn[1][1])
     )
-    agent.train_discriminator(steps)
+    discriminator_update(
+        agent.discriminator, agent.judge, steps, agent.expert_steps, config, agent.drawing
+    )
     often = (rho[0] > 0.01) & (rho[1] > 0.01)
     state, action = np.nonzero(often)
     with torch.no_grad():
