@@ -24,8 +24,9 @@ a group's weights add up to 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
@@ -36,16 +37,58 @@ from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given, per_sequence
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
-from rlbook.functional.schedules import Linear, Schedule
+from rlbook.functional.schedules import Linear
 from rlbook.functional.score_weights import score_weights
+from rlbook.hyperparameters import Rate
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy
+
+
+def rce_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    groups: RankedBatch,
+    config: RCEConfig,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One gradient step on groups of recorded episodes.
+
+    Args:
+        policy, optimizer: changed in place.
+        groups: B groups of up to G episodes each, R in all, and what each episode scored.
+        config: hyper-parameters, each schedule at its value.
+        loss: of some of the episodes; None is `rce_loss`.
+    """
+    temperature = config.score_temperature
+    score, mask = groups.by_group(groups.returns)  # [B, G]
+    weight = score_weights(score, mask, temperature)
+    episodes = groups.episodes
+    shares = per_sequence(episodes.mask) * len(episodes)  # 1 / T of each episode [R, T]
+    share = shares * weight[mask].to(shares)[:, None] / len(score)
+    step = gradient_step(
+        optimizer,
+        partial(loss or rce_loss, policy),
+        replace(episodes, weight=share),
+        micro_batch_size=config.micro_batch_size,
+        max_grad_norm=config.max_grad_norm,
+    )
+    best = float(weight.amax(1).mean())
+    return mean_metrics([step]) | {"best_weight": best, "score_temperature": temperature}
+
+
+def rce_loss(policy: Policy, batch: Batch) -> LossOutput:
+    """The share that some episodes have in Σ w (-mean log π(a|s)); lower is better."""
+    assert batch.weight is not None
+    log_prob, _, _ = policy.evaluate(batch, entropy=False)
+    loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
+    return LossOutput(loss, {"loss": loss.detach()})
 
 
 @dataclass(frozen=True)
 class RCEConfig(PolicyOptions, AdamOptions):
     # τ, in standard deviations of a group's scores, > 0
-    score_temperature: Annotated[float | Schedule, positive] = Linear(2.0, 0.5)
+    score_temperature: Annotated[Rate, positive] = Linear(2.0, 0.5)
     batch_size: Annotated[int, positive_int] = 16  # groups of a minibatch
     # random walks that are grouped where no data set is named
     walks: Annotated[int, at_least(2)] = 1_000
@@ -62,6 +105,7 @@ class RCE(PolicyAgent):
     data_kinds = ("Groups",)
     prefers = True
     budget = {"passes": 20}
+    loss = staticmethod(rce_loss)
     METRICS = {
         "loss": "Σ w (-log π(a|s) per step), the mean over groups, in nats",
         "best_weight": "mean weight of the best episode of a group, in [0, 1]; 1 / G at first",
@@ -90,25 +134,7 @@ class RCE(PolicyAgent):
 
     def train_on(self, groups: RankedBatch) -> Metrics:
         """One gradient step on groups of episodes."""
-        rate, temperature = self.anneal(), self.now("score_temperature")
-        score, mask = groups.by_group(groups.returns)  # [B, G]
-        weight = score_weights(score, mask, temperature)
-        batch = groups.episodes.to(self.parts.device)
-        shares = per_sequence(batch.mask) * len(batch)  # 1 / T of each episode [R, T]
-        batch.weight = shares * weight[mask].to(shares)[:, None] / len(score)
-        step = gradient_step(
-            self.optimizer,
-            self.loss,
-            batch,
-            micro_batch_size=self.config.micro_batch_size,
-            max_grad_norm=self.config.max_grad_norm,
-        )
-        told = {"best_weight": float(weight.amax(1).mean()), "score_temperature": temperature}
-        return mean_metrics([step]) | told | {"learning_rate": rate}
-
-    def loss(self, batch: Batch) -> LossOutput:
-        """The share that some episodes have in Σ w (-mean log π(a|s))."""
-        assert batch.weight is not None
-        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
-        return LossOutput(loss, {"loss": loss.detach()})
+        rate = self.anneal()
+        groups = groups._replace(episodes=groups.episodes.to(self.parts.device))
+        metrics = rce_update(self.policy, self.optimizer, groups, self.settings, self.loss)
+        return metrics | {"learning_rate": rate}
