@@ -8,14 +8,12 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlbook.checks import check_memory
-from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.data.replay import Transitions
 
 MODEL_METRICS = {
     "model_loss": "mean over the last training: ½ squared errors of the standardised "
@@ -140,50 +138,6 @@ class WorldModel(nn.Module):
 def _outputs(rows: Transitions) -> Tensor:
     difference = rows.next_obs.float() - rows.obs.float()
     return torch.cat([difference, rows.reward.float()[..., None]], dim=-1)
-
-
-def model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
-    """½ |Δ̂ - (s' - s)|² + ½ (r̂ - r)² - log P̂(terminated or not), the sum over the members.
-
-    Args:
-        model: differences and rewards are compared as it standardises them.
-        batch: K · B transitions: the first B for the first member, and so on.
-    """
-    rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
-    out = model.outputs(rows.obs.float(), model.encoded(rows.action))  # [K, B, O + 2]
-    error = out[..., :-1] - model.targets(rows)
-    ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
-    loss = 0.5 * error.square().sum(-1).mean() + ending
-    return LossOutput(loss * model.members, {"model_loss": loss.detach()})
-
-
-def fit_model(
-    model: WorldModel,
-    optimizer: Optimizer,
-    replay: ReplayBuffer,
-    rng: np.random.Generator,
-    *,
-    batch_size: int,
-    gradient_steps: int,
-    max_grad_norm: float | None = None,
-) -> dict[str, float]:
-    """`gradient_steps` minibatches of `batch_size` for each member, drawn from all stored steps.
-
-    Returns:
-        The means of the loss's metrics and of the gradient's norm.
-    """
-    rows = replay.rows_at(replay.newest(replay.size))
-    model.standardise(rows, model.encoded(rows.action))
-    metrics = [
-        gradient_step(
-            optimizer,
-            lambda batch: model_loss(model, batch),
-            replay.sample(model.members * batch_size, rng),
-            max_grad_norm=max_grad_norm,
-        )
-        for _ in range(gradient_steps)
-    ]
-    return mean_metrics(metrics)
 
 
 def model_errors(

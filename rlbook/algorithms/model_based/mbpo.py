@@ -27,7 +27,7 @@ that their actions are always those of the policy as it is now.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -37,8 +37,9 @@ from torch import Tensor
 
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, State
+from rlbook.algorithms.model_based.world_model import world_model_update
 from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.sac import SAC, SACConfig, SACNetworks, sac_update
 from rlbook.checks import at, positive, positive_int, positive_ints, unit_interval
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
@@ -46,12 +47,71 @@ from rlbook.networks.dynamics import (
     MODEL_METRICS,
     Prediction,
     WorldModel,
-    fit_model,
     model_errors,
 )
-from rlbook.networks.optimizer import Group, adam
+from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam
 from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
+
+
+def mbpo_update(
+    networks: SACNetworks,
+    critic_optimizer: Optimizer,
+    actor_optimizer: Optimizer,
+    batch: Minibatch,
+    model: WorldModel,
+    act: Callable[[Tensor], Tensor],
+    starts: Callable[[int], Tensor],
+    config: MBPOConfig,
+    *,
+    critic_loss: Callable[..., LossOutput] | None = None,
+    actor_loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:
+    """A gradient step of SAC on a minibatch of which a share ρ is imagined.
+
+    Args:
+        networks, critic_optimizer, actor_optimizer, critic_loss, actor_loss: as for `sac_update`.
+        batch: B stored rows; imagined ones take the place of the first.
+        model: fitted to all stored steps, as in `world_model`.
+        act: from states [B, O] to the policy's actions.
+        starts: draws so many stored states, [B, O].
+        config: hyper-parameters.
+    """
+    count = round(config.model_ratio * config.batch_size)
+    if count:
+        imagined = imagine(model, act, starts, count, config.horizon)
+        stored = batch.rows.each(lambda field: field[count:])
+        batch = replace(batch, rows=concatenate(imagined, stored))
+    losses = {"critic_loss": critic_loss, "actor_loss": actor_loss}
+    return sac_update(networks, critic_optimizer, actor_optimizer, batch, config, **losses)
+
+
+@torch.no_grad()
+def imagine(
+    model: WorldModel,
+    act: Callable[[Tensor], Tensor],
+    starts: Callable[[int], Tensor],
+    count: int,
+    horizon: int,
+) -> Transitions:
+    """`count` imagined steps, `horizon` in a row; after a termination from a new state."""
+    width = model.members * math.ceil(count / (horizon * model.members))  # B, side by side
+    first, *others = starts(horizon * width).split(width)
+    steps = [imagined_step(model, act, first)]
+    for fresh in others:  # [B, O]
+        last = steps[-1]
+        obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
+        steps.append(imagined_step(model, act, obs))
+    return concatenate(*steps).each(lambda field: field[:count])
+
+
+def imagined_step(model: WorldModel, act: Callable[[Tensor], Tensor], obs: Tensor) -> Transitions:
+    """What follows the policy's action in states [B, O]; B / K of them by each member."""
+    action = act(obs)
+    shares = (x.unflatten(0, (model.members, -1)) for x in (obs, model.encoded(action)))
+    predicted = Prediction(*(each.flatten(0, 1) for each in model(*shares)))  # from [K, B/K, ·]
+    terminated = predicted.terminated > 0
+    return Transitions(obs, action, predicted.reward, predicted.next_obs, terminated)
 
 
 @dataclass(frozen=True)
@@ -114,7 +174,7 @@ class MBPO(SAC):
             metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.fitted_at = self.steps
         self.model_optimizer.learning_rate = at(config.model_learning_rate, self.progress)
-        return metrics | fit_model(
+        return metrics | world_model_update(
             self.model,
             self.model_optimizer,
             self.replay,
@@ -123,38 +183,28 @@ class MBPO(SAC):
             gradient_steps=config.model_steps,
         )
 
-    def minibatches(self, count: int) -> Iterator[Minibatch]:
-        """`count` random minibatches, whose first rows are imagined."""
-        imagined = round(self.config.model_ratio * self.config.batch_size)
-        for batch in super().minibatches(count):
-            if imagined:
-                stored = batch.rows.each(lambda field: field[imagined:])
-                batch = replace(batch, rows=concatenate(self.imagine(imagined), stored))
-            yield batch
-
-    @torch.no_grad()
-    def imagine(self, count: int) -> Transitions:
-        """`count` imagined steps, `horizon` in a row; behind a termination from a new state."""
-        horizon, members = self.config.horizon, self.config.members
-        width = members * math.ceil(count / (horizon * members))  # B, how many side by side
-        starts = self.replay.sample(horizon * width, self.imagination).obs.split(width)
-        steps = [self.imagined_step(starts[0])]
-        for fresh in starts[1:]:  # [B, O]
-            last = steps[-1]
-            obs = torch.where(last.terminated[:, None], fresh, last.next_obs)
-            steps.append(self.imagined_step(obs))
-        return concatenate(*steps).each(lambda field: field[:count])
-
-    def imagined_step(self, obs: Tensor) -> Transitions:
-        """What follows the policy's action in states [B, O]; B / K of them by each member."""
-        noise = self.imagination.random((len(obs), *self.held.shape[1:]))
-        action = torch.from_numpy(self.choose(as_array(obs), noise)).to(obs.device)
-        seen = obs, self.model.encoded(action)
-        shares = (x.unflatten(0, (self.config.members, -1)) for x in seen)  # [K, B/K, ·]
-        predicted = Prediction(*(each.flatten(0, 1) for each in self.model(*shares)))
-        return Transitions(
-            obs, action, predicted.reward, predicted.next_obs, predicted.terminated > 0
+    def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
+        return mbpo_update(
+            self.trained,
+            self.critic_optimizer,
+            self.actor_optimizer,
+            batch,
+            self.model,
+            self.imagined_action,
+            self.stored_states,
+            self.config,
+            critic_loss=self.critic_loss,
+            actor_loss=self.actor_loss,
         )
+
+    def stored_states(self, count: int) -> Tensor:
+        """Random ones, with replacement: [B, O]."""
+        return self.replay.sample(count, self.imagination).obs
+
+    def imagined_action(self, obs: Tensor) -> Tensor:
+        """The policy's random actions in states [B, O] that are imagined: [B] or [B, A]."""
+        noise = self.imagination.random((len(obs), *self.held.shape[1:]))
+        return torch.from_numpy(self.choose(as_array(obs), noise)).to(obs.device)
 
     def state_dict(self) -> State:
         return super().state_dict() | {

@@ -23,62 +23,112 @@ starts from the rest of the last one, as in Nagabandi et al. 2018, arXiv:1708.02
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.algorithms.model_based.cross_entropy import (
-    CategoricalPlans,
-    GaussianPlans,
-    Plans,
-    cross_entropy_method,
+from rlbook.algorithms.model_based.cross_entropy import Plans, cross_entropy_method
+from rlbook.algorithms.model_based.plan_space import PlanSpace
+from rlbook.algorithms.model_based.world_model_config import WorldModelConfig
+from rlbook.checks import at
+from rlbook.data.replay import ReplayBuffer, Transitions
+from rlbook.networks.dynamics import MODEL_METRICS, WorldModel, model_errors
+from rlbook.networks.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    adam,
+    gradient_step,
+    mean_metrics,
 )
-from rlbook.checks import at, bound, positive, positive_int, positive_ints, unit_interval
-from rlbook.data.replay import ReplayBuffer
-from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters
-from rlbook.interaction.action_masks import nth_allowed
-from rlbook.networks.dynamics import MODEL_METRICS, WorldModel, fit_model, model_errors
-from rlbook.networks.optimizer import Group, adam
-from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 
 
-@dataclass(frozen=True)
-class WorldModelConfig(Hyperparameters):
-    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    members: Annotated[int, positive_int] = 3  # K, networks of the ensemble
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
-    learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    batch_size: Annotated[int, positive_int] = 256  # transitions of a minibatch, for each member
-    buffer_size: Annotated[int, positive_int] = 100_000  # transitions kept
-    # environment steps with random actions, before the first training
-    learning_starts: Annotated[int, positive_int] = 200
-    # environment steps between trainings of the model
-    train_every: Annotated[int, positive_int] = 200
-    gradient_steps: Annotated[int, positive_int] = 400  # gradient steps of a training
-    max_grad_norm: Annotated[float, bound] = 100.0  # the gradient's L2 norm is clipped to this
-    horizon: Annotated[int, positive_int] = 15  # H, steps of a plan
-    candidates: Annotated[int, positive_int] = 60  # C, plans drawn in each iteration
-    # E, plans that the next ones are drawn like; at most C
-    elites: Annotated[int, positive_int] = 6
-    # iterations of the cross-entropy method for each action
-    iterations: Annotated[int, positive_int] = 6
+def world_model_update(
+    model: WorldModel,
+    optimizer: Optimizer,
+    replay: ReplayBuffer,
+    rng: np.random.Generator,
+    *,
+    batch_size: int,
+    gradient_steps: int,
+    max_grad_norm: float | None = None,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """`gradient_steps` minibatches of `batch_size` for each member, drawn from all stored steps.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.elites > self.candidates:
-            raise ValueError(
-                f"elites must be at most candidates {self.candidates}, got {self.elites}"
-            )
+    Returns:
+        The means of the loss's metrics and of the gradient's norm.
+    """
+    rows = replay.rows_at(replay.newest(replay.size))
+    model.standardise(rows, model.encoded(rows.action))
+    step_loss = partial(loss or world_model_loss, model)
+    metrics = [
+        gradient_step(
+            optimizer,
+            step_loss,
+            replay.sample(model.members * batch_size, rng),
+            max_grad_norm=max_grad_norm,
+        )
+        for _ in range(gradient_steps)
+    ]
+    return mean_metrics(metrics)
+
+
+def world_model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
+    """½ |Δ̂ - (s' - s)|² + ½ (r̂ - r)² - log P̂(terminated or not), the sum over the members.
+
+    Args:
+        model: differences and rewards are compared as it standardises them.
+        batch: K · B transitions: the first B for the first member, and so on.
+    """
+    rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
+    out = model.outputs(rows.obs.float(), model.encoded(rows.action))  # [K, B, O + 2]
+    error = out[..., :-1] - model.targets(rows)
+    ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
+    loss = 0.5 * error.square().sum(-1).mean() + ending
+    return LossOutput(loss * model.members, {"model_loss": loss.detach()})
+
+
+@torch.inference_mode()
+def plan_in_model(
+    model: WorldModel,
+    obs: Tensor,
+    plans: Plans,
+    config: WorldModelConfig,
+    rng: np.random.Generator,
+) -> Plans:
+    """Plans for observations [N, O] by the cross-entropy method, which begins with `plans`."""
+    return cross_entropy_method(
+        lambda drawn: imagined_return(model, obs, drawn, config.gamma),
+        plans,
+        rng,
+        candidates=config.candidates,
+        elites=config.elites,
+        iterations=config.iterations,
+    )
+
+
+def imagined_return(model: WorldModel, obs: Tensor, plans: Tensor, gamma: float) -> Tensor:
+    """J of plans [N, C, H, A] from observations [N, O], mean over the members: [N, C]."""
+    count, candidates = plans.shape[:2]
+    state = obs.repeat_interleave(candidates, dim=0)  # [N C, O]
+    state = state.expand(model.members, -1, -1)  # [K, N C, O]
+    total, going_on = torch.zeros((), device=obs.device), torch.ones((), device=obs.device)
+    for actions in plans.flatten(0, 1).unbind(1):  # [N C, A]
+        predicted = model(state, actions.expand(model.members, -1, -1))
+        total = total + going_on * predicted.reward
+        going_on = going_on * gamma * torch.sigmoid(-predicted.terminated)
+        state = predicted.next_obs
+    return total.mean(0).view(count, candidates)
 
 
 class WorldModelAgent(Agent):
@@ -90,6 +140,7 @@ class WorldModelAgent(Agent):
     observations = "vector"
     uses = ("device",)
     METRICS = MODEL_METRICS
+    loss = staticmethod(world_model_loss)
 
     def __init__(
         self, env: VectorEnv, config: WorldModelConfig, seed: int = 0, parts: Parts = Parts()
@@ -98,22 +149,12 @@ class WorldModelAgent(Agent):
         self.config: WorldModelConfig = config
         observations, space = env.single_observation_space, env.single_action_space
         self.num_envs, self.seed, self.device = env.num_envs, seed, parts.device
-        self.discrete = isinstance(space, Discrete)
-        if isinstance(space, Discrete):
-            size = int(space.n)
-        else:
-            assert isinstance(space, Box)
-            if not space.is_bounded():
-                raise ValueError(f"plans are drawn from a bounded box of actions, got {space}")
-            self.low, self.high = (
-                torch.from_numpy(bound).to(self.device) for bound in (space.low, space.high)
-            )
-            size = math.prod(space.shape)
+        self.plans = PlanSpace(space, config.horizon, parts.device)
         if env.num_envs > config.buffer_size:
             raise ValueError(
                 f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
             )
-        self.action_size, width = size, math.prod(observations.shape or ())
+        size, width = self.plans.action_size, math.prod(observations.shape or ())
         planned = config.members * env.num_envs * config.candidates
         checks.check_memory("candidates: the numbers of a search", planned, 16 * (width + size))
         generator = torch_generator(rng_for(seed, "initialisation"))
@@ -128,14 +169,7 @@ class WorldModelAgent(Agent):
         self.begin()
 
     def begin(self) -> None:
-        self.plan_left = self.no_plan(self.num_envs)
-
-    def no_plan(self, count: int) -> Tensor:
-        """The centre of the plans where nothing is known: [N, H, A]."""
-        shape = (count, self.config.horizon, self.action_size)
-        if self.discrete:
-            return torch.full(shape, 1.0 / self.action_size, device=self.device)
-        return ((self.low + self.high) / 2).expand(shape).clone()
+        self.plan_left = self.plans.center(self.num_envs)
 
     def act(
         self,
@@ -147,73 +181,21 @@ class WorldModelAgent(Agent):
         self.check_batch(observation)
         obs = torch.from_numpy(observation).to(self.device)
         if not explore:
-            rng, start = rng_for(self.seed, "planning"), self.no_plan(len(obs))
-            return self.first_action(self.search(obs, start, rng, action_mask).most_likely())
+            rng, start = rng_for(self.seed, "planning"), self.plans.center(len(obs))
+            plans = self.plans.around(start, action_mask)
+            return self.plans.first_action(plan_in_model(self.model, obs, plans, self.config, rng))
         if self.steps < self.config.learning_starts:
-            return self.random_action(len(obs), action_mask)
-        plans = self.search(obs, self.plan_left, self.exploration, action_mask)
-        centre = plans.probability if isinstance(plans, CategoricalPlans) else plans.most_likely()
-        self.plan_left = torch.cat([centre[:, 1:], self.no_plan(len(obs))[:, :1]], dim=1)
-        return self.first_action(plans.most_likely())
-
-    def random_action(
-        self, count: int, action_mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64] | NDArray[np.float32]:
-        if self.discrete:
-            most = self.action_size if action_mask is None else action_mask.sum(axis=1)
-            return nth_allowed(action_mask, self.exploration.integers(most, size=count))
-        low, high = as_array(self.low), as_array(self.high)
-        uniform = self.exploration.random((count, self.action_size), np.float32)
-        return low + (high - low) * uniform
-
-    def first_action(self, plan: Tensor) -> NDArray[np.int64] | NDArray[np.float32]:
-        return as_array(plan[:, 0].argmax(-1) if self.discrete else plan[:, 0])
-
-    @torch.inference_mode()
-    def search(
-        self,
-        obs: Tensor,
-        centre: Tensor,
-        rng: np.random.Generator,
-        action_mask: NDArray[np.bool_] | None = None,
-    ) -> Plans:
-        """Plans for observations [N, O], looked for around `centre` [N, H, A]."""
-        config, allowed = self.config, None
-        if action_mask is not None:  # of the states that come after, nobody knows it
-            allowed = torch.ones(centre.shape, dtype=torch.bool, device=self.device)
-            allowed[:, 0] = torch.from_numpy(action_mask)
-        if self.discrete:
-            plans: Plans = CategoricalPlans((centre + self.no_plan(len(obs))) / 2, allowed=allowed)
-        else:
-            std = ((self.high - self.low) / 2).expand(centre.shape)
-            plans = GaussianPlans(centre, std, self.low, self.high)
-        return cross_entropy_method(
-            lambda drawn: self.imagined_return(obs, drawn),
-            plans,
-            rng,
-            candidates=config.candidates,
-            elites=config.elites,
-            iterations=config.iterations,
-        )
-
-    def imagined_return(self, obs: Tensor, plans: Tensor) -> Tensor:
-        """J of plans [N, C, H, A] from observations [N, O], mean over the members: [N, C]."""
-        count, candidates = plans.shape[:2]
-        state = obs.repeat_interleave(candidates, dim=0)  # [N C, O]
-        state = state.expand(self.config.members, -1, -1)  # [K, N C, O]
-        total, going_on = torch.zeros((), device=obs.device), torch.ones((), device=obs.device)
-        for actions in plans.flatten(0, 1).unbind(1):  # [N C, A]
-            predicted = self.model(state, actions.expand(self.config.members, -1, -1))
-            total = total + going_on * predicted.reward
-            going_on = going_on * self.config.gamma * torch.sigmoid(-predicted.terminated)
-            state = predicted.next_obs
-        return total.mean(0).view(count, candidates)
+            return self.plans.random_action(len(obs), self.exploration, action_mask)
+        plans = self.plans.around(self.plan_left, action_mask)
+        plans = plan_in_model(self.model, obs, plans, self.config, self.exploration)
+        self.plan_left = self.plans.rest(plans)
+        return self.plans.first_action(plans)
 
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)
         over = torch.from_numpy(np.asarray(step.terminated) | np.asarray(step.truncated))
         self.plan_left = torch.where(
-            over.to(self.device)[:, None, None], self.no_plan(len(over)), self.plan_left
+            over.to(self.device)[:, None, None], self.plans.center(len(over)), self.plan_left
         )
         before, self.steps = self.steps, self.steps + len(step.reward)
         self.unseen = min(self.unseen + len(step.reward), self.replay.size)
@@ -221,20 +203,13 @@ class WorldModelAgent(Agent):
         first = before < self.config.learning_starts
         if not started or not (first or self.steps // every > before // every):
             return {}
-        metrics = {} if first else self.errors()
+        metrics, config = {}, self.config
+        if not first:  # how far the model is off on the steps that it has not been trained on
+            rows = self.replay.rows_at(self.replay.newest(self.unseen))
+            metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.unseen = 0
-        return metrics | self.train()
-
-    def errors(self) -> Metrics:
-        """How far the model is off on the steps that it has not been trained on."""
-        rows = self.replay.rows_at(self.replay.newest(self.unseen))
-        return model_errors(self.model, rows, self.num_envs, self.config.horizon)
-
-    def train(self) -> Metrics:
-        """`gradient_steps` minibatches for each member; returns the mean of the diagnostics."""
-        config = self.config
         self.optimizer.learning_rate = at(config.learning_rate, self.progress)
-        return fit_model(
+        return metrics | world_model_update(
             self.model,
             self.optimizer,
             self.replay,
@@ -242,6 +217,7 @@ class WorldModelAgent(Agent):
             batch_size=config.batch_size,
             gradient_steps=config.gradient_steps,
             max_grad_norm=config.max_grad_norm,
+            loss=self.loss,
         )
 
     def state_dict(self) -> State:

@@ -82,7 +82,8 @@ def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErr
 
 
 def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], float]:
-    from rlbook.networks.dynamics import WorldModel, fit_model, one_step_errors, rollout_errors
+    from rlbook.algorithms.model_based.world_model import world_model_update
+    from rlbook.networks.dynamics import WorldModel, one_step_errors, rollout_errors
     from rlbook.networks.optimizer import Group, adam
     from rlbook.seeding import torch_generator
 
@@ -92,7 +93,7 @@ def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], f
     )
     model = WorldModel(3, 1, 3, (64, 64), torch_generator(rng_for(seed, "initialisation")))
     optimizer = adam([Group([model])], 1e-3)
-    fit_model(
+    world_model_update(
         model,
         optimizer,
         replay,

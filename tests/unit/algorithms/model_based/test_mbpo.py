@@ -12,8 +12,11 @@ import torch
 from closeness import assert_near, near
 
 import rlbook
+from rlbook.algorithms.model_based.mbpo import imagine, imagined_step
+from rlbook.algorithms.model_based.world_model import world_model_loss, world_model_update
+from rlbook.algorithms.policy.sac import sac_critic_loss
 from rlbook.data.replay import Transitions
-from rlbook.networks.dynamics import Prediction, WorldModel, fit_model, model_errors, model_loss
+from rlbook.networks.dynamics import Prediction, WorldModel, model_errors
 from rlbook.networks.optimizer import Group, adam
 
 SMALL: dict[str, Any] = {
@@ -40,9 +43,9 @@ class Known(torch.nn.Module):
     """Member k says s' = s + a + 10 (k + 1), r = sum of s; it terminates where the first number of
     s' is above `end`."""
 
-    def __init__(self, end: float = math.inf) -> None:
+    def __init__(self, end: float = math.inf, members: int = 1) -> None:
         super().__init__()
-        self.end = end
+        self.end, self.members = end, members
 
     def encoded(self, action: torch.Tensor) -> torch.Tensor:
         return action.float() if action.is_floating_point() else action[..., None].float()
@@ -51,6 +54,12 @@ class Known(torch.nn.Module):
         more = 10.0 * torch.arange(1, len(obs) + 1)[:, None, None]
         after = obs + actions + more
         return Prediction(after, obs.sum(-1), after[..., 0] - self.end)
+
+
+def imagined(agent: Any, count: int) -> Transitions:
+    """Steps that an agent imagines."""
+    act, starts = agent.imagined_action, agent.stored_states
+    return imagine(agent.model, act, starts, count, agent.config.horizon)
 
 
 def in_a_stored_state(agent: Any, obs: torch.Tensor) -> torch.Tensor:
@@ -64,9 +73,9 @@ def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str
     """Four rows of two members: the first two rows by the first, 10 further, the others by the
     second, 20 further."""
     agent = agent_in(env, members=2)
-    agent.model = Known(end=15.0)
+    agent.model = Known(end=15.0, members=2)
     stored = agent.replay.rows_at(np.arange(4)).obs
-    found = agent.imagined_step(stored)
+    found = imagined_step(agent.model, agent.imagined_action, stored)
     acted = agent.model.encoded(found.action)
     expected = stored + acted + torch.tensor([10.0, 10.0, 20.0, 20.0])[:, None]
     assert_near(found.next_obs, expected, terms=3)
@@ -85,11 +94,12 @@ def test_a_termination_is_imagined_where_it_is_likelier_than_not() -> None:
     agent.model = Known()
     stored = agent.replay.rows_at(np.arange(1)).obs
     after = agent.model.forward(
-        stored, agent.model.encoded(agent.imagined_step(stored).action)
+        stored,
+        agent.model.encoded(imagined_step(agent.model, agent.imagined_action, stored).action),
     ).next_obs[..., 0]
     for log_odds in (-0.3, 0.3):  # the action is 0 or 1, by chance
         agent.model.end = after.item() - log_odds
-        found = [agent.imagined_step(stored) for _ in range(12)]
+        found = [imagined_step(agent.model, agent.imagined_action, stored) for _ in range(12)]
         odds = [one.next_obs[0, 0].item() - agent.model.end for one in found]
         assert any(abs(each) < 0.4 for each in odds) and [
             bool(one.terminated) for one in found
@@ -103,14 +113,14 @@ def test_the_actions_are_the_policys_and_not_the_stored_ones() -> None:
         for weight in agent.actor.weights:
             weight.zero_()
         agent.actor.weights[-1].copy_(torch.tensor([math.atanh(0.5), -30.0]))
-    assert_near(agent.imagine(8).action, torch.full((8, 1), 0.5), terms=3)
+    assert_near(imagined(agent, 8).action, torch.full((8, 1), 0.5), terms=3)
 
 
 def test_rollouts_begin_in_stored_states_and_follow_their_own_predictions() -> None:
     """Nine steps, three in a row from each of three states."""
     agent = agent_in(members=1, horizon=3)
     agent.model = Known()
-    found = agent.imagine(9)
+    found = imagined(agent, 9)
     assert in_a_stored_state(agent, found.obs).tolist() == [True] * 3 + [False] * 6
     assert torch.equal(found.obs[3:], found.next_obs[:6])
 
@@ -120,7 +130,7 @@ def test_behind_a_termination_a_rollout_begins_anew() -> None:
     of -10 does."""
     agent = agent_in(members=1, horizon=3)
     agent.model = Known(end=0.0)
-    found = agent.imagine(9)
+    found = imagined(agent, 9)
     assert found.terminated.all() and in_a_stored_state(agent, found.obs).all()
 
 
@@ -129,7 +139,12 @@ def test_a_minibatch_has_its_share_of_imagined_steps() -> None:
     happened."""
     agent = agent_in(members=1, model_ratio=0.75)
     agent.model = Known()
-    (batch,) = agent.minibatches(1)
+    seen: list[Any] = []
+    agent.critic_loss = lambda networks, batch, config: (
+        seen.append(batch) or sac_critic_loss(networks, batch, config=config)
+    )
+    agent.train_on(*agent.minibatches(1))
+    (batch,) = seen
     assert len(batch.rows.reward) == 16 and batch.noise.shape == (16, 1)
     assert (batch.rows.next_obs[:, 0] > 2).tolist() == [True] * 12 + [False] * 4
 
@@ -184,7 +199,7 @@ def test_the_models_loss_by_hand() -> None:
     batch = Transitions(
         obs, torch.zeros(2, 1), torch.tensor([2.0, 0.0]), after, torch.tensor([True, False])
     )
-    found = model_loss(model, batch)
+    found = world_model_loss(model, batch)
     assert found.metrics["model_loss"].item() == near(
         (0.5 * 14 + 0.0) / 2 + math.log(2), dtype="float32", terms=6
     )
@@ -216,7 +231,7 @@ def test_a_linear_world_is_learned() -> None:
     s, a = (rng.uniform(-2, 2, size=(500, 1)).astype(np.float32) for _ in range(2))
     replay.add(Step(s, a, (s + a)[:, 0], 0.9 * s + 0.5 * a, s[:, 0] > 1, np.zeros(500, bool)))
     model = WorldModel(1, 1, 2, (32,), torch.Generator().manual_seed(0))
-    loss = fit_model(
+    loss = world_model_update(
         model, adam([Group([model])], 3e-3), replay, rng, batch_size=64, gradient_steps=400
     )
     rows = replay.rows_at(np.arange(500))

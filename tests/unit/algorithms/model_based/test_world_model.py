@@ -18,6 +18,7 @@ from rlbook.algorithms.model_based.cross_entropy import (
     GaussianPlans,
     cross_entropy_method,
 )
+from rlbook.algorithms.model_based.world_model import imagined_return
 from rlbook.data.replay import Transitions
 from rlbook.networks.dynamics import (
     Ensemble,
@@ -91,17 +92,13 @@ def test_a_score_that_is_no_number_is_the_worst() -> None:
     assert -0.1 < found.most_likely().item() <= 0
 
 
-def agent_in(env: str = "Pendulum-v1", **config: Any) -> Any:
-    return rlbook.train("world_model", env, steps=1, eval_every=0, **config).agent
-
-
 class Known(torch.nn.Module):
     """s' = s + a, r = s, log-odds of a termination as given; the second member finds each reward 1
     higher."""
 
     def __init__(self, odds: float) -> None:
         super().__init__()
-        self.odds = odds
+        self.odds, self.members = odds, 2
 
     def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> Prediction:
         more = torch.tensor([0.0, 1.0])[:, None]
@@ -113,10 +110,9 @@ def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of
 ):
     """s = 2, actions 3 and 5, γ = .5, a termination with probability ¼ at each step: rewards 2, 5;
     mean over members ½ higher each."""
-    agent = agent_in(gamma=0.5, members=2, horizon=2)
-    agent.model = Known(math.log(0.25 / 0.75))
     plans = torch.tensor([[[[3.0], [5.0]], [[0.0], [0.0]]]])  # [N = 1, C = 2, H = 2, A = 1]
-    found = agent.imagined_return(torch.tensor([[2.0]]), plans)
+    model: Any = Known(math.log(0.25 / 0.75))
+    found = imagined_return(model, torch.tensor([[2.0]]), plans, gamma=0.5)
     discount = 0.5 * 0.75
     assert_near(found, [[2.5 + discount * 5.5, 2.5 + discount * 2.5]], terms=8)
 
