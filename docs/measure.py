@@ -1467,7 +1467,7 @@ def write_expected(known: dict[str, Any]) -> None:
     from rlbook.registry import agent_class
 
     for algorithm, found in expected_results(known).items():
-        path = path_beside(algorithm)
+        path = presets_file(algorithm)
         source = next(filter(None, map(preset_file, agent_class(algorithm).__mro__)), None)
         text = source.read_text(encoding="utf-8") if source is not None else ""
         for env, expected in found.items():
@@ -1485,11 +1485,12 @@ def with_expected(text: str, env: str, expected: dict[str, Any]) -> str:
     return text[: block.start()] + settings + entry.partition("\n")[2] + text[block.end() :]
 
 
-def path_beside(algorithm: str) -> Path:
+def presets_file(algorithm: str) -> Path:
     """Where an algorithm's presets stand."""
     from rlbook.registry import ALGORITHMS
 
-    return HERE.parent / (ALGORITHMS[algorithm].partition(":")[0].replace(".", "/") + ".yaml")
+    module = HERE.parent / ALGORITHMS[algorithm].partition(":")[0].replace(".", "/")
+    return module.parent / "presets" / f"{module.name}.yaml"
 
 
 README = (

@@ -146,8 +146,8 @@ class Data(Protocol):
 
 
 class PresetsBeside:
-    """The presets of one of the book's algorithms: what the file beside it says, or the one beside
-    the nearest of its bases."""
+    """The presets of one of the book's algorithms: what its file in `presets` says, or that of the
+    nearest of its bases."""
 
     def __get__(self, agent: object, kind: type) -> Presets:
         path = next(filter(None, map(preset_file, kind.__mro__)), None)
@@ -160,10 +160,11 @@ class PresetsBeside:
 
 
 def preset_file(kind: type) -> Path | None:
-    """The YAML file beside the module of one of the book's algorithms, where there is one."""
+    """The YAML file in `presets` beside the module of one of the book's algorithms, where there is one."""
     if not kind.__module__.startswith("rlbook.algorithms."):
         return None
-    path = Path(str(sys.modules[kind.__module__].__file__)).with_suffix(".yaml")
+    module = Path(str(sys.modules[kind.__module__].__file__))
+    path = module.parent / "presets" / f"{module.stem}.yaml"
     return path if path.is_file() else None
 
 
@@ -208,8 +209,8 @@ class Agent(ABC):
     "eval_every", if it matters."""
     presets: ClassVar[Presets] = PresetsBeside()  # type: ignore[assignment]  # read when they are asked for
     """Environment → settings that replace the defaults there: a budget, num_envs, eval_every,
-    hyper-parameters. Those of the book's own algorithms stand in YAML files beside them, `ppo.yaml`
-    beside `ppo.py`; a class of yours names a dict, or has those of its base."""
+    hyper-parameters. Those of the book's own algorithms stand in YAML files, those of `ppo.py`
+    in `presets/ppo.yaml` beside it; a class of yours names a dict, or has those of its base."""
     batched: ClassVar[bool] = False
     """True: acts in a VectorEnv of N environments, arrays [N, ...]. False: acts in one Env,
     scalars."""

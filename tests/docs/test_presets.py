@@ -61,7 +61,7 @@ def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
     found = measure.expected_results(known)
     assert {"ppo", "dqn", "q_learning"} <= found.keys()
     for algorithm, results in found.items():
-        written = yaml.safe_load(measure.path_beside(algorithm).read_text())
+        written = yaml.safe_load(measure.presets_file(algorithm).read_text())
         assert {
             env: settings[EXPECTED] for env, settings in written.items() if EXPECTED in settings
         } == results, "run docs/measure.py -"
@@ -173,7 +173,7 @@ def test_a_budget_is_a_time(given: str, seconds: float) -> None:
     assert seconds_of(given) == seconds
 
 
-def test_presets_stand_in_the_class_or_in_the_file_beside_it(tmp_path: Path) -> None:
+def test_presets_stand_in_the_class_or_in_its_file(tmp_path: Path) -> None:
     class Mine(PPO):
         pass
 
