@@ -26,6 +26,33 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
+def cross_entropy_method(
+    score: Callable[[Tensor], Tensor],
+    plans: Plans,
+    rng: np.random.Generator,
+    *,
+    candidates: int,
+    elites: int,
+    iterations: int,
+) -> Plans:
+    """A distribution over plans near those of the highest score.
+
+    Args:
+        score: [N, C, H, A] → [N, C], higher is better; a score that is no number counts as worst.
+        plans: the distribution to start from.
+        rng: draws the plans.
+        candidates: C, plans drawn in each iteration.
+        elites: E of them are kept, 1 ≤ E ≤ C.
+        iterations: how often the distribution is fitted to new elites.
+    """
+    for _ in range(iterations):
+        drawn = plans.sample(candidates, rng)  # [N, C, H, A]
+        scores = torch.nan_to_num(score(drawn), nan=-torch.inf)  # [N, C]
+        best = scores.topk(elites, dim=1).indices  # [N, E]
+        plans = plans.refit(drawn[torch.arange(len(drawn))[:, None], best])
+    return plans
+
+
 class Plans(Protocol):
     """A distribution over plans, which a better one can be fitted to."""
 
@@ -93,30 +120,3 @@ class CategoricalPlans:
     def most_likely(self) -> Tensor:
         chosen = self.probability.argmax(-1)
         return F.one_hot(chosen, self.probability.shape[-1]).to(self.probability.dtype)
-
-
-def cross_entropy_method(
-    score: Callable[[Tensor], Tensor],
-    plans: Plans,
-    rng: np.random.Generator,
-    *,
-    candidates: int,
-    elites: int,
-    iterations: int,
-) -> Plans:
-    """A distribution over plans near those of the highest score.
-
-    Args:
-        score: [N, C, H, A] → [N, C], higher is better; a score that is no number counts as worst.
-        plans: the distribution to start from.
-        rng: draws the plans.
-        candidates: C, plans drawn in each iteration.
-        elites: E of them are kept, 1 ≤ E ≤ C.
-        iterations: how often the distribution is fitted to new elites.
-    """
-    for _ in range(iterations):
-        drawn = plans.sample(candidates, rng)  # [N, C, H, A]
-        scores = torch.nan_to_num(score(drawn), nan=-torch.inf)  # [N, C]
-        best = scores.topk(elites, dim=1).indices  # [N, E]
-        plans = plans.refit(drawn[torch.arange(len(drawn))[:, None], best])
-    return plans

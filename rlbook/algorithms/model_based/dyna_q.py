@@ -35,49 +35,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.checks import non_negative_int
-
-UNTRIED = -1
-"""The successor of a pair that was never tried."""
-
-
-class DynaSettings(ControlSettings):
-    """With those of planning."""
-
-    planned: ControlSettings  # for planned updates, which are not counted as visits
-    planning_steps: int  # n
-
-
-class DynaMemory(ControlMemory):
-    """With the model. Only real updates are counted in `visits`."""
-
-    reward: NDArray[np.float64]  # [S, A]: the last reward of each pair, in reward units
-    successor: NDArray[np.int64]  # [S, A]: its last successor, or UNTRIED
-    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
-    # [S]: the states met so far, in the order of their first visit
-    states: NDArray[np.int64]
-    num_states: NDArray[np.int64]  # [1]: how many
-    # [S, A]: the actions taken in a state so far, in the order of the first time
-    tried: NDArray[np.int64]
-    num_tried: NDArray[np.int64]  # [S]: how many
-
-
-def remember(
-    memory: DynaMemory, state: int, action: int, reward: float, next_state: int, terminated: bool
-) -> None:
-    """Model(s, a) ← r, s'; the pair joins those that planning draws from."""
-    if memory.successor[state][action] == UNTRIED:
-        if memory.num_tried[state] == 0:
-            memory.states[memory.num_states[0]] = state
-            memory.num_states[0] += 1
-        memory.tried[state][memory.num_tried[state]] = action
-        memory.num_tried[state] += 1
-    memory.reward[state][action] = reward
-    memory.successor[state][action] = next_state
-    memory.ended[state][action] = terminated
 
 
 def dyna_q_update(
@@ -105,6 +66,46 @@ def dyna_q_update(
         r, successor, ended = memory.reward[s][a], memory.successor[s][a], memory.ended[s][a]
         q_learning_step(memory, settings.planned, rng, s, a, r, successor, ended, False)
     return size
+
+
+def remember(
+    memory: DynaMemory, state: int, action: int, reward: float, next_state: int, terminated: bool
+) -> None:
+    """Model(s, a) ← r, s'; the pair joins those that planning draws from."""
+    if memory.successor[state][action] == UNTRIED:
+        if memory.num_tried[state] == 0:
+            memory.states[memory.num_states[0]] = state
+            memory.num_states[0] += 1
+        memory.tried[state][memory.num_tried[state]] = action
+        memory.num_tried[state] += 1
+    memory.reward[state][action] = reward
+    memory.successor[state][action] = next_state
+    memory.ended[state][action] = terminated
+
+
+UNTRIED = -1
+"""The successor of a pair that was never tried."""
+
+
+class DynaSettings(ControlSettings):
+    """With those of planning."""
+
+    planned: ControlSettings  # for planned updates, which are not counted as visits
+    planning_steps: int  # n
+
+
+class DynaMemory(ControlMemory):
+    """With the model. Only real updates are counted in `visits`."""
+
+    reward: NDArray[np.float64]  # [S, A]: the last reward of each pair, in reward units
+    successor: NDArray[np.int64]  # [S, A]: its last successor, or UNTRIED
+    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
+    # [S]: the states met so far, in the order of their first visit
+    states: NDArray[np.int64]
+    num_states: NDArray[np.int64]  # [1]: how many
+    # [S, A]: the actions taken in a state so far, in the order of the first time
+    tried: NDArray[np.int64]
+    num_tried: NDArray[np.int64]  # [S]: how many
 
 
 @dataclass(frozen=True)

@@ -30,57 +30,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import random_action
 from rlbook.algorithms.tabular.q_learning import q_learning_step
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.checks import non_negative, non_negative_int, positive_fraction
 from rlbook.functional.schedules import Constant, Schedule
-
-
-class DynaPlusSettings(ControlSettings):
-    """With those of planning."""
-
-    planned: ControlSettings  # for planned updates, which are not counted as visits
-    planning_steps: int  # n
-    kappa: float  # κ, in reward units
-
-
-class DynaPlusMemory(ControlMemory):
-    """With the model. Only real updates are counted in `visits`."""
-
-    # [S, A]: the last reward of each pair, in reward units; 0 before
-    reward: NDArray[np.float64]
-    # [S, A]: its last successor; before that the state itself
-    successor: NDArray[np.int64]
-    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
-    # [S]: the states met so far, in the order of their first visit
-    states: NDArray[np.int64]
-    num_states: NDArray[np.int64]  # [1]: how many
-    met: NDArray[np.bool_]  # [S]: whether a state is among them
-    time: NDArray[np.int64]  # [1]: real steps so far
-    # [S, A]: the real step a pair was last tried at; 0 for never
-    last_tried: NDArray[np.int64]
-
-
-def remember_when(
-    memory: DynaPlusMemory,
-    state: int,
-    action: int,
-    reward: float,
-    next_state: int,
-    terminated: bool,
-) -> None:
-    """Model(s, a) ← r, s', and the time."""
-    if not memory.met[state]:
-        memory.met[state] = True
-        memory.states[memory.num_states[0]] = state
-        memory.num_states[0] += 1
-    memory.time[0] += 1
-    memory.last_tried[state][action] = memory.time[0]
-    memory.reward[state][action] = reward
-    memory.successor[state][action] = next_state
-    memory.ended[state][action] = terminated
 
 
 def dyna_q_plus_update(
@@ -110,6 +65,51 @@ def dyna_q_plus_update(
         successor, ended = memory.successor[s][a], memory.ended[s][a]
         q_learning_step(memory, settings.planned, rng, s, a, imagined, successor, ended, False)
     return size
+
+
+def remember_when(
+    memory: DynaPlusMemory,
+    state: int,
+    action: int,
+    reward: float,
+    next_state: int,
+    terminated: bool,
+) -> None:
+    """Model(s, a) ← r, s', and the time."""
+    if not memory.met[state]:
+        memory.met[state] = True
+        memory.states[memory.num_states[0]] = state
+        memory.num_states[0] += 1
+    memory.time[0] += 1
+    memory.last_tried[state][action] = memory.time[0]
+    memory.reward[state][action] = reward
+    memory.successor[state][action] = next_state
+    memory.ended[state][action] = terminated
+
+
+class DynaPlusSettings(ControlSettings):
+    """With those of planning."""
+
+    planned: ControlSettings  # for planned updates, which are not counted as visits
+    planning_steps: int  # n
+    kappa: float  # κ, in reward units
+
+
+class DynaPlusMemory(ControlMemory):
+    """With the model. Only real updates are counted in `visits`."""
+
+    # [S, A]: the last reward of each pair, in reward units; 0 before
+    reward: NDArray[np.float64]
+    # [S, A]: its last successor; before that the state itself
+    successor: NDArray[np.int64]
+    ended: NDArray[np.bool_]  # [S, A]: whether the episode terminated there
+    # [S]: the states met so far, in the order of their first visit
+    states: NDArray[np.int64]
+    num_states: NDArray[np.int64]  # [1]: how many
+    met: NDArray[np.bool_]  # [S]: whether a state is among them
+    time: NDArray[np.int64]  # [1]: real steps so far
+    # [S, A]: the real step a pair was last tried at; 0 for never
+    last_tried: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

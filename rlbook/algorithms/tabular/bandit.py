@@ -38,37 +38,6 @@ from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
-@dataclass(frozen=True)
-class BanditConfig(Hyperparameters):
-    # how actions are chosen while learning
-    method: Literal["epsilon-greedy", "ucb", "gradient"] = "epsilon-greedy"
-    # step size α, > 0; none means 1/N(a), and 0.1 for the gradient method
-    alpha: Annotated[float, positive] | None = None
-    # probability ε of a random action, in [0, 1]
-    epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
-    # c of ucb, in reward units, at least 0
-    confidence: Annotated[float, non_negative] = 2.0
-    # Q before the first step, in reward units; above the largest reward it is optimistic
-    initial_value: Annotated[float, finite] = 0.0
-    # gradient: whether the mean reward is subtracted
-    baseline: bool = True
-
-
-class Memory(NamedTuple):
-    """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
-
-    q: NDArray[np.float64]  # [..., A], in reward units
-    counts: NDArray[np.int64]  # [..., A]: N(a)
-    preferences: NDArray[np.float64]  # [..., A]: H(a)
-    mean_reward: NDArray[np.float64]  # [...]: r̄, in reward units
-
-
-def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> Memory:
-    """Before the first step; `shape` is (A,) or (R, A)."""
-    q = np.full(shape, float(config.initial_value))
-    return Memory(q, np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape[:-1]))
-
-
 def choose(
     memory: Memory, config: BanditConfig, rng: Generator, epsilon: float
 ) -> NDArray[np.int64]:
@@ -105,6 +74,37 @@ def update(
     error = reward - mean_reward
     mean_reward += error / pulls
     return error
+
+
+@dataclass(frozen=True)
+class BanditConfig(Hyperparameters):
+    # how actions are chosen while learning
+    method: Literal["epsilon-greedy", "ucb", "gradient"] = "epsilon-greedy"
+    # step size α, > 0; none means 1/N(a), and 0.1 for the gradient method
+    alpha: Annotated[float, positive] | None = None
+    # probability ε of a random action, in [0, 1]
+    epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
+    # c of ucb, in reward units, at least 0
+    confidence: Annotated[float, non_negative] = 2.0
+    # Q before the first step, in reward units; above the largest reward it is optimistic
+    initial_value: Annotated[float, finite] = 0.0
+    # gradient: whether the mean reward is subtracted
+    baseline: bool = True
+
+
+class Memory(NamedTuple):
+    """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
+
+    q: NDArray[np.float64]  # [..., A], in reward units
+    counts: NDArray[np.int64]  # [..., A]: N(a)
+    preferences: NDArray[np.float64]  # [..., A]: H(a)
+    mean_reward: NDArray[np.float64]  # [...]: r̄, in reward units
+
+
+def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> Memory:
+    """Before the first step; `shape` is (A,) or (R, A)."""
+    q = np.full(shape, float(config.initial_value))
+    return Memory(q, np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape[:-1]))
 
 
 class Bandit(Agent):

@@ -25,18 +25,10 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import greedy
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.functional.schedules import CONSTANT, scheduled
-
-
-class DoubleMemory(ControlMemory):
-    """With the two tables; q is their mean (Q₁ + Q₂) / 2, and visits counts updates of either."""
-
-    first: NDArray[np.float64]  # [S, A]: Q₁, in reward units
-    second: NDArray[np.float64]  # [S, A]: Q₂, in reward units
-    first_visits: NDArray[np.int64]  # [S, A]: updates of Q₁ alone, where they are counted
 
 
 def double_q_learning_update(
@@ -78,6 +70,14 @@ def own_step_size(
     if not first:
         count = memory.visits[state][action] - count
     return scheduled(settings.alpha, memory.clock[0], count)
+
+
+class DoubleMemory(ControlMemory):
+    """With the two tables; q is their mean (Q₁ + Q₂) / 2, and visits counts updates of either."""
+
+    first: NDArray[np.float64]  # [S, A]: Q₁, in reward units
+    second: NDArray[np.float64]  # [S, A]: Q₂, in reward units
+    first_visits: NDArray[np.int64]  # [S, A]: updates of Q₁ alone, where they are counted
 
 
 @dataclass(frozen=True)

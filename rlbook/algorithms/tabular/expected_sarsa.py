@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import KINDS, UCB, expected_value, step_size
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def expected_sarsa_update(

@@ -26,19 +26,9 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
-from rlbook.algorithms.tabular.prediction import PredictionMemory, state_step_size
+from rlbook.algorithms.tabular.prediction_agent import PredictionMemory, state_step_size
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.algorithms.tabular.windows import Window
-
-
-class LambdaReturnSettings(Settings):
-    """With λ."""
-
-    trace_decay: float  # λ
-
-
-class LambdaReturnMemory(Window, PredictionMemory):
-    """With the episode in progress (see `windows`)."""
 
 
 def lambda_return_update(
@@ -84,3 +74,13 @@ def rewards_to_lambda_returns(
         total = memory.rewards[time] + settings.gamma * after
         next_value = memory.v[memory.states[time]]
         memory.rewards[time] = total
+
+
+class LambdaReturnSettings(Settings):
+    """With λ."""
+
+    trace_decay: float  # λ
+
+
+class LambdaReturnMemory(Window, PredictionMemory):
+    """With the episode in progress (see `windows`)."""

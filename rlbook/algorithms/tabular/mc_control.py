@@ -30,6 +30,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.episode import (
     EVERY,
     VISITS,
@@ -48,34 +49,11 @@ from rlbook.algorithms.tabular.exploration import (
     step_size,
 )
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.checks import one_of
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Constant, Inverse, Schedule
-
-NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
-
-
-class MCSettings(ControlSettings):
-    """With which visits count."""
-
-    every_visit: bool  # whether all do, or the first of an episode alone
-
-
-class MCMemory(Episode, ControlMemory):
-    """With the episode in progress."""
-
-    # [S, A]: the step of this episode, from 1, at which the action was first taken in the state;
-    # 0 where it was not
-    first: NDArray[np.int64]
-
-
-def start_anywhere(memory: MCMemory, settings: MCSettings, rng: Generator, state: int) -> int:
-    """A uniformly random first action; afterwards as without exploring starts."""
-    if memory.recorded[0] == 0:
-        return random_action(memory.q[state], rng)
-    return explore(memory, settings, rng, state)
 
 
 def mc_control_update(
@@ -118,6 +96,30 @@ def worth(memory: ControlMemory, settings: ControlSettings, state: int) -> float
     if settings.exploration == UCB:
         return largest(memory.q[state])
     return expected_value(memory, settings, state)
+
+
+def start_anywhere(memory: MCMemory, settings: MCSettings, rng: Generator, state: int) -> int:
+    """A uniformly random first action; afterwards as without exploring starts."""
+    if memory.recorded[0] == 0:
+        return random_action(memory.q[state], rng)
+    return explore(memory, settings, rng, state)
+
+
+NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
+
+
+class MCSettings(ControlSettings):
+    """With which visits count."""
+
+    every_visit: bool  # whether all do, or the first of an episode alone
+
+
+class MCMemory(Episode, ControlMemory):
+    """With the episode in progress."""
+
+    # [S, A]: the step of this episode, from 1, at which the action was first taken in the state;
+    # 0 where it was not
+    first: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

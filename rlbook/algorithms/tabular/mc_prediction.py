@@ -35,7 +35,7 @@ from rlbook.algorithms.tabular.episode import (
     record,
     to_returns,
 )
-from rlbook.algorithms.tabular.prediction import (
+from rlbook.algorithms.tabular.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,
@@ -44,19 +44,6 @@ from rlbook.algorithms.tabular.prediction import (
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.checks import one_of
 from rlbook.functional.schedules import Inverse, Schedule
-
-
-class MCSettings(Settings):
-    """With which visits count."""
-
-    every_visit: bool  # whether all do, or the first of an episode alone
-
-
-class MCMemory(Episode, PredictionMemory):
-    """With the episode in progress."""
-
-    # [S]: the step of this episode, from 1, that first came from the state; 0 where none did
-    first: NDArray[np.int64]
 
 
 def mc_prediction_update(
@@ -92,6 +79,19 @@ def mc_prediction_update(
         error += abs(difference)
         updates += 1
     return error / updates
+
+
+class MCSettings(Settings):
+    """With which visits count."""
+
+    every_visit: bool  # whether all do, or the first of an episode alone
+
+
+class MCMemory(Episode, PredictionMemory):
+    """With the episode in progress."""
+
+    # [S]: the step of this episode, from 1, that first came from the state; 0 where none did
+    first: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

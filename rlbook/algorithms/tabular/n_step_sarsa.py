@@ -32,10 +32,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.records import ControlSettings
 from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.windows import (
     Window,
     check_rows,
@@ -46,21 +46,6 @@ from rlbook.algorithms.tabular.windows import (
     without_spare_room,
 )
 from rlbook.checks import ENDLESS, positive_int
-
-ROWS = ("states", "actions", "rewards")
-"""The fields of the memory that make up the window."""
-
-
-class NStepSettings(ControlSettings):
-    """With n."""
-
-    n: int  # rewards in a target, in steps
-
-
-class NStepMemory(Window, SarsaMemory):
-    """With the last n steps of the episode (see `windows`)."""
-
-    actions: NDArray[np.int64]  # [K]
 
 
 def n_step_sarsa_update(
@@ -89,14 +74,14 @@ def n_step_sarsa_update(
         if not truncated:
             memory.pending[0] = next_action
     if over:
-        return _learn_the_rest(memory, settings, bootstrap)
+        return update_remaining_steps(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
         return None
     target = n_step_return(memory, settings, settings.n, bootstrap)
-    return _move(memory, settings, memory.time[0] - settings.n, target)
+    return move_to_target(memory, settings, memory.time[0] - settings.n, target)
 
 
-def _learn_the_rest(memory: NStepMemory, settings: NStepSettings, bootstrap: float) -> float:
+def update_remaining_steps(memory: NStepMemory, settings: NStepSettings, bootstrap: float) -> float:
     """Learns from the last n steps of an episode, in order; their returns go up to its end.
 
     Returns the mean |δ|, in reward units.
@@ -105,12 +90,14 @@ def _learn_the_rest(memory: NStepMemory, settings: NStepSettings, bootstrap: flo
     first = max(0, last - settings.n)
     rewards_to_returns(memory, settings, last - first, bootstrap)
     for time in range(first, last):
-        total += _move(memory, settings, time, memory.rewards[time % len(memory.rewards)])
+        total += move_to_target(memory, settings, time, memory.rewards[time % len(memory.rewards)])
     memory.time[0] = 0
     return total / (last - first)
 
 
-def _move(memory: NStepMemory, settings: ControlSettings, time: int, target: float) -> float:
+def move_to_target(
+    memory: NStepMemory, settings: ControlSettings, time: int, target: float
+) -> float:
     """Q of the pair of step `time` towards its target. Returns |δ| in reward units."""
     slot = time % len(memory.rewards)
     state: int = memory.states[slot]
@@ -118,6 +105,22 @@ def _move(memory: NStepMemory, settings: ControlSettings, time: int, target: flo
     error = target - memory.q[state][action]
     memory.q[state][action] += step_size(memory, settings, state, action) * error
     return abs(error)
+
+
+ROWS = ("states", "actions", "rewards")
+"""The fields of the memory that make up the window."""
+
+
+class NStepSettings(ControlSettings):
+    """With n."""
+
+    n: int  # rewards in a target, in steps
+
+
+class NStepMemory(Window, SarsaMemory):
+    """With the last n steps of the episode (see `windows`)."""
+
+    actions: NDArray[np.int64]  # [K]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction import (
+from rlbook.algorithms.tabular.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,
@@ -48,19 +48,6 @@ from rlbook.algorithms.tabular.windows import (
     without_spare_room,
 )
 from rlbook.checks import ENDLESS, positive_int
-
-ROWS = ("states", "rewards")
-"""The fields of the memory that make up the window."""
-
-
-class NStepTDSettings(Settings):
-    """With n."""
-
-    n: int  # rewards in a target, in steps
-
-
-class NStepTDMemory(Window, PredictionMemory):
-    """With the last n steps of the episode (see `windows`)."""
 
 
 def n_step_td_update(
@@ -83,14 +70,16 @@ def n_step_td_update(
     memory.time[0] += 1
     bootstrap = 0.0 if terminated else memory.v[next_state]
     if terminated or truncated:
-        return _learn_the_rest(memory, settings, bootstrap)
+        return update_remaining_steps(memory, settings, bootstrap)
     if memory.time[0] < settings.n:
         return None
     target = n_step_return(memory, settings, settings.n, bootstrap)
-    return _move(memory, settings, memory.time[0] - settings.n, target)
+    return move_to_target(memory, settings, memory.time[0] - settings.n, target)
 
 
-def _learn_the_rest(memory: NStepTDMemory, settings: NStepTDSettings, bootstrap: float) -> float:
+def update_remaining_steps(
+    memory: NStepTDMemory, settings: NStepTDSettings, bootstrap: float
+) -> float:
     """Learns from the last n steps of an episode, in order; their returns go up to its end.
 
     Returns the mean |δ|, in reward units.
@@ -99,17 +88,31 @@ def _learn_the_rest(memory: NStepTDMemory, settings: NStepTDSettings, bootstrap:
     first = max(0, last - settings.n)
     rewards_to_returns(memory, settings, last - first, bootstrap)
     for time in range(first, last):
-        total += _move(memory, settings, time, memory.rewards[time % len(memory.rewards)])
+        total += move_to_target(memory, settings, time, memory.rewards[time % len(memory.rewards)])
     memory.time[0] = 0
     return total / (last - first)
 
 
-def _move(memory: NStepTDMemory, settings: Settings, time: int, target: float) -> float:
+def move_to_target(memory: NStepTDMemory, settings: Settings, time: int, target: float) -> float:
     """V of the state of step `time` towards its target. Returns |δ| in reward units."""
     state: int = memory.states[time % len(memory.rewards)]
     error = target - memory.v[state]
     memory.v[state] += state_step_size(memory, settings, state) * error
     return abs(error)
+
+
+ROWS = ("states", "rewards")
+"""The fields of the memory that make up the window."""
+
+
+class NStepTDSettings(Settings):
+    """With n."""
+
+    n: int  # rewards in a target, in steps
+
+
+class NStepTDMemory(Window, PredictionMemory):
+    """With the last n steps of the episode (see `windows`)."""
 
 
 @dataclass(frozen=True)

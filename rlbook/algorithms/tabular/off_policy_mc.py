@@ -31,8 +31,7 @@ of one overflows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -40,155 +39,27 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.episode import (
-    EPISODE,
-    EVERY,
-    VISITS,
-    Episode,
-    EpisodeAgent,
-    no_episode,
-    record,
-    to_returns,
-)
-from rlbook.algorithms.tabular.exploration import (
-    explore,
-    largest,
-    num_allowed,
-    probability,
-    random_action,
-)
+from rlbook.algorithms.tabular.control_agent import ControlAgent
+from rlbook.algorithms.tabular.episode import EPISODE, EVERY, EpisodeAgent, no_episode, record
+from rlbook.algorithms.tabular.exploration import explore, largest, probability
 from rlbook.algorithms.tabular.given_policy import (
     EPSILON_GREEDY,
-    GivenPolicy,
     check_cumulative,
     cumulative,
-    plain_policy,
     probabilities,
     restricted,
 )
-from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import (
-    Choose,
-    ControlAgent,
-    ControlConfig,
-    Update,
-    table_shape,
+from rlbook.algorithms.tabular.off_policy_mc_config import PREDICTION, OffPolicyMCConfig
+from rlbook.algorithms.tabular.off_policy_prediction import (
+    LARGEST,
+    WEIGHTINGS,
+    OffPolicyMemory,
+    OffPolicySettings,
+    behave,
+    count,
+    prediction_update,
 )
-from rlbook.checks import one_of, positive
-from rlbook.envs.tabular.outcomes import draw
-from rlbook.functional.schedules import Constant, Inverse, Schedule, scheduled
-
-PREDICTION, CONTROL = "prediction", "control"
-WEIGHTINGS = ("ordinary", "weighted", "truncated")
-ORDINARY, WEIGHTED, TRUNCATED = range(3)
-LARGEST = 1e100
-SOFT = 0.1
-"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy
-that acts.
-"""
-
-
-class OffPolicySettings(ControlSettings):
-    """With how returns are averaged."""
-
-    every_visit: bool  # whether all visits count, or the first one alone
-    weighting: int  # ORDINARY, WEIGHTED or TRUNCATED
-    clip: float  # the largest weight c of TRUNCATED
-
-
-class OffPolicyMemory(Episode, ControlMemory):
-    """With the episode in progress, and what prediction learns."""
-
-    v: NDArray[np.float64]  # [S]: V(s), in reward units
-    # [S, A]: Σ ρ of each entry, or how many there were; prediction fills column 0
-    total: NDArray[np.float64]
-    target: NDArray[np.float64]  # [S, A]: π(a|s)
-    sums: NDArray[np.float64]  # [S, A]: Σ_{b ≤ a} π(b|s)
-    # [T]: of each step, π / b in prediction and b in control; at the end ρ_{t:T-1}
-    ratios: NDArray[np.float64]
-    first: NDArray[np.int64]  # [S]: the step that first came from the state, from 1
-    weights: NDArray[np.float64]  # [3]: how many there were, Σ ρ, Σ ρ²
-
-
-def behave(memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int) -> int:
-    """Prediction: a random action with probability ε, otherwise one of the target policy."""
-    if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
-        return random_action(memory.q[state], rng)
-    return draw(memory.sums[state], 0, rng)
-
-
-def prediction_update(
-    memory: OffPolicyMemory,
-    settings: OffPolicySettings,
-    rng: Generator,
-    state: int,
-    action: int,
-    reward: float,
-    next_state: int,
-    terminated: bool,
-    truncated: bool,
-) -> float | None:
-    """Records the step; at the end of an episode, makes all updates in place on V.
-
-    Returns their mean |change of V| in reward units, or None before that.
-    """
-    target, epsilon = memory.target[state][action], scheduled(settings.epsilon, memory.clock[0], 1)
-    time = record(memory, state, action, reward)
-    chance = epsilon / num_allowed(memory.q[state]) + (1.0 - epsilon) * target
-    memory.ratios[time - 1] = target / chance
-    if memory.first[state] == 0:
-        memory.first[state] = time
-    if not (terminated or truncated):
-        return None
-    length = to_returns(memory, 0.0 if terminated else memory.v[next_state], settings.gamma)
-    to_weights(memory, length)
-    change, updates = 0.0, 0
-    for time in range(length):
-        state = memory.states[time]
-        if memory.first[state] == time + 1:
-            memory.first[state] = 0
-        elif not settings.every_visit:
-            continue
-        change += abs(
-            average_in(memory, settings, state, memory.ratios[time], memory.rewards[time])
-        )
-        updates += 1
-    return change / updates
-
-
-def to_weights(memory: OffPolicyMemory, length: int) -> None:
-    """Makes the ratios of single steps those of all that follows, ρ_{t:T-1}."""
-    weight = 1.0
-    for time in range(length - 1, -1, -1):
-        weight = min(weight * memory.ratios[time], LARGEST)
-        memory.ratios[time] = weight
-
-
-def average_in(
-    memory: OffPolicyMemory, settings: OffPolicySettings, state: int, weight: float, outcome: float
-) -> float:
-    """Averages one weighted return into V, in place. Returns the change of V, in reward units."""
-    if settings.weighting == TRUNCATED:
-        weight = min(weight, settings.clip)
-    count(memory, weight)
-    if settings.weighting == WEIGHTED:
-        memory.total[state][0] += weight
-        change = 0.0
-        if weight > 0.0:
-            change = weight / memory.total[state][0] * (outcome - memory.v[state])
-    else:
-        memory.total[state][0] += 1.0
-        alpha = scheduled(settings.alpha, memory.clock[0], memory.total[state][0])
-        change = alpha * (weight * outcome - memory.v[state])
-    memory.v[state] += change
-    return change
-
-
-def count(memory: OffPolicyMemory, weight: float) -> None:
-    """Adds a weight to the sums that are logged."""
-    memory.weights[0] += 1.0
-    memory.weights[1] += weight
-    memory.weights[2] += weight * weight
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update, table_shape
 
 
 def control_update(
@@ -244,39 +115,10 @@ def steady_best(row: NDArray[np.float64], state: int) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class OffPolicyMCConfig(ControlConfig):
-    """Hyper-parameters of off-policy Monte Carlo."""
-
-    # what is learned: control (the best policy, Q) or prediction (a given policy's V)
-    task: Annotated[str, one_of(CONTROL, PREDICTION)] = CONTROL
-    # how returns are averaged: ordinary, weighted or truncated; control: weighted
-    weighting: Annotated[str, one_of(*WEIGHTINGS)] = "weighted"
-    # truncated: the largest weight c, > 0
-    clip: Annotated[float, positive] = 10.0
-    # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
-    policy: GivenPolicy = "optimal"
-    # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
-    alpha: Schedule = Inverse(1.0)
-    # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
-    epsilon: Schedule = Constant(0.5)
-    # how actions are chosen while learning: epsilon-greedy or softmax
-    exploration: Annotated[str, one_of("epsilon-greedy", "softmax")] = "epsilon-greedy"
-    # prediction: which visits of an episode count: first or every
-    visits: Annotated[str, one_of(*VISITS)] = "every"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.task == CONTROL and self.weighting != "weighted":
-            raise ValueError(
-                "weighting must be 'weighted' with task 'control', which leaves out weights of 0, "
-                f"got {self.weighting!r}"
-            )
-        if self.task == PREDICTION and isinstance(self.epsilon, Inverse):
-            raise ValueError(
-                f"epsilon cannot be {self.epsilon} with task 'prediction', which counts no actions"
-            )
-        object.__setattr__(self, "policy", plain_policy(self.policy))
+SOFT = 0.1
+"""ε of the target policy "epsilon-greedy"; the hyper-parameter `epsilon` is that of the policy
+that acts.
+"""
 
 
 class OffPolicyMC(EpisodeAgent, ControlAgent):

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import largest, step_size
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 
 
 def q_learning_update(

@@ -26,24 +26,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
-
-NONE = -1
-"""No action is pending: the next state is the first of an episode."""
-
-
-class SarsaMemory(ControlMemory):
-    """With the next action, which the last update has chosen."""
-
-    pending: NDArray[np.int64]  # [1]: the action to take now, or NONE
-
-
-def take_pending(memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
-    """The action that the last update has chosen; in the first state of an episode a new one."""
-    action = memory.pending[0]
-    return action if action != NONE else explore(memory, settings, rng, state)
 
 
 def sarsa_update(
@@ -67,6 +52,22 @@ def sarsa_update(
     error = reward + bootstrap - memory.q[state][action]
     memory.q[state][action] += step_size(memory, settings, state, action) * error
     return abs(error)
+
+
+def take_pending(memory: SarsaMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
+    """The action that the last update has chosen; in the first state of an episode a new one."""
+    action = memory.pending[0]
+    return action if action != NONE else explore(memory, settings, rng, state)
+
+
+NONE = -1
+"""No action is pending: the next state is the first of an episode."""
+
+
+class SarsaMemory(ControlMemory):
+    """With the next action, which the last update has chosen."""
+
+    pending: NDArray[np.int64]  # [1]: the action to take now, or NONE
 
 
 @dataclass(frozen=True)

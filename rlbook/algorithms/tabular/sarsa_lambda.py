@@ -29,9 +29,10 @@ import numpy as np
 from numpy.random import Generator
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
-from rlbook.algorithms.tabular.tabular_agent import Choose, ControlAgent, ControlConfig, Update
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.algorithms.tabular.traces import (
     NAMES,
     TracedControlSettings,

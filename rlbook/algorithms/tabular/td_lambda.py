@@ -36,7 +36,11 @@ from rlbook.algorithms.tabular.lambda_return import (
     LambdaReturnSettings,
     lambda_return_update,
 )
-from rlbook.algorithms.tabular.prediction import PredictionAgent, PredictionConfig, state_step_size
+from rlbook.algorithms.tabular.prediction_agent import (
+    PredictionAgent,
+    PredictionConfig,
+    state_step_size,
+)
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.algorithms.tabular.traces import NAMES, fade, forget, no_traces, visit
 from rlbook.algorithms.tabular.true_online_td_lambda import (

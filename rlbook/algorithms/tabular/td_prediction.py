@@ -34,7 +34,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction import (
+from rlbook.algorithms.tabular.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,
@@ -42,30 +42,6 @@ from rlbook.algorithms.tabular.prediction import (
 )
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.checks import positive, positive_int
-
-KEPT = ("states", "rewards", "successors", "ends")
-"""The fields of the memory with one entry for each step so far."""
-
-
-class TDSettings(Settings):
-    """With how a batch is replayed."""
-
-    batch: bool  # learn from all episodes again whenever one ends
-    # largest mean TD error of a state that counts as none, in reward units
-    tolerance: float
-    max_replays: int  # replays after one episode, at most
-
-
-class TDMemory(PredictionMemory):
-    """With, for `batch`, all that was seen."""
-
-    kept: NDArray[np.int64]  # [1]: steps kept
-    states: NDArray[np.int64]  # [K]
-    rewards: NDArray[np.float64]  # [K], in reward units
-    successors: NDArray[np.int64]  # [K]
-    ends: NDArray[np.bool_]  # [K]: terminated
-    errors: NDArray[np.float64]  # [S]: sums of TD errors in one replay, in reward units
-    counts: NDArray[np.int64]  # [S]: how many of them
 
 
 def td_update(
@@ -81,7 +57,7 @@ def td_update(
 ) -> float | None:
     """One step, in place on V. Returns |δ| in reward units."""
     if settings.batch:
-        return _keep(
+        return batch_td_update(
             memory, settings, state, reward, next_state, terminated, terminated or truncated
         )
     bootstrap = 0.0 if terminated else settings.gamma * memory.v[next_state]
@@ -90,7 +66,7 @@ def td_update(
     return abs(error)
 
 
-def _keep(
+def batch_td_update(
     memory: TDMemory,
     settings: TDSettings,
     state: int,
@@ -137,6 +113,31 @@ def replay_batch(memory: TDMemory, settings: TDSettings) -> float:
             memory.v[state] += state_step_size(memory, settings, state) * mean
             memory.errors[state] = 0.0
     return largest
+
+
+KEPT = ("states", "rewards", "successors", "ends")
+"""The fields of the memory with one entry for each step so far."""
+
+
+class TDSettings(Settings):
+    """With how a batch is replayed."""
+
+    batch: bool  # learn from all episodes again whenever one ends
+    # largest mean TD error of a state that counts as none, in reward units
+    tolerance: float
+    max_replays: int  # replays after one episode, at most
+
+
+class TDMemory(PredictionMemory):
+    """With, for `batch`, all that was seen."""
+
+    kept: NDArray[np.int64]  # [1]: steps kept
+    states: NDArray[np.int64]  # [K]
+    rewards: NDArray[np.float64]  # [K], in reward units
+    successors: NDArray[np.int64]  # [K]
+    ends: NDArray[np.bool_]  # [K]: terminated
+    errors: NDArray[np.float64]  # [S]: sums of TD errors in one replay, in reward units
+    counts: NDArray[np.int64]  # [S]: how many of them
 
 
 @dataclass(frozen=True)

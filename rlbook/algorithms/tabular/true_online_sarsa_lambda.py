@@ -41,12 +41,6 @@ from rlbook.algorithms.tabular.traces import (
 )
 
 
-class TrueOnlineSarsaMemory(TracedControlMemory, SarsaMemory):
-    """With the traces, and what the next action was worth."""
-
-    before: NDArray[np.float64]  # [1]: q_old, in reward units
-
-
 def true_online_sarsa_lambda_update(
     memory: TrueOnlineSarsaMemory,
     settings: TracedControlSettings,
@@ -79,3 +73,9 @@ def true_online_sarsa_lambda_update(
     else:
         fade(memory, settings.decay)
     return abs(error)
+
+
+class TrueOnlineSarsaMemory(TracedControlMemory, SarsaMemory):
+    """With the traces, and what the next action was worth."""
+
+    before: NDArray[np.float64]  # [1]: q_old, in reward units

@@ -29,23 +29,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rlbook.algorithms.tabular.prediction import PredictionMemory, state_step_size
+from rlbook.algorithms.tabular.prediction_agent import PredictionMemory, state_step_size
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.algorithms.tabular.traces import Traces, TraceSettings, fade, forget, visit
-
-
-class TracedSettings(TraceSettings, Settings):
-    """With what the traces do."""
-
-
-class TracedMemory(Traces, PredictionMemory):
-    """With the traces of a table V."""
-
-
-class TrueOnlineMemory(TracedMemory):
-    """With the value that the step before has used."""
-
-    before: NDArray[np.float64]  # [1]: v_old, in reward units
 
 
 def true_online_td_lambda_update(
@@ -75,3 +61,17 @@ def true_online_td_lambda_update(
     else:
         fade(memory, settings.decay)
     return abs(error)
+
+
+class TracedSettings(TraceSettings, Settings):
+    """With what the traces do."""
+
+
+class TracedMemory(Traces, PredictionMemory):
+    """With the traces of a table V."""
+
+
+class TrueOnlineMemory(TracedMemory):
+    """With the value that the step before has used."""
+
+    before: NDArray[np.float64]  # [1]: v_old, in reward units

@@ -32,8 +32,8 @@ import numpy as np
 from numpy.random import Generator
 
 from rlbook.agent import State
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import largest, step_size
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.traces import (
     NAMES,
     TracedControlMemory,

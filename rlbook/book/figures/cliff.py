@@ -8,10 +8,10 @@ from functools import cache
 import gymnasium
 import numpy as np
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.expected_sarsa import ExpectedSarsa
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.sarsa import Sarsa
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent, ControlConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 

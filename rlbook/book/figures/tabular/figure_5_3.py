@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC, OffPolicyMCConfig
+from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
+from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.tabular.figure_5_1 import STICK_ON_20

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
+from rlbook.algorithms.tabular.control_agent import ControlAgent
 from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent
 from rlbook.book.figures.drawing import curve_colour, labelled, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlbook.agent import Step
+from rlbook.algorithms.tabular.control_agent import ControlAgent
 from rlbook.algorithms.tabular.n_step_sarsa import NStepSarsa
 from rlbook.algorithms.tabular.sarsa import Sarsa
 from rlbook.algorithms.tabular.sarsa_lambda import SarsaLambda
-from rlbook.algorithms.tabular.tabular_agent import ControlAgent
 from rlbook.book.figures.drawing import cells
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.envs.gridworlds.layouts import MOVES

@@ -13,7 +13,8 @@ from closeness import assert_near, near
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC, OffPolicyMCConfig
+from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
+from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
 from rlbook.envs import TabularMDP
 
 
