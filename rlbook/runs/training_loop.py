@@ -1,0 +1,196 @@
+"""The loop of a run: items from its source, a report every hundredth of the budget, and every so
+often an evaluation and a checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from rlbook.agent import Metrics
+from rlbook.errors import TrainingError
+from rlbook.runs.evaluating import evaluated, shortened, usual_length
+from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
+from rlbook.runs.run_state import REPORTS, RunState
+from rlbook.runs.sources import EnvironmentSource
+from rlbook.runs.storage.folder import report_disk_errors
+from rlbook.runs.storage.state_encoding import StateError, encode
+
+EVALUATIONS = 10  # in a run, where nothing else is asked for
+CHECKPOINTS = 10  # in a run, beside those of evaluations, of the start and of the end
+
+
+class TrainingLoop:
+    """Trains a run until its budget is used up or it has reached what it is to stop at."""
+
+    def __init__(self, run: RunState, on_report: Callable[[], None] | None) -> None:
+        self.on_report = on_report or (lambda: None)
+        self.silent = run._source.reports_each and on_report is None and run.folder is None
+        """Nobody sees the reports before the end."""
+        self.trained, self.agent = run, run.agent
+        self.source, self.reports = run._source, run.reports
+
+    def run(self) -> None:
+        """Goes on until the run has ended."""
+        if self.reports.ended:
+            return
+        self.trained._note_modifications()
+        self._record()
+        # a signal came before it was written
+        if not self.source.reports_each and self._is_due():
+            self._report()
+        for metrics in self.source.items(self.agent, self.trained.request.budget):
+            if not (self.silent and self._report_sweep(metrics)):
+                strange = self.reports.collect(metrics)
+                if strange is not None:
+                    self._check_state(*strange)
+                if self._is_due():
+                    self._report()
+            self.trained._interrupts()
+            if self.reports.ended:
+                break
+        if not self.reports.ended:
+            self._finish()
+
+    def _report_sweep(self, metrics: dict[str, Any]) -> bool:
+        """Does for a planner's sweep what `collect` and `_report` do, in less time; False where
+        there is more to do than to note it."""
+        if self.agent.progress >= 1.0 or not all(map(math.isfinite, metrics.values())):
+            return False
+        self.reports.marks = math.floor(self.agent.progress * REPORTS)
+        self.trained.metrics.append(
+            {"step": self.trained.steps, "episodes": 0}
+            | {name: float(value) for name, value in metrics.items()}
+        )
+        return True
+
+    def _check_state(self, name: str, value: float) -> None:
+        """A number in the log may be NaN where nothing is wrong (a variance of one sample); a
+        weight may not."""
+        try:
+            encode(self.agent.state_dict())
+        except StateError as error:
+            raise TrainingError(
+                f"training diverged at step {self.trained.steps}: {name} is {value}, and {error}"
+            ) from error
+
+    def _is_due(self) -> bool:
+        """Whether a report is; the last one is `_finish`'s."""
+        if self.agent.progress >= 1.0 or not self.agent.can_checkpoint:
+            return False
+        return self.source.reports_each or self.agent.progress * REPORTS >= self.reports.marks + 1
+
+    def _report(self) -> None:
+        """One line of the log; every so often an evaluation and a checkpoint."""
+        start = time.perf_counter()
+        before, marks = self.reports.marks, math.floor(self.agent.progress * REPORTS)
+        due = self._evaluation_due(before, marks)
+        evaluation = self._evaluate() if due else {}
+        self.reports.marks = marks
+        best = self._write(evaluation)
+        self._record()
+        if evaluation.get("eval_return", -math.inf) >= self.trained.request.stop_at_return:
+            self.reports.marks = REPORTS + 1  # the run ends here
+        self.on_report()
+        if due or _crossed(REPORTS // CHECKPOINTS, before, self.reports.marks):
+            self.trained.save(best=best)
+        self.trained.seconds["evaluate"] += time.perf_counter() - start
+
+    def _finish(self) -> None:
+        """The last line of the log, evaluation and checkpoint."""
+        start = time.perf_counter()
+        evaluation = self._evaluate(last=True)
+        self.reports.marks = REPORTS + 1
+        metrics = self.trained.metrics
+        if self.source.reports_each and metrics and not self.reports.sums:
+            self.reports.collect(
+                {name: value for name, value in metrics[-1].items() if name in self.agent.METRICS}
+            )
+        best = self._write(evaluation)
+        self._record()
+        self.on_report()
+        self.trained.save(best=best)
+        self.trained.seconds["evaluate"] += time.perf_counter() - start
+
+    def _evaluation_due(self, before: int, marks: int) -> bool:
+        every, metrics = self.trained.request.eval_every, self.trained.metrics
+        if self.source.reports_each or every == 0:
+            return False
+        if every is None:
+            return _crossed(REPORTS // EVALUATIONS, before, marks)
+        return _crossed(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
+
+    def _evaluate(self, *, last: bool = False) -> Metrics:
+        """On the way an evaluation may be shortened; the `last` one never is, nor where a return
+        decides when training ends."""
+        request, metrics = self.trained.request, self.trained.metrics
+        if request.eval_every == 0:
+            return {}
+        # half an evaluation is dropped; it begins anew when the run goes on
+        with self.trained._interrupts.at_once():
+            before = next(
+                (report["step"] for report in reversed(metrics) if "eval_return" in report), 0
+            )
+            in_environment = isinstance(self.source, EnvironmentSource)
+            whole = last or request.stop_at_return < math.inf
+            found = evaluated(
+                self.agent,
+                request,
+                self._exact_evaluation,
+                self.trained.steps,
+                self.trained.workers,
+                effort=self.trained.steps - before if in_environment else None,
+                length=None if whole else usual_length(self.source.finished, metrics),
+            )
+        if "eval_episodes" in found and not request.recipe.may_never_end:
+            self.trained._add_note(shortened(request.eval_episodes))
+        return found
+
+    @cached_property
+    def _exact_evaluation(self) -> ExactEvaluation | None:
+        return exact_evaluation_of(self.agent, self.trained.model)
+
+    def _write(self, found: Metrics) -> bool:
+        """Logs what happened since the last report. True where the evaluation is the best so
+        far."""
+        run, finished = self.trained, self.source.finished
+        for note in self.source.notes:
+            run._add_note(note)
+        run._note_modifications()
+        report: dict[str, Any] = {"step": run.steps, "episodes": self.source.episodes}
+        if self.source.passes:
+            report["passes"] = self.source.passes
+        if finished:
+            report["return"] = math.fsum(item[1] for item in finished) / len(finished)
+            report["length"] = sum(item[2] for item in finished) / len(finished)
+        report |= self.reports.means() | found
+        if run._log is not None:
+            with report_disk_errors(run.folder):
+                for item in finished:
+                    run._log.episode(*item)
+                run._log.report(run.steps, report)
+        run.metrics.append(report)
+        run._episodes += finished
+        finished.clear()
+        return self._is_best(found.get("eval_return"))
+
+    def _is_best(self, score: float | None) -> bool:
+        """Whether an evaluation is the best so far; of equal ones the last."""
+        best = self.reports.best
+        if score is None or not self.agent.may_be_best or (best is not None and score < best[1]):
+            return False
+        self.reports.best = [self.trained.steps, score]
+        return True
+
+    def _record(self) -> None:
+        """Notes what the policy does now, where that is recorded."""
+        if self.trained._recorder is not None:
+            with report_disk_errors(self.trained.folder):
+                self.trained._recorder.record(self.trained.steps)
+
+
+def _crossed(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of `period` lies in (before, after]."""
+    return after // period > before // period
