@@ -44,10 +44,10 @@ def texts(rng: np.random.Generator) -> list[Episode]:
 def compare() -> list[Comparison]:
     batch = Episodes(texts(np.random.default_rng(0)))[np.arange(TEXTS)]
     agents = {"ours": learner(WIDTH), "peer": learner(None)}
-    losses = {name: agent.train_on(batch)["loss"] for name, agent in agents.items()}
+    losses = {name: agent.update(batch)["loss"] for name, agent in agents.items()}
     rates = in_turn(
         {
-            name: lambda agent=agent: 1 / seconds(lambda: agent.train_on(batch))
+            name: lambda agent=agent: 1 / seconds(lambda: agent.update(batch))
             for name, agent in agents.items()
         },
         ROUNDS,

@@ -19,19 +19,53 @@ post-training: Ouyang et al. 2022, arXiv:2203.02155, section 3.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
+from torch import Tensor
+
 from rlbook.agent import Data, Metrics, Parts
-from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.algorithms.policy.options import (
+    AdamOptions,
+    AverageOptions,
+    OptimizerOptions,
+    PolicyOptions,
+)
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.checks import positive_int
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import given
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
+from rlbook.networks.policy import Policy
+
+
+def cloning_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: AverageOptions,
+    loss: Callable[..., LossOutput] | None = None,
+) -> dict[str, Tensor]:
+    """One gradient step on recorded actions. Returns the loss and "grad_norm".
+
+    Args:
+        policy, optimizer: changed in place.
+        batch: steps [B], or texts [B, T].
+        config: hyper-parameters.
+        loss: of some rows; None is `cloning_loss`.
+    """
+    step_loss = partial(loss or cloning_loss, policy, config=config)
+    return weighted_step(optimizer, step_loss, batch, config)
+
+
+def cloning_loss(policy: Policy, batch: Batch, *, config: OptimizerOptions) -> LossOutput:
+    """The share of some rows in -mean log π(a|s), in which padding has none; lower is better."""
+    log_prob, _, _ = policy.evaluate(batch, entropy=False)
+    loss = negative_log_likelihood_loss(log_prob, **batch.share)
+    return LossOutput(loss, {"loss": loss.detach()})
 
 
 @dataclass(frozen=True)
@@ -51,6 +85,7 @@ class BehaviorCloning(PolicyAgent):
     data_kinds = ("Episodes",)
     uses = ("expert", *PolicyAgent.uses)
     budget = {"passes": 20}
+    loss = staticmethod(cloning_loss)
     METRICS = {
         "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally "
         "likely",
@@ -71,24 +106,10 @@ class BehaviorCloning(PolicyAgent):
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         for batch in data.minibatches(self.config.batch_size):
-            yield self.train_on(batch.to(self.parts.device))
+            yield self.update(batch.to(self.parts.device))
 
-    def train_on(self, batch: Batch) -> Metrics:
-        """One gradient step on recorded actions: a batch of steps [B], or of texts [B, T]."""
+    def update(self, batch: Batch) -> Metrics:
+        """One gradient step on a batch of steps [B], or of texts [B, T]."""
         rate = self.anneal()
-        batch.weight = self.config.averaging()(batch.mask)
-        step = gradient_step(
-            self.optimizer,
-            self.loss,
-            batch,
-            micro_batch_size=self.config.micro_batch_size,
-            max_grad_norm=self.config.max_grad_norm,
-        )
+        step = cloning_update(self.policy, self.optimizer, batch, self.settings, self.loss)
         return mean_metrics([step]) | {"learning_rate": rate}
-
-    def loss(self, batch: Batch) -> LossOutput:
-        """The share that some rows have in -mean log π(a|s); padding has none."""
-        assert batch.weight is not None
-        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
-        return LossOutput(loss, {"loss": loss.detach()})

@@ -21,7 +21,9 @@ teach each other at once, and a student's step uses what the other thought befor
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -40,6 +42,73 @@ from rlbook.networks.distributions import Categorical
 from rlbook.networks.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy, load_saved, saved
 from rlbook.seeding import rng_for
+
+
+def co_distillation_update(
+    students: Sequence[tuple[Policy, Optimizer]],
+    batch: Batch,
+    config: CoDistillationConfig,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One gradient step of both students; returns the mean diagnostics.
+
+    Args:
+        students: two policies with their optimisers, changed in place.
+        batch: recorded actions, steps [B] or texts [B, T].
+        config: hyper-parameters.
+        loss: of one student; None is `co_distillation_loss`.
+    """
+    with torch.no_grad():
+        thoughts = [logits_of(student, batch) for student, _ in students]
+    first = torch.arange(len(batch), device=batch.mask.device) < (len(batch) + 1) // 2  # [B]
+    metrics = []
+    for (student, optimizer), half, peer in zip(
+        students, (first, ~first), thoughts[::-1], strict=True
+    ):
+        own = batch.mask & (half if batch.mask.dim() == 1 else half[:, None])  # [B] or [B, T]
+        step_loss = partial(
+            loss or co_distillation_loss, student, config=config, own=own, peer=peer
+        )
+        rows = dataclasses.replace(batch)
+        metrics.append(
+            gradient_step(optimizer, step_loss, rows, max_grad_norm=config.max_grad_norm)
+        )
+    return mean_metrics(metrics)
+
+
+def co_distillation_loss(
+    policy: Policy, batch: Batch, *, config: CoDistillationConfig, own: Tensor, peer: Tensor
+) -> LossOutput:
+    """What a student minimises: its own half's labels, and the other's probabilities.
+
+    Args:
+        policy: the student.
+        batch: recorded actions, [B] or [B, T].
+        config: hyper-parameters.
+        own: same shape, bool; True marks the student's half.
+        peer: same shape and one axis more, the other student's logits.
+    """
+    mask, average, temperature = batch.mask, config.averaging(), config.soft_temperature
+    logits = logits_of(policy, batch)
+    log_prob = Categorical(logits).log_prob(batch.action.where(mask, 0))
+    hard = negative_log_likelihood_loss(log_prob, mask=own, average=average)
+    soft = soft_label_loss(logits, peer, temperature=temperature, mask=mask, average=average)
+    total = config.hard_coef * hard + config.soft_coef * soft
+    agreed = (logits.argmax(-1) == peer.argmax(-1)).to(soft.dtype)
+    metrics = {
+        "loss": total.detach(),
+        "hard_loss": hard.detach(),
+        "peer_divergence": soft.detach() / temperature**2,
+        "agreement": averaged(agreed, mask, average),
+    }
+    return LossOutput(total, metrics)
+
+
+def logits_of(policy: Policy, batch: Batch) -> Tensor:
+    """The logits of all actions, shaped like `batch.mask` and one axis more."""
+    found = policy.distributions(batch)
+    assert isinstance(found, Categorical)
+    return found.logits
 
 
 @dataclass(frozen=True)
@@ -62,6 +131,7 @@ class CoDistillation(BehaviorCloning):
 
     Config = CoDistillationConfig
     actions = "discrete"
+    loss = staticmethod(co_distillation_loss)
     METRICS = {
         "loss": "what is minimised, the mean of the two students', in nats",
         "hard_loss": "-log q of the recorded action in the student's own half, in nats",
@@ -87,53 +157,12 @@ class CoDistillation(BehaviorCloning):
         self.peer = peer.to(parts.device)
         self.peer_optimizer = self.make_optimizer([Group([peer])], at(config.learning_rate, 0.0))
 
-    def train_on(self, batch: Batch) -> Metrics:
+    def update(self, batch: Batch) -> Metrics:
         """One gradient step of both students."""
-        rate, half = self.anneal(), (len(batch) + 1) // 2
-        self.peer_optimizer.learning_rate = rate
-        own = torch.arange(len(batch), device=batch.mask.device) < half  # [B]
-        with torch.no_grad():
-            first, second = (logits_of(policy, batch) for policy in (self.policy, self.peer))
-        steps = [
-            self.step_of(self.policy, self.optimizer, batch, own, second),
-            self.step_of(self.peer, self.peer_optimizer, batch, ~own, first),
-        ]
-        return mean_metrics(steps) | {"learning_rate": rate}
-
-    def step_of(
-        self, student: Policy, optimizer: Optimizer, batch: Batch, own: Tensor, other: Tensor
-    ) -> dict[str, Tensor]:
-        """One gradient step of a student whose labels are the rows `own` [B]; `other`: logits."""
-        rows = own if batch.mask.dim() == 1 else own[:, None]
-        mine, limit = batch.mask & rows, self.config.max_grad_norm  # [B] or [B, T]
-
-        def loss(rows: Batch) -> LossOutput:
-            return self.student_loss(student, rows, mine, other)
-
-        return gradient_step(optimizer, loss, dataclasses.replace(batch), max_grad_norm=limit)
-
-    def student_loss(
-        self, student: Policy, batch: Batch, mine: Tensor, other: Tensor
-    ) -> LossOutput:
-        """What a student minimises: its own half's labels, and the other's probabilities."""
-        config, mask, average = self.config, batch.mask, self.config.averaging()
-        logits = logits_of(student, batch)
-        found = Categorical(logits)
-        log_prob = found.log_prob(batch.action.where(mask, 0))
-        hard = negative_log_likelihood_loss(log_prob, mask=mine, average=average)
-        temperature = config.soft_temperature
-        soft = soft_label_loss(logits, other, temperature=temperature, mask=mask, average=average)
-        total = config.hard_coef * hard + config.soft_coef * soft
-        agreed = (logits.argmax(-1) == other.argmax(-1)).to(soft.dtype)
-        return LossOutput(
-            total,
-            {
-                "loss": total.detach(),
-                "hard_loss": hard.detach(),
-                "peer_divergence": soft.detach() / temperature**2,
-                "agreement": averaged(agreed, mask, average),
-            },
-        )
+        self.peer_optimizer.learning_rate = rate = self.anneal()
+        students = (self.policy, self.optimizer), (self.peer, self.peer_optimizer)
+        found = co_distillation_update(students, batch, self.settings, self.loss)
+        return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
         peer = {"peer": saved(self.peer), "peer_optimizer": self.peer_optimizer.state_dict()}
@@ -143,10 +172,3 @@ class CoDistillation(BehaviorCloning):
         super().load_state_dict(state)
         load_saved(self.peer, state["peer"])
         self.peer_optimizer.load_state_dict(state["peer_optimizer"])
-
-
-def logits_of(policy: Policy, batch: Batch) -> Tensor:
-    """The logits of all actions, shaped like `batch.mask` and one axis more."""
-    found = policy.distributions(batch)
-    assert isinstance(found, Categorical)
-    return found.logits

@@ -24,23 +24,61 @@ goes on from the weights of the last one; the last policy is kept, not the best 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State, Step
+from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
 from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import positive_int, unit_interval
 from rlbook.data.rollout import Batch
-from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.policy import Policy, module_device
+
+
+def dagger_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    data: Batch,
+    config: DAggerConfig,
+    rng: Generator,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """K gradient steps on random minibatches of D; returns the mean diagnostics.
+
+    Args:
+        policy, optimizer: changed in place.
+        data: D, every state that was labelled so far.
+        config: hyper-parameters.
+        rng: draws the minibatches, with replacement.
+        loss: of a minibatch; None is `cloning_loss`.
+    """
+    drawn = rng.integers(len(data), size=(config.gradient_steps, config.batch_size))
+    step_loss, device = partial(loss or cloning_loss, policy, config=config), module_device(policy)
+    steps = [
+        gradient_step(
+            optimizer, step_loss, data[rows].to(device), max_grad_norm=config.max_grad_norm
+        )
+        for rows in torch.from_numpy(drawn)
+    ]
+    return mean_metrics(steps)
+
+
+def labelled_rows(obs: NDArray[np.number], label: NDArray[np.number]) -> Batch:
+    """States [M, ...] with the expert's actions [M] or [M, A] as rows to train on."""
+    mask = torch.ones(len(label), dtype=torch.bool)
+    states, actions = torch.from_numpy(obs), torch.from_numpy(label)
+    return Batch(states, actions, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
 
 
 @dataclass(frozen=True)
@@ -59,6 +97,7 @@ class DAgger(PolicyAgent):
     Config = DAggerConfig
     uses = ("expert", "advice", *PolicyAgent.uses)
     budget = {"steps": 4_000}
+    loss = staticmethod(cloning_loss)
     METRICS = {
         "loss": "-log π(a*|s) per labelled state, in nats; ln A where all actions are equally "
         "likely",
@@ -105,28 +144,14 @@ class DAgger(PolicyAgent):
         agreement, self.new, self.agreed = self.agreed / self.new, 0, 0
         self.obs, self.labels = [np.concatenate(self.obs)], [np.concatenate(self.labels)]
         labels, beta = float(len(self.labels[0])), self.now("beta")
-        return self.fit_all() | {"agreement": agreement, "labels": labels, "beta": beta}
+        return self.update() | {"agreement": agreement, "labels": labels, "beta": beta}
 
-    def fit_all(self) -> Metrics:
-        """K gradient steps on minibatches of everything that was labelled so far."""
-        rate, config = self.anneal(), self.config
-        obs, label = torch.from_numpy(self.obs[0]), torch.from_numpy(self.labels[0])
-        drawn = self.shuffling.integers(len(label), size=(config.gradient_steps, config.batch_size))
-        steps = [self.train_on(obs[rows], label[rows]) for rows in torch.from_numpy(drawn)]
-        return mean_metrics(steps) | {"learning_rate": rate}
-
-    def train_on(self, obs: Tensor, label: Tensor) -> dict[str, Tensor]:
-        """One gradient step on labelled states: obs [B, ...], label [B] or [B, A]."""
-        mask = torch.ones(len(label), dtype=torch.bool)
-        batch = Batch(obs=obs, action=label, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
-        batch, limit = batch.to(self.parts.device), self.config.max_grad_norm
-        return gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
-
-    def loss(self, batch: Batch) -> LossOutput:
-        """-mean log π(a*|s)."""
-        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-        loss = negative_log_likelihood_loss(log_prob)
-        return LossOutput(loss, {"loss": loss.detach()})
+    def update(self) -> Metrics:
+        """The gradient steps with everything that was labelled so far."""
+        rate, data = self.anneal(), labelled_rows(self.obs[0], self.labels[0])
+        models = self.policy, self.optimizer
+        found = dagger_update(*models, data, self.settings, self.shuffling, self.loss)
+        return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
         labelled = {"obs": list(self.obs), "labels": list(self.labels)}

@@ -29,29 +29,100 @@ for a minibatch). Agents: Rusu et al. 2015, arXiv:1511.06295.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
-from rlbook.algorithms.imitation.teacher import teacher_of
+from rlbook.algorithms.imitation.teacher import Teacher, teacher_of
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
-from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.reference import Observations
 from rlbook.checks import non_negative, positive, positive_int, unit_interval
-from rlbook.data.rollout import Batch
-from rlbook.functional.averages import averaged, given
+from rlbook.data.rollout import Batch, minibatches
+from rlbook.functional.averages import averaged
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.distributions import Categorical
-from rlbook.networks.optimizer import LossOutput, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
+from rlbook.networks.policy import Policy
+
+
+def distillation_update(
+    policy: Policy,
+    teacher: Teacher,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: DistillationConfig,
+    rng: Generator,
+    *,
+    labelled: bool,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One or more passes over the episodes of a round; returns the mean diagnostics.
+
+    Args:
+        policy: the student; it and the optimiser are changed in place.
+        teacher: says how probable each action is.
+        batch: the episodes [N, T].
+        config: hyper-parameters.
+        rng: shuffles the episodes.
+        labelled: whether the actions are the teacher's.
+        loss: of some of the episodes; None is `distillation_loss`.
+    """
+    step_loss = partial(
+        loss or distillation_loss, policy, config=config, teacher=teacher, labelled=labelled
+    )
+    metrics = []
+    for _ in range(config.epochs):
+        for minibatch in minibatches(batch, config.batch_size, rng):
+            metrics.append(weighted_step(optimizer, step_loss, minibatch, config))
+    return mean_metrics(metrics)
+
+
+def distillation_loss(
+    policy: Policy, batch: Batch, *, config: DistillationConfig, teacher: Teacher, labelled: bool
+) -> LossOutput:
+    """The share of some rows in α T² D - β log q(a|s); lower is better.
+
+    Args:
+        policy: the student, q.
+        batch: steps [B], or episodes [B, T].
+        config: hyper-parameters.
+        teacher: p.
+        labelled: whether a is the recorded action, or else what the teacher finds likeliest.
+    """
+    student, mask = policy.distributions(batch), batch.mask
+    assert batch.weight is not None and isinstance(student, Categorical)
+    with torch.no_grad():
+        target = teacher.distributions(batch)
+    soft = soft_label_loss(
+        student.logits,
+        target.logits,
+        temperature=config.soft_temperature,
+        kind=config.divergence,
+        mixture=config.mixture,
+        **batch.share,
+    )
+    label = batch.action.where(mask, 0) if labelled else target.mode()
+    hard = negative_log_likelihood_loss(student.log_prob(label), **batch.share)
+    total = config.soft_coef * soft + config.hard_coef * hard
+    agreed = (student.mode() == target.mode()).to(soft.dtype)
+    metrics = {
+        "loss": total.detach(),
+        "teacher_divergence": soft.detach() / config.soft_temperature**2,
+        "hard_loss": hard.detach(),
+        "agreement": averaged(agreed, **batch.share),
+    }
+    return LossOutput(total, metrics)
 
 
 @dataclass(frozen=True)
@@ -87,6 +158,7 @@ class Distillation(PolicyAgent):
     data_kinds = ("Episodes",)
     actions = "discrete"
     rollout = "episodes"
+    loss = staticmethod(distillation_loss)
     default_num_envs = 32
     METRICS = {
         "loss": "what is minimised, α T² D plus β times the hard loss, in nats",
@@ -140,7 +212,7 @@ class Distillation(PolicyAgent):
         batch = self.policy.batch(self.rollout_data, "episode")  # [N, T]
         earned = float(self.rollout_data.tensor("reward").sum(0).mean())
         played: Metrics = {"group_return": earned, "student_played": float(not self.guided)}
-        metrics = self.epochs_over(batch, lambda rows: self.train_on(rows, labelled=self.guided))
+        metrics = self.update(batch)
         self.rollout_data.clear()
         return metrics | played
 
@@ -151,45 +223,18 @@ class Distillation(PolicyAgent):
                 refusal = f"{name} has no effect on recorded episodes; got {value!r}, leave it out"
                 raise ValueError(refusal)
         for batch in data.minibatches(self.config.batch_size):
-            rate = self.anneal()
-            step = self.train_on(batch.to(self.parts.device), labelled=True)
+            rate, options = self.anneal(), {"teacher": self.teacher, "labelled": True}
+            step_loss = partial(self.loss, self.policy, config=self.config, **options)
+            batch = batch.to(self.parts.device)
+            step = weighted_step(self.optimizer, step_loss, batch, self.config)
             yield mean_metrics([step]) | {"learning_rate": rate}
 
-    def train_on(self, batch: Batch, *, labelled: bool) -> dict[str, Tensor]:
-        """One gradient step; `labelled`: the actions are the teacher's, or recorded."""
-        return self.weighted_step(batch, lambda rows: self.loss(rows, labelled))
-
-    def loss(self, batch: Batch, labelled: bool) -> LossOutput:
-        """The share of some rows in the loss, and what it is made of."""
-        config, mask = self.config, batch.mask
-        student = self.policy.distributions(batch)
-        assert batch.weight is not None and isinstance(student, Categorical)
-        average = given(batch.weight)
-        with torch.no_grad():
-            teacher = self.teacher.distributions(batch)
-        soft = soft_label_loss(
-            student.logits,
-            teacher.logits,
-            temperature=config.soft_temperature,
-            kind=config.divergence,
-            mixture=config.mixture,
-            mask=mask,
-            average=average,
-        )
-        label = batch.action.where(mask, 0) if labelled else teacher.mode()
-        hard = negative_log_likelihood_loss(student.log_prob(label), mask=mask, average=average)
-        total = config.soft_coef * soft + config.hard_coef * hard
-        with torch.no_grad():
-            agreed = (student.mode() == teacher.mode()).to(soft.dtype)
-            return LossOutput(
-                total,
-                {
-                    "loss": total.detach(),
-                    "teacher_divergence": soft.detach() / config.soft_temperature**2,
-                    "hard_loss": hard.detach(),
-                    "agreement": averaged(agreed, mask, average),
-                },
-            )
+    def update(self, batch: Batch) -> Metrics:
+        """The gradient steps with a round; returns the mean diagnostics."""
+        rate, models = self.anneal(), (self.policy, self.teacher, self.optimizer)
+        options: dict[str, Any] = {"labelled": self.guided, "loss": self.loss}
+        found = distillation_update(*models, batch, self.settings, self.shuffling, **options)
+        return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
         guiding = None if self._guiding is None else self._guiding.state_dict()

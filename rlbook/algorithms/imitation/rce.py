@@ -30,13 +30,12 @@ from functools import partial
 from typing import Annotated
 
 from rlbook.agent import Data, Metrics, Parts
+from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
 from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import at_least, positive, positive_int
 from rlbook.data.episodes import RankedBatch
-from rlbook.data.rollout import Batch
-from rlbook.functional.averages import given, per_sequence
-from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.averages import per_sequence
 from rlbook.functional.schedules import Linear
 from rlbook.functional.score_weights import score_weights
 from rlbook.hyperparameters import Rate
@@ -58,7 +57,7 @@ def rce_update(
         policy, optimizer: changed in place.
         groups: B groups of up to G episodes each, R in all, and what each episode scored.
         config: hyper-parameters, each schedule at its value.
-        loss: of some of the episodes; None is `rce_loss`.
+        loss: of some of the episodes; None is `cloning_loss`.
     """
     temperature = config.score_temperature
     score, mask = groups.by_group(groups.returns)  # [B, G]
@@ -68,21 +67,13 @@ def rce_update(
     share = shares * weight[mask].to(shares)[:, None] / len(score)
     step = gradient_step(
         optimizer,
-        partial(loss or rce_loss, policy),
+        partial(loss or cloning_loss, policy, config=config),
         replace(episodes, weight=share),
         micro_batch_size=config.micro_batch_size,
         max_grad_norm=config.max_grad_norm,
     )
     best = float(weight.amax(1).mean())
     return mean_metrics([step]) | {"best_weight": best, "score_temperature": temperature}
-
-
-def rce_loss(policy: Policy, batch: Batch) -> LossOutput:
-    """The share that some episodes have in Σ w (-mean log π(a|s)); lower is better."""
-    assert batch.weight is not None
-    log_prob, _, _ = policy.evaluate(batch, entropy=False)
-    loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
-    return LossOutput(loss, {"loss": loss.detach()})
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,7 @@ class RCE(PolicyAgent):
     data_kinds = ("Groups",)
     prefers = True
     budget = {"passes": 20}
-    loss = staticmethod(rce_loss)
+    loss = staticmethod(cloning_loss)
     METRICS = {
         "loss": "Σ w (-log π(a|s) per step), the mean over groups, in nats",
         "best_weight": "mean weight of the best episode of a group, in [0, 1]; 1 / G at first",

@@ -25,21 +25,72 @@ repeat, and training goes on from the weights that played.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
 import torch
+from numpy.random import Generator
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, Step
+from rlbook.algorithms.imitation.behavior_cloning import cloning_loss, cloning_update
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import at_least, finite, positive_int
-from rlbook.data.rollout import Batch
-from rlbook.functional.averages import given
-from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.data.rollout import Batch, minibatches
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.optimizer import LossOutput
+from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
+from rlbook.networks.policy import Policy
+
+
+def select_best(
+    returns: Tensor, group_size: int, *, keep: int | None, least: float | None
+) -> Tensor:
+    """The episodes to be cloned, in ascending order.
+
+    Args:
+        returns: [N], groups of neighbours, in reward units.
+        group_size: G.
+        keep: k, how many of each group at most, the largest returns and of equal ones the first;
+            None for no limit.
+        least: R_min; None for none.
+
+    Returns:
+        [K] int64, rows of `returns`.
+    """
+    order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
+    place = torch.empty_like(order).scatter_(  # 0 for the best of its group
+        1, order, torch.arange(group_size, device=order.device).expand_as(order)
+    )
+    chosen = place.view(-1) < (group_size if keep is None else keep)
+    if least is not None:
+        chosen &= returns >= least
+    return chosen.nonzero()[:, 0]
+
+
+def rejection_sampling_update(
+    policy: Policy,
+    optimizer: Optimizer,
+    batch: Batch,
+    config: RejectionSamplingConfig,
+    rng: Generator,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """E epochs of cloning the episodes that were kept; returns the mean diagnostics.
+
+    Args:
+        policy, optimizer: changed in place.
+        batch: the episodes [K, T].
+        config: hyper-parameters.
+        rng: shuffles the episodes.
+        loss: of some of them; None is `cloning_loss`.
+    """
+    size, metrics = config.batch_size or len(batch), []
+    for _ in range(config.epochs):
+        for minibatch in minibatches(batch, size, rng):
+            metrics.append(cloning_update(policy, optimizer, minibatch, config, loss))
+    return mean_metrics(metrics)
 
 
 @dataclass(frozen=True)
@@ -70,6 +121,7 @@ class RejectionSampling(PolicyAgent):
     Config = RejectionSamplingConfig
     rollout = "episodes"
     default_num_envs = 32
+    loss = staticmethod(cloning_loss)
     METRICS = {
         "loss": "-log π(a|s) per action of the kept episodes, in nats",
         "kept": "share of the round's episodes that are kept, in [0, 1]",
@@ -95,7 +147,9 @@ class RejectionSampling(PolicyAgent):
             return {}
         batch = self.policy.batch(self.rollout_data, "episode")  # [N, T]
         returns = self.rollout_data.tensor("reward").sum(0)  # [N]
-        chosen = kept(returns, self.group_size, keep=self.config.keep, least=self.config.threshold)
+        chosen = select_best(
+            returns, self.group_size, keep=self.config.keep, least=self.config.threshold
+        )
         metrics = {"group_return": float(returns.mean()), "kept": len(chosen) / len(returns)}
         if len(chosen):
             metrics |= {"kept_return": float(returns[chosen].mean())} | self.update(batch[chosen])
@@ -103,39 +157,8 @@ class RejectionSampling(PolicyAgent):
         return metrics
 
     def update(self, batch: Batch) -> Metrics:
-        """Epochs over the episodes that were kept; returns the mean diagnostics."""
-        return self.epochs_over(batch, self.train_on)
-
-    def train_on(self, batch: Batch) -> dict[str, Tensor]:
-        """One gradient step. Returns the loss and "grad_norm"."""
-        return self.weighted_step(batch, self.loss)
-
-    def loss(self, batch: Batch) -> LossOutput:
-        """The share that some episodes have in -mean log π(a|s)."""
-        assert batch.weight is not None
-        log_prob, _, _ = self.policy.evaluate(batch, entropy=False)
-        loss = negative_log_likelihood_loss(log_prob, mask=batch.mask, average=given(batch.weight))
-        return LossOutput(loss, {"loss": loss.detach()})
-
-
-def kept(returns: Tensor, group_size: int, *, keep: int | None, least: float | None) -> Tensor:
-    """The episodes to be cloned, in ascending order.
-
-    Args:
-        returns: [N], groups of neighbours, in reward units.
-        group_size: G.
-        keep: k, how many of each group at most, the largest returns and of equal ones the first;
-            None for no limit.
-        least: R_min; None for none.
-
-    Returns:
-        [K] int64, rows of `returns`.
-    """
-    order = returns.view(-1, group_size).argsort(dim=1, descending=True, stable=True)
-    place = torch.empty_like(order).scatter_(  # 0 for the best of its group
-        1, order, torch.arange(group_size, device=order.device).expand_as(order)
-    )
-    chosen = place.view(-1) < (group_size if keep is None else keep)
-    if least is not None:
-        chosen &= returns >= least
-    return chosen.nonzero()[:, 0]
+        """The gradient steps with the episodes that were kept; returns the mean diagnostics."""
+        rate, config = self.anneal(), self.settings
+        models = self.policy, self.optimizer
+        found = rejection_sampling_update(*models, batch, config, self.shuffling, self.loss)
+        return found | {"learning_rate": rate}

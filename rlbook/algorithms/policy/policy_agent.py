@@ -27,7 +27,7 @@ from rlbook.algorithms.policy.reference import (
 )
 from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
-from rlbook.data.rollout import Batch, Rollout, minibatches
+from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.policy_losses import clipped_surrogate_loss
@@ -38,7 +38,6 @@ from rlbook.networks.optimizer import (
     Optimizer,
     adam,
     gradient_step,
-    mean_metrics,
 )
 from rlbook.networks.policy import (
     Policy,
@@ -174,25 +173,6 @@ class PolicyAgent(Agent):
     def reference_log_prob(self, batch: Batch) -> Tensor | None:
         """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
         return None if self.reference is None else self.reference.evaluate(batch, entropy=False)[0]
-
-    def epochs_over(self, batch: Batch, train_on: Callable[[Batch], dict[str, Tensor]]) -> Metrics:
-        """`epochs` passes over a round, in shuffled minibatches of `batch_size` rows, or of all.
-
-        Returns:
-            The mean diagnostics of the gradient steps.
-        """
-        rate = self.anneal()
-        size = self.config.batch_size or len(batch)
-        steps = [
-            train_on(minibatch)
-            for _ in range(self.config.epochs)
-            for minibatch in minibatches(batch, size, self.shuffling)
-        ]
-        return mean_metrics(steps) | {"learning_rate": rate}
-
-    def weighted_step(self, batch: Batch, loss: Callable[[Batch], LossOutput]) -> dict[str, Tensor]:
-        """As the function of this name."""
-        return weighted_step(self.optimizer, loss, batch, self.config)
 
     def anneal(self) -> float:
         """Sets and returns the learning rate for this point of training."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, rounding_bound, widths
+from steps import loss_of
 
 import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
@@ -69,7 +70,7 @@ def agent_for(**settings: Any) -> BehaviorCloning:
 def loss_and_gradients(agent: BehaviorCloning) -> tuple[torch.Tensor, list[torch.Tensor]]:
     batch = Episodes(TEXTS)[np.arange(5)]
     batch.weight = agent.config.averaging()(batch.mask)
-    loss = agent.loss(batch).loss
+    loss = loss_of(agent, batch).loss
     loss.backward()
     return loss.detach(), [
         parameter.grad for parameter in agent.policy.parameters() if parameter.grad is not None

@@ -51,7 +51,7 @@ def test_the_loss_of_uniform_guessing_is_the_logarithm_of_the_number_of_actions(
     torch.nn.init.zeros_(list(agent.policy.parameters())[-1])
     torch.nn.init.zeros_(list(agent.policy.parameters())[-2])
     data = Episodes([Episode(np.eye(25, dtype=np.float32)[:3], np.array([0, 1, 3]))])
-    assert agent.train_on(data[np.arange(3)])["loss"] == near(np.log(4), dtype="float32", terms=4)
+    assert agent.update(data[np.arange(3)])["loss"] == near(np.log(4), dtype="float32", terms=4)
 
 
 def test_padding_counts_for_nothing() -> None:
@@ -63,7 +63,7 @@ def test_padding_counts_for_nothing() -> None:
     ]
     data, losses = Episodes(texts), []
     for chosen in ([0], [1], [0, 1]):
-        losses.append(agent_for("Addition-v0").train_on(data[np.array(chosen)])["loss"])
+        losses.append(agent_for("Addition-v0").update(data[np.array(chosen)])["loss"])
     terms = widths(agent_for("Addition-v0").policy)
     assert losses[2] == near((2 * losses[0] + 4 * losses[1]) / 6, dtype="float32", terms=terms)
     assert losses[2] != near((losses[0] + losses[1]) / 2, dtype="float32", terms=terms)
@@ -89,7 +89,7 @@ def test_micro_batches_change_no_gradient() -> None:
         [Episode(np.array([1, 5, 6]), np.array([7] * length + [2])) for length in (1, 2, 3, 4)]
     )
     norms = [
-        agent_for("Addition-v0", micro_batch_size=size).train_on(data[np.arange(4)])["grad_norm"]
+        agent_for("Addition-v0", micro_batch_size=size).update(data[np.arange(4)])["grad_norm"]
         for size in (None, 1)
     ]
     assert norms[0] == near(

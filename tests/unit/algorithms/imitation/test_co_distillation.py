@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, widths
+from steps import loss_of
 
 import rlbook
 from rlbook.algorithms.imitation.co_distillation import CoDistillation, logits_of
@@ -52,9 +53,8 @@ def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_ev
         hard = -first.log_softmax(-1)[[0, 1], [0, 1]].mean()
         soft = forward_kl(first, second).mean()
         expected = 0.3 * hard + 0.7 * soft
-        found = agent.student_loss(
-            agent.policy, batch, torch.tensor([True, True, False, False]), second
-        )
+        own = torch.tensor([True, True, False, False])
+        found = loss_of(agent, batch, own=own, peer=second)
     terms = widths(agent.policy)
     assert_near(found.loss, expected, terms=terms)
     assert min(hard, soft) > 0.1
@@ -64,7 +64,7 @@ def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_ev
 def test_both_students_take_a_step_and_become_different(env: str, data: Episodes) -> None:
     agent = agent_for(env)
     before = [parameter.detach().clone() for parameter in agent.peer.parameters()]
-    agent.train_on(data[np.arange(len(data))])
+    agent.update(data[np.arange(len(data))])
     assert any((old != new).any() for old, new in zip(before, agent.peer.parameters(), strict=True))
     pairs = zip(agent.policy.parameters(), agent.peer.parameters(), strict=True)
     assert any((mine != theirs).any() for mine, theirs in pairs), (

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 from closeness import near
+from steps import train_on
 
 import rlbook
 from rlbook.agent import Agent, State
-from rlbook.algorithms.imitation.dagger import DAgger, DAggerConfig
+from rlbook.algorithms.imitation.dagger import DAgger, DAggerConfig, labelled_rows
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
@@ -96,9 +97,9 @@ def test_the_loss_is_the_experts_action_under_the_policy() -> None:
     agent = DAgger(adapted_vector(DAgger, Recipe.of("Maze-v0"), 2, config), config)
     for parameter in list(agent.policy.parameters())[-2:]:
         torch.nn.init.zeros_(parameter)
-    obs, label = torch.eye(25)[:4], torch.tensor([0, 1, 3, 3])
-    assert float(agent.train_on(obs, label)["loss"]) == near(np.log(4), dtype="float32", terms=4)
-    assert float(agent.train_on(obs, label)["loss"]) < np.log(4)
+    rows = labelled_rows(np.eye(25, dtype=np.float32)[:4], np.array([0, 1, 3, 3]))
+    assert float(train_on(agent, rows)["loss"]) == near(np.log(4), dtype="float32", terms=4)
+    assert float(train_on(agent, rows)["loss"]) < np.log(4)
 
 
 def test_everything_that_was_ever_labelled_is_learned_from() -> None:

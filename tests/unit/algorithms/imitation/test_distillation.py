@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near, rounding_bound, widths
+from steps import loss_of, train_on
 from torch import Tensor
 
 import rlbook
 from rlbook.agent import Parts
 from rlbook.algorithms.imitation.distillation import Distillation
 from rlbook.data import Episode, Episodes
+from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.functional.distillation_losses import (
     divergence,
@@ -179,6 +181,12 @@ def agent_for(env: str, **settings: object) -> Distillation:
     )
 
 
+def step(agent: Distillation, batch: Batch) -> dict[str, Tensor]:
+    """One gradient step on recorded actions."""
+    batch.weight = agent.config.averaging()(batch.mask)
+    return train_on(agent, batch, teacher=agent.teacher, labelled=True)
+
+
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
     maze, tokens = agent_for("Maze-v0"), agent_for("Addition-v0")
     assert type(maze) is type(tokens) is rlbook.algorithms()["distillation"]
@@ -199,7 +207,7 @@ def test_alpha_and_beta_weigh_the_soft_and_the_hard_loss(env: str, data: Episode
         agent_for(env, soft_coef=0.7, hard_coef=0.3, soft_temperature=20.0),
         data[np.arange(len(data))],
     )
-    metrics = {name: float(value) for name, value in agent.train_on(batch, labelled=True).items()}
+    metrics = {name: float(value) for name, value in step(agent, batch).items()}
     expected = 0.7 * 20.0**2 * metrics["teacher_divergence"] + 0.3 * metrics["hard_loss"]
     assert metrics["loss"] == near(expected, dtype="float32", terms=widths(agent.policy))
     assert metrics["teacher_divergence"] > 0
@@ -209,7 +217,7 @@ def test_alpha_and_beta_weigh_the_soft_and_the_hard_loss(env: str, data: Episode
 def test_micro_batches_change_no_gradient(env: str) -> None:
     data = STEPS if env == "Maze-v0" else TEXTS
     agents = [agent_for(env, micro_batch_size=size) for size in (None, 1)]
-    steps = [agent.train_on(data[np.arange(len(data))], labelled=True) for agent in agents]
+    steps = [step(agent, data[np.arange(len(data))]) for agent in agents]
     norms = [float(step["grad_norm"]) for step in steps]
     # of q - p, two probabilities
     assert norms[0] == near(norms[1], dtype="float32", terms=widths(agents[0].policy), size=1.0)
@@ -222,7 +230,10 @@ def test_where_the_student_played_the_label_is_what_the_teacher_finds_likeliest(
     relabelled.action = likeliest
     ones = torch.full((3,), 1 / 3)
     batch.weight = relabelled.weight = ones
-    assert torch.equal(agent.loss(batch, False).loss, agent.loss(relabelled, True).loss)
+    played = loss_of(agent, batch, teacher=agent.teacher, labelled=False)
+    assert torch.equal(
+        played.loss, loss_of(agent, relabelled, teacher=agent.teacher, labelled=True).loss
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, widths
+from steps import loss_of
 
 import rlbook
-from rlbook.algorithms.imitation.rejection_sampling import RejectionSampling, kept
+from rlbook.algorithms.imitation.rejection_sampling import RejectionSampling, select_best
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.policy_losses import policy_gradient_loss
@@ -38,7 +39,7 @@ RETURNS = torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0])
 )
 def test_what_is_kept_by_hand(keep: int | None, least: float | None, expected: list[int]) -> None:
     """Two groups of four; of equal returns the first is kept."""
-    assert kept(RETURNS, 4, keep=keep, least=least).tolist() == expected
+    assert select_best(RETURNS, 4, keep=keep, least=least).tolist() == expected
 
 
 def agent_for(env: str, **settings: Any) -> RejectionSampling:
@@ -61,11 +62,11 @@ def test_with_rewards_of_0_and_1_it_is_reinforce_without_a_baseline() -> None:
         [Episode(states[i : i + 3], np.array([i % 4, 1, 2])) for i in range(4)], unit="episode"
     )
     batch, returns = episodes[np.arange(4)], torch.tensor([1.0, 0.0, 1.0, 0.0])
-    right = batch[kept(returns, 2, keep=None, least=1.0)]
+    right = batch[select_best(returns, 2, keep=None, least=1.0)]
     right.weight = agent.config.averaging()(right.mask)
     log_prob, _, _ = agent.policy.evaluate(batch, entropy=False)
     gradient = policy_gradient_loss(log_prob, returns[:, None].expand(4, 3), mask=batch.mask)
-    assert_near(agent.loss(right).loss, 2 * gradient, terms=4 * 3 + widths(agent.policy))
+    assert_near(loss_of(agent, right).loss, 2 * gradient, terms=4 * 3 + widths(agent.policy))
 
 
 def test_a_round_of_which_nothing_is_kept_changes_nothing() -> None:
