@@ -40,9 +40,9 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.preference_pairs import (
     PairedRows,
     episode_log_prob,
+    kto_reference_point,
     ranked_pairs,
     reference_log_prob,
-    shifted_prompt_kl,
 )
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.errors import RequestError
@@ -73,7 +73,7 @@ def dpo_update(
     """
     kl = {}
     if config.preference_loss == "kto":
-        kl["mismatched_kl"] = shifted_prompt_kl(
+        kl["mismatched_kl"] = kto_reference_point(
             [pairs.better, pairs.worse], policy, reference, config
         )
     step_loss = partial(loss or dpo_loss, policy, config=config, **kl)

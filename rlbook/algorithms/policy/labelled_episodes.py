@@ -19,8 +19,8 @@ from torch import Tensor
 from rlbook.algorithms.policy.dpo_config import DPOConfig
 from rlbook.algorithms.policy.preference_pairs import (
     episode_log_prob,
+    kto_reference_point,
     reference_log_prob,
-    shifted_prompt_kl,
 )
 from rlbook.data.labelled import LabelledBatch
 from rlbook.data.rollout import Batch
@@ -47,7 +47,7 @@ def labelled_update(
         config: hyper-parameters of `dpo`.
         reference: π_ref.
     """
-    kl = shifted_prompt_kl([batch.episodes], policy, reference, config)
+    kl = kto_reference_point([batch.episodes], policy, reference, config)
     metrics = gradient_step(
         optimizer,
         partial(labelled_loss, policy, config=config, mismatched_kl=kl),

@@ -71,7 +71,7 @@ def reference_log_prob(rows: Batch, config: DPOConfig) -> Tensor:
 
 
 @torch.no_grad()
-def shifted_prompt_kl(
+def kto_reference_point(
     batches: Sequence[Batch], policy: Policy, reference: Policy | None, config: DPOConfig
 ) -> Tensor:
     """KTO's z: a scalar, in nats, of texts after the prompt of the next row of their batch.

@@ -22,8 +22,8 @@ from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE
 from rlbook.algorithms.policy.pair_losses import LOSSES
 from rlbook.algorithms.policy.preference_pairs import (
     PairedRows,
+    kto_reference_point,
     ranked_pairs,
-    shifted_prompt_kl,
 )
 from rlbook.data.episodes import Episode, Pairs
 from rlbook.data.rollout import Batch
@@ -357,7 +357,7 @@ def test_ktos_point_of_reference_is_of_texts_behind_another_prompt(stage: Make) 
     )
     # four log-probabilities of each text, of size ln 26
     models = agent.policy, agent.reference, agent.config
-    found, size = shifted_prompt_kl(pairs[:2], *models), 4 * math.log(26)
+    found, size = kto_reference_point(pairs[:2], *models), 4 * math.log(26)
     assert_near(found, expected, terms=widths(agent.policy), size=size)
 
 

@@ -16,7 +16,7 @@ from closeness import assert_near, near, widths
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.labelled_episodes import LabelledRows, labelled_loss
-from rlbook.algorithms.policy.preference_pairs import shifted_prompt_kl
+from rlbook.algorithms.policy.preference_pairs import kto_reference_point
 from rlbook.cli.main import main
 from rlbook.data import Episode, Labelled, load
 from rlbook.data.rollout import Batch
@@ -88,7 +88,7 @@ def test_each_prompt_gets_the_completion_of_the_row_before_it_as_in_trl(stage: M
     ).sum(1)
     network = {"terms": widths(agent.policy.model), "size": largest(agent, mismatched)}
     assert ratio.mean() > 0.5, "a KL below 0 counts as 0, whatever the texts"
-    kl = shifted_prompt_kl([batch], agent.policy, agent.reference, agent.config)
+    kl = kto_reference_point([batch], agent.policy, agent.reference, agent.config)
     assert_near(kl, ratio.mean(), **network)
 
 
