@@ -270,7 +270,8 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
     assert all(
         part.is_meta for part in RankedBatch(seen, torch.tensor([2, 4]), score).by_group(score)
     )
-    assert agent.loss(PairedBatch(seen, seen, None)).loss.is_meta
+    pairs = PairedBatch(seen, seen, None)
+    assert agent.loss(agent.network, pairs, config=agent.config).loss.is_meta
 
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:

@@ -15,6 +15,7 @@ from closeness import assert_near, near, widths
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.algorithms.imitation.preference_scores import member_averages
 from rlbook.algorithms.imitation.reward_model import RewardModel
 from rlbook.data import Episode, Groups, Pairs
 from rlbook.errors import RequestError, TrainingError
@@ -125,9 +126,9 @@ def test_rows_with_equal_scores_train_no_order(tmp_path: Path) -> None:
     better, worse = agent.ordered_scores(data, np.arange(2))
     assert len(better) == len(worse) == 2
     assert agent.accuracy(data, np.array([1])) is None
-    metrics = agent.train_on(data[np.array([1])])  # ties alone
+    metrics = agent.update(data[np.array([1])])  # ties alone
     assert metrics["loss"] == 0.0 and metrics["grad_norm"] == 0.0 and "accuracy" not in metrics
-    metrics = agent.train_on(data[np.arange(2)])  # all scores are 0 at first
+    metrics = agent.update(data[np.arange(2)])  # all scores are 0 at first
     assert metrics["loss"] == near(log(3) / 2, dtype="float32", terms=3)
 
 
@@ -179,7 +180,7 @@ def test_centring_makes_the_scores_of_a_pair_cancel_out() -> None:
         agent = agent_for(env, learning_rate=1e-2, center_coef=0.1)
         pairs = Pairs(episodes[:1], episodes[1:2])[np.array([0])]
         for _ in range(24):
-            agent.train_on(pairs)
+            agent.update(pairs)
         scores = [agent.score(pairs[place]).item() for place in (0, 1)]
         assert abs(sum(scores)) < 0.2 * (scores[0] - scores[1])
 
@@ -213,10 +214,13 @@ def test_members_learn_from_rows_of_their_own_and_part_ways_on_texts_too() -> No
     agent = agent_for("Addition-v0", learning_rate=1e-2, **ENSEMBLE)
     data = Pairs([TEXTS[0]] * 3 + [TEXTS[1]], [TEXTS[1]] * 3 + [TEXTS[0]])
     for _ in range(4):
-        metrics = agent.train_on(data[np.arange(4)])
+        metrics = agent.update(data[np.arange(4)])
     assert metrics["disagreement"] > 1e-3
     shares = torch.stack(
-        [average(torch.ones(4, dtype=torch.bool)) for average in agent.averages(data[np.arange(4)])]
+        [
+            average(torch.ones(4, dtype=torch.bool))
+            for average in member_averages(data[np.arange(4)], 3, agent.drawing)
+        ]
     )
     assert (
         shares.sum(1).tolist() == near([1.0] * 3, dtype="float32", terms=4)
@@ -279,7 +283,7 @@ def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
     )
     batch = data[np.arange(2)]
     assert batch.margin.tolist() == [2.0, 0.0]
-    metrics = agent_for("Addition-v0").train_on(batch)  # all scores are 0 at first
+    metrics = agent_for("Addition-v0").update(batch)  # all scores are 0 at first
     assert metrics["loss"] == near((log(1 + exp(2.0)) + log(2)) / 2, dtype="float32", terms=4)
     (tmp_path / "rows.jsonl").write_text(json.dumps(rows[0] | {"margin": "much"}) + "\n")
     with pytest.raises(
@@ -346,7 +350,7 @@ def test_a_texts_score_is_read_behind_its_last_token() -> None:
 
 
 def test_before_learning_texts_are_all_alike() -> None:
-    metrics = agent_for("Addition-v0").train_on(Pairs(TEXTS[:1], TEXTS[1:])[np.array([0])])
+    metrics = agent_for("Addition-v0").update(Pairs(TEXTS[:1], TEXTS[1:])[np.array([0])])
     # a tie is not right
     assert metrics["loss"] == near(log(2), dtype="float32", terms=4) and metrics["accuracy"] == 0.0
 
@@ -357,7 +361,7 @@ def test_an_order_is_learned(env: str, episodes: list[Episode], in_groups: bool)
     agent = agent_for(env, learning_rate=1e-2)
     data = Groups([episodes]) if in_groups else Pairs(episodes[:1], episodes[1:2])
     for _ in range(15):
-        metrics = agent.train_on(data[np.array([0])])  # type: ignore[index]
+        metrics = agent.update(data[np.array([0])])  # type: ignore[index]
     assert metrics["accuracy"] == 1.0 and metrics["margin"] > 1.0 and metrics["loss"] < 0.3
 
 
