@@ -35,6 +35,27 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
 
+def improve(model: TabularMDP, V: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """V(s) ← max_a Q(s, a), and the action of the maximum, in all states at once: [S] each.
+
+    Args:
+        V: [S], in reward units.
+        gamma: γ, in [0, 1].
+    """
+    Q = model.backup(V, gamma)  # [S, A]
+    return Q.max(axis=1), Q.argmax(axis=1)
+
+
+def evaluate(
+    model: TabularMDP, policy: np.ndarray, V: np.ndarray, gamma: float, sweeps: int
+) -> np.ndarray:
+    """Sweeps V towards the values of a policy [S], one action a state: [S], in reward units."""
+    P, r = model.chain(policy)  # [S, S], [S]
+    for _ in range(sweeps):
+        V = r + gamma * (P @ V)
+    return V
+
+
 @dataclass(frozen=True)
 class ModifiedPolicyIterationConfig(PlannerConfig):
     """Hyper-parameters of modified policy iteration."""
@@ -73,15 +94,12 @@ class ModifiedPolicyIteration(TablePlanner):
     @has_fast_form
     def _sweep(self, model: TabularMDP) -> None:
         V, gamma, m = self._values, self.config.gamma, self.config.evaluation_sweeps
-        Q = model.backup(V, gamma)
-        self._values, policy = Q.max(axis=1), Q.argmax(axis=1)
+        self._values, policy = improve(model, V, gamma)
         changes = self._values - V
         self._take_in(float(changes.min()), float(changes.max()), apart=m + 1)
         if self._finished:
             return
-        P, r = model.chain(policy)
-        for _ in range(m):
-            self._values = r + gamma * (P @ self._values)
+        self._values = evaluate(model, policy, self._values, gamma, m)
         self._rest(model)
 
     def _rest(self, model: TabularMDP) -> None:

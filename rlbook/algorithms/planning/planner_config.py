@@ -6,12 +6,15 @@ See `rlbook.runs.planning_models`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
 import numpy as np
 
 from rlbook.checks import at_least, positive_int
 from rlbook.hyperparameters import Hyperparameters
+
+if TYPE_CHECKING:
+    from rlbook.envs.tabular.mdp import TabularMDP
 
 
 @dataclass(frozen=True)
@@ -50,3 +53,21 @@ class NumberedSpaces(Protocol):
 
     @property
     def action_space(self) -> Numbered: ...
+
+
+class SpaceOfSize(NamedTuple):
+    """A `Numbered` space."""
+
+    n: int
+
+
+class SpacesOfSize(NamedTuple):
+    """The `NumberedSpaces` of a model without an environment around it."""
+
+    observation_space: SpaceOfSize
+    action_space: SpaceOfSize
+
+    @classmethod
+    def of(cls, model: TabularMDP) -> SpacesOfSize:
+        """Those of S states and A actions."""
+        return cls(SpaceOfSize(model.num_states), SpaceOfSize(model.num_actions))

@@ -37,6 +37,29 @@ from rlbook.errors import TrainingError
 from rlbook.fast_forms import has_fast_form
 
 
+def policy_evaluation_update(
+    P: sparse.csr_array, r: np.ndarray, V: np.ndarray, gamma: float
+) -> np.ndarray:
+    """V(s) ← r(s) + γ Σ_s' P(s'|s) V(s') in all states at once: one synchronous sweep.
+
+    Args:
+        P, r: [S, S] and [S], of the chain that the policy makes of the model.
+        V: [S], in reward units.
+        gamma: γ, in [0, 1].
+    """
+    return r + gamma * (P @ V)
+
+
+def evaluate_in_place(
+    P: sparse.csr_array, r: np.ndarray, V: np.ndarray, gamma: float
+) -> np.ndarray:
+    """V(s) ← r(s) + γ Σ_s' P(s'|s) V(s'), state after state; V [S] is overwritten."""
+    for s in range(len(V)):
+        row = slice(P.indptr[s], P.indptr[s + 1])
+        V[s] = r[s] + gamma * sum(P.data[row] * V[P.indices[row]])
+    return V
+
+
 @dataclass(frozen=True)
 class PolicyEvaluationConfig(PlannerConfig):
     """Hyper-parameters of policy evaluation."""
@@ -109,7 +132,7 @@ class PolicyEvaluation(TablePlanner):
         if self.config.method == "in-place":
             self._values = evaluate_in_place(P, r, V.copy(), gamma)
         else:
-            self._values = r + gamma * (P @ V)
+            self._values = policy_evaluation_update(P, r, V, gamma)
         changes = self._values - V
         self._take_in(float(changes.min()), float(changes.max()))
 
@@ -171,16 +194,6 @@ class PolicyEvaluation(TablePlanner):
         known = self._bound.metrics()
         known.pop("policy_loss_bound", None)
         return known | {"value": float(model.initial @ self._values)}
-
-
-def evaluate_in_place(
-    P: sparse.csr_array, r: np.ndarray, V: np.ndarray, gamma: float
-) -> np.ndarray:
-    """V(s) ← r(s) + γ Σ_s' P(s'|s) V(s'), state after state; V [S] is overwritten."""
-    for s in range(len(V)):
-        row = slice(P.indptr[s], P.indptr[s + 1])
-        V[s] = r[s] + gamma * sum(P.data[row] * V[P.indices[row]])
-    return V
 
 
 def _as_lists(policy: object) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ policy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,48 @@ from rlbook.algorithms.planning.undiscounted import ending_policy, resting_state
 from rlbook.checks import positive_int, unit_interval
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
+
+
+class Improvement(NamedTuple):
+    """One round of policy iteration, for S states."""
+
+    values: np.ndarray  # [S]: V of the policy before the improvement, in reward units
+    better: np.ndarray  # [S] bool: where the policy was improved
+    change: float  # the most that any action would still add to a state's value, in reward units
+
+
+def policy_iteration_update(
+    model: TabularMDP,
+    policy: np.ndarray,
+    before: np.ndarray,
+    gamma: float,
+    *,
+    first: bool = False,
+    resting: np.ndarray | None = None,
+) -> Improvement:
+    """Works out what a policy is worth, and improves it, in place.
+
+    Args:
+        policy: [S] int.
+        before: [S], V of the policy before, where the solution begins, in reward units. A policy
+            that is no better than it is not improved any more.
+        gamma: γ, in [0, 1].
+        first: there was no policy before.
+        resting: [S] bool, where nothing is done and nothing is paid, for γ = 1; None: nowhere.
+
+    Raises:
+        ValueError: the policy's values are infinite.
+    """
+    going_on = np.ones(len(policy), dtype=bool) if resting is None else ~resting
+    chain, rewards = model.chain(policy)
+    rewards = np.where(going_on, rewards, 0.0)
+    values, residual = chain_values(chain, rewards, gamma, before, going_on)
+    slack = max(64 * EPS * largest(values), 4 * residual)  # what may be an error of rounding
+    improves = first or bool((values > before + slack).any())
+    Q = model.backup(values, gamma)  # [S, A]
+    better = (Q.max(axis=1) > values + slack) & improves
+    policy[better] = Q[better].argmax(axis=1)
+    return Improvement(values, better, max(0.0, float((Q.max(axis=1) - values).max())))
 
 
 @dataclass(frozen=True)
@@ -70,40 +112,25 @@ class PolicyIteration(TablePlanner):
         self._changed, self._change = self._num_states, np.inf
 
     def _sweep(self, model: TabularMDP) -> None:
-        self._actions = self._actions if self._actions is not None else self._first_policy(model)
-        before, first = self._values, self._sweeps_done == 0
-        self._values, slack = self._evaluated(model, self._actions)
-        improves = first or bool((self._values > before + slack).any())
-        action_values = model.backup(self._values, self.config.gamma)
-        better: np.ndarray = (action_values.max(axis=1) > self._values + slack) & improves
-        self._change = max(0.0, float((action_values.max(axis=1) - self._values).max()))
-        self._changed = int(np.count_nonzero(better))
-        self._actions[better] = action_values[better].argmax(axis=1)
-        self._resting = self._resting & ~better
-        self._end_sweep(converged=self._changed == 0)
-
-    def _first_policy(self, model: TabularMDP) -> np.ndarray:
-        if self.config.gamma < 1:
-            return model.rewards.argmax(axis=1)
-        self._resting = resting_states(model)
-        return ending_policy(model, self._resting)
-
-    def _evaluated(self, model: TabularMDP, actions: np.ndarray) -> tuple[np.ndarray, float]:
-        """V of a policy, [S], and what may be an error of its arithmetic, in reward units."""
-        chain, rewards = model.chain(actions)
+        gamma, first = self.config.gamma, self._sweeps_done == 0
+        actions = self._actions
+        if actions is None and gamma < 1:
+            actions = model.rewards.argmax(axis=1)
+        elif actions is None:
+            self._resting = resting_states(model)
+            actions = ending_policy(model, self._resting)
+        self._actions = actions
         try:
-            values, residual = chain_values(
-                chain,
-                np.where(self._resting, 0.0, rewards),
-                self.config.gamma,
-                self._values,
-                ~self._resting,
+            self._values, better, self._change = policy_iteration_update(
+                model, actions, self._values, gamma, first=first, resting=self._resting
             )
         except ValueError as error:
             raise TrainingError(
                 f"policy_iteration: {str(error).rstrip('.')}; rewards add up to infinity"
             ) from None
-        return values, max(64 * EPS * largest(values), 4 * residual)
+        self._changed = int(np.count_nonzero(better))
+        self._resting = self._resting & ~better
+        self._end_sweep(converged=self._changed == 0)
 
     def _metrics(self, model: TabularMDP) -> Metrics:
         gamma = self.config.gamma

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -36,9 +36,78 @@ from rlbook.agent import Metrics, State
 from rlbook.algorithms.planning.bounds import EPS
 from rlbook.algorithms.planning.greedy import greedy_policy
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
+from rlbook.algorithms.planning.predecessors import Columns, arrays_of, columns_of, is_dense
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.envs.tabular.mdp import TabularMDP, check_ends
+
+
+def prioritized_sweeping_update(
+    queue: Queue, columns: Columns, backups: int, *, horizon: float, tolerance: float
+) -> int:
+    """Updates the state with the largest Bellman error, again and again, in place.
+
+    Args:
+        queue: the values, and the states in the order of their Bellman errors.
+        columns: says what leads to each state.
+        backups: how many there are at most.
+        horizon: how far V may be from V*, for each unit of the largest Bellman error.
+        tolerance: how far it may be in the end, in reward units.
+
+    Returns:
+        How many backups there were.
+    """
+    for done in range(backups):
+        state = queue.most_urgent()
+        if queue.error[state] * horizon <= tolerance:
+            return done
+        queue.back_up(state, columns)
+    return backups
+
+
+class Queue:
+    """States in the order of their Bellman errors.
+
+    As lists, which single numbers are read from faster than from arrays.
+    """
+
+    def __init__(self, model: TabularMDP, values: np.ndarray, gamma: float) -> None:
+        action_values = model.backup(values, gamma)
+        best = action_values.max(axis=1)
+        self.gamma, self.num_actions = gamma, model.num_actions
+        self.values, self.best = values.tolist(), best.tolist()  # V(s), max_a Q(s, a)
+        self.action_values = action_values.ravel().tolist()  # Q(s, a)
+        self.error = np.abs(best - values).tolist()
+        self._heap = [(-error, s) for s, error in enumerate(self.error)]  # (-error, state)
+        heapq.heapify(self._heap)
+
+    def most_urgent(self) -> int:
+        """The state with the largest Bellman error; what was noted of it before is passed over."""
+        heap, error = self._heap, self.error
+        while -heap[0][0] != error[heap[0][1]]:
+            heapq.heappop(heap)
+        return heap[0][1]
+
+    def back_up(self, state: int, columns: Columns) -> None:
+        """V(s) ← max_a Q(s, a), and what follows from it for the predecessors of s."""
+        best, action_values, size = self.best, self.action_values, self.num_actions
+        change = best[state] - self.values[state]
+        self.values[state] = best[state]
+        self._note(state)
+        for k in range(columns.start[state], columns.start[state + 1]):
+            row = columns.row[k]
+            before, u = action_values[row], row // size
+            action_values[row] += self.gamma * columns.data[k] * change
+            if action_values[row] > best[u]:
+                best[u] = action_values[row]
+                self._note(u)
+            elif before == best[u]:  # it was the best, and is so no longer
+                best[u] = max(action_values[u * size : u * size + size])
+                self._note(u)
+
+    def _note(self, state: int) -> None:
+        self.error[state] = error = abs(self.best[state] - self.values[state])
+        heapq.heappush(self._heap, (-error, state))
 
 
 @dataclass(frozen=True)
@@ -81,26 +150,20 @@ class PrioritizedSweeping(TablePlanner):
         if is_dense(model):
             self._back_up_dense(model)
         else:
-            self._back_up_listed(model)
+            if self._columns is None:
+                self._columns = columns_of(model)
+            queue = Queue(model, self._values, self.config.gamma)
+            limits = {"horizon": self._horizon, "tolerance": self.tolerance}
+            self._backups += prioritized_sweeping_update(
+                queue, self._columns, self._num_states, **limits
+            )
+            self._values = np.array(queue.values)
         action_values = model.backup(self._values, self.config.gamma)
         self._errors = np.abs(action_values.max(axis=1) - self._values)
         self._end_sweep(self._is_close(model))
 
-    def _back_up_listed(self, model: TabularMDP) -> None:
-        """S backups, or fewer where they are enough."""
-        if self._columns is None:
-            self._columns = columns_of(model)
-        queue = Queue(model, self._values, self.config.gamma)
-        for _ in range(self._num_states):
-            state = queue.most_urgent()
-            if queue.error[state] * self._horizon <= self.tolerance:
-                break
-            queue.back_up(state, self._columns)
-            self._backups += 1
-        self._values = np.array(queue.values)
-
     def _back_up_dense(self, model: TabularMDP) -> None:
-        """The same with whole arrays, where nearly every state precedes nearly every other."""
+        """The same update with whole arrays, where nearly every state precedes nearly every other."""
         if self._arrays is None:
             self._arrays = arrays_of(model)
         gamma, values = self.config.gamma, self._values
@@ -152,78 +215,3 @@ class PrioritizedSweeping(TablePlanner):
 
     def _set_progress(self, state: State) -> None:
         self._backups, self._horizon = int(state["backups"]), float(state["horizon"])
-
-
-class Queue:
-    """States in the order of their Bellman errors.
-
-    As lists, which single numbers are read from faster than from arrays.
-    """
-
-    def __init__(self, model: TabularMDP, values: np.ndarray, gamma: float) -> None:
-        action_values = model.backup(values, gamma)
-        best = action_values.max(axis=1)
-        self.gamma, self.num_actions = gamma, model.num_actions
-        self.values, self.best = values.tolist(), best.tolist()  # V(s), max_a Q(s, a)
-        self.action_values = action_values.ravel().tolist()  # Q(s, a)
-        self.error = np.abs(best - values).tolist()
-        self._heap = [(-error, s) for s, error in enumerate(self.error)]  # (-error, state)
-        heapq.heapify(self._heap)
-
-    def most_urgent(self) -> int:
-        """The state with the largest Bellman error; what was noted of it before is passed over."""
-        heap, error = self._heap, self.error
-        while -heap[0][0] != error[heap[0][1]]:
-            heapq.heappop(heap)
-        return heap[0][1]
-
-    def back_up(self, state: int, columns: Columns) -> None:
-        """V(s) ← max_a Q(s, a), and what follows from it for the predecessors of s."""
-        best, action_values, size = self.best, self.action_values, self.num_actions
-        change = best[state] - self.values[state]
-        self.values[state] = best[state]
-        self._note(state)
-        for k in range(columns.start[state], columns.start[state + 1]):
-            row = columns.row[k]
-            before, u = action_values[row], row // size
-            action_values[row] += self.gamma * columns.data[k] * change
-            if action_values[row] > best[u]:
-                best[u] = action_values[row]
-                self._note(u)
-            elif before == best[u]:  # it was the best, and is so no longer
-                best[u] = max(action_values[u * size : u * size + size])
-                self._note(u)
-
-    def _note(self, state: int) -> None:
-        self.error[state] = error = abs(self.best[state] - self.values[state])
-        heapq.heappush(self._heap, (-error, state))
-
-
-class Columns(NamedTuple):
-    """P(s'|s, a), the episode going on, in the order of s', as lists."""
-
-    start: list[int]  # [S + 1]; what leads to s is start[s] : start[s + 1]
-    row: list[int]  # s * A + a
-    data: list[float]  # the probability
-
-
-def is_dense(model: TabularMDP) -> bool:
-    """Whether at least half of all transitions are possible."""
-    rows = model.continues_by_state
-    size, columns = rows.shape  # type: ignore[misc]
-    return 2 * rows.nnz >= size * columns
-
-
-def arrays_of(model: TabularMDP) -> np.ndarray:
-    """P(s'|s, a), the episode going on: [S', S, A]."""
-    chances = model.continues_by_state.toarray().T
-    return np.ascontiguousarray(chances).reshape(model.num_states, *model.rewards.shape)
-
-
-def columns_of(model: TabularMDP) -> Columns:
-    """The lists of a model."""
-    columns = sparse.csc_array(model.continues_by_state)
-    columns.sum_duplicates()
-    arrays = columns.indptr, columns.indices, columns.data
-    lists: list[Any] = [item.tolist() for item in arrays]
-    return Columns(*lists)

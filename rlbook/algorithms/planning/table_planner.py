@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.bounds import ErrorBound, largest
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
-from rlbook.algorithms.planning.planner_config import Discounted, NumberedSpaces
+from rlbook.algorithms.planning.planner_config import Discounted, NumberedSpaces, SpacesOfSize
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
@@ -75,15 +75,19 @@ class TablePlanner(Planner):
             TrainingError: rewards that add up to infinity, or the limit on sweeps reached although
                 none was given.
         """
-        spaces = _Spaces(_Size(model.num_states), _Size(model.num_actions))
-        agent = cls(spaces, cls.Config(**config))
+        agent = cls(SpacesOfSize.of(model), cls.Config(**config))
         agent.check_model(model)
         agent._reported = False
         while not agent._finished:
             agent._sweep(model)
             agent._sweeps_done += 1
         if not agent.converged and "max_sweeps" not in config:
-            raise TrainingError(f"{cls.name}: {agent._limit()}")
+            gamma, limit = agent.config.gamma, agent.config.max_sweeps
+            why = "; with gamma 1 values may have no limit" if gamma == 1 else ""
+            raise TrainingError(
+                f"{cls.name}: values were not within tolerance after max_sweeps = {limit} "
+                f"sweeps{why}; raise max_sweeps or tolerance, or choose gamma below {gamma:g}"
+            )
         return agent
 
     def plan(self, model: TabularMDP) -> Iterator[Metrics]:
@@ -139,18 +143,9 @@ class TablePlanner(Planner):
                 f"infinity"
             )
 
-    def _limit(self) -> str:
-        gamma = self.config.gamma
-        why = "; with gamma 1 values may have no limit" if gamma == 1 else ""
-        return (
-            f"values were not within tolerance after max_sweeps = {self.config.max_sweeps} "
-            f"sweeps{why}; raise max_sweeps or tolerance, or choose gamma below {gamma:g}"
-        )
-
     @property
     def tolerance(self) -> float:
-        """How far V may be from the answer, in reward units: smaller where all rewards are
-        small."""
+        """How far V may be from the answer, in reward units; less where all rewards are small."""
         assert self._model is not None
         return self.config.tolerance * min(1.0, self._model.largest_reward)
 
@@ -186,10 +181,7 @@ class TablePlanner(Planner):
         return self._current_action_values().copy()
 
     def greedy_policy(self) -> np.ndarray:
-        """[S] int: the action taken in each state, greedy with respect to Q.
-
-        While planning is not finished, the first of the best.
-        """
+        """[S] int: greedy with respect to Q; while planning goes on, the first of the best."""
         return self._current_policy().copy()
 
     def act(
@@ -199,9 +191,7 @@ class TablePlanner(Planner):
         explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> int:
-        """The greedy action, or the best allowed one where a mask [A] forbids that; a planner has
-        nothing to explore.
-        """
+        """The greedy action, or the best one that a mask [A] allows; there is no exploration."""
         self.check_one(observation)
         planned = int(self._current_policy()[observation])
         if action_mask is None or action_mask[planned]:
@@ -257,14 +247,3 @@ class TablePlanner(Planner):
             policy = greedy_policy(self._model, action_values, self._tie())
         self._policy = policy
         return policy
-
-
-class _Size(NamedTuple):
-    n: int
-
-
-class _Spaces(NamedTuple):
-    """As much of an environment as a planner looks at."""
-
-    observation_space: _Size
-    action_space: _Size

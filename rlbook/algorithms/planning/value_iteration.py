@@ -55,6 +55,32 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast_forms import has_fast_form
 
 
+def value_iteration_update(model: TabularMDP, V: np.ndarray, gamma: float) -> np.ndarray:
+    """V(s) ← max_a Q(s, a) in all states at once: one synchronous sweep.
+
+    Args:
+        V: [S], in reward units.
+        gamma: γ, in [0, 1].
+    """
+    Q = model.backup(V, gamma)  # [S, A]
+    return Q.max(axis=1)
+
+
+def sweep_in_place(model: TabularMDP, V: np.ndarray, gamma: float) -> np.ndarray:
+    """V(s) ← max_a Q(s, a), state after state, so that later ones see earlier ones' new values.
+
+    Args:
+        V: [S], in reward units; overwritten.
+        gamma: γ, in [0, 1].
+
+    Returns:
+        V.
+    """
+    for s in range(model.num_states):
+        V[s] = max(model.backup_of(s, V, gamma))
+    return V
+
+
 @dataclass(frozen=True)
 class ValueIterationConfig(PlannerConfig):
     """Hyper-parameters of value iteration."""
@@ -98,8 +124,7 @@ class ValueIteration(TablePlanner):
         if self._bound.in_place:
             self._values = sweep_in_place(model, V.copy(), gamma)
         else:
-            Q = model.backup(V, gamma)
-            self._values = Q.max(axis=1)
+            self._values = value_iteration_update(model, V, gamma)
         changes = self._values - V
         self._take_in(float(changes.min()), float(changes.max()))
 
@@ -126,18 +151,3 @@ class ValueIteration(TablePlanner):
             self._order = np.array(state["order"])
             if not np.array_equal(np.sort(self._order), np.arange(self._num_states)):
                 raise ValueError(f"order must name each of {self._num_states} states once.")
-
-
-def sweep_in_place(model: TabularMDP, V: np.ndarray, gamma: float) -> np.ndarray:
-    """V(s) ← max_a Q(s, a), state after state, so that later ones see earlier ones' new values.
-
-    Args:
-        V: [S], in reward units; overwritten.
-        gamma: γ, in [0, 1].
-
-    Returns:
-        V.
-    """
-    for s in range(model.num_states):
-        V[s] = max(model.backup_of(s, V, gamma))
-    return V
