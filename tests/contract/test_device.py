@@ -22,7 +22,7 @@ from torch import Tensor
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.policy.policy_agent import surrogate_loss
+from rlbook.algorithms.policy.actor_critic_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch, Rollout

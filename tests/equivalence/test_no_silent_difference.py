@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 import rlbook
-from rlbook.algorithms.policy.policy_agent import surrogate_loss
+from rlbook.algorithms.policy.actor_critic_agent import surrogate_loss
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError, TrainingError
 from rlbook.fast import matrix_product

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics
+from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
 from rlbook.algorithms.policy.options import NetworkOptions, OptimizerOptions
-from rlbook.algorithms.policy.policy_agent import ActorCriticAgent
 from rlbook.checks import non_negative, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.advantages import explained_variance, gae, normalize

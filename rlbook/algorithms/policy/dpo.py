@@ -35,12 +35,13 @@ from torch import Tensor
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE, DPOConfig
 from rlbook.algorithms.policy.labelled_episodes import labelled_update
-from rlbook.algorithms.policy.pair_losses import pair_loss, pair_metrics
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.preference_pairs import (
     PairedRows,
     episode_log_prob,
     kto_reference_point,
+    pair_loss,
+    pair_metrics,
     ranked_pairs,
     reference_log_prob,
 )

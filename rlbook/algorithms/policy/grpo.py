@@ -38,8 +38,7 @@ from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.episode_rewards import EpisodeReward, episode_reward
 from rlbook.algorithms.policy.episode_scores import score_episodes, weight_by_importance
 from rlbook.algorithms.policy.grpo_config import METRICS, GRPOConfig
-from rlbook.algorithms.policy.kl_control import KLControl
-from rlbook.algorithms.policy.kl_penalty import loss_penalty
+from rlbook.algorithms.policy.kl_penalty import KLControl, loss_penalty
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.recorded_groups import fit_groups
 from rlbook.data.refill import DynamicSampling

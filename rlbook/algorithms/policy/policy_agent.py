@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.agent import Agent, Frozen, Metrics, Parts, State, Step
+from rlbook.agent import Agent, Frozen, Parts, State, Step
 from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
 from rlbook.algorithms.policy.reference import (
     Observations,
@@ -29,8 +28,6 @@ from rlbook.checks import at, check_memory
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
-from rlbook.fast_forms import has_fast_form
-from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.networks.build import build_policy, refuse_idle
 from rlbook.networks.optimizer import (
     Group,
@@ -41,7 +38,6 @@ from rlbook.networks.optimizer import (
 )
 from rlbook.networks.policy import (
     Policy,
-    as_array,
     check_digest,
     digest,
     load_saved,
@@ -49,9 +45,6 @@ from rlbook.networks.policy import (
     whole,
 )
 from rlbook.seeding import rng_for, rng_state, set_rng_state
-
-surrogate_loss = has_fast_form(clipped_surrogate_loss)
-"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
 
 
 class PolicyAgent(Agent):
@@ -243,41 +236,3 @@ def weighted_step(
         micro_batch_size=config.micro_batch_size,
         max_grad_norm=config.max_grad_norm,
     )
-
-
-class ActorCriticAgent(PolicyAgent):
-    """A policy with a critic, which learn from rollouts of `rollout_steps` steps."""
-
-    critic = True
-
-    def __init__(
-        self, env: VectorEnv, config: PolicyOptions, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
-        super().__init__(env, config, seed, parts)
-        self.rollout = self.policy.rollout
-        self.check_rollout(env, self.config.rollout_steps)
-
-    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
-        """V of the environment's observations: [N, ...] → [N], in reward units."""
-        seen = self.adapted(observations)
-        if isinstance(seen, dict):
-            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
-            return as_array(self.policy.value(parts))
-        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
-
-    def learn(self, step: Step) -> Metrics:
-        self.rollout_data.add(step, self._log_prob)
-        if not self.rollout_over(step, self.config.rollout_steps):
-            return {}
-        batch, metrics = self.prepare()
-        metrics |= self.update(batch)
-        self.end_rollout(batch)
-        return metrics
-
-    @abstractmethod
-    def prepare(self) -> tuple[Batch, Metrics]:
-        """A full rollout as rows to train on, and what they say of the critic."""
-
-    @abstractmethod
-    def update(self, batch: Batch) -> Metrics:
-        """The gradient steps of a rollout; returns the diagnostics."""

@@ -14,7 +14,7 @@ import torch
 
 from rlbook.agent import Data, Metrics
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
-from rlbook.algorithms.policy.kl_control import KLControl
+from rlbook.algorithms.policy.kl_penalty import KLControl
 from rlbook.algorithms.policy.policy_agent import weighted_step
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch

@@ -233,8 +233,7 @@ class SAC(ReplayAgent):
         action_mask: NDArray[np.bool_] | None = None,
     ) -> np.ndarray:
         allowed = as_mask(action_mask, self.parts.device)
-        obs = torch.from_numpy(observation)
-        pi = sac_policy(self.actor, obs, allowed, discrete=self.discrete)
+        pi = sac_policy(self.actor, torch.from_numpy(observation), allowed, discrete=self.discrete)
         if uniform is None:
             return as_array(pi.mode())
         if isinstance(pi, Categorical):
@@ -243,15 +242,9 @@ class SAC(ReplayAgent):
         return as_array(pi.transform(noise)[0])
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
-        return sac_update(
-            self.trained,
-            self.critic_optimizer,
-            self.actor_optimizer,
-            batch,
-            self.config,
-            critic_loss=self.critic_loss,
-            actor_loss=self.actor_loss,
-        )
+        optimizers = self.critic_optimizer, self.actor_optimizer
+        losses = {"critic_loss": self.critic_loss, "actor_loss": self.actor_loss}
+        return sac_update(self.trained, *optimizers, batch, self.config, **losses)
 
     def networks(self) -> dict[str, nn.Module]:
         return self.trained._asdict()

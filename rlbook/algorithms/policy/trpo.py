@@ -35,8 +35,8 @@ from torch.nn.utils import parameters_to_vector
 
 from rlbook.agent import Metrics
 from rlbook.algorithms.policy.a2c import advantage_rows
+from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
 from rlbook.algorithms.policy.options import OptimizerOptions, SeparateNetworkOptions
-from rlbook.algorithms.policy.policy_agent import ActorCriticAgent
 from rlbook.checks import non_negative, open_unit_interval, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.averages import averaged, given

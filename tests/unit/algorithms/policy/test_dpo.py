@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE
-from rlbook.algorithms.policy.pair_losses import LOSSES
 from rlbook.algorithms.policy.preference_pairs import (
+    LOSSES,
     PairedRows,
     kto_reference_point,
     ranked_pairs,

@@ -13,7 +13,7 @@ import torch
 from closeness import near, widths
 
 from rlbook.algorithms.policy.grpo import GRPO
-from rlbook.algorithms.policy.kl_control import KLControl
+from rlbook.algorithms.policy.kl_penalty import KLControl
 from rlbook.algorithms.policy.recorded_groups import recorded_rows
 from rlbook.data.episodes import Episode, Groups
 from rlbook.functional.divergences import banded_kl_coef, temperature_of_kl

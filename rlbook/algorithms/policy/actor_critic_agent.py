@@ -1,0 +1,59 @@
+"""What the agents with a policy and a critic share: rollouts of a number of steps."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from gymnasium.vector import VectorEnv
+from numpy.typing import ArrayLike, NDArray
+
+from rlbook.agent import Metrics, Parts, Step
+from rlbook.algorithms.policy.options import PolicyOptions
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch
+from rlbook.fast_forms import has_fast_form
+from rlbook.functional.policy_losses import clipped_surrogate_loss
+from rlbook.networks.policy import as_array
+
+surrogate_loss = has_fast_form(clipped_surrogate_loss)
+"""`rlbook.functional.policy_losses.clipped_surrogate_loss`; equations know of no fast forms."""
+
+
+class ActorCriticAgent(PolicyAgent):
+    """A policy with a critic, which learn from rollouts of `rollout_steps` steps."""
+
+    critic = True
+
+    def __init__(
+        self, env: VectorEnv, config: PolicyOptions, seed: int = 0, parts: Parts = Parts()
+    ) -> None:
+        super().__init__(env, config, seed, parts)
+        self.rollout = self.policy.rollout
+        self.check_rollout(env, self.config.rollout_steps)
+
+    def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
+        """V of the environment's observations: [N, ...] → [N], in reward units."""
+        seen = self.adapted(observations)
+        if isinstance(seen, dict):
+            parts = {name: torch.as_tensor(part) for name, part in seen.items()}
+            return as_array(self.policy.value(parts))
+        return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
+
+    def learn(self, step: Step) -> Metrics:
+        self.rollout_data.add(step, self._log_prob)
+        if not self.rollout_over(step, self.config.rollout_steps):
+            return {}
+        batch, metrics = self.prepare()
+        metrics |= self.update(batch)
+        self.end_rollout(batch)
+        return metrics
+
+    @abstractmethod
+    def prepare(self) -> tuple[Batch, Metrics]:
+        """A full rollout as rows to train on, and what they say of the critic."""
+
+    @abstractmethod
+    def update(self, batch: Batch) -> Metrics:
+        """The gradient steps of a rollout; returns the diagnostics."""
