@@ -28,6 +28,7 @@ try. Deliberate difference: the model is not renewed at every step, but every `p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -37,6 +38,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
+from rlbook.algorithms.model_based.saved_counts import saved_counts, saved_steps
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.algorithms.tabular.tabular_agent import table_shape
 from rlbook.checks import (
@@ -56,18 +58,51 @@ from rlbook.hyperparameters import Hyperparameters
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
+def certainty_equivalence_update(
+    counts: TransitionCounts,
+    steps: Sequence[tuple[Any, ...]],
+    config: CertaintyEquivalenceConfig,
+) -> tuple[NDArray[np.int64], TabularMDP, ValueIteration]:
+    """Counts some steps, and plans in the model that the counts make.
+
+    Args:
+        counts: N(s, a, s') and the rewards, changed in place.
+        steps: state, action, reward, successor, and whether the episode terminated.
+        config: hyper-parameters.
+
+    Returns:
+        The states seen so far, [M], which are all that is known yet, their model, and its plan.
+
+    Raises:
+        TrainingError: γ = 1, and V is infinite.
+    """
+    counts.add(*zip(*steps, strict=True))
+    states = counts.seen_states
+    model = counts.model(unseen_value(counts, config), states)
+    gamma, tolerance, limit = config.gamma, config.tolerance, config.max_sweeps
+    try:
+        plan = ValueIteration.solve(model, gamma=gamma, tolerance=tolerance, max_sweeps=limit)
+    except (ValueError, TrainingError) as error:
+        raise TrainingError(
+            f"certainty_equivalence cannot plan in the model counted so far: {error}"
+        ) from None
+    return states, model, plan
+
+
+def unseen_value(counts: TransitionCounts, config: CertaintyEquivalenceConfig) -> float:
+    """What a pair that was never tried is worth, in reward units: 0, or r_max / (1 - γ)."""
+    return counts.largest_reward / (1 - config.gamma) if config.unseen == "optimistic" else 0.0
+
+
 @dataclass(frozen=True)
 class CertaintyEquivalenceConfig(Hyperparameters):
-    """Hyper-parameters of certainty equivalence."""
-
     # discount γ per environment step, in [0, 1]; below 1 where unseen is optimistic
     gamma: Annotated[float, unit_interval] = 0.99
     # probability ε of a random action, in [0, 1]; 1.0 samples uniformly
     epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05)
     # environment steps between two plans, at least 1
     plan_every: Annotated[int, positive_int] = 200
-    # what an action never tried is worth: "zero", or "optimistic": the largest reward for
-    # ever
+    # what an action never tried is worth: "zero", or "optimistic": the largest reward for ever
     unseen: Annotated[str, one_of("zero", "optimistic")] = "zero"
     # how far a plan may be from the best one of its model, in reward units, above 0
     tolerance: Annotated[float, positive] = 1e-4
@@ -146,49 +181,25 @@ class CertaintyEquivalence(Agent):
             self.counts.note_mask(step.obs, step.action_mask)
         self._fresh.append((step.obs, step.action, step.reward, step.next_obs, step.terminated))
         if len(self._fresh) >= self.config.plan_every:
-            self._plan()
+            states, model, plan = certainty_equivalence_update(
+                self.counts, self._fresh, self.config
+            )
+            self._fresh = []
+            self._values[:] = self.unseen_value  # of states that are not known to be there
+            self._values[states], self._policy[states] = plan.values(), plan.greedy_policy()
+            self._told = {
+                "known_pairs": float(len(self.counts.known_pairs)),
+                "known_states": float(len(states)),
+                "sweeps": float(plan.state_dict()["sweep"]),
+                "converged": float(plan.converged),
+                "value": float(model.initial @ plan.values()),
+            }
         return self._told | {"epsilon": self.config.epsilon(self.progress)}
-
-    def _plan(self) -> None:
-        """Counts the fresh steps, and plans in the model of the states seen so far; it is not known
-        yet that there are others.
-        """
-        self.counts.add(*zip(*self._fresh, strict=True))
-        self._fresh = []
-        states = self.counts.seen_states
-        model = self.counts.model(self.unseen_value, states)
-        plan = self._planned(model)
-        self._values[:] = self.unseen_value
-        self._values[states], self._policy[states] = plan.values(), plan.greedy_policy()
-        self._told = {
-            "known_pairs": float(len(self.counts.known_pairs)),
-            "known_states": float(len(states)),
-            "sweeps": float(plan.state_dict()["sweep"]),
-            "converged": float(plan.converged),
-            "value": float(model.initial @ plan.values()),
-        }
-
-    def _planned(self, model: TabularMDP) -> ValueIteration:
-        """Value iteration in a counted model.
-
-        Raises TrainingError where γ = 1 and V is infinite.
-        """
-        gamma, tolerance, limit = self.config.gamma, self.config.tolerance, self.config.max_sweeps
-        try:
-            return ValueIteration.solve(model, gamma=gamma, tolerance=tolerance, max_sweeps=limit)
-        except (ValueError, TrainingError) as error:
-            raise TrainingError(
-                f"certainty_equivalence cannot plan in the model counted so far: {error}"
-            ) from None
 
     @property
     def unseen_value(self) -> float:
         """What a pair that was never tried is worth, in reward units."""
-        return (
-            self.counts.largest_reward / (1 - self.config.gamma)
-            if self.config.unseen == "optimistic"
-            else 0.0
-        )
+        return unseen_value(self.counts, self.config)
 
     def model(self) -> TabularMDP:
         """The model of the last plan, with all S states."""
@@ -225,54 +236,15 @@ class CertaintyEquivalence(Agent):
         }
 
     def load_state_dict(self, state: State) -> None:
-        steps = self._saved_steps(state["fresh"])
+        size = self.num_states, self.num_actions
+        steps = saved_steps(state["fresh"], *size)
         shape = (self.num_states,)
         values = saved_array("values", state["values"], np.float64, shape)
         policy = saved_array(
             "policy", state["policy"], self._policy.dtype, shape, low=0, high=self.num_actions
         )
         told = {name: saved_number(name, value) for name, value in state["told"].items()}
-        self.counts.restore(self._saved_counts(state["counts"]))
+        self.counts.restore(saved_counts(state["counts"], *size))
         self._fresh, self._values, self._policy, self._told = steps, values, policy, told
         self._begins = bool(state["begins"])
         set_rng_state(self.rng, state["rng"])
-
-    def _saved_counts(self, saved: State) -> State:
-        """What `TransitionCounts` takes back; `keys` number the outcomes (s, a, s', end).
-
-        Raises ValueError, one sentence, where they are not those of S states and A actions.
-        """
-        outcomes = self.num_states * self.num_actions * self.num_states * 2
-        keys = saved_array("keys", saved["keys"], np.int64, low=0, high=outcomes)
-        if (np.diff(keys) <= 0).any():
-            raise ValueError("the saved keys must rise from each to the next")
-        return {
-            "keys": keys,
-            "counts": saved_array("counts", saved["counts"], np.int64, keys.shape, low=1),
-            "rewards": saved_array("rewards", saved["rewards"], np.float64, keys.shape),
-            "starts": saved_array("starts", saved["starts"], np.int64, (self.num_states,), low=0),
-            "largest_reward": saved_number("largest_reward", saved["largest_reward"]),
-            "forbidden": self._saved_pairs(saved.get("forbidden", np.zeros(0, dtype=np.int64))),
-        }
-
-    def _saved_pairs(self, saved: object) -> np.ndarray:
-        """Pairs that masks forbid, s · A + a. Raises ValueError where a state has none left."""
-        size = self.num_states * self.num_actions
-        pairs = saved_array("forbidden", saved, np.int64, low=0, high=size)
-        if (np.bincount(np.unique(pairs) // self.num_actions) >= self.num_actions).any():
-            raise ValueError("the saved forbidden pairs leave a state without an action")
-        return pairs
-
-    def _saved_steps(self, rows: object) -> list[tuple[Any, ...]]:
-        """The steps since the last plan, from [n, 5] numbers.
-
-        Raises ValueError, one sentence, where one is no step of S states and A actions.
-        """
-        found = np.asarray(rows)
-        columns = saved_array("fresh", found.reshape(-1), np.float64).reshape(-1, 5).T
-        sizes = {"state": self.num_states, "action": self.num_actions, "successor": self.num_states}
-        for name, column in zip(sizes, columns[[0, 1, 3]], strict=True):
-            saved_array(f"fresh {name}", column, np.float64, column.shape, low=0, high=sizes[name])
-            if (column % 1).any():
-                raise ValueError(f"the saved fresh {name} must be whole numbers")
-        return [(int(s), int(a), r, int(t), bool(end)) for s, a, r, t, end in columns.T.tolist()]

@@ -19,15 +19,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from torch import Tensor
-
 from rlbook.agent import Parts
-from rlbook.algorithms.value.fitted_q import FittedQ, FittedQConfig
+from rlbook.algorithms.value.fitted_q import FittedQ, FittedQConfig, regression_loss
 from rlbook.checks import non_negative
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput
+from rlbook.networks.policy import full_precision
+from rlbook.networks.values import ActionValue
+
+
+def cql_loss(
+    q: ActionValue, target: ActionValue, batch: Transitions, *, config: CQLConfig
+) -> LossOutput:
+    """The loss of fitted Q iteration, and so much of the conservative term; lower is better."""
+    values = full_precision(q(batch.obs))  # [B, A]
+    fitted = regression_loss(values, target, batch, config.gamma)
+    gap = conservative_gap(values, batch.action)
+    loss = fitted.loss + config.conservative_coef * gap
+    return LossOutput(loss, fitted.metrics | {"gap": gap.detach()})
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class CQL(FittedQ):
     """Conservative Q-learning; see the module docstring."""
 
     Config = CQLConfig
+    loss = staticmethod(cql_loss)
     METRICS = FittedQ.METRICS | {
         "gap": "mean of log Σ exp Q(s, ·) - Q(s, a), in reward units; ln A where all values are "
         "equal, 0 where the recorded action is far the best",
@@ -50,8 +62,3 @@ class CQL(FittedQ):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: CQLConfig = config
-
-    def loss_of(self, values: Tensor, batch: Transitions) -> LossOutput:
-        fitted, gap = super().loss_of(values, batch), conservative_gap(values, batch.action)
-        loss = fitted.loss + self.config.conservative_coef * gap
-        return LossOutput(loss, fitted.metrics | {"gap": gap.detach()})

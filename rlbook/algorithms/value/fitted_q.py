@@ -26,8 +26,9 @@ and each round goes on from the weights of the last one.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -44,10 +45,59 @@ from rlbook.functional.value_losses import q_target, squared_value_loss
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import build_action_value
-from rlbook.networks.optimizer import Group, LossOutput, adam, gradient_step, mean_metrics
+from rlbook.networks.optimizer import (
+    Group,
+    LossOutput,
+    Optimizer,
+    adam,
+    gradient_step,
+    mean_metrics,
+)
 from rlbook.networks.policy import as_array, full_precision
-from rlbook.networks.values import greedy_actions
+from rlbook.networks.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for
+
+
+def fitted_q_update(
+    q: ActionValue,
+    target: ActionValue,
+    optimizer: Optimizer,
+    batch: Transitions,
+    config: FittedQConfig,
+    loss: Callable[..., LossOutput] | None = None,
+) -> Metrics:
+    """One gradient step of a round on B recorded transitions.
+
+    Args:
+        q, optimizer: changed in place.
+        target: Q⁻, which is Q of the round before.
+        batch: recorded transitions.
+        config: hyper-parameters.
+        loss: of the transitions; None is `fitted_q_loss`.
+    """
+    step_loss = partial(loss or fitted_q_loss, q, target, config=config)
+    step = gradient_step(optimizer, step_loss, batch, max_grad_norm=config.max_grad_norm)
+    return mean_metrics([step])
+
+
+def fitted_q_loss(
+    q: ActionValue, target: ActionValue, batch: Transitions, *, config: FittedQConfig
+) -> LossOutput:
+    """How far Q(s, a) is from its target; lower is better."""
+    return regression_loss(full_precision(q(batch.obs)), target, batch, config.gamma)
+
+
+def regression_loss(
+    values: Tensor, target_network: ActionValue, batch: Transitions, gamma: float
+) -> LossOutput:
+    """The same, from Q(s, ·) of the recorded states, [B, A]."""
+    q = values.gather(1, batch.action[:, None]).squeeze(1)
+    with torch.no_grad():
+        next_q = target_network(batch.next_obs)
+    target = q_target(batch.reward, batch.terminated, next_q, gamma)
+    loss = squared_value_loss(q, target)
+    metrics = {"td_loss": loss.detach(), "q": q.detach().mean(), "target": target.mean()}
+    return LossOutput(loss, metrics)
 
 
 @dataclass(frozen=True)
@@ -68,6 +118,7 @@ class FittedQ(Agent):
     """Fitted Q iteration; see the module docstring."""
 
     Config = FittedQConfig
+    loss = staticmethod(fitted_q_loss)
     batched = True
     observations = "network"
     data_kinds = ("Steps",)
@@ -123,24 +174,11 @@ class FittedQ(Agent):
 
     def train_on(self, batch: Transitions) -> Metrics:
         """One gradient step on B recorded transitions."""
-        self.optimizer.learning_rate = at(self.config.learning_rate, self.progress)
-        limit = self.config.max_grad_norm
-        done = gradient_step(self.optimizer, self.loss, batch, max_grad_norm=limit)
-        return mean_metrics([done]) | {"learning_rate": self.optimizer.learning_rate}
-
-    def loss(self, batch: Transitions) -> LossOutput:
-        """How far Q(s, a) is from its target."""
-        return self.loss_of(full_precision(self.q(batch.obs)), batch)
-
-    def loss_of(self, values: Tensor, batch: Transitions) -> LossOutput:
-        """The same, from Q(s, ·) of the recorded states, [B, A]."""
-        q = values.gather(1, batch.action[:, None]).squeeze(1)
-        with torch.no_grad():
-            next_q = self.target(batch.next_obs)
-        target = q_target(batch.reward, batch.terminated, next_q, self.config.gamma)
-        loss = squared_value_loss(q, target)
-        told = {"td_loss": loss.detach(), "q": q.detach().mean(), "target": target.mean()}
-        return LossOutput(loss, told)
+        rate = self.optimizer.learning_rate = at(self.config.learning_rate, self.progress)
+        metrics = fitted_q_update(
+            self.q, self.target, self.optimizer, batch, self.config, self.loss
+        )
+        return metrics | {"learning_rate": rate}
 
     def state_dict(self) -> State:
         return {

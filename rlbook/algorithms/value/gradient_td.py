@@ -25,6 +25,7 @@ from typing import Annotated, ClassVar
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.tabular.given_policy import (
@@ -39,6 +40,36 @@ from rlbook.functional.linear_td import gtd2_update, td_error, tdc_update
 from rlbook.functional.schedules import Constant, Schedule
 
 UPDATES = {"tdc": tdc_update, "gtd2": gtd2_update}
+
+
+def gradient_td_update(
+    weights: NDArray[np.float64],
+    helper: NDArray[np.float64],
+    x: NDArray[np.float64],
+    reward: float,
+    next_x: NDArray[np.float64],
+    ratio: float,
+    *,
+    method: str,
+    gamma: float,
+    alpha: float,
+    beta: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """One step: w and h after it, [d] each, and δ in reward units.
+
+    Args:
+        weights, helper: w and h, [d].
+        x, next_x: [d], features of s and s'; those of s' are 0 where the episode terminated.
+        reward: in reward units.
+        ratio: ρ = π(a|s) / b(a|s).
+        method: "tdc" or "gtd2".
+        gamma: γ, in [0, 1].
+        alpha, beta: step sizes of w and h.
+    """
+    error = td_error(weights, x, reward, next_x, gamma)
+    step = {"gamma": gamma, "ratio": ratio, "alpha": alpha, "beta": beta}
+    weights, helper = UPDATES[method](weights, helper, x, reward, next_x, **step)
+    return weights, helper, error
 
 
 @dataclass(frozen=True)
@@ -86,20 +117,19 @@ class GradientTD(LinearPrediction):
             wanted, taken = (restricted(each, step.action_mask) for each in policies)
             ratio = float(wanted[step.action] / taken[step.action])
         beta = self.config.helper_alpha(self.progress) / self.features.num_active
-        weights, gamma = self.weights[:, 0], self.config.gamma
-        error = td_error(weights, x, step.reward, next_x, gamma)
-        moved, self.helper = UPDATES[self.config.update](
-            weights,
+        weights, self.helper, error = gradient_td_update(
+            self.weights[:, 0],
             self.helper,
             x,
             step.reward,
             next_x,
-            gamma=gamma,
-            ratio=ratio,
+            ratio,
+            method=self.config.update,
+            gamma=self.config.gamma,
             alpha=self.step_size,
             beta=beta,
         )
-        self.weights = moved[:, None]
+        self.weights = weights[:, None]
         return self.rates() | {"td_error": abs(error), "ratio": ratio}
 
     def state_dict(self) -> State:

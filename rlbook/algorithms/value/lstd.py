@@ -41,6 +41,33 @@ from rlbook.errors import RequestError
 from rlbook.functional.linear_td import least_squares_solution
 from rlbook.interaction.features import FeatureConfig
 
+
+def lstd_update(
+    A: NDArray[np.float64],
+    b: NDArray[np.float64],
+    trace: NDArray[np.float64],
+    x: NDArray[np.float64],
+    reward: float,
+    next_x: NDArray[np.float64],
+    gamma: float,
+    trace_decay: float = 0.0,
+) -> None:
+    """One step, in place on A [d, d], b [d] and z [d].
+
+    Args:
+        A, b: the sums, whose solution w is `least_squares_solution`.
+        trace: z, which with λ = 0 is x(s).
+        x, next_x: [d], features of s and s'; those of s' are 0 where the episode terminated.
+        reward: in reward units.
+        gamma, trace_decay: γ and λ, in [0, 1].
+    """
+    trace *= gamma * trace_decay
+    trace += x
+    difference = x - gamma * next_x
+    A += np.outer(trace, difference)
+    b += reward * trace
+
+
 MOST = 2_000
 """Features: A takes 32 MB then, in memory and in each checkpoint, and a solution some seconds."""
 
@@ -84,11 +111,9 @@ class LSTD(LinearPrediction):
 
     def learn(self, step: Step) -> Metrics:
         x, next_x = self.features.vector(step.obs), self.features.vector(step.next_obs)
-        self.trace *= self.config.gamma * self.config.trace_decay
-        self.trace += x
-        difference = x if step.terminated else x - self.config.gamma * next_x
-        self.a += np.outer(self.trace, difference)
-        self.b += step.reward * self.trace
+        next_x = np.zeros_like(x) if step.terminated else next_x
+        config, sums = self.config, (self.a, self.b, self.trace)
+        lstd_update(*sums, x, step.reward, next_x, config.gamma, config.trace_decay)
         self._solution = None
         return {}
 

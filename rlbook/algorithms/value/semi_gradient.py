@@ -28,6 +28,58 @@ from rlbook.algorithms.value.linear import LinearAgent, LinearConfig
 from rlbook.checks import one_of, positive_int, saved_array, unit_interval
 from rlbook.interaction.features import add, linear
 
+
+def semi_gradient_update(
+    weights: NDArray[np.float64], features: NDArray, target: float, step_size: float
+) -> float:
+    """w ← w + α [ G - v(s) ] ∇v(s), in place on w [d], one column of weights.
+
+    Args:
+        features: x(s), whose components v(s) = w·x(s) adds up.
+        target: G, in reward units.
+        step_size: α, that of a weight.
+
+    Returns:
+        |δ| in reward units.
+    """
+    error = target - float(linear(weights, features))
+    add(weights, features, step_size * error)
+    return abs(error)
+
+
+def trace_update(
+    weights: NDArray[np.float64],
+    traces: NDArray[np.float64],
+    features: NDArray,
+    column: int,
+    target: float,
+    step_size: float,
+    *,
+    decay: float,
+    replacing: bool = False,
+) -> float:
+    """z ← z + α ∇v(s);  w ← w + δ z;  z ← γ λ z, in place on w and z, [d, 1] or [d, A].
+
+    Args:
+        features, column: x(s), and where in w its values are.
+        target: r + γ v(s'), in reward units.
+        step_size: α, that of a weight.
+        decay: γ λ; 0 where the episode ends.
+        replacing: whether the visited components of z become α and do not grow by it.
+
+    Returns:
+        |δ| in reward units.
+    """
+    error = target - float(linear(weights[:, column], features))
+    if replacing:
+        traces[features, column] = step_size
+    else:
+        add(traces[:, column], features, step_size)
+    weights += error * traces
+    traces *= decay
+    return abs(error)
+
+
 ACCUMULATING, REPLACING = TRACES = ("accumulating", "replacing")
 
 
@@ -82,14 +134,24 @@ class SemiGradientAgent(LinearAgent):
             |δ| in reward units, of several updates the mean; None where none was made.
         """
         if len(self.traces):
-            return self._by_traces(features, column, reward, next_value, over)
+            config = self.config
+            return trace_update(
+                self.weights,
+                self.traces,
+                features,
+                column,
+                reward + config.gamma * next_value,
+                self.step_size,
+                decay=0.0 if over else config.gamma * config.trace_decay,
+                replacing=config.traces == REPLACING,
+            )
         self.window.append((features, column, reward))
         if not over and len(self.window) < self.config.n:
             return None
         targets = self._returns(next_value)
         learned = self.window if over else self.window[:1]
         sizes = [
-            self._move(features, column, target)
+            semi_gradient_update(self.weights[:, column], features, target, self.step_size)
             for (features, column, _), target in zip(learned, targets, strict=False)
         ]
         self.window = self.window[len(learned) :]
@@ -102,25 +164,6 @@ class SemiGradientAgent(LinearAgent):
             total = reward + self.config.gamma * total
             found.append(total)
         return found[::-1]
-
-    def _move(self, features: NDArray, column: int, target: float) -> float:
-        weights = self.weights[:, column]
-        error = target - float(linear(weights, features))
-        add(weights, features, self.step_size * error)
-        return abs(error)
-
-    def _by_traces(
-        self, features: NDArray, column: int, reward: float, next_value: float, over: bool
-    ) -> float:
-        value = float(linear(self.weights[:, column], features))
-        error = reward + self.config.gamma * next_value - value
-        if self.config.traces == REPLACING:
-            self.traces[features, column] = self.step_size
-        else:
-            add(self.traces[:, column], features, self.step_size)
-        self.weights += error * self.traces
-        self.traces *= 0.0 if over else self.config.gamma * self.config.trace_decay
-        return abs(error)
 
     def state_dict(self) -> State:
         features, columns, rewards = zip(*self.window, strict=True) if self.window else ((), (), ())

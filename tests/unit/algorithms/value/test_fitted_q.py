@@ -18,16 +18,23 @@ import rlbook
 from rlbook.algorithms.value.cql import CQL
 from rlbook.algorithms.value.fitted_q import FittedQ
 from rlbook.data import Episode, Episodes, Steps
+from rlbook.data.replay import Transitions
 from rlbook.errors import RequestError
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
+from rlbook.networks.optimizer import LossOutput
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, recorded
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 EYE = np.eye(25, dtype=np.float32)
+
+
+def loss_of(agent: Any, rows: Transitions) -> LossOutput:
+    """What the agent minimises."""
+    return agent.loss(agent.q, agent.target, rows, config=agent.config)
 
 
 def two_steps(*, terminated: bool = True, last: bool = True) -> Episode:
@@ -90,7 +97,7 @@ def test_the_loss_is_half_the_squared_distance_from_the_target_networks_best_act
             torch.nn.init.zeros_(parameter)
     agent.q.layers[0].weight.data[3, 0], agent.q.layers[0].weight.data[1, 1] = 2.0, 3.0
     agent.target.layers[0].weight.data[0, 1], agent.target.layers[0].weight.data[2, 1] = 5.0, 7.0
-    output = agent.loss(Steps([two_steps()]).rows)
+    output = loss_of(agent, Steps([two_steps()]).rows)
     errors = 1 + 0.9 * 7 - 2, 2 - 3
     rounded: dict[str, Any] = {"dtype": "float32", "terms": 4}
     expected = (errors[0] ** 2 + errors[1] ** 2) / 4
@@ -119,9 +126,9 @@ def test_without_its_term_cql_is_fitted_q_and_with_it_the_loss_is_the_sum() -> N
         agent_for(CQL, conservative_coef=0.5),
     )
     rounded: dict[str, Any] = {"terms": widths(fitted.q), "size": 4.0}
-    assert_near(plain.loss(rows).loss, fitted.loss(rows).loss, **rounded)
+    assert_near(loss_of(plain, rows).loss, loss_of(fitted, rows).loss, **rounded)
     gap = conservative_gap(fitted.q(rows.obs), rows.action)
-    assert_near(cql.loss(rows).loss, fitted.loss(rows).loss + 0.5 * gap, **rounded)
+    assert_near(loss_of(cql, rows).loss, loss_of(fitted, rows).loss + 0.5 * gap, **rounded)
 
 
 def test_the_target_network_stands_still_for_a_round() -> None:
