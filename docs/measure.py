@@ -446,7 +446,7 @@ class OneAxis:
         self.curves.write_text(json.dumps(known) + "\n", encoding="utf-8")
         picture = self.curves.with_suffix(".png")
         worlds = {
-            env: {name: one_axis.Curves.of(item) for name, item in learners.items()}
+            env: {name: one_axis.LearningCurves.from_lists(item) for name, item in learners.items()}
             for env, learners in known.items()
         }
         shrink(save_figure(one_axis.draw(worlds), picture))

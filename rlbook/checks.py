@@ -126,7 +126,7 @@ def check(name: str, value: object, kind: Kind) -> None:
         raise ValueError(f"{name} must be {kind.description}, got {value!r}{kind.hint(value)}")
 
 
-def at(rate: float | Schedule, progress: float) -> float:
+def value_at(rate: float | Schedule, progress: float) -> float:
     """A number, or a schedule's value at this point of training."""
     return rate(progress) if isinstance(rate, Schedule) else rate
 
@@ -209,7 +209,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {_shown(twice)} stands there twice")
+        raise ValueError(f"the name {_shorten(twice)} stands there twice")
     return content
 
 
@@ -220,7 +220,7 @@ def _no_constant(name: str) -> NoReturn:
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"{_shown(digits)} is beyond the largest number")
+        raise ValueError(f"{_shorten(digits)} is beyond the largest number")
     return number
 
 
@@ -241,14 +241,16 @@ def parse_json(text: str | bytes) -> Any:
 def saved_count(name: str, value: object) -> int:
     """A count, at least 0."""
     if not _integer(value) or not 0 <= value < ENDLESS:
-        raise ValueError(f"the saved {name} must be an integer of at least 0, got {_shown(value)}")
+        raise ValueError(
+            f"the saved {name} must be an integer of at least 0, got {_shorten(value)}"
+        )
     return int(value)
 
 
 def saved_number(name: str, value: object) -> float:
     """A finite number."""
     if not _number(value):
-        raise ValueError(f"the saved {name} must be a finite number, got {_shown(value)}")
+        raise ValueError(f"the saved {name} must be a finite number, got {_shorten(value)}")
     return float(value)
 
 
@@ -279,7 +281,7 @@ def saved_array(
     return found.copy()
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -287,7 +289,7 @@ def _shown(value: object) -> str:
 TRUST = "give --allow-import (allow_import=True) if you trust it"
 
 
-def imported(what: str, place: str, *, allow_import: bool, name: str | None = None) -> object:
+def import_object(what: str, place: str, *, allow_import: bool, name: str | None = None) -> object:
     """The object that "module:name" names.
 
     Args:

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
-from rlbook.checks import did_you_mean, imported
+from rlbook.checks import did_you_mean, import_object
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
 from rlbook.interaction.advice import check_advisable, check_comparable
@@ -134,7 +134,7 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
         module, attribute = ALGORITHMS[name].split(":")
         return getattr(importlib.import_module(module), attribute)
     if ":" in name:
-        return _imported(name, allow_import)
+        return _import_class(name, allow_import)
     known = (*ALGORITHMS, *ALIASES)
     hint = did_you_mean(name.lower().replace("-", "_"), known)
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
@@ -166,8 +166,7 @@ def check_class(agent: object) -> type[Agent]:
     """The class itself. Raises RequestError where it is no agent that could be trained."""
     if not (isinstance(agent, type) and issubclass(agent, Agent)):
         raise RequestError(
-            "algorithm must be a name or a class derived from rlbook.Agent, got"
-            f" {_described(agent)}"
+            f"algorithm must be a name or a class derived from rlbook.Agent, got {_describe(agent)}"
         )
     missing = sorted(getattr(agent, "__abstractmethods__", ()))
     if missing:
@@ -179,7 +178,7 @@ def check_class(agent: object) -> type[Agent]:
     if not dataclasses.is_dataclass(agent.Config):
         raise RequestError(
             f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got"
-            f" {_described(agent.Config)}"
+            f" {_describe(agent.Config)}"
         )
     unknown = agent.budget.keys() - {"steps", "episodes", "passes", "eval_every"}
     if unknown:
@@ -190,13 +189,13 @@ def check_class(agent: object) -> type[Agent]:
     return agent
 
 
-def _imported(name: str, allow_import: bool) -> type[Agent]:
+def _import_class(name: str, allow_import: bool) -> type[Agent]:
     # a class is looked at here, and nothing is called
     loaded = name.partition(":")[0] in sys.modules
-    return check_class(imported("algorithm", name, allow_import=allow_import or loaded))
+    return check_class(import_object("algorithm", name, allow_import=allow_import or loaded))
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     return f"the class {value.__name__}" if isinstance(value, type) else f"{value!r}"[:80]
 
 

@@ -64,15 +64,15 @@ def check_rng_state(state: object) -> None:
         and state["bit_generator"] == "PCG64"
         and isinstance(words, dict)
         and words.keys() == _WORDS.keys()
-        and all(_below(words[name], end) for name, end in _WORDS.items())
-        and all(_below(state[name], end) for name, end in _HALF.items())
+        and all(_is_below(words[name], end) for name, end in _WORDS.items())
+        and all(_is_below(state[name], end) for name, end in _HALF.items())
         and words["inc"] % 2 == 1
     )
     if not fits:
         raise ValueError("the saved state of a random generator is damaged")
 
 
-def _below(number: object, end: int) -> bool:
+def _is_below(number: object, end: int) -> bool:
     return type(number) is int and 0 <= number < end
 
 

@@ -66,7 +66,7 @@ def train(
         hyperparameters=settings,
     )
     if not resume:
-        return _started(request, folder).train(on_report=on_report)
+        return _start_run(request, folder).train(on_report=on_report)
     if folder is None:
         raise RequestError("resume needs the folder of the run to continue")
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
@@ -79,7 +79,7 @@ def train(
     return run.resume(on_report=on_report)
 
 
-def _started(request: Request, folder: str | Path | None) -> Run:
+def _start_run(request: Request, folder: str | Path | None) -> Run:
     """A run that is ready to train, and owns its folder if there is one."""
     if folder is None and request.options.inspect:
         raise RequestError(

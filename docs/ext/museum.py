@@ -17,7 +17,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from rlbook.book.museum.charts import as_svg, legend_texts
-from rlbook.book.museum.curves import RECORDED, WITH, WITHOUT, recorded
+from rlbook.book.museum.curves import RECORDED, WITH, WITHOUT, load_curves
 from rlbook.book.museum.exhibit import FOLDER, PARTS, Exhibit, exhibits
 
 PAGES = Path(__file__).parents[1] / "bugs"
@@ -44,7 +44,7 @@ class Bug(SphinxDirective):
         folder = FOLDER / exhibit.part.replace(" ", "_")
         for file in (folder / f"{name}.yaml", RECORDED):
             self.env.note_dependency(str(file))
-        curves = recorded(exhibit)
+        curves = load_curves(exhibit)
         words = legend_texts(curves)
         legend = [
             f'<span class="{kind}">{words[side]}</span>'

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.output import compared, fail, note, show, typeable
+from rlbook.cli.output import comparison_summary, fail, note, show, typeable
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
-from rlbook.cli.words import flag, option, without
+from rlbook.cli.words import drop_options, flag, option
 from rlbook.errors import RequestError
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.request import Request
@@ -54,7 +54,7 @@ class Variant:
     words: tuple[str, ...]  # what is added to the command line
 
 
-def ablated(words: Sequence[str]) -> int:
+def run_ablation(words: Sequence[str]) -> int:
     """Trains, compares, draws. Returns the exit code: 1 where a run failed.
 
     Raises:
@@ -64,7 +64,7 @@ def ablated(words: Sequence[str]) -> int:
         print(HELP, end="")
         return 0
     start, off = time.monotonic(), option(list(words), "--off")
-    shared = without(words, "--off")
+    shared = drop_options(words, "--off")
     if off is None:
         raise RequestError(
             "ablate needs --off NAME,NAME,..., such as: rlbook ablate ppo CartPole-v1 --off"
@@ -74,7 +74,7 @@ def ablated(words: Sequence[str]) -> int:
         shared += ["--seeds", str(SEEDS)]
     training = parse_train(shared)
     variants = [Variant(WHOLE, ()), *_variants(training, off)]
-    folder = Path(training.resume or training.out or free_folder(training, "ablation"))
+    folder = Path(training.resume or training.out_folder or free_folder(training, "ablation"))
     places: list[tuple[str, int, Path]] = []
     commands: list[list[str]] = []
     for variant in variants:
@@ -99,7 +99,7 @@ def ablated(words: Sequence[str]) -> int:
             [
                 "rlbook",
                 "ablate",
-                *without(words, "--out", "--resume"),
+                *drop_options(words, "--out", "--resume"),
                 "--out",
                 typeable(folder),
                 "--resume",
@@ -129,7 +129,9 @@ def _report(
     if finished:
         rows = compare(finished)
         whole = labels([(row.world, row.algorithm, row.settings) for row in rows])[0]
-        table, text = compared(rows, [item for item in improvements(rows) if item.better == whole])
+        table, text = comparison_summary(
+            rows, [item for item in improvements(rows) if item.better == whole]
+        )
         facts |= table
         try:
             facts["written"] = [str(folder / "ablation.png")]
@@ -165,7 +167,7 @@ def _variants(training: Training, off: str) -> list[Variant]:
                 f" {', '.join(kinds)})"
             )
         held = getattr(request.config, name)
-        value = given if equals else _off(name, held, kinds[name])
+        value = given if equals else _off_value(name, held, kinds[name])
         if convert(flag(name), Given((value,)), kinds[name]) == held:
             raise RequestError(
                 f"--off: {name} is {value} already on {request.recipe.name}; name another part"
@@ -176,7 +178,7 @@ def _variants(training: Training, off: str) -> list[Variant]:
     return variants
 
 
-def _off(name: str, held: object, kind: object) -> str:
+def _off_value(name: str, held: object, kind: object) -> str:
     """What a hyper-parameter is when it is switched off."""
     if isinstance(held, bool):
         return "false"

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.cli.options import Flag, Number, Word, action_of, integer, parse, word
-from rlbook.cli.output import Result, filled, note, width
+from rlbook.cli.output import Result, fill_paragraph, note, width
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "show", "run", "answer")
@@ -57,17 +57,17 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
     if action == "list":
         if name is not None:
             raise RequestError(f"bug list takes no name, got {name!r}; rlbook bug show {name}")
-        return options.json, _listed()
+        return options.json, _list_exhibits()
     if name is None:
         raise RequestError(
             f"bug {action} needs the name of an exhibit (rlbook bug list shows them)"
         )
     if action == "answer":
-        return options.json, _answered(name)
-    return options.json, _shown(name) if action == "show" else _run(name, seeds)
+        return options.json, _show_answer(name)
+    return options.json, _show_exhibit(name) if action == "show" else _run(name, seeds)
 
 
-def _listed() -> Result:
+def _list_exhibits() -> Result:
     from rlbook.book.museum.exhibit import PARTS, exhibits
 
     facts = [
@@ -83,16 +83,16 @@ def _listed() -> Result:
 
 
 def _entry(fact: dict[str, str], wide: int) -> str:
-    return filled(fact["symptom"], f"  {fact['name']:<{wide}}  ", " " * (wide + 4))
+    return fill_paragraph(fact["symptom"], f"  {fact['name']:<{wide}}  ", " " * (wide + 4))
 
 
-def _shown(name: str) -> Result:
+def _show_exhibit(name: str) -> Result:
     from rlbook.book.museum.charts import as_text, numbers
-    from rlbook.book.museum.curves import recorded
-    from rlbook.book.museum.exhibit import named
+    from rlbook.book.museum.curves import load_curves
+    from rlbook.book.museum.exhibit import find_exhibit
 
-    item = named(name)
-    curves = recorded(item)
+    item = find_exhibit(name)
+    curves = load_curves(item)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
     told = [
         f"{item.bug}. {item.title}.",
@@ -110,17 +110,17 @@ def _shown(name: str) -> Result:
 
 def _run(name: str, seeds: int | None) -> Result:
     from rlbook.book.museum.charts import as_text, numbers
-    from rlbook.book.museum.curves import trained
-    from rlbook.book.museum.exhibit import named
+    from rlbook.book.museum.curves import train_curves
+    from rlbook.book.museum.exhibit import find_exhibit
 
-    item = named(name)
+    item = find_exhibit(name)
     count = item.shown.seeds if seeds is None else seeds
     note(
         f"training {count} times without the bug and {count} times with it"
         if count > 1
         else "training without the bug and with it"
     )
-    curves = trained(item, seeds)
+    curves = train_curves(item, seeds)
     facts = _facts(item.name, item.title, item.command, numbers(item, curves))
     told = (
         f"{item.command}   ({count} {'seed' if count == 1 else 'seeds'}, without the bug and"
@@ -129,10 +129,10 @@ def _run(name: str, seeds: int | None) -> Result:
     return facts | {"curves": vars(curves)}, "\n".join([told, "", as_text(item, curves, width())])
 
 
-def _answered(name: str) -> Result:
-    from rlbook.book.museum.exhibit import named
+def _show_answer(name: str) -> Result:
+    from rlbook.book.museum.exhibit import find_exhibit
 
-    item = named(name)
+    item = find_exhibit(name)
     facts = {
         "name": name,
         "file": item.file,
@@ -169,4 +169,4 @@ def _facts(name: str, title: str, command: str, ends: dict[str, float]) -> dict[
 
 
 def _paragraph(text: str) -> str:
-    return filled(text, "", "")
+    return fill_paragraph(text, "", "")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from rlbook.cli.output import (
     Unprinted,
     abandon_stdout,
-    exported,
-    interrupted,
+    export_summary,
     last_good,
     note,
+    report_interrupt,
     show,
-    trained,
+    training_summary,
 )
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import signal_of
@@ -40,7 +40,7 @@ def train(words: Sequence[str]) -> int:
         return train_seeds(training, words)
     folder = Path(
         training.resume
-        or training.out
+        or training.out_folder
         or free_folder(training, str(training.options.get("seed", 0)))
     )
     start = time.monotonic()
@@ -53,19 +53,19 @@ def train(words: Sequence[str]) -> int:
 
             with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
                 run = (
-                    _resumed(training, folder, on_report)
+                    _resume_run(training, folder, on_report)
                     if training.resume
-                    else _started(training, folder, on_report)
+                    else _start_run(training, folder, on_report)
                 )
     except KeyboardInterrupt as stop:
         again = {
             "allow_import": training.run.allow_import,
             "workers": training.options.get("workers"),
         }
-        return interrupted(signal_of(stop), folder, as_json=training.run.json, **again)
+        return report_interrupt(signal_of(stop), folder, as_json=training.run.json, **again)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
-    result = trained(run, folder, time.monotonic() - start)
+    result = training_summary(run, folder, time.monotonic() - start)
     _draw_curve(run)
     try:
         show(training.run.json, result)
@@ -89,7 +89,7 @@ def _draw_curve(run: Run) -> None:
         )
 
 
-def _started(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+def _start_run(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
     import rlbook
 
     options = {
@@ -107,7 +107,7 @@ def _started(training: Training, folder: Path, on_report: Callable[[Run], None])
     )
 
 
-def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
+def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
     import rlbook
     from rlbook.cli.train import check_unchanged
     from rlbook.runs.options import UNWRITTEN
@@ -120,9 +120,9 @@ def _resumed(training: Training, folder: Path, on_report: Callable[[Run], None])
 
 def evaluate(words: Sequence[str]) -> int:
     """`rlbook evaluate`."""
-    from rlbook.cli.evaluate import evaluated
+    from rlbook.cli.evaluate import run_evaluation
 
-    show(*evaluated(words))
+    show(*run_evaluation(words))
     return 0
 
 
@@ -141,25 +141,25 @@ def explain(words: Sequence[str]) -> int:
     from rlbook.cli.options import Explain, parse, word
 
     options = parse(Explain, words, "rlbook explain")
-    from rlbook.cli.explain import explained
+    from rlbook.cli.explain import explain_name
 
-    show(options.json, explained(str(word(options.name))))
+    show(options.json, explain_name(str(word(options.name))))
     return 0
 
 
 def import_(words: Sequence[str]) -> int:
     """`rlbook import`."""
-    from rlbook.cli.import_model import imported
+    from rlbook.cli.import_model import run_import
 
-    show(*imported(words))
+    show(*run_import(words))
     return 0
 
 
 def record(words: Sequence[str]) -> int:
     """`rlbook record`."""
-    from rlbook.cli.record import recorded
+    from rlbook.cli.record import run_recording
 
-    show(*recorded(words))
+    show(*run_recording(words))
     return 0
 
 
@@ -200,7 +200,7 @@ def export(words: Sequence[str]) -> int:
         facts = write(
             folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import
         )
-    show(options.json, (facts, exported(facts)))
+    show(options.json, (facts, export_summary(facts)))
     return 0
 
 
@@ -282,12 +282,12 @@ def compare(words: Sequence[str]) -> int:
 
     options = parse(Compare, words, "rlbook compare")
     import rlbook
-    from rlbook.cli.output import compared
+    from rlbook.cli.output import comparison_summary
     from rlbook.evaluation.comparison import improvements
 
     folders, out = list(options.folders.words), word(options.out)
     rows = rlbook.compare(folders)
-    facts, text = compared(rows, improvements(rows))
+    facts, text = comparison_summary(rows, improvements(rows))
     facts["written"] = _drawn_curves(folders, out)
     show(options.json, (facts, text))
     return 0
@@ -312,27 +312,27 @@ def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
 
 def doctor(words: Sequence[str]) -> int:
     """`rlbook doctor`."""
-    from rlbook.cli.doctor import examined
+    from rlbook.cli.doctor import examine_folder
 
-    as_json, result, sound = examined(words)
+    as_json, result, sound = examine_folder(words)
     show(as_json, result)
     return 0 if sound else 1
 
 
 def verify(words: Sequence[str]) -> int:
     """`rlbook verify`."""
-    from rlbook.cli.verify import verified
+    from rlbook.cli.verify import run_verification
 
-    as_json, result, good = verified(words)
+    as_json, result, good = run_verification(words)
     show(as_json, result)
     return 0 if good else 1
 
 
 def ablate(words: Sequence[str]) -> int:
     """`rlbook ablate`."""
-    from rlbook.cli.ablate import ablated
+    from rlbook.cli.ablate import run_ablation
 
-    return ablated(words)
+    return run_ablation(words)
 
 
 def recipe(words: Sequence[str]) -> int:
@@ -399,9 +399,9 @@ def figure(words: Sequence[str]) -> int:
             ),
         )
         return 0
-    from rlbook.book.figures.drawn import as_text, drawn
+    from rlbook.book.figures.drawn import as_text, draw_figure
 
-    facts = drawn(number, Path(out or f"figure-{number}.png"), given)
+    facts = draw_figure(number, Path(out or f"figure-{number}.png"), given)
     show(options.json, (facts, as_text(facts)))
     return 0
 

@@ -15,12 +15,12 @@ from tyro.conf import Positional
 
 from rlbook.checks import whole_number
 from rlbook.cli.options import File, Flag, Number, Word, action_of, integer, number, parse, word
-from rlbook.cli.output import Result, aligned, filled, for_terminal, note, width
+from rlbook.cli.output import Result, align_columns, fill_paragraph, for_terminal, note, width
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     from rlbook.book.course.syllabus import Week
-    from rlbook.book.exercises.grading import Row
+    from rlbook.book.exercises.grading import MarkRow
 
 ACTIONS = ("list", "week", "start", "grade")
 LONGEST = 3_600.0  # seconds that an answer may be given
@@ -71,14 +71,14 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
         raise RequestError(
             f"course {action} takes {wanted}, got {' '.join(options.what) or 'nothing'}"
         )
-    from rlbook.book.course.syllabus import chosen
+    from rlbook.book.course.syllabus import select_weeks
 
     if action in ("list", "week"):
-        asked = chosen(options.what[0] if options.what else word(options.weeks))
+        asked = select_weeks(options.what[0] if options.what else word(options.weeks))
         return options.json, _syllabus(asked, whole=action == "week")
-    folder, asked = Path(options.what[0]), chosen(word(options.weeks))
+    folder, asked = Path(options.what[0]), select_weeks(word(options.weeks))
     return options.json, (
-        _started(folder, asked) if action == "start" else _graded(folder, asked, options)
+        _start_course(folder, asked) if action == "start" else _grade(folder, asked, options)
     )
 
 
@@ -92,13 +92,13 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
         rows += [("read on", week.further), ("show", week.show)]
         lines = [
             f"week {week.number}: {week.title}",
-            *(filled(text, f"  {name:<11}", " " * 13) for name, text in rows),
+            *(fill_paragraph(text, f"  {name:<11}", " " * 13) for name, text in rows),
         ]
         if whole:
             lines += [
                 "  write",
                 *(
-                    filled(exercises()[name].title, f"    {name:<24}", " " * 28)
+                    fill_paragraph(exercises()[name].title, f"    {name:<24}", " " * 28)
                     for name in week.write
                 ),
             ]
@@ -111,7 +111,7 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
     return {"weeks": [vars(week) for week in asked]}, "\n\n".join(texts)
 
 
-def _started(folder: Path, asked: Sequence[Week]) -> Result:
+def _start_course(folder: Path, asked: Sequence[Week]) -> Result:
     from rlbook.book.course.syllabus import start
 
     written, there = start(folder, asked)
@@ -125,7 +125,7 @@ def _started(folder: Path, asked: Sequence[Week]) -> Result:
     return facts, "\n".join([*lines, "", f"  rlbook exercise check {folder}"])
 
 
-def _graded(folder: Path, asked: Sequence[Week], options: Course) -> Result:
+def _grade(folder: Path, asked: Sequence[Week], options: Course) -> Result:
     from rlbook.book.exercises.grading import as_csv, deadline, details_as_csv, grade, students
     from rlbook.llm.rewards.code import isolation_works
 
@@ -151,7 +151,7 @@ def _graded(folder: Path, asked: Sequence[Week], options: Course) -> Result:
             "this system offers no sandbox (Linux on x86-64 does), and an answer is a program;"
             " --trust runs it all the same"
         )
-    with _counted() as on_mark:
+    with _count_answers() as on_mark:
         rows = grade(
             folder,
             asked,
@@ -174,7 +174,7 @@ def _graded(folder: Path, asked: Sequence[Week], options: Course) -> Result:
 
 
 @contextlib.contextmanager
-def _counted() -> Iterator[Callable[[int, int], None]]:
+def _count_answers() -> Iterator[Callable[[int, int], None]]:
     """Says on a terminal how many answers have run."""
 
     def on_mark(done: int, total: int) -> None:
@@ -188,7 +188,7 @@ def _counted() -> Iterator[Callable[[int, int], None]]:
             note("")
 
 
-def _facts(rows: Sequence[Row], asked: Sequence[Week], files: Sequence[Path]) -> dict[str, Any]:
+def _facts(rows: Sequence[MarkRow], asked: Sequence[Week], files: Sequence[Path]) -> dict[str, Any]:
     return {
         "students": [
             {
@@ -208,7 +208,7 @@ def _facts(rows: Sequence[Row], asked: Sequence[Week], files: Sequence[Path]) ->
     }
 
 
-def _table(rows: Sequence[Row], asked: Sequence[Week]) -> str:
+def _table(rows: Sequence[MarkRow], asked: Sequence[Week]) -> str:
     """Each mark by its sign, or each week's points where the line would be too long."""
     from rlbook.book.exercises.grading import SIGNS
 
@@ -235,7 +235,7 @@ def _table(rows: Sequence[Row], asked: Sequence[Week]) -> str:
             (f"{row.points()}/{of}", str(row.late), str(row.missing), str(row.hints))
             for row in rows
         ]
-        return aligned(
+        return align_columns(
             [
                 head,
                 *(
@@ -249,7 +249,7 @@ def _table(rows: Sequence[Row], asked: Sequence[Week]) -> str:
     return whole if max(map(len, whole.splitlines())) <= width() else table(points)
 
 
-def _remarks(rows: Sequence[Row]) -> list[str]:
+def _remarks(rows: Sequence[MarkRow]) -> list[str]:
     """What the signs mean, what did not run, and the known mistakes of the class."""
     from rlbook.book.exercises.checking import FAILED
     from rlbook.book.exercises.grading import mistakes

@@ -11,7 +11,7 @@ from rlbook.cli.output import Result, for_terminal
 from rlbook.errors import RequestError
 
 
-def examined(words: Sequence[str]) -> tuple[bool, Result, bool]:
+def examine_folder(words: Sequence[str]) -> tuple[bool, Result, bool]:
     """Whether it is printed as JSON; the facts and the text; and whether the folder is sound."""
     options = parse(Doctor, words, "rlbook doctor")
     from rlbook.diagnosis.doctor import complaints

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.judging import judged_pairs, judged_rows
 from rlbook.cli.options import Evaluate, integer, number, parse, word
-from rlbook.cli.output import Result, aligned, four, note
+from rlbook.cli.output import Result, align_columns, four, note
 from rlbook.cli.values import Given
 from rlbook.errors import RequestError
 
@@ -25,7 +25,7 @@ SHOWN = 4  # examples of each kind
 INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a percentile bootstrap"
 
 
-def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
+def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     """Whether JSON is asked for, and the result."""
     import rlbook
 
@@ -68,7 +68,7 @@ def evaluated(words: Sequence[str]) -> tuple[bool, Result]:
             "simulations": integer("simulations", options.simulations),
             "judge": word(options.judge),
         }
-        return options.json, _searched(
+        return options.json, _evaluate_search(
             run, target, {"samples": samples, **search, **sampling, **asked}
         )
     if samples is None:
@@ -149,7 +149,7 @@ def _episodes(
     return facts, text
 
 
-def _searched(run: Run, folder: str, asked: dict[str, Any]) -> Result:
+def _evaluate_search(run: Run, folder: str, asked: dict[str, Any]) -> Result:
     import rlbook
     from rlbook.evaluation.search import Searched
 
@@ -216,16 +216,16 @@ def _samples(
             ("", "mean", "95 % interval"),
             *((name, *_cells(item)) for name, item in result.measures().items()),
         ]
-        return facts, "\n".join([about, "", aligned(table), "", INTERVALS])
+        return facts, "\n".join([about, "", align_columns(table), "", INTERVALS])
     found = difference(evaluate_before(run, before, samples, **asked), result)
     facts["compare"] = {
         "with": before,
         "before": _as_json(found.before),
         "difference": _as_json(found.difference),
-        "gained": [_changed(pair) for pair in found.gained],
-        "lost": [_changed(pair) for pair in found.lost],
+        "gained": [_change_facts(pair) for pair in found.gained],
+        "lost": [_change_facts(pair) for pair in found.lost],
     }
-    return facts, "\n".join([about, "", _compared(found), "", INTERVALS, *_examples(found)])
+    return facts, "\n".join([about, "", _difference_table(found), "", INTERVALS, *_examples(found)])
 
 
 def _as_json(measures: dict[str, Estimate]) -> dict[str, dict[str, float]]:
@@ -236,7 +236,7 @@ def _cells(item: Estimate) -> tuple[str, str]:
     return four(item.value), f"{four(item.low)} to {four(item.high)}"
 
 
-def _compared(found: Difference) -> str:
+def _difference_table(found: Difference) -> str:
     table = [("", "before", "after", "difference", "95 % interval")]
     for name, change in found.difference.items():
         interval = f"{change.low:+.4g} to {change.high:+.4g}"
@@ -249,7 +249,7 @@ def _compared(found: Difference) -> str:
                 interval,
             )
         )
-    return aligned(table)
+    return align_columns(table)
 
 
 def _examples(found: Difference) -> list[str]:
@@ -272,7 +272,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 60 else f"…{text[-59:]}"
 
 
-def _changed(pair: tuple[Sample, Sample]) -> dict[str, Any]:
+def _change_facts(pair: tuple[Sample, Sample]) -> dict[str, Any]:
     before, after = pair
     return {
         "prompt": after.prompt,

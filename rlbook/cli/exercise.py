@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.options import File, Flag, Word, action_of, parse, word
-from rlbook.cli.output import Result, aligned, for_terminal
+from rlbook.cli.output import Result, align_columns, for_terminal
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "start", "check", "hint")
@@ -56,14 +56,16 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
     options = parse(Exercises, words, "rlbook exercise")
     action = action_of("exercise", options.action, ACTIONS)
     if action == "list":
-        return options.json, _listed(word(options.chapter)), 0
+        return options.json, _list_exercises(word(options.chapter)), 0
     if not options.what:
         raise RequestError(
             f"exercise {action} needs"
             f" {'a file or a folder' if action == 'check' else 'the name of an exercise'}"
         )
     if action == "check":
-        return options.json, *_checked([Path(item) for item in options.what], trust=options.trust)
+        return options.json, *_check_answers(
+            [Path(item) for item in options.what], trust=options.trust
+        )
     name, *more = options.what
     if more:
         raise RequestError(f"exercise {action} takes one name, got {' '.join(options.what)}")
@@ -72,13 +74,13 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
         (
             _hints(name)
             if action == "hint"
-            else _started(name, Path(word(options.out) or f"{name}.py"))
+            else _start_exercise(name, Path(word(options.out) or f"{name}.py"))
         ),
         0,
     )
 
 
-def _listed(chapter: str | None) -> Result:
+def _list_exercises(chapter: str | None) -> Result:
     from rlbook.book.exercises.exercise import exercises
 
     found = [item for item in exercises().values() if chapter in (None, item.chapter)]
@@ -89,10 +91,10 @@ def _listed(chapter: str | None) -> Result:
             f"there are no exercises of a chapter {chapter!r}{hint} (known: {', '.join(chapters)})"
         )
     facts = [{"name": item.name, "chapter": item.chapter, "title": item.title} for item in found]
-    return {"exercises": facts}, aligned([(fact["name"], fact["title"]) for fact in facts])
+    return {"exercises": facts}, align_columns([(fact["name"], fact["title"]) for fact in facts])
 
 
-def _started(name: str, path: Path) -> Result:
+def _start_exercise(name: str, path: Path) -> Result:
     from rlbook.book.exercises.exercise import start
 
     start(name, path)
@@ -100,17 +102,17 @@ def _started(name: str, path: Path) -> Result:
 
 
 def _hints(name: str) -> Result:
-    from rlbook.book.exercises.exercise import named
+    from rlbook.book.exercises.exercise import find_exercise
 
-    item = named(name)
+    item = find_exercise(name)
     lines = [item.title, f"chapter: {item.chapter}", *(f"- {hint}" for hint in item.mistakes)]
     return {"exercise": name, "chapter": item.chapter, "hints": list(item.mistakes)}, "\n".join(
         map(for_terminal, lines)
     )
 
 
-def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
-    from rlbook.book.exercises.checking import answers_in, checked
+def _check_answers(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
+    from rlbook.book.exercises.checking import answers_in, check_file
     from rlbook.llm.rewards.code import isolation_works
 
     if not trust and not isolation_works():
@@ -122,7 +124,7 @@ def _checked(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
     for path in paths:
         for file in answers_in(path) if path.is_dir() else [path]:
             try:
-                verdicts += checked(file, isolate=not trust)
+                verdicts += check_file(file, isolate=not trust)
             except RequestError as error:
                 if not path.is_dir():
                     raise

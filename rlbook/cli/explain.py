@@ -61,7 +61,7 @@ def _comments_in(source: str) -> dict[str, str]:
     return found
 
 
-def explained(name: str) -> Result:
+def explain_name(name: str) -> Result:
     """What there is to say about an algorithm or a logged number.
 
     Raises:

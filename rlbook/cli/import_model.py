@@ -32,7 +32,7 @@ class Import:
     debug: Flag = False  # show the traceback of an error
 
 
-def imported(words: Sequence[str]) -> tuple[bool, Result]:
+def run_import(words: Sequence[str]) -> tuple[bool, Result]:
     """Imports what the command line asks for. Returns whether JSON is wanted, and what to print.
 
     Raises:

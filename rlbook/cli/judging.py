@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.cli.output import Result, aligned, four
+from rlbook.cli.output import Result, align_columns, four
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def judged_pairs(
     from rlbook.evaluation.classification import of_reward_model
 
     where = f"the pairs in {data}" if data is not None else "the pairs it has not learned from"
-    return _told(
+    return _report(
         of_reward_model(run, data, threshold),
         f"{folder} on {where}",
         ("preferred", "not preferred"),
@@ -39,7 +39,7 @@ def judged_rows(
             " measured"
         )
     found = of_rows(path, score, label or "right", threshold)
-    return _told(
+    return _report(
         found,
         f"{score} in {path} against {label or 'right'!r}",
         (label or "right", f"not {label or 'right'}"),
@@ -47,7 +47,7 @@ def judged_rows(
     )
 
 
-def _told(found: Classification, about: str, kinds: tuple[str, str], out: str | None) -> Result:
+def _report(found: Classification, about: str, kinds: tuple[str, str], out: str | None) -> Result:
     (true_negative, false_positive), (false_negative, true_positive) = found.confusion.tolist()
     facts = {
         "what": about,
@@ -72,7 +72,7 @@ def _told(found: Classification, about: str, kinds: tuple[str, str], out: str | 
         *((name, f"{value:.4f}") for name, value in found.measures.items()),
     ]
     title = f"{about}: {len(found.label)} cases, called {right} above {four(found.threshold)}"
-    text = f"{title}\n\n{aligned(table)}\n\n{aligned(measures)}"
+    text = f"{title}\n\n{align_columns(table)}\n\n{align_columns(measures)}"
     if out is None:
         return facts, text
     from rlbook.plots.classification import draw_classification

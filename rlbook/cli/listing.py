@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from rlbook.cli.output import filled
+from rlbook.cli.output import fill_paragraph
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def _exceptions(envs: list[str], refused: tuple[tuple[str, str], ...], count: in
         by_reason.setdefault(reason, []).append(name)
     trained = f"{count - len(refused)} of {count}"
     lines = [
-        filled(", ".join(envs), "  ", "  "),
+        fill_paragraph(", ".join(envs), "  ", "  "),
         f"      {trained} algorithms" + (", not" if refused else ""),
     ]
     lines += [
-        filled(f"{', '.join(names)}: {reason}", "      ", "          ")
+        fill_paragraph(f"{', '.join(names)}: {reason}", "      ", "          ")
         for reason, names in by_reason.items()
     ]
     return "\n".join(lines)
@@ -103,7 +103,7 @@ def _reason(reason: str, env: str, algorithm: str) -> str:
 def _columns(facts: dict[str, str]) -> str:
     width = max(map(len, facts)) + 4
     return "\n".join(
-        filled(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}"
+        fill_paragraph(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}"
         for name, text in facts.items()
     )
 
@@ -119,11 +119,12 @@ def _first_sentence(entry_point: EnvCreator | str | None) -> str:
     except (ImportError, AttributeError):
         return ""
     paragraphs = [
-        " ".join(part.split()) for part in _unlinked(inspect.getdoc(creator) or "").split("\n\n")
+        " ".join(part.split())
+        for part in _strip_markdown(inspect.getdoc(creator) or "").split("\n\n")
     ]
     return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
 
 
-def _unlinked(markdown: str) -> str:
+def _strip_markdown(markdown: str) -> str:
     """Without headings, and with links as their text."""
     return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"(?m)^#.*$", "", markdown))

@@ -24,7 +24,7 @@ from tyro.conf import (
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.values import Given, decimal, whole
+from rlbook.cli.values import Given, decimal, parse_integer
 from rlbook.errors import RequestError
 
 Command = TypeVar("Command")
@@ -358,7 +358,7 @@ def parse(
             raise
         raise RequestError(f"{_sentence(complaint.getvalue())} ({prog} --help shows all)") from None
     if unknown:
-        raise RequestError(_unknown(unknown[0], names(command), prog))
+        raise RequestError(_unknown_message(unknown[0], names(command), prog))
     return typing.cast(Command, options)
 
 
@@ -380,7 +380,7 @@ def names(command: type) -> list[str]:
     return found
 
 
-def _unknown(word: str, known: list[str], prog: str) -> str:
+def _unknown_message(word: str, known: list[str], prog: str) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
     option = word.split("=")[0]
@@ -424,7 +424,7 @@ def word(option: Given | str | None) -> str | None:
 def integer(name: str, option: Given | str | None) -> int | None:
     """The whole number of an option; 1e5 and 100_000 are whole numbers too."""
     given = word(option)
-    return None if given is None else whole(f"--{name.replace('_', '-')}", given)
+    return None if given is None else parse_integer(f"--{name.replace('_', '-')}", given)
 
 
 def number(name: str, option: Given | str | None) -> float | None:

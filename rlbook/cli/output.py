@@ -35,9 +35,9 @@ def four(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
 
 
-def trained(run: Run, folder: Path, seconds: float) -> Result:
+def training_summary(run: Run, folder: Path, seconds: float) -> Result:
     """What a finished run has come to."""
-    from rlbook.diagnosis.summary import happened
+    from rlbook.diagnosis.summary import summary_sentences
 
     returns = run.episode_returns[-100:]
     last = next(
@@ -80,7 +80,7 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
         lines.append(
             "time: " + ", ".join(f"{name} {item / whole:.0%}" for name, item in run.seconds.items())
         )
-    facts["happened"] = happened(run)
+    facts["happened"] = summary_sentences(run)
     lines = [for_terminal(line) for line in (*lines, *facts["happened"])]
     trust = (
         ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
@@ -92,9 +92,13 @@ def trained(run: Run, folder: Path, seconds: float) -> Result:
 
 def further(run: Run, folder: Path, *trust: str) -> list[str]:
     """What can be typed next. A reward model does not play: it judges, pays, or becomes a file."""
-    plot, recipe = _typed("plot", folder), run.request.recipe
+    plot, recipe = _shell_command("plot", folder), run.request.recipe
     if run.agent.plays():
-        return [_typed("evaluate", folder, *trust), _typed("watch", folder, *trust), plot]
+        return [
+            _shell_command("evaluate", folder, *trust),
+            _shell_command("watch", folder, *trust),
+            plot,
+        ]
     if not run.agent.prefers:
         return [plot]
     world = [word for key, value in recipe.kwargs.items() for word in (f"--env.{key}", str(value))]
@@ -107,10 +111,10 @@ def further(run: Run, folder: Path, *trust: str) -> list[str]:
         if on_texts
         else []
     )
-    return [_typed("evaluate", folder, *trust), pays, *exports, plot]
+    return [_shell_command("evaluate", folder, *trust), pays, *exports, plot]
 
 
-def exported(facts: dict[str, Any]) -> str:
+def export_summary(facts: dict[str, Any]) -> str:
     """What `rlbook export` has written, and how it is loaded."""
     kind, folder, count = facts["kind"], facts["folder"], f"{facts['parameters']:,}"
     if kind == "adapter":
@@ -126,7 +130,9 @@ def exported(facts: dict[str, Any]) -> str:
     )
 
 
-def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False) -> Result:
+def comparison_summary(
+    rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False
+) -> Result:
     """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
     better than another."""
     from rlbook.evaluation.comparison import labels
@@ -171,7 +177,7 @@ def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool =
                 interval,
             )
         )
-    text = aligned(table)
+    text = align_columns(table)
     pairs = [
         {
             "better": item.better,
@@ -195,7 +201,7 @@ def compared(rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool =
                     ", ".join(item.worlds),
                 )
             )
-        text += "\n\n" + aligned(chances)
+        text += "\n\n" + align_columns(chances)
     return {"rows": facts, "improvements": pairs}, text
 
 
@@ -205,7 +211,7 @@ def width() -> int:
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
-def filled(text: str, first: str, rest: str) -> str:
+def fill_paragraph(text: str, first: str, rest: str) -> str:
     """A paragraph within the width, its first line begun with `first` and the others with `rest`;
     no word is cut."""
     return textwrap.fill(
@@ -220,10 +226,10 @@ def filled(text: str, first: str, rest: str) -> str:
 
 def for_terminal(line: str) -> str:
     """A line that a terminal shows within its width, and that a file or a pipe gets whole."""
-    return filled(line, "", "  ") if sys.stdout.isatty() else line
+    return fill_paragraph(line, "", "  ") if sys.stdout.isatty() else line
 
 
-def aligned(table: Sequence[Sequence[str]]) -> str:
+def align_columns(table: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines whose columns stand below each other. Headings take several lines
     where one would be too long; on a terminal that is too narrow even so, each row becomes a list.
     """
@@ -256,7 +262,7 @@ def _as_lines(table: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _typed(command: str, folder: Path, *options: str) -> str:
+def _shell_command(command: str, folder: Path, *options: str) -> str:
     """A command as it can be pasted into a shell."""
     return shlex.join(["rlbook", *command.split(), typeable(folder), *options])
 
@@ -267,7 +273,7 @@ def typeable(folder: Path | str) -> str:
     return f"./{folder}" if str(folder).startswith("-") else str(folder)
 
 
-def interrupted(
+def report_interrupt(
     signum: int,
     folder: Path,
     *,
@@ -287,7 +293,7 @@ def interrupted(
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
     return fail(
         128 + signum,
-        f"interrupted at step {step}; continue with: {_typed('train --resume', folder, *options)}",
+        f"interrupted at step {step}; continue with: {_shell_command('train --resume', folder, *options)}",
         as_json,
     )
 
@@ -364,7 +370,7 @@ def _in_lines(line: str) -> str:
     if not sys.stderr.isatty():
         return line
     said, mark, command = line.partition("continue with: ")
-    return filled(said + mark, "", "  ") + (f"\n  {command}" if command else "")
+    return fill_paragraph(said + mark, "", "  ") + (f"\n  {command}" if command else "")
 
 
 def note(line: str) -> None:

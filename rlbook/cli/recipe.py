@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tyro.conf import Positional
 
 from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
-from rlbook.cli.output import Result, aligned, fail, filled, note
+from rlbook.cli.output import Result, align_columns, fail, fill_paragraph, note
 from rlbook.cli.values import scalar
 from rlbook.errors import RequestError
 from rlbook.runs.interrupts import signal_of
@@ -69,7 +69,7 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
 
     if name is None:
         known = recipes()
-        return options.json, ({"recipes": known}, aligned([*known.items()]))
+        return options.json, ({"recipes": known}, align_columns([*known.items()]))
     found = Recipe.find(
         name,
         overrides,
@@ -79,9 +79,9 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     )
     folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
-        from rlbook.recipes.running import planned
+        from rlbook.recipes.running import plan_stages
 
-        stages = planned(found, folder)
+        stages = plan_stages(found, folder)
         if word(options.stage) is not None:
             stages = [
                 item
@@ -170,8 +170,8 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
         does = str(item["what"]).rpartition(":")[2] + budget
         table.append((str(number), item["stage"], does, ", ".join(item["needs"]), item["state"]))
     measured = ", ".join(item.name.replace("_", " ") for item in recipe.measures) or "nothing"
-    listed = filled(measured, "measured  ", " " * 10)
-    about = [filled(recipe.about, "", ""), ""] if recipe.about else []
+    listed = fill_paragraph(measured, "measured  ", " " * 10)
+    about = [fill_paragraph(recipe.about, "", ""), ""] if recipe.about else []
     head = [
         f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})",
         *about,
@@ -179,7 +179,7 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
         listed,
         "",
     ]
-    return "\n".join([*head, aligned(table)])
+    return "\n".join([*head, align_columns(table)])
 
 
 def _table(facts: Mapping[str, Any]) -> str:
@@ -189,7 +189,9 @@ def _table(facts: Mapping[str, Any]) -> str:
     lines = [f"{facts['title']}, seed {facts['seed']}", ""]
     if facts["table"]:
         lines += [
-            aligned([("stage", "measure", "before", "after", "gain"), *map(cells, facts["table"])]),
+            align_columns(
+                [("stage", "measure", "before", "after", "gain"), *map(cells, facts["table"])]
+            ),
             "",
         ]
         lines += ["means with half of their 95 % interval", ""]

@@ -54,7 +54,7 @@ class Record:
     debug: Flag = False  # show the traceback of an error
 
 
-def recorded(words: Sequence[str]) -> tuple[bool, Result]:
+def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
     """Records what the command line asks for. Returns whether JSON is wanted, and what to print.
 
     Raises:

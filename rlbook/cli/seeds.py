@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rlbook.cli.output import compared, fail, four, note, show, typeable
+from rlbook.cli.output import comparison_summary, fail, four, note, show, typeable
 from rlbook.cli.train import Training, check_unchanged, free_folder
-from rlbook.cli.words import without
+from rlbook.cli.words import drop_options
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
 from rlbook.runs.interrupts import signal_of
@@ -43,7 +43,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         RequestError: the request was wrong; nothing has started.
     """
     start = time.monotonic()
-    folder = Path(training.resume or training.out or free_folder(training, "seeds"))
+    folder = Path(training.resume or training.out_folder or free_folder(training, "seeds"))
     if training.resume is not None and not folder.is_dir():
         raise RequestError(f"{folder} is not a folder; start the seeds without --resume")
     seeds, commands = seed_commands(training, words, folder)
@@ -56,7 +56,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         f" {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}"
     )
     try:
-        with contextlib.closing(_started(commands, jobs, cluster)) as ended:
+        with contextlib.closing(_start_processes(commands, jobs, cluster)) as ended:
             for item in ended:
                 facts[seeds[item.index]] = facts_of(
                     item, seeds[item.index], seed_folder(folder, seeds[item.index])
@@ -70,7 +70,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
             [
                 "rlbook",
                 "train",
-                *without(words, "--out", "--resume"),
+                *drop_options(words, "--out", "--resume"),
                 "--out",
                 typeable(folder),
                 "--resume",
@@ -82,7 +82,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
     )
 
 
-def _started(
+def _start_processes(
     commands: list[list[str]], jobs: int, cluster: str | None
 ) -> Generator[Ended, None, None]:
     module = "rlbook.cli.one_seed"
@@ -110,7 +110,7 @@ def seed_commands(
     seeds = list(range(request.seed, request.seed + training.several.seeds))
     if os.path.lexists(folder / CONFIG):
         raise RequestError(f"{folder} holds a single run; choose another folder for several seeds")
-    shared = without(
+    shared = drop_options(
         words, "--seeds", "--jobs", "--cluster", "--seed", "--out", "--resume", "--json"
     )
     commands = []
@@ -196,7 +196,7 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
     failed = [run["seed"] for run in runs if "error" in run]
     for line in dict.fromkeys(text for run in finished for text in _texts(run["notes"])):
         note(f"note: {line}")
-    row = _compared([str(run["folder"]) for run in finished])
+    row = _comparison_row([str(run["folder"]) for run in finished])
     facts: Facts = {
         "folder": str(folder),
         "seconds": round(seconds, 3),
@@ -207,7 +207,7 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
     if row is None:
         lines.append("no episode was played, so there are no returns to compare")
     else:
-        rows, table = compared([row], mean=True)
+        rows, table = comparison_summary([row], mean=True)
         facts |= rows["rows"][0]
         lines += ["", table]
     if finished:
@@ -227,7 +227,7 @@ def _texts(notes: object) -> list[str]:
     return [str(line) for line in notes] if isinstance(notes, list) else []
 
 
-def _compared(folders: list[str]) -> Row | None:
+def _comparison_row(folders: list[str]) -> Row | None:
     """The row of runs that differ in their seed alone; None where there is none, or no episode was
     played."""
     import rlbook

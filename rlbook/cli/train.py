@@ -72,10 +72,10 @@ class Training:
     def resume(self) -> str | None:
         """The folder to continue in; None for a new run."""
         folder = word(self.run.resume)
-        return self.out if folder == "" else folder
+        return self.out_folder if folder == "" else folder
 
     @property
-    def out(self) -> str | None:
+    def out_folder(self) -> str | None:
         """The folder of a new run, where one is named."""
         return word(self.run.out)
 
@@ -90,7 +90,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     words, model = take_arguments(words, "model", "the model")
     words = mark_resume(numbers_last(words))
     algorithm = named_algorithm(words)
-    held = _read(option(words, "--config"))
+    held = _read_config(option(words, "--config"))
     started = (
         option(words, "--resume") or option(words, "--out")
         if has(words, "--resume") and not has(words, "--seeds")
@@ -98,7 +98,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     )
     if algorithm is None:
         algorithm = held.get("algorithm") or (
-            _read(None, started=started).get("algorithm") if started else None
+            _read_config(None, started=started).get("algorithm") if started else None
         )
     if algorithm is not None:  # before anything of it is shown
         agent_class(algorithm, allow_import=may_import(words))
@@ -210,9 +210,9 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
             held.recipe.name,
         )
     if "model" in asked:  # the folder is the environment's
-        from rlbook.runs.request import model_apart
+        from rlbook.runs.request import split_model
 
-        base, spec = model_apart(asked.pop("model"))
+        base, spec = split_model(asked.pop("model"))
         asked["the model"], kept["the model"] = (
             spec.given(),
             {} if held.options.model is None else held.options.model.given(),
@@ -247,7 +247,7 @@ def _complete(training: Training) -> Training:
     return training
 
 
-def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
+def _read_config(file: str | None, *, started: str | None = None) -> dict[str, Any]:
     """A config.yaml, or that of a run that was `started`, its parts checked for their type; values
     are checked where they are used."""
     if file is None and started is None:
@@ -262,7 +262,7 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
             if started
             else read_file(Path(name), CONFIG_LIMIT, follow=True).decode()
         )
-        return _checked(parse_yaml(text), name)
+        return _check_config(parse_yaml(text), name)
     except FileNotFoundError:
         raise RequestError(f"{name} does not exist") from None
     except RequestError:
@@ -271,7 +271,7 @@ def _read(file: str | None, *, started: str | None = None) -> dict[str, Any]:
         raise RequestError(f"{name} cannot be used: {error}") from None
 
 
-def _checked(content: object, file: str) -> dict[str, Any]:
+def _check_config(content: object, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RequestError(
             f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}"

@@ -28,7 +28,7 @@ class Given:
     words: tuple[str, ...]
 
 
-def whole(name: str, given: str) -> int:
+def parse_integer(name: str, given: str) -> int:
     """The text of an option as a whole number."""
     try:
         number = float(given) if re.search("[.e]", given.lower()) else int(given)
@@ -93,7 +93,7 @@ def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
         for kind in kinds
     ):
         return given
-    for kind, reader in ((bool, _boolean), (float, decimal), (int, whole)):
+    for kind, reader in ((bool, _boolean), (float, decimal), (int, parse_integer)):
         if kind in kinds:
             return reader(name, given)
     return given

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.cli.options import Verify, integer, parse, word
-from rlbook.cli.output import Result, aligned, four, note
+from rlbook.cli.output import Result, align_columns, four, note
 from rlbook.cli.seeds import cores, facts_of
 from rlbook.errors import RequestError
-from rlbook.evaluation.verification import Proof, proofs, standard_error, within
+from rlbook.evaluation.verification import Proof, proofs, select_within, standard_error
 from rlbook.runs.options import SeveralSeeds
 from rlbook.runs.side_by_side import side_by_side
 
@@ -21,7 +21,7 @@ UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 Outcome = dict[str, Any]
 
 
-def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
+def run_verification(words: Sequence[str]) -> tuple[bool, Result, bool]:
     """Whether JSON is asked for, the table, and whether all results are as expected.
 
     Raises:
@@ -33,7 +33,7 @@ def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
         SeveralSeeds(1, integer("jobs", options.jobs)).jobs or cores(),
     )
     found = proofs(word(options.algorithm), word(options.env))
-    chosen = within(found, seconds_of(word(options.budget) or "10min"), jobs)
+    chosen = select_within(found, seconds_of(word(options.budget) or "10min"), jobs)
     note(
         f"verifying {len(chosen)} of {len(found)} presets, {jobs} at a time, about"
         f" {sum(p.seconds for p in chosen) / jobs:.0f} s"
@@ -65,7 +65,10 @@ def verified(words: Sequence[str]) -> tuple[bool, Result, bool]:
     summary += f"; {left} more would not fit into the budget" if left else ""
     return (
         options.json,
-        ({"seed": seed, "presets": outcomes, "left_out": left}, f"{aligned(table)}\n\n{summary}"),
+        (
+            {"seed": seed, "presets": outcomes, "left_out": left},
+            f"{align_columns(table)}\n\n{summary}",
+        ),
         good,
     )
 
@@ -92,7 +95,9 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
     ) as ended:
         for item in ended:
             facts = facts_of(item, seed, folders[item.index])
-            outcomes[item.index] = outcome = _judged(chosen[item.index], facts, folders[item.index])
+            outcomes[item.index] = outcome = _judge_proof(
+                chosen[item.index], facts, folders[item.index]
+            )
             said = outcome.get("error") or four(outcome["return"])
             note(
                 f"{outcome['algorithm']} on {outcome['env']}: {said} ({len(outcomes)} of"
@@ -101,7 +106,7 @@ def _train(chosen: Sequence[Proof], seed: int, jobs: int, place: Path) -> list[O
     return [outcomes[index] for index in range(len(chosen))]
 
 
-def _judged(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
+def _judge_proof(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
     import rlbook
 
     outcome: Outcome = {

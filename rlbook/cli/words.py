@@ -61,7 +61,7 @@ def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], 
     return rest, taken
 
 
-def without(words: Sequence[str], *names: str) -> list[str]:
+def drop_options(words: Sequence[str], *names: str) -> list[str]:
     """A command line without these options and their values; --json has none, and --resume may have
     none."""
     rest: list[str] = []
@@ -76,13 +76,13 @@ def without(words: Sequence[str], *names: str) -> list[str]:
             "=" not in this
             and this not in _VALUELESS
             and waiting
-            and not _stands_alone(this, waiting[0])
+            and not _has_no_value(this, waiting[0])
         ):
             waiting.popleft()
     return rest
 
 
-def _stands_alone(option: str, following: str) -> bool:
+def _has_no_value(option: str, following: str) -> bool:
     """Whether --resume has no value here."""
     return option == "--resume" and (following.startswith("-") or following in ALGORITHMS)
 
@@ -114,7 +114,7 @@ def mark_resume(words: list[str]) -> list[str]:
     """`--resume` may stand alone: its value becomes explicit, and empty where --out says it."""
     marked: list[str] = []
     for this in words:
-        if marked and marked[-1] == "--resume=" and not _stands_alone("--resume", this):
+        if marked and marked[-1] == "--resume=" and not _has_no_value("--resume", this):
             marked[-1] += this
         else:
             marked.append("--resume=" if this == "--resume" else this)

@@ -10,7 +10,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.run import load
 from rlbook.runs.storage.checkpoints import (
     BEST,
-    latest_sealed,
+    latest_seal,
     list_checkpoints,
     load_checkpoint,
     read_best_file,
@@ -43,24 +43,24 @@ def complaints(folder: str | Path, *, allow_import: bool = False) -> list[str]:
         if not found or _checkpoints(folder) == before:
             break
     if not found:  # each part is sound: do they fit together, and with this version?
-        found += _said(lambda: load(folder, allow_import=allow_import))
+        found += _failure_lines(lambda: load(folder, allow_import=allow_import))
     return found
 
 
 def _complaints(folder: Path) -> Iterator[str]:
     sealed: list[str] = []
-    yield from _said(lambda: sealed.append(read_config(folder)[1]))
-    yield from _said(lambda: read_metrics(folder))
-    yield from _said(lambda: read_episodes(folder))
+    yield from _failure_lines(lambda: sealed.append(read_config(folder)[1]))
+    yield from _failure_lines(lambda: read_metrics(folder))
+    yield from _failure_lines(lambda: read_episodes(folder))
     steps: list[int] = []
-    yield from _said(lambda: steps.extend(list_checkpoints(folder)))
+    yield from _failure_lines(lambda: steps.extend(list_checkpoints(folder)))
     if not steps:
         yield f"{folder} has no checkpoint"
     for step in steps:
         config = sealed[0] if sealed else None
-        yield from _said(partial(load_checkpoint, folder, step, config=config))
+        yield from _failure_lines(partial(load_checkpoint, folder, step, config=config))
     if steps:
-        yield from _said(lambda: _check_best(folder, steps))
+        yield from _failure_lines(lambda: _check_best(folder, steps))
 
 
 def _checkpoints(folder: Path) -> list[str]:
@@ -70,7 +70,7 @@ def _checkpoints(folder: Path) -> list[str]:
 
 def _check_best(folder: Path, steps: list[int]) -> None:
     path = folder / "checkpoints" / BEST
-    best, sealed = read_best_file(folder), latest_sealed(folder)
+    best, sealed = read_best_file(folder), latest_seal(folder)
     if best is not None and best[0] not in steps:
         raise CheckpointError(f"{path} names step {best[0]}, of which there is no checkpoint")
     known = None if sealed is None else sealed.best
@@ -78,7 +78,7 @@ def _check_best(folder: Path, steps: list[int]) -> None:
         raise CheckpointError(f"{path} names the score {best[1]}, and the checkpoints {known[1]}")
 
 
-def _said(look: Callable[[], object]) -> list[str]:
+def _failure_lines(look: Callable[[], object]) -> list[str]:
     """What is said where looking fails."""
     try:
         look()

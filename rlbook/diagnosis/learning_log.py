@@ -43,26 +43,26 @@ class Log:
         values = self.values(name)
         return values[-(len(values) // 3) :] if len(values) >= FEW else []
 
-    def solved(self, value: float) -> bool:
+    def is_optimal(self, value: float) -> bool:
         """Whether a mean return is as good as optimal."""
         return self.best is not None and value >= self.best - 0.02 * max(1.0, abs(self.best))
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the last greedy episodes were as good as optimal."""
         greedy = self.values("eval_return")
-        return bool(greedy) and self.solved(greedy[-1])
+        return bool(greedy) and self.is_optimal(greedy[-1])
 
     @property
-    def stuck(self) -> bool:
+    def is_stuck(self) -> bool:
         """Whether the last third of the episodes is hardly better than the first ones, and not as
         good as optimal."""
         returns = [item[1] for item in self.episodes]
-        if len(returns) < 2 * FEW or self.done:
+        if len(returns) < 2 * FEW or self.is_done:
             return False
         start = statistics.fmean(returns[: max(FEW, len(returns) // 20)])
         end = statistics.fmean(returns[-(len(returns) // 3) :])
-        return end - start <= ROSE * (max(returns) - min(returns)) and not self.solved(end)
+        return end - start <= ROSE * (max(returns) - min(returns)) and not self.is_optimal(end)
 
     def rise(self, name: str) -> tuple[float, float, float] | None:
         """Of returns, the means of the last two fifths, and what they differ by, as a share of the

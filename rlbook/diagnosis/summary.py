@@ -15,7 +15,7 @@ FEW = 10  # episodes from which little can be learned
 CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
 
 
-def happened(run: Run) -> list[str]:
+def summary_sentences(run: Run) -> list[str]:
     """Sentences: how training went, what greedy play comes to, and whether evaluation took most of
     the time."""
     found = [_training(run), _greedy(run), _cost(run)]

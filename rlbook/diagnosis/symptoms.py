@@ -94,11 +94,11 @@ def critic_worse_than_the_mean(log: Log) -> str | None:
     """`explained_variance` below 0: a constant would be the better V. Where returns are all alike,
     there is nothing left to explain."""
     late, returns = log.late("explained_variance"), log.values("return")
-    if not late or statistics.median(late) >= WORSE or log.done:
+    if not late or statistics.median(late) >= WORSE or log.is_done:
         return None
     if (
         len(returns) >= FEW
-        and not log.stuck
+        and not log.is_stuck
         and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns))
     ):
         return None
@@ -121,7 +121,7 @@ def clip_fraction_too_high(log: Log) -> str | None:
     )
 
 
-def entropy_collapsed(log: Log) -> str | None:
+def entropy_collapse(log: Log) -> str | None:
     """The policy made up its mind early, and has not become better since; of a language model,
     whenever it did."""
     entropy, returns = log.values("entropy"), log.values("return")
@@ -135,7 +135,7 @@ def entropy_collapsed(log: Log) -> str | None:
     )
     if (
         left > COLLAPSED * entropy[0]
-        or log.solved(late)
+        or log.is_optimal(late)
         or late > early + 0.5 * (max(returns) - min(returns))
     ):
         return None
@@ -193,7 +193,7 @@ def evaluation_far_under_training(log: Log) -> str | None:
         statistics.fmean(log.late("return")),
         statistics.pstdev(log.late("return")),
     )
-    if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.solved(
+    if then - now <= max(BEHIND * (max(returns) - min(returns)), 2 * noise, 1e-9) or log.is_optimal(
         now
     ):
         return None
@@ -215,13 +215,13 @@ def gradient_zero(log: Log) -> str | None:
     )
 
 
-def groups_without_spread(log: Log) -> str | None:
+def zero_variance_groups(log: Log) -> str | None:
     """Groups whose returns are all equal teach nothing."""
     late = log.late("zero_std_groups")
     if not late or statistics.fmean(late) < 0.9:
         return None
     returned = log.late("group_return")
-    if returned and log.solved(statistics.fmean(returned)):
+    if returned and log.is_optimal(statistics.fmean(returned)):
         return None
     told = (
         f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach"
@@ -268,13 +268,13 @@ def learning_rate_too_high(log: Log) -> str | None:
     """Updates move the policy too far, or errors grow."""
     moved, errors = log.values("approx_kl"), log.values("td_error")
     third = len(errors) // 3
-    if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.done:
+    if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.is_done:
         told = f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average"
         return (
             f"{told}: each update leaves the policy that collected its data; lower learning_rate,"
             " or set target_kl"
         )
-    if third < 2 or not log.stuck:
+    if third < 2 or not log.is_stuck:
         return None
     early, late = statistics.fmean(errors[:third]), statistics.fmean(errors[-third:])
     if late <= 3 * early or late <= 10 * statistics.fmean(
@@ -289,7 +289,7 @@ def learning_rate_too_low(log: Log) -> str | None:
     """The policy is what it was at the start, though returns differ and could have taught it
     something."""
     entropy, returns = log.values("entropy"), [item[1] for item in log.episodes]
-    if len(entropy) < FEW or max(entropy) - min(entropy) >= UNMOVED or not log.stuck:
+    if len(entropy) < FEW or max(entropy) - min(entropy) >= UNMOVED or not log.is_stuck:
         return None
     if max(returns.count(value) for value in set(returns)) > 0.9 * len(returns):
         return None
@@ -305,7 +305,7 @@ def exploration_too_little(log: Log) -> str | None:
     if (
         len(epsilon) < FEW
         or max(epsilon) > 0.01
-        or not log.stuck
+        or not log.is_stuck
         or learning_rate_too_high(log)
         or discount_too_low(log)
     ):
@@ -324,7 +324,7 @@ def rewards_too_large(log: Log) -> str | None:
         log.late("explained_variance"),
         log.number("max_grad_norm"),
     )
-    if not norms or not explained or not limit or not log.stuck:
+    if not norms or not explained or not limit or not log.is_stuck:
         return None
     norm, share, losses = (
         statistics.median(norms),
@@ -342,12 +342,12 @@ def rewards_too_large(log: Log) -> str | None:
     )
 
 
-def observations_unnormalised(log: Log) -> str | None:
+def unnormalised_observations(log: Log) -> str | None:
     """Components of an observation are measured in units that do not go together."""
     spread = [scale for scale in log.scales if scale > 0]
     if (
         log.settings.get("normalize_observation") is not False
-        or not log.stuck
+        or not log.is_stuck
         or len(spread) < 2
         or max(spread) <= UNEVEN * min(spread)
     ):
@@ -359,7 +359,7 @@ def observations_unnormalised(log: Log) -> str | None:
 def discount_too_low(log: Log) -> str | None:
     """What an action leads to counts for nothing by the time it arrives."""
     gamma, lengths = log.number("gamma"), [item[2] for item in log.episodes]
-    if gamma is None or gamma >= 1.0 or not log.stuck:
+    if gamma is None or gamma >= 1.0 or not log.is_stuck:
         return None
     length, horizon = statistics.median(lengths[-(len(lengths) // 3) :]), 1 / (1 - gamma)
     if length <= 20 * horizon:
@@ -372,7 +372,7 @@ def replay_too_small(log: Log) -> str | None:
     """The buffer holds so few episodes that the network forgets what it does not see at the
     moment."""
     size, lengths = log.number("buffer_size"), [item[2] for item in log.episodes]
-    if size is None or len(lengths) < FEW or log.done:
+    if size is None or len(lengths) < FEW or log.is_done:
         return None
     length = statistics.fmean(lengths[-(len(lengths) // 3) :])
     if size >= 10 * length or log.episodes[-1][0] < 10 * size:
@@ -384,12 +384,12 @@ def replay_too_small(log: Log) -> str | None:
 def budget_too_short(log: Log) -> str | None:
     """Returns still grow when the run ends: those of greedy episodes, or where none are played
     those of training."""
-    if log.episodes and len(log.episodes) < FEW and not log.done:
+    if log.episodes and len(log.episodes) < FEW and not log.is_done:
         return (
             f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few;"
             " raise steps or episodes"
         )
-    if log.done or log.stuck:
+    if log.is_done or log.is_stuck:
         return None
     trained, greedy = log.rise("return"), log.rise("eval_return")
     both = [rise for rise in (trained, greedy) if rise is not None]
@@ -403,18 +403,18 @@ def budget_too_short(log: Log) -> str | None:
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
-    "entropy collapsed": entropy_collapsed,
+    "entropy collapsed": entropy_collapse,
     "returns capped by the time limit": capped_by_the_time_limit,
     "evaluation far under training": evaluation_far_under_training,
     "gradient zero": gradient_zero,
-    "groups without spread": groups_without_spread,
+    "groups without spread": zero_variance_groups,
     "returns outside of the atoms": returns_outside_of_the_atoms,
     "time limit as ending": time_limit_as_ending,
     "learning rate too high": learning_rate_too_high,
     "learning rate too low": learning_rate_too_low,
     "exploration too little": exploration_too_little,
     "rewards too large": rewards_too_large,
-    "observations unnormalised": observations_unnormalised,
+    "observations unnormalised": unnormalised_observations,
     "discount too low for the horizon": discount_too_low,
     "replay too small": replay_too_small,
     "budget too short": budget_too_short,

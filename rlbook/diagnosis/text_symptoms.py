@@ -31,10 +31,10 @@ def kl_running_away(log: Log) -> str | None:
     """The policy has left its reference and is no better for it, or is so far away that nothing of
     the reference is left."""
     late = log.late("reference_kl")
-    if not late or log.done:
+    if not late or log.is_done:
         return None
     end = statistics.fmean(late)
-    if end <= (AWAY if log.stuck else GONE):
+    if end <= (AWAY if log.is_stuck else GONE):
         return None
     told = f"reference_kl is {end:.2g} nats a step at the end"
     return (
@@ -78,7 +78,7 @@ def reward_without_the_verifier(log: Log) -> str | None:
         paid_rise, meant_rise, end = _rise(log, paid), _rise(log, meant), log.late(meant)
         if paid_rise is None or meant_rise is None or paid_rise <= RISEN or meant_rise > FLAT:
             continue
-        if log.solved(statistics.fmean(end)) or (
+        if log.is_optimal(statistics.fmean(end)) or (
             meant in VERIFIERS and statistics.fmean(end) >= RIGHT
         ):
             continue

@@ -50,7 +50,7 @@ class Written(NamedTuple):
     finished: list[Completion]
 
     @property
-    def written(self) -> NDArray[np.int64]:
+    def num_tokens(self) -> NDArray[np.int64]:
         """Tokens in each completion: [N]."""
         return self.length - self.prompt
 
@@ -59,7 +59,7 @@ class Written(NamedTuple):
         return np.arange(len(self.length)).reshape(-1, n)
 
 
-def written(
+def sample_completions(
     agent: Agent,
     policy: LanguageModelPolicy,
     recipe: Recipe,
@@ -184,9 +184,9 @@ def read_by(judge: str | LearnedReward | None, found: Written, n: int) -> float:
 
     The last token of a completion is not read by who writes it; the prompt is read once for all n.
     """
-    writer = found.prompt[::n].sum() + (found.written - 1).sum()
+    writer = found.prompt[::n].sum() + (found.num_tokens - 1).sum()
     if judge == "critic":
         writer = 2 * writer
     elif judge is not None and not isinstance(judge, str):
-        writer += found.prompt[::n].sum() + found.written.sum()
+        writer += found.prompt[::n].sum() + found.num_tokens.sum()
     return float(writer) * n / len(found.length)

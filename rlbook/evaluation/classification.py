@@ -39,7 +39,7 @@ class Classification:
     precision_recall: Curve  # recall and precision
 
 
-def classified(
+def classify(
     label: NDArray[np.bool_], score: NDArray[np.float64], threshold: float | None = None
 ) -> Classification:
     """Measures a judge by cases whose truth is known.
@@ -107,7 +107,7 @@ def of_reward_model(
     Args:
         run: of a reward model.
         data: pairs or groups; None: the rows of its own data that it has not learned from.
-        threshold: as in `classified`.
+        threshold: as in `classify`.
 
     Raises:
         RequestError: it is no reward model, or the data cannot be read or hold nothing to be tested
@@ -120,7 +120,7 @@ def of_reward_model(
     if not isinstance(agent, RewardModel):
         raise RequestError(f"data is for a reward model, and {run.request.algorithm} is none")
     asked = run if data is None else Run(run.request.with_options(data=data))
-    known = asked.recorded()
+    known = asked.data_source()
     assert known is not None
     rows = np.arange(len(known)) if data is not None else agent.held_out(known)
     if not len(rows):
@@ -134,7 +134,7 @@ def of_reward_model(
             "the reward model can be tested on preferences alone, and all of these data are ties"
         )
     label = np.repeat([True, False], [len(better), len(worse)])
-    found = classified(label, np.concatenate([better, worse]), threshold)
+    found = classify(label, np.concatenate([better, worse]), threshold)
     found.measures["pairs in order"] = float(np.mean(better > worse))
     return found
 
@@ -148,7 +148,7 @@ def of_rows(
         path: JSON lines or another form that `rlbook.data.text_files` reads.
         score: a column with numbers, or the name of one of the `rewards`.
         label: a column that says what is true.
-        threshold: as in `classified`.
+        threshold: as in `classify`.
 
     Raises:
         RequestError: the file cannot be read, or a row has no such column; the line is named.
@@ -168,13 +168,11 @@ def of_rows(
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RequestError(
-                f"{rows.where(index)}: {score!r} must be a number, got {value!r}; {_known(row)}"
+                f"{rows.where(index)}: {score!r} must be a number, got {value!r}; {_list_numbers(row)}"
             )
         labels.append(bool(truth))
         scores.append(float(value))
-    return classified(
-        np.array(labels, dtype=np.bool_), np.array(scores, dtype=np.float64), threshold
-    )
+    return classify(np.array(labels, dtype=np.bool_), np.array(scores, dtype=np.float64), threshold)
 
 
 def _score(row: Mapping[str, Any], name: str) -> object:
@@ -186,7 +184,7 @@ def _score(row: Mapping[str, Any], name: str) -> object:
     return row.get(name)
 
 
-def _known(row: Mapping[str, Any]) -> str:
+def _list_numbers(row: Mapping[str, Any]) -> str:
     rewards = row.get("rewards")
     names = [
         *(rewards if isinstance(rewards, Mapping) else ()),

@@ -177,7 +177,7 @@ class _Writer:
                     np.ones(len(seeds), dtype=bool),
                 )
                 scores += self.learned.score_steps(text, last, text, over)[0][: len(part)].tolist()
-        return self._judged(finished, {LEARNED: np.array(scores)} if scores else {})
+        return self._score(finished, {LEARNED: np.array(scores)} if scores else {})
 
     def _acting(self, rng: np.random.Generator | None) -> Callable[[Any], NDArray[Any]]:
         """Observations [N, ...] → actions [N]."""
@@ -189,7 +189,7 @@ class _Writer:
         state = policy.initial_state()
         return lambda obs: policy.act(obs, rng, state)[0]
 
-    def _judged(
+    def _score(
         self, finished: Sequence[Completion], named: dict[str, NDArray[np.float64]]
     ) -> list[Sample]:
         """What the rewards say of completions, beside what is `named` already."""
@@ -209,7 +209,7 @@ class _Writer:
                 one.text,
                 len(one.ids),
                 one.ended,
-                {name: _known(values[i]) for name, values in named.items()},
+                {name: _as_number(values[i]) for name, values in named.items()},
                 float(total[i]),
                 given_answer(one, last=last),
                 None if np.isnan(judged[i]) else bool(judged[i]),
@@ -234,5 +234,5 @@ class _Writer:
         )
 
 
-def _known(value: np.float64) -> float | None:
+def _as_number(value: np.float64) -> float | None:
     return None if np.isnan(value) else float(value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
-from rlbook.evaluation.search import Judge, Search, searched
+from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.interaction.playing import Evaluation, play
 from rlbook.registry import name_of
@@ -125,7 +125,7 @@ def evaluate(
         if recipe is None:
             raise RequestError("an agent alone does not say where to play; give env")
         if thinks is not None:
-            return searched(
+            return evaluate_search(
                 target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent
             )
         return play(
@@ -139,7 +139,9 @@ def evaluate(
     recipe = recipe or run.request.recipe.for_evaluation()
     seed = run.request.seed if seed is None else seed
     if thinks is not None:
-        return searched(run.agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent)
+        return evaluate_search(
+            run.agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent
+        )
     agent = _sampling(run.agent, sampling, seed)
     with run.workers or contextlib.nullcontext():
         return play(

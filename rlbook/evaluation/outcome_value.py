@@ -110,10 +110,10 @@ class OutcomeValue:
 def _batch(found: Written) -> Batch:
     """Completions as rows: prompts in `obs`, what was paid in `score`."""
     column = np.arange(found.tokens.shape[1])
-    width = int(found.written.max())
+    width = int(found.num_tokens.max())
     # [N, T]
     place = np.minimum(found.prompt[:, None] + np.arange(width), found.tokens.shape[1] - 1)
-    mask = torch.from_numpy(np.arange(width) < found.written[:, None])
+    mask = torch.from_numpy(np.arange(width) < found.num_tokens[:, None])
     action = torch.from_numpy(np.take_along_axis(found.tokens, place, axis=1)).where(mask, 0)
     prompts = np.where(column < found.prompt[:, None], found.tokens, 0)[
         :, : int(found.prompt.max())

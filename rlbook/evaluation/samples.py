@@ -92,7 +92,7 @@ class SampledEvaluation(Evaluation):
         samples = len(self.samples[0])
         right = torch.tensor([[bool(sample.right) for sample in row] for row in self.samples])
         answers = torch.tensor(
-            [_numbered([sample.answer for sample in row]) for row in self.samples]
+            [_group_numbers([sample.answer for sample in row]) for row in self.samples]
         )
         ks = sorted({2**i for i in range(samples.bit_length())} | {samples})
         passed = {f"pass@{k}": pass_at_k(right.sum(1), samples, k).numpy() for k in ks}
@@ -104,7 +104,7 @@ class SampledEvaluation(Evaluation):
         """Name → mean over prompts and interval."""
         found = {name: mean_of(values) for name, values in self.by_prompt().items()}
         if self._knows_answers:
-            found["perplexity"] = _bootstrapped(
+            found["perplexity"] = _bootstrap(
                 _perplexity, [self.surprise, self.answer_tokens], self.seed
             )
         return found
@@ -141,7 +141,7 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
     found = {name: mean_of(second[name] - first[name]) for name in second if name in first}
     if before._knows_answers and after._knows_answers:
         columns = [before.surprise, before.answer_tokens, after.surprise, after.answer_tokens]
-        found["perplexity"] = _bootstrapped(_perplexity_change, columns, after.seed)
+        found["perplexity"] = _bootstrap(_perplexity_change, columns, after.seed)
     pairs = list(zip(before.greedy, after.greedy, strict=True))
     gained = [pair for pair in pairs if pair[0].right is False and pair[1].right]
     lost = [pair for pair in pairs if pair[0].right and pair[1].right is False]
@@ -168,7 +168,7 @@ def _perplexity_change(*columns: NDArray[np.float64], axis: int = -1) -> NDArray
     return _perplexity(*columns[2:], axis=axis) - _perplexity(*columns[:2], axis=axis)
 
 
-def _bootstrapped(
+def _bootstrap(
     statistic: Callable[..., NDArray[np.float64]], columns: Sequence[NDArray[np.float64]], seed: int
 ) -> Estimate:
     """A statistic of columns [P] whose rows belong together."""
@@ -195,7 +195,7 @@ def _means(rows: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
     return np.array([float(np.mean(row)) if row else math.nan for row in there])
 
 
-def _numbered(answers: Sequence[str | None]) -> list[int]:
+def _group_numbers(answers: Sequence[str | None]) -> list[int]:
     """Equal numbers for equal answers; -1 for none."""
     numbers: dict[str, int] = {}
     return [

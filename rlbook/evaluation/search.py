@@ -104,7 +104,7 @@ class Search:
         return found
 
 
-def searched(
+def evaluate_search(
     agent: Agent,
     recipe: Recipe,
     episodes: int,
@@ -132,7 +132,7 @@ def searched(
     return search(agent, recipe, episodes, seed, asked, judge, sampling)
 
 
-def _told(judge: Judge) -> str | None:
+def _judge_name(judge: Judge) -> str | None:
     return judge if judge is None or isinstance(judge, str) else "a learned judge"
 
 
@@ -183,7 +183,12 @@ def _tree_search(
     tokens = guided.tokens["read"] / guided.tokens["prompts"] if writes else None
     budget = f"{settings['simulations']} simulations a move"
     return Searched(
-        found.returns, found.lengths, asked.name, budget, _told(judge) if writes else None, tokens
+        found.returns,
+        found.lengths,
+        asked.name,
+        budget,
+        _judge_name(judge) if writes else None,
+        tokens,
     )
 
 
@@ -202,7 +207,7 @@ def _choice(
     judge: Judge,
     sampling: dict[str, Any],
 ) -> Searched:
-    from rlbook.evaluation.best_of_n import best, most_frequent, read_by, scores, written
+    from rlbook.evaluation.best_of_n import best, most_frequent, read_by, sample_completions, scores
     from rlbook.interaction.threads import single_threaded
     from rlbook.llm.generation.sampling import sampled
 
@@ -220,7 +225,7 @@ def _choice(
         int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes)),
     )
     with single_threaded():
-        found = written(
+        found = sample_completions(
             agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise")
         )
         if asked.name == "majority":
@@ -235,9 +240,9 @@ def _choice(
     rows = found.choices(n)[np.arange(episodes), chosen]
     return Searched(
         found.reward[rows],
-        found.written[rows],
+        found.num_tokens[rows],
         asked.name,
         f"{n} samples",
-        _told(judge),
+        _judge_name(judge),
         read_by(judge, found, n),
     )

@@ -33,7 +33,7 @@ class Expected:
     checkpoint: str | None = None  # "best", where that is what was judged
 
     @classmethod
-    def of(cls, entry: object, where: str) -> Expected:
+    def from_entry(cls, entry: object, where: str) -> Expected:
         """Reads an entry of a preset. Raises RequestError, one sentence, where it is none."""
         names = [item.name for item in fields(cls)]
         if not isinstance(entry, dict):
@@ -101,7 +101,9 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
     """
     names = list(ALGORITHMS) if algorithm is None else [name_of(agent_class(algorithm))]
     found = [
-        Proof(name, world, Expected.of(settings[EXPECTED], f"the preset of {name} on {world}"))
+        Proof(
+            name, world, Expected.from_entry(settings[EXPECTED], f"the preset of {name} on {world}")
+        )
         for name in names
         for world, settings in presets(agent_class(name)).items()
         if EXPECTED in settings
@@ -117,7 +119,7 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
     return chosen
 
 
-def within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:
+def select_within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:
     """As many as fit into the time, the shortest first.
 
     Raises:

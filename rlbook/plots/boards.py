@@ -126,7 +126,7 @@ class Board:
         """Cells, walls included."""
         return self.walls.size
 
-    def written(self, state: int, action: int) -> str:
+    def action_text(self, state: int, action: int) -> str:
         """An action that is no direction, as it is written into a cell: a number, or the first
         letter of its name."""
         if self.amounts is not None:
@@ -176,7 +176,7 @@ def _kinds() -> list[tuple[type, Any]]:
     ]
 
 
-def played(model: TabularMDP) -> np.ndarray:
+def playable_states(model: TabularMDP) -> np.ndarray:
     """[S] bool: the states in which an episode can be without being over, by any actions."""
     going_on = model.continues_by_state.tocoo()
     possible = going_on.data > 0
@@ -214,7 +214,13 @@ def _grid(env: TabularEnv, grid: Grid, steps: int | None) -> Board:
     shown = states if env.views is None else env.views[states]
     texts = _texts(grid.marks)
     return Board(
-        grid.walls, played(model), shown, tuple(env.action_names), texts, model, title=title
+        grid.walls,
+        playable_states(model),
+        shown,
+        tuple(env.action_names),
+        texts,
+        model,
+        title=title,
     )
 
 
@@ -232,7 +238,7 @@ def _walk(env: RandomWalk) -> list[Board]:
     return [
         Board(
             walls,
-            played(model),
+            playable_states(model),
             shown,
             tuple(env.action_names),
             texts,
@@ -266,7 +272,7 @@ def _gambler(env: Gambler) -> list[Board]:
     return [
         Board(
             walls,
-            played(model),
+            playable_states(model),
             states,
             (),
             texts,
@@ -321,7 +327,12 @@ def _cliff(env: CliffWalkingEnv) -> list[Board]:
 def _toy(env: FrozenLakeEnv | CliffWalkingEnv, names: Sequence[str], marks: np.ndarray) -> Board:
     model, states = TabularMDP.from_env(env), np.arange(marks.size)
     return Board(
-        np.zeros(marks.shape, dtype=bool), played(model), states, tuple(names), _texts(marks), model
+        np.zeros(marks.shape, dtype=bool),
+        playable_states(model),
+        states,
+        tuple(names),
+        _texts(marks),
+        model,
     )
 
 

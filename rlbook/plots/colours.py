@@ -35,7 +35,7 @@ def ramp(fraction: float) -> Colour:
     return red, green, blue
 
 
-def mixed(first: Colour, second: Colour, fraction: float) -> Colour:
+def mix_colours(first: Colour, second: Colour, fraction: float) -> Colour:
     """`first` at 0, `second` at 1."""
     red, green, blue = (round(a + (b - a) * fraction) for a, b in zip(first, second, strict=True))
     return red, green, blue

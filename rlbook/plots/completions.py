@@ -13,7 +13,7 @@ import numpy as np
 from rlbook.interaction.environments import Recipe
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
-from rlbook.runs.inspecting import advantage_meaning, advantages, played
+from rlbook.runs.inspecting import advantage_meaning, advantages, play_round
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,9 @@ def write(
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
     env = adapted_vector(type(agent), recipe, len(starts) * count, agent.config)
     rng = None if greedy else np.random.default_rng(seed)
-    rollout, _ = played(agent.policy, env, [start for start in starts for _ in range(count)], rng)
+    rollout, _ = play_round(
+        agent.policy, env, [start for start in starts for _ in range(count)], rng
+    )
     batch = agent.policy.batch(rollout, "episode")
     rewards = rollout.stacked("reward").sum(axis=0)  # [N]
     advantage, meaning = _advantages(agent, rollout, batch, count)
@@ -174,7 +176,7 @@ def _completion_text(completion: Completion, largest: float, terminal: Terminal)
         )
     ]
     reward = f"reward {completion.reward:<4.3g}"
-    first, *rest = _wrapped(cells, terminal.size[0] - len(reward) - 5)
+    first, *rest = _wrap_cells(cells, terminal.size[0] - len(reward) - 5)
     shown = terminal.bold(reward) if completion.reward > 0 else terminal.faint(reward)
     return "\n".join([f"  {shown}  {first}", *(" " * (len(reward) + 4) + line for line in rest)])
 
@@ -193,7 +195,7 @@ def _token_text(
     )
 
 
-def _wrapped(cells: list[str], width: int) -> list[str]:
+def _wrap_cells(cells: list[str], width: int) -> list[str]:
     """Cells side by side, as many as fit in a line."""
     lines = [""]
     for cell in cells:

@@ -22,7 +22,7 @@ from rlbook.plots.colours import (
     RED,
     Colour,
     fraction_rgb,
-    mixed,
+    mix_colours,
     ramp,
     readable_on,
 )
@@ -229,7 +229,7 @@ def _draw_arrows(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
 def arrow_ink(ground: Colour, taken: bool) -> Colour:
     """The colour of an arrow on `ground`."""
     ink = readable_on(ground)
-    return ink if taken else mixed(ink, ground, FAINT)
+    return ink if taken else mix_colours(ink, ground, FAINT)
 
 
 def _draw_words(axes: Axes, chart: ValueMap, colours: list[Colour], points: float) -> None:
@@ -240,7 +240,7 @@ def _draw_words(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
             (0.14 if not chart.board.upward else -0.14) if chart.board.columns <= NUMBERED else 0.0
         )
         ink = fraction_rgb(readable_on(colours[state]))
-        text = chart.board.written(state, int(chart.policy[state]))
+        text = chart.board.action_text(state, int(chart.policy[state]))
         axes.text(
             column,
             row - raised,
@@ -254,7 +254,7 @@ def _draw_words(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
 def _draw_numbers(axes: Axes, chart: ValueMap, colours: list[Colour]) -> None:
     size = 9.5 if chart.board.columns <= 8 else 7.5
     lowered = (0.27 if (chart.policy >= 0).any() else 0.0) * (-1 if chart.board.upward else 1)
-    for state in np.flatnonzero(chart.decided).tolist():
+    for state in np.flatnonzero(chart.is_decision).tolist():
         row, column = divmod(state, chart.board.columns)
         ink = fraction_rgb(readable_on(colours[state]))
         axes.text(
@@ -307,7 +307,7 @@ def _draw_curve(chart: ValueMap) -> Figure:
     acting = (chart.policy >= 0).any()
     figure = new_figure(6.6, 6.4 if acting else 3.8)
     panels = figure.subplots(2 if acting else 1, 1, squeeze=False)[:, 0]
-    states = np.flatnonzero(chart.decided)
+    states = np.flatnonzero(chart.is_decision)
     plain_axes(panels[0]).plot(
         states, chart.values[states], color=fraction_rgb(CURVES[0]), linewidth=1.8
     )
@@ -333,7 +333,7 @@ def _draw_taken(axes: Axes, chart: ValueMap, states: np.ndarray) -> None:
         state,
         amounts[state, action],
         "o",
-        color=fraction_rgb(mixed(GREY, PAPER, 0.35)),
+        color=fraction_rgb(mix_colours(GREY, PAPER, 0.35)),
         markersize=2.4,
         label="as good",
     )

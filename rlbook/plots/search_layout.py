@@ -45,7 +45,7 @@ def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> lis
         chosen.append(item)
         if item.parent is not None:
             item.parent.children.append(item)
-        for child in _below(found, item, actions):
+        for child in _place_children(found, item, actions):
             pushed += 1
             heappush(waiting, (-seen_of(found, child)[0], pushed, child))
     for item in chosen:
@@ -57,7 +57,7 @@ def laid_out(found: SearchTree, most: int, actions: Sequence[str] | None) -> lis
     return chosen
 
 
-def _below(found: SearchTree, item: Item, actions: Sequence[str] | None) -> list[Item]:
+def _place_children(found: SearchTree, item: Item, actions: Sequence[str] | None) -> list[Item]:
     """What follows: actions after a state, outcomes after a diamond."""
     if item.node < 0:
         return [Item(node, -1, "", item) for node in item.outcomes]
@@ -123,12 +123,12 @@ def seen_of(found: SearchTree, item: Item) -> tuple[int, float | None]:
         return sum(counts), value
     if item.node >= found.num_nodes:
         return 0, None
-    if _ended(found, item.node):
+    if _is_terminal(found, item.node):
         return int(found.tree.visits[item.node]), None
     return sum(counts) + 1, value  # one simulation stopped here, when the node was added
 
 
-def _ended(found: SearchTree, node: int) -> bool:
+def _is_terminal(found: SearchTree, node: int) -> bool:
     return bool(found.met[node].ending if found.met else int(found.tree.key[node]) % 2)
 
 
@@ -143,7 +143,7 @@ def fill(value: float | None, scale: tuple[float, float]) -> Colour:
     return PALE if value is None else ramp((value - low) / (high - low) if high > low else 0.5)
 
 
-def written(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     """Three digits, with a minus sign that is as wide as a plus."""
     return "" if value is None else f"{value:.3g}".replace("-", "−")
 

@@ -25,7 +25,7 @@ from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.boards import boards_of
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_on
 from rlbook.plots.figure import FONT, drawing, save_bytes
-from rlbook.plots.films.film import thinned
+from rlbook.plots.films.film import thin_stills
 from rlbook.plots.films.player_page import player_page
 from rlbook.plots.search_layout import (
     RADIUS,
@@ -33,11 +33,11 @@ from rlbook.plots.search_layout import (
     Item,
     Seen,
     fill,
+    format_value,
     laid_out,
     seen_of,
     size_of,
     value_range,
-    written,
 )
 from rlbook.runs.run import load
 
@@ -76,7 +76,7 @@ def search_tree_svg(
     if path.suffix.lower() != ".svg":
         raise RequestError(f"the name of a search tree must end in .svg, got {str(path)!r}")
     items = laid_out(tree, most, actions)
-    return save_bytes(path, drawn(tree, items, value_range(tree, items)).encode())
+    return save_bytes(path, draw_tree(tree, items, value_range(tree, items)).encode())
 
 
 def search_frames(
@@ -124,7 +124,7 @@ def search_frames(
         agent.grow(found, observation, 1, rng)
         frames.append([seen_of(found, item) for item in items])
         if kind not in (".html", ".gif"):
-            save_bytes(path / f"frame_{number:04}.svg", drawn(found, items, scale).encode())
+            save_bytes(path / f"frame_{number:04}.svg", draw_tree(found, items, scale).encode())
     if kind == ".gif":
         from rlbook.plots.films.search_gif import gif_of_search
 
@@ -135,11 +135,11 @@ def search_frames(
                     items,
                     frames,
                     scale,
-                    thinned(list(range(simulations)), pictures or MOST_PICTURES),
+                    thin_stills(list(range(simulations)), pictures or MOST_PICTURES),
                 ),
             )
     return (
-        save_bytes(path, _page(drawn(whole, items, scale), items, frames, scale).encode())
+        save_bytes(path, _page(draw_tree(whole, items, scale), items, frames, scale).encode())
         if kind == ".html"
         else path
     )
@@ -207,7 +207,7 @@ def _action_names(recipe: Recipe) -> Sequence[str] | None:
 # ---- drawing
 
 
-def drawn(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
+def draw_tree(found: SearchTree, items: list[Item], scale: tuple[float, float]) -> str:
     """The picture as SVG; what the tree has not reached yet is left out of sight, in its place."""
     width, height = size_of(items)
     total = max(1, found.simulations)
@@ -263,7 +263,7 @@ def _mark(item: Item, numbers: tuple[int, int, float | None], scale: tuple[float
         f' stroke="{_hex(INK)}"/><text x="{x:.1f}" y="{y + 4:.1f}" font-size="11"'
         f' fill="{_hex(readable_on(ground))}">{visits}</text><text x="{x:.1f}" y="{y + r + 12:.1f}"'
         f' font-size="10" fill="{_hex(INK)}" stroke="{_hex(PAPER)}" stroke-width="3"'
-        f' paint-order="stroke">{written(value)}</text></g>'
+        f' paint-order="stroke">{format_value(value)}</text></g>'
     )
 
 
@@ -281,7 +281,7 @@ def _page(svg: str, items: list[Item], frames: list[list[Seen]], scale: tuple[fl
                 [
                     index,
                     visits,
-                    written(value),
+                    format_value(value),
                     _hex(fill(value, scale)),
                     _hex(readable_on(fill(value, scale))),
                 ]

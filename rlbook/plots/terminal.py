@@ -22,7 +22,7 @@ from rlbook.plots.colours import (
     PAPER,
     RED,
     Colour,
-    mixed,
+    mix_colours,
     ramp,
     readable_on,
 )
@@ -206,7 +206,7 @@ def _tall_row(
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         for index, text in enumerate(_cell(chart, state, width, terminal.arrows)):
             shown = terminal.agent.center(width) if state == agent and index == 0 else text
-            lines[index] += _painted(chart, shares, state, shown, terminal, here=state == agent)
+            lines[index] += _paint_map(chart, shares, state, shown, terminal, here=state == agent)
     return lines
 
 
@@ -215,7 +215,7 @@ def _cell(chart: ValueMap, state: int, width: int, arrows: str) -> tuple[str, st
     empty, text = " " * width, chart.board.texts[state]
     if chart.board.walls.flat[state]:
         return "#" * width, "#" * width, "#" * width
-    if not chart.decided[state]:
+    if not chart.is_decision[state]:
         return empty, text.center(width), empty
     action = (text or " ")[0] + _action(chart, state, arrows).center(width - 2) + " "
     return action, _number(chart.values[state]).center(width), empty
@@ -227,7 +227,7 @@ def _action(chart: ValueMap, state: int, arrows: str) -> str:
     if action < 0:
         return ""
     if chart.board.moves is None:
-        return chart.board.written(state, action).replace("−", "-")
+        return chart.board.action_text(state, action).replace("−", "-")
     return arrows[ARROWED.index(tuple(chart.board.moves[action].tolist()))]
 
 
@@ -237,16 +237,16 @@ def _compact_row(chart: ValueMap, row: int, terminal: Terminal, agent: int | Non
     for state in range(row * chart.board.columns, (row + 1) * chart.board.columns):
         inside = (
             _action(chart, state, terminal.arrows)
-            if chart.decided[state]
+            if chart.is_decision[state]
             else chart.board.texts[state]
         )
         inside = terminal.agent if state == agent else inside
         text = "##" if chart.board.walls.flat[state] else f"{inside:<2}"
-        cells.append(_painted(chart, shares, state, text, terminal, here=state == agent))
+        cells.append(_paint_map(chart, shares, state, text, terminal, here=state == agent))
     return "".join(cells)
 
 
-def _painted(
+def _paint_map(
     chart: ValueMap,
     shares: np.ndarray,
     state: int,
@@ -259,7 +259,7 @@ def _painted(
         return terminal.paint(text, ink=PAPER, paper=COLOURS[AGENT], bold=True)
     if chart.board.walls.flat[state]:
         return terminal.paint(text, ink=INK, paper=INK)
-    if chart.decided[state]:
+    if chart.is_decision[state]:
         paper = terminal.ramp(float(shares[state]))
         return terminal.paint(text, ink=readable_on(paper), paper=paper)
     mark = chart.board.texts[state]
@@ -317,6 +317,6 @@ def advantage_paper(advantage: float, largest: float) -> Colour | None:
     stronger the further."""
     if largest <= 0 or abs(advantage) < 1e-9:
         return None
-    return mixed(
+    return mix_colours(
         PALE, GREEN if advantage > 0 else RED, min(1.0, 0.25 + 0.75 * abs(advantage) / largest)
     )

@@ -50,7 +50,7 @@ class ValueMap:
     title: str
 
     @property
-    def decided(self) -> np.ndarray:
+    def is_decision(self) -> np.ndarray:
         """[S] bool: the cells in which an agent acts."""
         return self.board.decided
 

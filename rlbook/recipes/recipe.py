@@ -27,16 +27,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlbook.checks import did_you_mean, imported, whole_number
+from rlbook.checks import did_you_mean, import_object, whole_number
 from rlbook.errors import RequestError
 from rlbook.recipes.recipe_file import (
     SHIPPED,
     Tree,
     functions_of_the_book,
     limit,
-    over,
-    parsed,
-    put,
+    merge_arguments,
+    parse_recipe,
+    set_value,
     short,
 )
 from rlbook.runs.options import NAMES
@@ -88,7 +88,7 @@ class Stage:
     @property
     def needs(self) -> tuple[str, ...]:
         """The earlier stages that it names, each once."""
-        return tuple(dict.fromkeys(_named([self.what, self.arguments])))
+        return tuple(dict.fromkeys(_stage_names([self.what, self.arguments])))
 
     def place(self, folder: Path) -> Path:
         """What it writes: the folder of its run or its model, or its data file."""
@@ -123,7 +123,7 @@ class Recipe:
             whole_number("seed", tree["seed"], 0),
         )
         self.stages = tuple(
-            self._stage(key, self._like(key, value)) for key, value in tree["stages"].items()
+            self._stage(key, self._merge_like(key, value)) for key, value in tree["stages"].items()
         )
         self.measures = tuple(
             self._measure(key, value) for key, value in (tree.get("measure") or {}).items()
@@ -160,9 +160,9 @@ class Recipe:
                 f"there is no recipe {name!r}{hint} (known: {', '.join(known)}; or the path of a"
                 " .yaml file)"
             )
-        tree = parsed(path)
+        tree = parse_recipe(path)
         for key, value in (overrides or {}).items():
-            put(tree, key.split("."), value)
+            set_value(tree, key.split("."), value)
         if max_samples is not None:
             limit(tree, max_samples)
         tree["seed"] = tree.get("seed", 0) if seed is None else seed
@@ -195,7 +195,7 @@ class Recipe:
 
     def request(self, stage: Stage, folder: Path) -> Request:
         """What a stage that trains asks for, its places in `folder`."""
-        given = self.filled(stage.arguments, folder)
+        given = self.fill_places(stage.arguments, folder)
         env, env_kwargs = given.pop("env", None), given.pop("env_kwargs", None) or {}
         options: Tree = {"seed": self.seed} | {key: given.pop(key) for key in NAMES if key in given}
         try:
@@ -217,7 +217,7 @@ class Recipe:
     def function(self, name: str, where: str) -> Callable[..., Any]:
         """The function that "module:name" names. A recipe of the user's own may name those that the
         book's recipes name."""
-        found = imported(
+        found = import_object(
             "function",
             name,
             allow_import=self.trusted or name in functions_of_the_book(),
@@ -227,13 +227,15 @@ class Recipe:
             raise RequestError(f"{where}: {name} is no function")
         return found
 
-    def filled(self, value: object, folder: Path) -> Any:
+    def fill_places(self, value: object, folder: Path) -> Any:
         """The value with the place of each {stage: NAME} in it."""
         if isinstance(value, Mapping):
             if set(value) == {"stage"}:
                 return str(self.stage(value["stage"]).place(folder.resolve()))
-            return {key: self.filled(item, folder) for key, item in value.items()}
-        return [self.filled(item, folder) for item in value] if isinstance(value, list) else value
+            return {key: self.fill_places(item, folder) for key, item in value.items()}
+        return (
+            [self.fill_places(item, folder) for item in value] if isinstance(value, list) else value
+        )
 
     def check(self, folder: Path) -> None:
         """Checks the request of every stage, as far as one can before the earlier ones have run.
@@ -245,7 +247,9 @@ class Recipe:
         for stage in self.stages:
             if stage.kind == "train":
                 request = self.request(stage, folder)
-                waits = any(_named([stage.arguments.get(key) for key in ("env_kwargs", "model")]))
+                waits = any(
+                    _stage_names([stage.arguments.get(key) for key in ("env_kwargs", "model")])
+                )
                 if not waits and request.recipe not in made:
                     self._make(stage, request)
                     made.append(request.recipe)
@@ -257,9 +261,9 @@ class Recipe:
                 }
                 self._check_call(f"stage {stage.name}", stage.what, arguments, folder, seed=0)
         for measure in self.measures:
-            for name in [*(measure.stages or ()), *_named(measure.arguments)]:
+            for name in [*(measure.stages or ()), *_stage_names(measure.arguments)]:
                 self.stage(name)
-            if measure.stages is None and any(_named(measure.arguments)):
+            if measure.stages is None and any(_stage_names(measure.arguments)):
                 raise RequestError(
                     f"measure {measure.name} names a stage, so it must say whose runs are measured:"
                     " stages: [NAME, …]"
@@ -286,7 +290,7 @@ class Recipe:
                 f"{where}: {name}: {error} (it takes: {', '.join(taken) or 'nothing more'})"
             ) from None
 
-    def _like(self, name: str, value: object) -> object:
+    def _merge_like(self, name: str, value: object) -> object:
         """What a stage says, on top of what the stage says that it is like."""
         if not isinstance(value, Mapping) or "like" not in value:
             return value
@@ -297,9 +301,9 @@ class Recipe:
                 f"stage {name}: like must be an earlier stage"
                 f" ({', '.join(earlier) or 'there is none'}), got {other!r}"
             )
-        base = self._like(other, self.tree["stages"][other])
+        base = self._merge_like(other, self.tree["stages"][other])
         own = {key: item for key, item in value.items() if key != "like"}
-        return over(base, own) if isinstance(base, Mapping) else base
+        return merge_arguments(base, own) if isinstance(base, Mapping) else base
 
     def _stage(self, name: str, value: object) -> Stage:
         if (
@@ -340,7 +344,7 @@ class Recipe:
             name,
             kind,
             what,
-            over(self.tree.get("defaults") or {}, rest) if kind == "train" else rest,
+            merge_arguments(self.tree.get("defaults") or {}, rest) if kind == "train" else rest,
             about,
         )
 
@@ -397,12 +401,12 @@ def _other_way(key: str) -> str:
     return ways.get(key, "; name a stage that trains")
 
 
-def _named(value: object) -> Iterator[str]:
+def _stage_names(value: object) -> Iterator[str]:
     """The names in each {stage: NAME} of a value."""
     if isinstance(value, Mapping):
         if set(value) == {"stage"}:
             yield str(value["stage"])
         else:
-            yield from (name for item in value.values() for name in _named(item))
+            yield from (name for item in value.values() for name in _stage_names(item))
     elif isinstance(value, list):
-        yield from (name for item in value for name in _named(item))
+        yield from (name for item in value for name in _stage_names(item))

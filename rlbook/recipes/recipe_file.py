@@ -24,13 +24,13 @@ Tree = dict[str, Any]
 
 def recipes() -> dict[str, str]:
     """The book's recipes: name → title."""
-    return {path.stem: str(parsed(path)["title"]) for path in sorted(SHIPPED.glob("*.yaml"))}
+    return {path.stem: str(parse_recipe(path)["title"]) for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
 @functools.cache
 def functions_of_the_book() -> frozenset[str]:
     """The functions that the book's recipes name."""
-    trees = [parsed(path) for path in sorted(SHIPPED.glob("*.yaml"))]
+    trees = [parse_recipe(path) for path in sorted(SHIPPED.glob("*.yaml"))]
     made = [
         str(stage["make"]) for tree in trees for stage in tree["stages"].values() if "make" in stage
     ]
@@ -45,7 +45,7 @@ def functions_of_the_book() -> frozenset[str]:
     )
 
 
-def parsed(path: Path) -> Tree:
+def parse_recipe(path: Path) -> Tree:
     """What a recipe's file says; numbers such as 1e-3, which YAML takes for text, are numbers."""
     try:
         tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
@@ -80,7 +80,7 @@ def _numbers(value: object) -> Any:
     return float(value) if isinstance(value, str) and EXPONENT.fullmatch(value) else value
 
 
-def put(tree: Tree, path: list[str], value: object) -> None:
+def set_value(tree: Tree, path: list[str], value: object) -> None:
     """Puts a value of the command line where the recipe has it."""
     where, *keys = path
     if where == "measure" or where == "defaults":
@@ -105,7 +105,7 @@ def put(tree: Tree, path: list[str], value: object) -> None:
     inside[keys[-1]] = value
 
 
-def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
+def merge_arguments(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Tree:
     """A stage's arguments, and those of all stages where it says nothing; of the environment's
     arguments each by itself."""
     whole = {**copy.deepcopy(dict(defaults)), **own}

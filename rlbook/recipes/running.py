@@ -30,7 +30,7 @@ from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import SECONDS, SECONDS_LIMIT, Run
 from rlbook.runs.storage.files import CheckpointError, read_file, replace_file
-from rlbook.runs.storage.folder import CONFIG, check_free, locked, report_disk_errors
+from rlbook.runs.storage.folder import CONFIG, check_free, lock_folder, report_disk_errors
 from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
 
 RECIPE, TABLE, DONE = "recipe.json", "table.json", "done"
@@ -50,7 +50,7 @@ class Outcome:
     after: Measured | None = None
 
 
-def planned(recipe: Recipe, folder: Path) -> list[dict[str, Any]]:
+def plan_stages(recipe: Recipe, folder: Path) -> list[dict[str, Any]]:
     """Every stage and what it would do, in order; nothing is written.
 
     Raises:
@@ -58,7 +58,7 @@ def planned(recipe: Recipe, folder: Path) -> list[dict[str, Any]]:
     """
     _check_held(recipe, folder)
     recipe.check(folder)
-    return [_told(recipe, stage, folder) for stage in recipe.stages]
+    return [_describe_stage(recipe, stage, folder) for stage in recipe.stages]
 
 
 def run_recipe(
@@ -96,7 +96,7 @@ def run_recipe(
         (folder / DONE).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
-    with locked(folder):
+    with lock_folder(folder):
         _check_held(recipe, folder)
         with report_disk_errors(folder):
             _write(
@@ -160,11 +160,11 @@ def _train(
     else:
         check_free(place)
         run = Run(request).open()
-        found.before = _measured(recipe, stage, run, folder)
+        found.before = _measure(recipe, stage, run, folder)
         _note(folder, stage, found)
         run.claim(place)
         run.train(on_report=on_report)
-    found.after = _measured(recipe, stage, run, folder)
+    found.after = _measure(recipe, stage, run, folder)
     found.facts, found.seconds = run.metrics[-1] if run.metrics else {}, _seconds(place)
 
 
@@ -179,18 +179,18 @@ def _make(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
         recipe.function(stage.what, f"stage {stage.name}"),
         stage.arguments.get("seed", recipe.seed),
     )
-    facts = function(place, seed=seed, **recipe.filled(arguments, folder))
+    facts = function(place, seed=seed, **recipe.fill_places(arguments, folder))
     if not place.exists():
         raise RequestError(f"{stage.what} has not written {place}")
     return dict(facts or {})
 
 
 def _export(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
-    source = Path(recipe.filled(stage.what, folder))
+    source = Path(recipe.fill_places(stage.what, folder))
     return export(source, stage.place(folder), allow_import=recipe.trusted, **stage.arguments)
 
 
-def _measured(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
+def _measure(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
     """Each measure of a run, one number an episode or an item."""
     return {
         item.name: _values(recipe, item, run, folder)
@@ -199,7 +199,7 @@ def _measured(recipe: Recipe, stage: Stage, run: Run, folder: Path) -> Measured:
 
 
 def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[float]:
-    arguments, where = recipe.filled(measure.arguments, folder), f"measure {measure.name}"
+    arguments, where = recipe.fill_places(measure.arguments, folder), f"measure {measure.name}"
     try:
         if measure.call is not None:
             found: Any = recipe.function(measure.call, where)(run, **arguments)
@@ -242,7 +242,7 @@ def _check_same(place: Path, request: Request) -> None:
 
 def _check_held(recipe: Recipe, folder: Path) -> None:
     """Raises RequestError where the folder was begun with another recipe."""
-    held = _read(folder / RECIPE)
+    held = _read_json(folder / RECIPE)
     if held is None:
         if (
             folder.is_dir()
@@ -298,7 +298,7 @@ def _needed_to_measure(recipe: Recipe, stage: Stage) -> Sequence[str]:
     ]
 
 
-def _told(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
+def _describe_stage(recipe: Recipe, stage: Stage, folder: Path) -> dict[str, Any]:
     """A stage of the plan."""
     found = _outcome(folder, stage)
     begun = (folder / stage.name / CONFIG).exists()
@@ -350,7 +350,7 @@ def _facts(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def _outcome(folder: Path, stage: Stage) -> Outcome:
-    held = _read(folder / DONE / f"{stage.name}.json") or {}
+    held = _read_json(folder / DONE / f"{stage.name}.json") or {}
     known = inspect.signature(Outcome).parameters
     return Outcome(**{key: value for key, value in held.items() if key in known})
 
@@ -372,7 +372,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     replace_file(path, json.dumps(content, indent=1, default=float).encode() + b"\n")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path) -> dict[str, Any] | None:
     try:
         found = json.loads(read_file(path, LIMIT))
     except FileNotFoundError:

@@ -93,7 +93,7 @@ class Recorder(gymnasium.Wrapper):
         )
 
 
-def recorded(
+def record_episodes(
     agent: Agent,
     recipe: Recipe,
     seed: int,
@@ -189,13 +189,13 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     steps, episodes, wanted = 0, [], request.config.demonstrations
     raw = request.recipe.make()
     with single_threaded():
-        for episode in recorded(expert, request.recipe, request.seed):
+        for episode in record_episodes(expert, request.recipe, request.seed):
             seen = episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space))
             episodes.append(Episode(seen.obs[: wanted - steps], seen.action[: wanted - steps]))
             steps += len(episode.actions)
             if steps >= wanted:
                 return Episodes(episodes)
-    raise AssertionError("recorded() has no end")
+    raise AssertionError("record_episodes() has no end")
 
 
 def _check_teachable(request: Request) -> None:
@@ -226,7 +226,7 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     if answers is not None:
         return far_pairs(answers(), rng)
     _check_teachable(request)
-    return ranked(random_walks(request, env, until_they_differ=True), rng)
+    return rank_pairs(random_walks(request, env, until_they_differ=True), rng)
 
 
 def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
@@ -240,11 +240,11 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
     """
     size, answers = request.config.candidates, getattr(env.unwrapped, "answers", None)
     if answers is None:
-        return grouped(random_walks(request, env), size)
+        return group_episodes(random_walks(request, env), size)
     return far_groups(answers(), size, rng_for(request.seed, "pairs"))
 
 
-def grouped(data: Episodes, size: int) -> Groups:
+def group_episodes(data: Episodes, size: int) -> Groups:
     """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are
     no rewards, or too few episodes."""
     try:
@@ -286,7 +286,7 @@ def random_walks(
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
     with single_threaded():
-        endless = recorded(agent, request.recipe, request.seed, longest=WALK)
+        endless = record_episodes(agent, request.recipe, request.seed, longest=WALK)
         played = list(islice(endless, request.config.walks))
         returns = {float(np.sum(episode.rewards)) for episode in played}
         left = 10 * WALKED if until_they_differ else 0
@@ -301,7 +301,7 @@ def random_walks(
     return Episodes(walks, unit="episode")
 
 
-def ranked(data: Episodes, rng: np.random.Generator) -> Pairs:
+def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
     """Recorded episodes with rewards as pairs.
 
     Raises:

@@ -24,7 +24,7 @@ FREE = 1_000  # or so many, and plays
 FEWEST = 5  # episodes in any case
 
 
-def shortened(episodes: int) -> str:
+def short_evaluation_note(episodes: int) -> str:
     """A note on evaluations of fewer than so many."""
     return (
         f"evaluations during training play fewer than {episodes} episodes, since {episodes} would"
@@ -58,7 +58,7 @@ def usual_length(finished: Sequence[Episode], reports: Sequence[Mapping[str, Any
     )
 
 
-def evaluated(
+def evaluation_metrics(
     agent: Agent,
     request: Request,
     exact: ExactEvaluation | None,

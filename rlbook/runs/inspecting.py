@@ -137,14 +137,14 @@ class Inspector:
         """
         with single_threaded():
             ratio = None if before is None else self._ratio(before)
-            rollout, named = played(
+            rollout, named = play_round(
                 self.agent.policy,
                 self.env,
                 self.starts,
                 rng_for(self.seed, "noise"),
                 longest=self.longest,
             )
-            columns, again = self._measured(rollout)
+            columns, again = self._measure(rollout)
             return {
                 "step": step,
                 "again": again,
@@ -152,7 +152,7 @@ class Inspector:
                 "episodes": self._episodes(rollout, named, columns),
             }
 
-    def _measured(self, rollout: Rollout) -> tuple[dict[str, np.ndarray], float | None]:
+    def _measure(self, rollout: Rollout) -> tuple[dict[str, np.ndarray], float | None]:
         """Each quantity [N, T], and how far log π is from what it was when the actions were drawn,
         as a ratio."""
         from rlbook.networks.policy import as_array
@@ -168,9 +168,9 @@ class Inspector:
         advantage = advantages(self.agent, rollout)
         if advantage is not None:
             found["advantage"] = as_array(advantage)
-        return {name: found[name] for name in self.quantities.meaning if name in found}, rounded(
-            again
-        )
+        return {
+            name: found[name] for name in self.quantities.meaning if name in found
+        }, round_significant(again)
 
     def _episodes(
         self, rollout: Rollout, named: dict[str, np.ndarray], columns: dict[str, np.ndarray]
@@ -181,17 +181,17 @@ class Inspector:
         for row, length in enumerate(lengths):
             ids = action[row, :length].tolist()
             parts = {
-                name: rounded(values[row])
+                name: round_significant(values[row])
                 for name, values in named.items()
                 if math.isfinite(values[row])
             }
             numbers = {
-                name: [rounded(value) for value in values[row, :length]]
+                name: [round_significant(value) for value in values[row, :length]]
                 for name, values in columns.items()
             }
             where = {} if states is None else {"states": states[row][:length]}
             head = {
-                "reward": rounded(reward[row]),
+                "reward": round_significant(reward[row]),
                 "rewards": parts,
                 "tokens": [self._name(one) for one in ids],
                 "ids": ids,
@@ -227,7 +227,7 @@ class Inspector:
         )
         for row, item in enumerate(episodes):
             actions[: len(item["ids"]), row] = item["ids"]
-        rollout, _ = played(
+        rollout, _ = play_round(
             self.agent.policy, self.env, self.starts, None, actions=actions, longest=self.longest
         )
         batch = self.agent.policy.batch(rollout, "episode")
@@ -236,14 +236,14 @@ class Inspector:
         )
         return [
             [
-                rounded(p / then) if then else None
+                round_significant(p / then) if then else None
                 for p, then in zip(now[row], item["probability"], strict=False)
             ]
             for row, item in enumerate(episodes)
         ]
 
 
-def played(
+def play_round(
     policy: Policy,
     env: VectorEnv,
     starts: Sequence[int],
@@ -435,6 +435,6 @@ def action_names(recipe: Recipe) -> Sequence[str] | None:
     )
 
 
-def rounded(value: float) -> float | None:
+def round_significant(value: float) -> float | None:
     """Six digits, as many as a single-precision number has; None where it is not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

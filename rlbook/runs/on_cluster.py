@@ -29,7 +29,7 @@ def on_cluster(
     Raises:
         RequestError: Ray is not installed, or there is no cluster at `address`.
     """
-    ray = _connected(address)
+    ray = _connect(address)
     task, waiting = ray.remote(num_cpus=1, max_retries=0)(_run), deque(enumerate(commands))
     running: dict[Any, int] = {}
     try:
@@ -39,7 +39,7 @@ def on_cluster(
                 running[task.remote(module, list(arguments), os.getcwd())] = index
             ended, _ = ray.wait(list(running), timeout=LOOK_EVERY)
             for reference in ended:
-                yield _ended(ray, reference, running.pop(reference))
+                yield _to_ended(ray, reference, running.pop(reference))
     finally:
         for reference in running:
             ray.cancel(reference)  # a KeyboardInterrupt in `_run`
@@ -48,7 +48,7 @@ def on_cluster(
         ray.shutdown()
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     """The module, connected to the cluster; what this process does at a signal stays."""
     try:
         import ray  # type: ignore[import-not-found]
@@ -79,7 +79,7 @@ def _run(module: str, arguments: list[str], folder: str) -> tuple[Any, ...]:
         return tuple(next(ended))
 
 
-def _ended(ray: Any, reference: object, index: int) -> Ended:
+def _to_ended(ray: Any, reference: object, index: int) -> Ended:
     try:
         return Ended(*ray.get(reference))._replace(index=index)
     except Exception as error:  # its machine has gone, or does not see the folder

@@ -64,7 +64,7 @@ class Notes:
         self.start, self.said = time.monotonic(), 0
         self.costly = False
 
-    def new(self, run: Run) -> list[str]:
+    def take_new(self, run: Run) -> list[str]:
         """Those that were not said yet."""
         found = list(run.notes[self.said :])
         self.said = len(run.notes)
@@ -116,7 +116,7 @@ class _Bar:
     def _say(self, run: Run) -> None:
         from tqdm import tqdm
 
-        for note in self.notes.new(run):
+        for note in self.notes.take_new(run):
             tqdm.write(_note(note), file=sys.stderr)
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class _Lines:
 
     def __call__(self, run: Run) -> None:
         done, total, unit = done_and_total(run)
-        for note in self.notes.new(run):
+        for note in self.notes.take_new(run):
             print(f"note: {note}", file=sys.stderr)
         if self.start is None:
             self.start = time.monotonic(), done

@@ -20,7 +20,7 @@ from rlbook.runs.demonstrations import (
     UNIFORM,
     UniformAgent,
     exact_expert,
-    recorded,
+    record_episodes,
 )
 from rlbook.runs.run import Run, load
 
@@ -77,14 +77,14 @@ def record(
     agent, recipe, name = _acting(source, policy, seed, checkpoint, allow_import, env_kwargs)
     returns: list[float] = []
 
-    def played() -> Iterator[Recorded]:
+    def play() -> Iterator[Recorded]:
         for episode in islice(
-            recorded(agent, recipe, seed, explore=explore, epsilon=epsilon), episodes
+            record_episodes(agent, recipe, seed, explore=explore, epsilon=epsilon), episodes
         ):
             returns.append(sum(episode.rewards))
             yield episode
 
-    steps = write_minari(folder, played(), recipe.make(), policy=name)
+    steps = write_minari(folder, play(), recipe.make(), policy=name)
     return {
         "env": recipe.name,
         "policy": name,

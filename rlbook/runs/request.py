@@ -69,7 +69,7 @@ class Request:
         )
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
-        folder, spec = model_apart(asked.model)
+        folder, spec = split_model(asked.model)
         asked = _one_device(asked, spec)
         # its tokenizer decides what the environment shows, so the environment is told
         if folder is not None:
@@ -89,7 +89,7 @@ class Request:
             "num_envs": agent.default_num_envs,
             "eval_episodes": EVAL_EPISODES,
         } | held
-        options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.given()}
+        options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.set_options()}
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
@@ -176,7 +176,7 @@ class Request:
         env_id = self.recipe.written_id
         named = {
             name: str(value) if isinstance(value, Path) else value
-            for name, value in self.options.given().items()
+            for name, value in self.options.set_options().items()
         }
         entries = {
             "algorithm": self.algorithm,
@@ -258,7 +258,7 @@ class Request:
         )
 
 
-def model_apart(model: object) -> tuple[str | None, ModelSpec]:
+def split_model(model: object) -> tuple[str | None, ModelSpec]:
     """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it
     is no model."""
     try:

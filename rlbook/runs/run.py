@@ -35,7 +35,7 @@ from rlbook.runs.storage.checkpoints import (
 from rlbook.runs.storage.files import CheckpointError, read_file, replace_file
 from rlbook.runs.storage.folder import (
     check_free,
-    locked,
+    lock_folder,
     read_config,
     report_disk_errors,
     seal,
@@ -77,7 +77,7 @@ class Run(RunState):
             )
 
             check_inspectable(self.agent)
-        found = digests_of(self.request, self.recorded())
+        found = digests_of(self.request, self.data_source())
         check_digests(self.request.digests, found)
         self.request = dataclasses.replace(self.request, digests=found)
         if self.workers is not None and isinstance(self._source, EnvironmentSource):
@@ -90,7 +90,7 @@ class Run(RunState):
             env.start()
         return self
 
-    def recorded(self) -> Data | None:
+    def data_source(self) -> Data | None:
         """What is learned from beside an environment, or in its place."""
         if isinstance(self._source, DataSource):
             return self._source.data
@@ -109,7 +109,7 @@ class Run(RunState):
         check_free(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with locked(folder), MetricsLog(folder) as self._log:
+            with lock_folder(folder), MetricsLog(folder) as self._log:
                 check_free(folder)
                 self.folder, self._sealed = folder, seal(config.encode())
                 self.save()
@@ -132,14 +132,14 @@ class Run(RunState):
             stack.enter_context(single_threaded())
             stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
-                stack.enter_context(locked(self.folder))
+                stack.enter_context(lock_folder(self.folder))
                 with report_disk_errors(self.folder):
                     self._log = stack.enter_context(MetricsLog(self.folder))
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
                     self._recorder = self._opened_record(stack)
             stack.callback(self._write_seconds)
-            stack.enter_context(self._timed())
+            stack.enter_context(self._measure_time())
             self._interrupts = stack.enter_context(interruptible())
             try:
                 TrainingLoop(self, on_report and (lambda: on_report(self))).run()
@@ -161,7 +161,7 @@ class Run(RunState):
         return None if recorder is None else stack.enter_context(recorder)
 
     @contextlib.contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _measure_time(self) -> Iterator[None]:
         """Inside, it is measured where the time goes."""
         start, clock = time.perf_counter(), self._source.clock
         self.seconds = {"evaluate": 0.0}
@@ -233,7 +233,7 @@ class Run(RunState):
         step, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(step, state, source=True)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
-        if budget.given():
+        if budget.set_options():
             self._extend(self.folder, budget)
         return self.train(on_report=on_report, restored=state)
 
@@ -247,7 +247,7 @@ class Run(RunState):
         )
         self.reports.marks = math.floor(progress * REPORTS)
         config = self.request.as_yaml()
-        with locked(folder), report_disk_errors(folder):
+        with lock_folder(folder), report_disk_errors(folder):
             # killed here, the old config still fits
             seal_with(folder, [str(self._sealed), seal(config.encode())])
             self._sealed = write_config(folder, config)

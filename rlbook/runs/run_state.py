@@ -123,12 +123,12 @@ class RunState:
     @property
     def episode_returns(self) -> list[float]:
         """Undiscounted returns of the training episodes, in the order they ended."""
-        return [episode[1] for episode in [*self._episodes, *self._source.finished]]
+        return [episode[1] for episode in [*self._episodes, *self._source.finished_episodes]]
 
     @property
     def episode_lengths(self) -> list[int]:
         """Lengths of the training episodes in environment steps, in the order they ended."""
-        return [episode[2] for episode in [*self._episodes, *self._source.finished]]
+        return [episode[2] for episode in [*self._episodes, *self._source.finished_episodes]]
 
     def save(self, *, best: bool = False) -> None:
         """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best

@@ -75,7 +75,7 @@ def set_up(
         parts = dataclasses.replace(parts, reward_model=model)
     try:
         if "advice" in request.agent.uses:
-            env, parts = _advised(request, env, parts)
+            env, parts = _add_expert(request, env, parts)
         if "demonstrations" in request.agent.uses:
             if parts.expert is None and request.options.data is None:
                 check_teachable(request.agent, request.recipe.make())
@@ -156,7 +156,7 @@ def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
         raise RequestError("one of its rewards is 'model'; give --reward-model RUN")
 
 
-def _advised(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
+def _add_expert(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
     """The environment with an expert beside it, and what asks that expert: the named one, or else
     the exact planner.
 
@@ -201,7 +201,7 @@ def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     kind, notes = request.agent, env.adaptation.notes + _model_notes(request)
-    given = _given(kind, parts)
+    given = _accepted_parts(kind, parts)
     source = _source_name(request)
     if source == "model":
         return _planning(request, env, given)
@@ -251,7 +251,7 @@ def _model_notes(request: Request) -> tuple[str, ...]:
     return (f"model: its size chose {told}",) if told else ()
 
 
-def _given(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
+def _accepted_parts(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
     """What the agent's constructor is given of `parts`: nothing where it takes none, as in a
     subclass that builds as it always has.
 
@@ -310,9 +310,9 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
             made.preferences(request, env) if in_pairs else made.demonstrations(request, env, parts)
         )
     if isinstance(data, Episodes) and in_pairs:
-        data = made.ranked(data, rng_for(request.seed, "pairs"))
+        data = made.rank_pairs(data, rng_for(request.seed, "pairs"))
     if isinstance(data, Episodes) and kinds == ("Groups",):
-        data = made.grouped(data, request.config.candidates)
+        data = made.group_episodes(data, request.config.candidates)
     if isinstance(data, Episodes) and "Steps" in kinds:
         try:
             data = Steps(data.episodes, digest=data.known_digest)

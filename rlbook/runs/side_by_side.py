@@ -47,7 +47,7 @@ def side_by_side(
                 running[index] = _start(module, arguments)
             ended = [index for index, item in running.items() if item.process.poll() is not None]
             for index in ended:
-                yield _ended(index, running.pop(index))
+                yield _to_ended(index, running.pop(index))
             if not ended:
                 time.sleep(LOOK_EVERY)
     finally:
@@ -59,7 +59,7 @@ def _start(module: str, arguments: Sequence[str]) -> _Running:
     return _Running(start_module(module, arguments, out=out, err=err), out, err)
 
 
-def _ended(index: int, item: _Running) -> Ended:
+def _to_ended(index: int, item: _Running) -> Ended:
     said = []
     for file in (item.out, item.err):
         file.seek(0)

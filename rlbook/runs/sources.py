@@ -49,7 +49,7 @@ class Source(ABC):
         return 0.0
 
     @property
-    def finished(self) -> list[Episode]:
+    def finished_episodes(self) -> list[Episode]:
         """Training episodes that ended; whoever reads them clears them."""
         return []
 
@@ -98,7 +98,7 @@ class EnvironmentSource(Source):
         return self.interaction.episodes
 
     @property
-    def finished(self) -> list[Episode]:
+    def finished_episodes(self) -> list[Episode]:
         return self.interaction.finished
 
     @property
@@ -134,7 +134,9 @@ class _CountedSource(Source):
     def steps(self) -> int:
         return self._steps
 
-    def _counted(self, items: Iterator[Metrics], agent: Agent, budget: Budget) -> Iterator[Metrics]:
+    def _count_steps(
+        self, items: Iterator[Metrics], agent: Agent, budget: Budget
+    ) -> Iterator[Metrics]:
         agent.progress = self.progress(budget)
         if agent.progress >= 1.0:
             return
@@ -165,7 +167,7 @@ class ModelSource(_CountedSource):
         self.planned_in, self.model = model, model if exact else None
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        return self._counted(agent.plan(self.planned_in), agent, budget)
+        return self._count_steps(agent.plan(self.planned_in), agent, budget)
 
 
 class DataSource(_CountedSource):
@@ -189,7 +191,7 @@ class DataSource(_CountedSource):
         return self.data.passes if "data" in vars(self) else self._passes
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        return self._counted(agent.fit(self.data), agent, budget)
+        return self._count_steps(agent.fit(self.data), agent, budget)
 
     def state_dict(self) -> State:
         return super().state_dict() | {"data": self.data.state_dict(), "passes": self.passes}

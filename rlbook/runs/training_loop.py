@@ -11,7 +11,7 @@ from typing import Any
 
 from rlbook.agent import Metrics
 from rlbook.errors import TrainingError
-from rlbook.runs.evaluating import evaluated, shortened, usual_length
+from rlbook.runs.evaluating import evaluation_metrics, short_evaluation_note, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.run_state import REPORTS, RunState
 from rlbook.runs.sources import EnvironmentSource
@@ -94,7 +94,7 @@ class TrainingLoop:
         if evaluation.get("eval_return", -math.inf) >= self.trained.request.stop_at_return:
             self.reports.marks = REPORTS + 1  # the run ends here
         self.on_report()
-        if due or _crossed(REPORTS // CHECKPOINTS, before, self.reports.marks):
+        if due or _crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
             self.trained.save(best=best)
         self.trained.seconds["evaluate"] += time.perf_counter() - start
 
@@ -119,8 +119,8 @@ class TrainingLoop:
         if self.source.reports_each or every == 0:
             return False
         if every is None:
-            return _crossed(REPORTS // EVALUATIONS, before, marks)
-        return _crossed(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
+            return _crosses(REPORTS // EVALUATIONS, before, marks)
+        return _crosses(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
 
     def _evaluate(self, *, last: bool = False) -> Metrics:
         """On the way an evaluation may be shortened; the `last` one never is, nor where a return
@@ -135,17 +135,17 @@ class TrainingLoop:
             )
             in_environment = isinstance(self.source, EnvironmentSource)
             whole = last or request.stop_at_return < math.inf
-            found = evaluated(
+            found = evaluation_metrics(
                 self.agent,
                 request,
                 self._exact_evaluation,
                 self.trained.steps,
                 self.trained.workers,
                 effort=self.trained.steps - before if in_environment else None,
-                length=None if whole else usual_length(self.source.finished, metrics),
+                length=None if whole else usual_length(self.source.finished_episodes, metrics),
             )
         if "eval_episodes" in found and not request.recipe.may_never_end:
-            self.trained._add_note(shortened(request.eval_episodes))
+            self.trained._add_note(short_evaluation_note(request.eval_episodes))
         return found
 
     @cached_property
@@ -155,7 +155,7 @@ class TrainingLoop:
     def _write(self, found: Metrics) -> bool:
         """Logs what happened since the last report. True where the evaluation is the best so
         far."""
-        run, finished = self.trained, self.source.finished
+        run, finished = self.trained, self.source.finished_episodes
         for note in self.source.notes:
             run._add_note(note)
         run._note_modifications()
@@ -191,6 +191,6 @@ class TrainingLoop:
                 self.trained._recorder.record(self.trained.steps)
 
 
-def _crossed(period: int, before: int, after: int) -> bool:
+def _crosses(period: int, before: int, after: int) -> bool:
     """Whether a multiple of `period` lies in (before, after]."""
     return after // period > before // period

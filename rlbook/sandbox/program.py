@@ -185,7 +185,7 @@ NOBODY = 65534
 THREADS = 64
 
 
-def bounded(memory_mb: int, seconds: int, output_bytes: int) -> None:
+def set_limits(memory_mb: int, seconds: int, output_bytes: int) -> None:
     """Limits that can only be lowered from here on."""
     with contextlib.suppress(OSError):  # a system without it
         _write("/proc/self/oom_score_adj", b"1000")
@@ -213,13 +213,13 @@ def _filter(threads: bool) -> bytes:
     return b"".join(struct.pack("HBBI", *step) for step in [*steps, FORBIDDEN])
 
 
-def isolated(folder: str) -> bool:
+def isolate_process(folder: str) -> bool:
     """No processes, network, signals or changed files from here on; False where the kernel cannot
     promise it."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     library, parent = ctypes.CDLL(None, use_errno=True), os.getppid()
-    tasks = int(_read("/proc/loadavg").split(b"/")[1].split()[0])  # on this machine
+    tasks = int(_read_file("/proc/loadavg").split(b"/")[1].split()[0])  # on this machine
     own_root, own_users = _own_root(library)
     is_root = not _change_user(library)
     counted_apart = own_users and tuple(map(int, platform.release().split(".")[:2])) >= (5, 14)
@@ -253,7 +253,7 @@ def _own_root(library: ctypes.CDLL) -> tuple[bool, bool]:
             _write("/proc/self/uid_map", b"%d %d 1" % (user, user))
             _write("/proc/self/gid_map", b"%d %d 1" % (group, group))
         os.umask(0o022)
-        root, text = os.getcwd(), _read("program.py")
+        root, text = os.getcwd(), _read_file("program.py")
         _mount(library, "none", "/", PRIVATE | RECURSIVE)
         _mount(library, "tmpfs", root, 0)
         os.mkdir(f"{root}/program")
@@ -287,7 +287,7 @@ def _mount(library: ctypes.CDLL, source: str, target: str, flags: int) -> None:
         raise OSError(ctypes.get_errno(), "mount", target)
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
 
@@ -313,7 +313,7 @@ def _can_be_nobody() -> bool:
         os.setgroups([])
         os.setegid(NOBODY)
         os.seteuid(NOBODY)
-        _read(os.__file__)
+        _read_file(os.__file__)
     except OSError:
         return False
     finally:
@@ -359,8 +359,8 @@ def main() -> None:
         sys.path = [*own, place]
         importlib.import_module(module)
     sys.argv, sys.path = ["program.py"], own
-    bounded(memory_mb, seconds, output_bytes)
-    if isolate and not isolated(folder):
+    set_limits(memory_mb, seconds, output_bytes)
+    if isolate and not isolate_process(folder):
         sys.exit(UNCONFINED)
     runpy.run_path("program.py", run_name="__main__")
 

@@ -19,7 +19,7 @@ from closeness import near
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import aligned
+from rlbook.cli.output import align_columns
 from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
@@ -148,7 +148,7 @@ def test_lists_and_tables_fit_the_terminal(
         ("algorithm", "environment", "interquartile mean", "95 % interval"),
         ("semi_gradient_sarsa", "Maze-v0", "3", "2.5 to 3"),
     ]
-    table = aligned(cells).splitlines()
+    table = align_columns(cells).splitlines()
     assert max(map(len, table)) <= columns
     assert len(table) == (3 if columns == 60 else 2)
 

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.cli.main import main
 from rlbook.diagnosis.doctor import complaints
 from rlbook.errors import RequestError, TrainingError
-from rlbook.runs.storage.checkpoints import CheckpointError, latest_sealed, list_checkpoints
+from rlbook.runs.storage.checkpoints import CheckpointError, latest_seal, list_checkpoints
 from rlbook.runs.storage.folder import write_config
 from rlbook.runs.storage.log import METRICS, MetricsLog, read_episodes, read_metrics
 from rlbook.runs.storage.plain_yaml import config_of
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_leaves_the_checksums_to_the_one_before(run: Path) 
     steps = list_checkpoints(run)
     header = run / "checkpoints" / str(steps[-1]) / "header.json"
     header.write_bytes(header.read_bytes()[:-9] + b"000000000")
-    sealed = latest_sealed(run)
+    sealed = latest_seal(run)
     assert sealed is not None and sealed.step == steps[-2] and len(read_metrics(run)) > 0
     lines = (run / METRICS).read_text().splitlines(keepends=True)
     lines[0] = lines[0].replace('"episodes": ', '"episodes": 1')

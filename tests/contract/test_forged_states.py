@@ -24,7 +24,7 @@ from rlbook.runs.storage.checkpoints import (
     HEADER,
     SCHEMA,
     CheckpointError,
-    _sealed,
+    _seal,
     latest,
     load_checkpoint,
 )
@@ -96,7 +96,7 @@ def forge(folder: Path, change: Callable[[State], Any]) -> None:
     change(state)
     arrays: dict[str, np.ndarray] = {}
     skeleton = skeleton_of(state, "", arrays)
-    blob = ArrayFile.of(arrays)
+    blob = ArrayFile.from_arrays(arrays)
     header = {
         "schema": SCHEMA,
         "step": step,
@@ -107,7 +107,7 @@ def forge(folder: Path, change: Callable[[State], Any]) -> None:
         "state": skeleton,
     }
     place = folder / "checkpoints" / str(step)
-    (place / HEADER).write_bytes(_sealed(header))
+    (place / HEADER).write_bytes(_seal(header))
     (place / BLOB).write_bytes(b"".join(blob))
 
 
@@ -267,7 +267,7 @@ def test_a_sparse_file_of_a_terabyte_is_refused_before_memory_is_taken(
     del header["sha256"]
     header["blobs"][BLOB]["size"] = 2**40
     os.truncate(place / BLOB, 2**40)
-    (place / HEADER).write_bytes(_sealed(header))
+    (place / HEADER).write_bytes(_seal(header))
     with pytest.raises(
         CheckpointError, match=r"1099511627776 bytes, more than this machine has memory"
     ):

@@ -21,7 +21,7 @@ from rlbook.cli import main as command_line
 from rlbook.errors import RequestError
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.recipe_file import recipes
-from rlbook.recipes.running import planned, run_recipe
+from rlbook.recipes.running import plan_stages, run_recipe
 from rlbook.recipes.table import cells, rows
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -176,7 +176,7 @@ def test_another_recipe_is_refused_in_the_folder_of_one(here: Path) -> None:
         run_recipe(own(teacher__steps=700), here / "run")
     write(changed("stages.pupil.batch_size", 4))
     with pytest.raises(RequestError, match=r"pupil\.batch_size was 8 there, and is 4 now"):
-        planned(own(), here / "run")
+        plan_stages(own(), here / "run")
     assert contents(here / "run") == before
     (here / "full").mkdir()
     (here / "full" / "letter").write_text("mine")
@@ -435,7 +435,7 @@ def test_the_books_recipes_are_listed_planned_and_found_by_a_name_that_is_nearly
 
 @pytest.mark.parametrize("name", recipes())
 def test_a_recipe_of_the_book_is_a_sound_plan(name: str, here: Path) -> None:
-    found = planned(Recipe.find(name), here / "run")
+    found = plan_stages(Recipe.find(name), here / "run")
     assert (
         found and all(stage["state"] == "to do" for stage in found) and not (here / "run").exists()
     )

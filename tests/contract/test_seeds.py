@@ -16,10 +16,10 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.words import without
+from rlbook.cli.words import drop_options
 from rlbook.interaction.episodes import draw_seed
 from rlbook.runs.storage.checkpoints import latest
-from rlbook.runs.storage.folder import locked
+from rlbook.runs.storage.folder import lock_folder
 from rlbook.seeding import rng_for
 
 ROOT = Path(__file__).parents[2]
@@ -231,7 +231,7 @@ def test_seeds_end_with_the_command_that_started_them(here: Path) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
-            with locked(Path("many/seed-0")):
+            with lock_folder(Path("many/seed-0")):
                 return
         except rlbook.RequestError:
             time.sleep(0.02)
@@ -283,6 +283,6 @@ def test_seeds_on_a_cluster_are_the_runs_of_their_own_commands(here: Path) -> No
 )
 def test_the_words_of_a_seed_are_the_others(words: str, left: str) -> None:
     assert (
-        without(words.split(), "--seeds", "--jobs", "--seed", "--out", "--resume", "--json")
+        drop_options(words.split(), "--seeds", "--jobs", "--seed", "--out", "--resume", "--json")
         == left.split()
     )

@@ -12,7 +12,7 @@ import pytest
 
 import rlbook
 from rlbook.algorithms.policy.grpo import GRPO
-from rlbook.runs import run as runs
+from rlbook.runs import training_loop as runs
 from rlbook.runs.storage.checkpoints import list_checkpoints, load_checkpoint
 
 SETTINGS: dict[str, Any] = {
@@ -58,7 +58,11 @@ def test_a_language_model_stops_and_goes_on_bit_for_bit(
             patched.setattr(GRPO, "update", nth(GRPO.update, 5))
         else:
             last = sum("eval_return" in line for line in whole.metrics)
-            patched.setattr(runs, "evaluated", nth(runs.evaluated, last if "last" in where else 2))
+            patched.setattr(
+                runs,
+                "evaluation_metrics",
+                nth(runs.evaluation_metrics, last if "last" in where else 2),
+            )
         with pytest.raises(KeyboardInterrupt):
             rlbook.train("grpo", "Addition-v0", folder=tmp_path / "parts", **SETTINGS)
         stopped += list_checkpoints(tmp_path / "parts")

@@ -23,8 +23,8 @@ from rlbook.evaluation.verification import (
     Proof,
     prediction_interval,
     proofs,
+    select_within,
     standard_error,
-    within,
 )
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
 from rlbook.runs.request import Request
@@ -53,7 +53,7 @@ def test_every_preset_can_be_asked_for(algorithm: str) -> None:
             "YAML reads 1e-3 as a text; write 0.001"
         )
         if EXPECTED in settings:
-            assert Expected.of(settings[EXPECTED], env).entry() == settings[EXPECTED]
+            assert Expected.from_entry(settings[EXPECTED], env).entry() == settings[EXPECTED]
 
 
 def test_what_presets_are_expected_to_come_to_is_what_was_measured() -> None:
@@ -156,14 +156,14 @@ def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
         Proof("ppo", str(seconds), Expected(0, (0, 0), 3, 1, seconds))
         for seconds in (100.0, 6.0, 16.0)
     ]
-    chosen = [proof.env for proof in within(found, 30.0, jobs=1)]
+    chosen = [proof.env for proof in select_within(found, 30.0, jobs=1)]
     assert chosen == ["6.0", "16.0"], "6 + 4 + 16 + 4 s"
-    assert [proof.env for proof in within(found, 29.0, jobs=1)] == ["6.0"]
-    assert [proof.env for proof in within(found, 29.0, jobs=2)] == ["6.0", "16.0"]
+    assert [proof.env for proof in select_within(found, 29.0, jobs=1)] == ["6.0"]
+    assert [proof.env for proof in select_within(found, 29.0, jobs=2)] == ["6.0", "16.0"]
     with pytest.raises(
         RequestError, match=r"budget must be at least 10 s, which ppo on 6\.0 takes, got 9"
     ):
-        within(found, 9.0, jobs=4)
+        select_within(found, 9.0, jobs=4)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_presets_stand_in_the_class_or_in_its_file(tmp_path: Path) -> None:
 )
 def test_a_wrong_expectation_is_told_in_one_sentence(entry: Any, said: str) -> None:
     with pytest.raises(RequestError, match=said):
-        Expected.of(entry, "the preset of ppo on Maze-v0")
+        Expected.from_entry(entry, "the preset of ppo on Maze-v0")
 
 
 @pytest.mark.slow

@@ -381,7 +381,7 @@ def test_the_learners_on_one_axis_were_trained_as_the_page_says(name):
     assert list(known["learners"]) == list(learners)
     curves = json.loads(measure.OneAxis.curves.read_text())[measure.MEASUREMENTS[name].arguments]
     for learner, seeds in learners.items():
-        found = measure.one_axis.Curves.of(curves[learner])
+        found = measure.one_axis.LearningCurves.from_lists(curves[learner])
         assert len(found.distance) == seeds
         assert measure.one_axis.steps_to_optimum(found) == known["learners"][learner]
     assert f"| `{next(iter(learners))}` | " in results.one_axis_as_markdown()

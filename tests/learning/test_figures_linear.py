@@ -15,9 +15,9 @@ from rlbook.book.figures.approximate.figure_9_1 import best
 from rlbook.book.figures.long_walk import best as lowest
 from rlbook.book.figures.thousand_states import (
     exact_values,
-    learned,
+    learned_values,
     learner,
-    time_spent,
+    state_distribution,
     walk_model,
     walks,
 )
@@ -43,7 +43,7 @@ def test_the_walk_of_a_thousand_states_is_the_books() -> None:
     """V as the environment's docstring has it; 400 walks spend their steps where μ says, and move
     by 50.5 states at a time."""
     model = walk_model()
-    exact, time = exact_values(model), time_spent()
+    exact, time = exact_values(model), state_distribution()
     assert_near(exact[[0, 249, 499, 999]], [-0.921960, -0.472702, -0.000943, 0.921960], decimals=6)
     seen = np.array([step.obs for steps in walks(model, 0, 400) for step in steps])
     found = np.bincount(seen, minlength=1002)[1:-1] / len(seen)
@@ -117,7 +117,7 @@ def test_groups_of_the_environment_are_aggregation() -> None:
     )
     agent = learner(model, features="aggregate", bins=10, alpha=0.1)
     for steps in walks(model, 3, 5):
-        found = learned(agent, steps)
+        found = learned_values(agent, steps)
         for step in steps:
             table.learn(step._replace(obs=int(views[step.obs]), next_obs=int(views[step.next_obs])))
     np.testing.assert_array_equal(found.reshape(10, -1)[:, 0], table.values()[1:-1])

@@ -16,7 +16,7 @@ from closeness import assert_near, rounding_bound
 
 import rlbook
 from rlbook.book.figures import FIGURES, figure, home, measurements
-from rlbook.book.figures.changing_maze import LEARNERS, Result, goals
+from rlbook.book.figures.changing_maze import LEARNERS, ChangingMazeRewards, goals
 from rlbook.book.figures.long_walk import BEFORE, Sweep, best
 from rlbook.book.figures.tabular.figure_5_1 import scores
 from rlbook.book.figures.tabular.figure_5_3 import square_errors
@@ -331,7 +331,7 @@ def test_the_plain_path_draws_the_same_figure(number: str, monkeypatch: pytest.M
 
 def same(one: Any, other: Any) -> None:
     """Two results are equal, whatever they are made of."""
-    if isinstance(one, Result | Sweep) or hasattr(one, "__dataclass_fields__"):
+    if isinstance(one, ChangingMazeRewards | Sweep) or hasattr(one, "__dataclass_fields__"):
         one, other = vars(one), vars(other)
     if isinstance(one, dict):
         assert one.keys() == other.keys()

@@ -65,7 +65,10 @@ def test_grpo_comes_within_three_hundredths_of_the_closed_form() -> None:
     reference, reward = tabular.chances(tabular.table(tabular.reference_run(0))), tabular.rewards(0)
     best = tabular.optimum(reference, reward, 0.5)
     assert np.abs(reference - best).max() > 0.1
-    assert np.abs(tabular.learned("grpo, k1 in the reward", 0.5, 0, rounds=50) - best).max() < 0.03
+    assert (
+        np.abs(tabular.learn_policy("grpo, k1 in the reward", 0.5, 0, rounds=50) - best).max()
+        < 0.03
+    )
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
-from rlbook.checks import at, non_negative, positive
+from rlbook.checks import non_negative, positive, value_at
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import averaged
 from rlbook.functional.distillation_losses import soft_label_loss
@@ -155,7 +155,9 @@ class CoDistillation(BehaviorCloning):
         )
         peer = build_policy(env, rng_for(seed, "peer"), settings, parts.model)
         self.peer = peer.to(parts.device)
-        self.peer_optimizer = self.make_optimizer([Group([peer])], at(config.learning_rate, 0.0))
+        self.peer_optimizer = self.make_optimizer(
+            [Group([peer])], value_at(config.learning_rate, 0.0)
+        )
 
     def update(self, batch: Batch) -> Metrics:
         """One gradient step of both students."""

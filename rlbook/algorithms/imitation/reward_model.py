@@ -49,7 +49,7 @@ from rlbook.algorithms.imitation.preference_scores import (
     step_scores,
 )
 from rlbook.algorithms.imitation.reward_model_config import RewardModelConfig
-from rlbook.checks import at
+from rlbook.checks import value_at
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, per_token
@@ -185,7 +185,7 @@ class RewardModel(Agent):
         self.drawing = rng_for(seed, "minibatches")
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
-        self.optimizer = adam([group], at(config.learning_rate, 0.0), eps=config.adam_eps)
+        self.optimizer = adam([group], value_at(config.learning_rate, 0.0), eps=config.adam_eps)
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         held_out = self.held_out(data)

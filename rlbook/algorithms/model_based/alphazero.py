@@ -49,7 +49,7 @@ from rlbook.agent import Metrics, State, Step
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
 from rlbook.algorithms.model_based.alphazero_search import NetworkSearchAgent
 from rlbook.checks import (
-    at,
+    value_at,
 )
 from rlbook.data.positions import Positions
 from rlbook.functional.policy_losses import cross_entropy_loss
@@ -152,7 +152,7 @@ class AlphaZero(NetworkSearchAgent):
         size = as_vector(env.observation_space, [])[0]
         checks.check_memory("buffer_size", config.buffer_size, 4 * (size + self._num_actions + 1))
         group = Group([self.network], weight_decay=config.weight_decay)
-        self.optimizer = adam([group], at(config.learning_rate, 0.0))
+        self.optimizer = adam([group], value_at(config.learning_rate, 0.0))
         self.sampling = rng_for(seed, "minibatches")
         self.kept, self.episodes = Positions.none(size, self._num_actions), 0
         self._episode: list[tuple[NDArray[np.float32], NDArray[np.float64], float, float]] = []
@@ -182,7 +182,7 @@ class AlphaZero(NetworkSearchAgent):
     def update(self) -> Metrics:
         """Several minibatches; returns the mean of the diagnostics."""
         config = self.config
-        self.optimizer.learning_rate = at(config.learning_rate, self.progress)
+        self.optimizer.learning_rate = value_at(config.learning_rate, self.progress)
         self.estimates.standardise(self.kept.z)
         batches = (
             self.kept.minibatch(config.batch_size, self.sampling, self._symmetries)

@@ -24,7 +24,7 @@ from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.algorithms.planning.search_world import World
 from rlbook.algorithms.planning.simulators import Snapshots
 from rlbook.algorithms.planning.table_model import TERMINATED
-from rlbook.checks import at
+from rlbook.checks import value_at
 from rlbook.interaction.spaces import as_vector
 from rlbook.networks.policy_value_network import PolicyValueNetwork
 from rlbook.seeding import rng_for, torch_generator
@@ -97,7 +97,7 @@ class NetworkSearchAgent(SearchAgent):
         self.tree = self.search(observation, self.rng, action_mask=action_mask)
         self._noise, self._random = None, self.tree.mode != "closed"
         self._recommended = visit_policy(self.tree.counts())
-        chances = visit_policy(self.tree.counts(), at(self.config.temperature, self.progress))
+        chances = visit_policy(self.tree.counts(), value_at(self.config.temperature, self.progress))
         return int(self.rng.choice(self._num_actions, p=chances))
 
     def grow(

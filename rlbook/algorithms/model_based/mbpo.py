@@ -40,7 +40,7 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.model_based.world_model import world_model_update
 from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig, SACNetworks, sac_update
-from rlbook.checks import at, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import positive, positive_int, positive_ints, unit_interval, value_at
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.dynamics import (
@@ -154,7 +154,9 @@ class MBPO(SAC):
             torch_generator(self.imagination),
         )
         self.model = model.to(parts.device)
-        self.model_optimizer = adam([Group([self.model])], at(config.model_learning_rate, 0.0))
+        self.model_optimizer = adam(
+            [Group([self.model])], value_at(config.model_learning_rate, 0.0)
+        )
         self.fitted_at = 0
         """Environment steps before the model's last training; 0 where it has had none."""
 
@@ -173,7 +175,7 @@ class MBPO(SAC):
             rows = self.replay.rows_at(self.replay.newest(min(unseen, self.replay.size)))
             metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.fitted_at = self.steps
-        self.model_optimizer.learning_rate = at(config.model_learning_rate, self.progress)
+        self.model_optimizer.learning_rate = value_at(config.model_learning_rate, self.progress)
         return metrics | world_model_update(
             self.model,
             self.model_optimizer,

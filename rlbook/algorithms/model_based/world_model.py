@@ -38,7 +38,7 @@ from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.algorithms.model_based.cross_entropy import Plans, cross_entropy_method
 from rlbook.algorithms.model_based.plan_space import PlanSpace
 from rlbook.algorithms.model_based.world_model_config import WorldModelConfig
-from rlbook.checks import at
+from rlbook.checks import value_at
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.networks.dynamics import MODEL_METRICS, WorldModel, model_errors
 from rlbook.networks.optimizer import (
@@ -160,7 +160,7 @@ class WorldModelAgent(Agent):
         generator = torch_generator(rng_for(seed, "initialisation"))
         model = WorldModel(width, size, config.members, tuple(config.hidden_sizes), generator)
         self.model = model.to(self.device)
-        self.optimizer = adam([Group([self.model])], at(config.learning_rate, 0.0))
+        self.optimizer = adam([Group([self.model])], value_at(config.learning_rate, 0.0))
         self.replay = ReplayBuffer(config.buffer_size, width, self.device)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
@@ -208,7 +208,7 @@ class WorldModelAgent(Agent):
             rows = self.replay.rows_at(self.replay.newest(self.unseen))
             metrics = model_errors(self.model, rows, self.num_envs, config.horizon)
         self.unseen = 0
-        self.optimizer.learning_rate = at(config.learning_rate, self.progress)
+        self.optimizer.learning_rate = value_at(config.learning_rate, self.progress)
         return metrics | world_model_update(
             self.model,
             self.optimizer,

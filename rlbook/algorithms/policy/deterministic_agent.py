@@ -16,7 +16,7 @@ from torch import nn
 
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
-from rlbook.checks import at, non_negative
+from rlbook.checks import non_negative, value_at
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.critics import Critics, polyak_update
 from rlbook.networks.mlp import MLP
@@ -60,7 +60,7 @@ class DeterministicAgent(ReplayAgent):
         super().__init__(env, config, seed, parts, critics=self.num_critics)
         self.config: DeterministicConfig = config
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
-        rate = at(config.learning_rate, 0.0)
+        rate = value_at(config.learning_rate, 0.0)
         self.critic_optimizer = adam([Group([self.critics])], rate)
         self.actor_optimizer = adam([Group([self.actor])], rate)
 

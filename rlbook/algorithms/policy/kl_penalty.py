@@ -8,7 +8,7 @@ from torch import Tensor
 from rlbook.agent import Metrics, State
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.options import ReferenceOptions
-from rlbook.checks import at
+from rlbook.checks import value_at
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import averaged
 from rlbook.functional.divergences import (
@@ -29,11 +29,13 @@ class KLPenalty:
     """
 
     def __init__(self, config: ReferenceOptions) -> None:
-        self.config, self.coef, self.kl = config, at(config.kl_coef, 0.0), 0.0
+        self.config, self.coef, self.kl = config, value_at(config.kl_coef, 0.0), 0.0
 
     def coef_at(self, progress: float) -> float:
         """β at a point of training in [0, 1]."""
-        return at(self.config.kl_coef, progress) if self.config.kl_target is None else self.coef
+        return (
+            value_at(self.config.kl_coef, progress) if self.config.kl_target is None else self.coef
+        )
 
     @torch.no_grad()
     def penalize(

@@ -24,7 +24,7 @@ from rlbook.algorithms.policy.reference import (
     named_policy,
     reference_policy,
 )
-from rlbook.checks import at, check_memory
+from rlbook.checks import check_memory, value_at
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
@@ -77,7 +77,7 @@ class PolicyAgent(Agent):
         self.reference = self.make_reference() if self.needs_reference(config) else None
         if parts.reference is not None and self.reference is None:
             raise RequestError(f"reference has no effect {self.without_reference}")
-        rate = at(self.config.learning_rate, 0.0)
+        rate = value_at(self.config.learning_rate, 0.0)
         self.optimizer = self.make_optimizer([Group([self.policy])], rate)
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
@@ -180,7 +180,7 @@ class PolicyAgent(Agent):
 
     def now(self, name: str) -> float:
         """The value at this point of training of a hyper-parameter that may be a schedule."""
-        return at(getattr(self.config, name), self.progress)
+        return value_at(getattr(self.config, name), self.progress)
 
     def state_dict(self) -> State:
         return {

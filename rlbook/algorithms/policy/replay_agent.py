@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.checks import (
-    at,
     non_negative_int,
     positive,
     positive_fraction,
     positive_int,
     positive_ints,
     unit_interval,
+    value_at,
 )
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.schedules import Schedule
@@ -179,7 +179,7 @@ class ReplayAgent(Agent):
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         for optimizer in self.optimizers().values():
-            optimizer.learning_rate = at(self.config.learning_rate, self.progress)
+            optimizer.learning_rate = value_at(self.config.learning_rate, self.progress)
         with products(self.config.matmul_precision):
             for batch in self.minibatches(self.config.gradient_steps):
                 self.updates += 1

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig
-from rlbook.checks import at, finite, non_negative, positive
+from rlbook.checks import finite, non_negative, positive, value_at
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
@@ -216,7 +216,7 @@ class SAC(ReplayAgent):
         self.config: SACConfig = config
         temperature = Temperature(config, self.num_actions, discrete=discrete)
         self.temperature = temperature.to(parts.device)
-        rate = at(config.learning_rate, 0.0)
+        rate = value_at(config.learning_rate, 0.0)
         self.critic_optimizer = adam([Group([self.critics])], rate)
         self.actor_optimizer = adam([Group([self.actor, self.temperature])], rate)
 

@@ -44,7 +44,7 @@ from torch import Tensor
 from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.algorithms.value.distributional_error import distributional_error
 from rlbook.algorithms.value.dqn_config import DQNConfig
-from rlbook.checks import at
+from rlbook.checks import value_at
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
 from rlbook.functional.averages import averaged
@@ -169,7 +169,9 @@ class DQN(Agent):
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model, settings).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
-        self.optimizer = adam([Group([self.q])], at(config.learning_rate, 0.0), eps=config.adam_eps)
+        self.optimizer = adam(
+            [Group([self.q])], value_at(config.learning_rate, 0.0), eps=config.adam_eps
+        )
         self.replay = RainbowReplay(
             config.buffer_size,
             observations,
@@ -222,7 +224,7 @@ class DQN(Agent):
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
-        self.optimizer.learning_rate = at(self.config.learning_rate, self.progress) * left
+        self.optimizer.learning_rate = value_at(self.config.learning_rate, self.progress) * left
         metrics = dqn_update(
             self.q,
             self.optimizer,

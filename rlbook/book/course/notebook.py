@@ -97,7 +97,7 @@ def lines(function: Callable[..., Any] | str) -> Lines:
         function: itself, or where it stands in the library, such as
             "envs.tabular.mdp.TabularMDP.backup".
     """
-    shown = inspect.unwrap(found(function) if isinstance(function, str) else function)
+    shown = inspect.unwrap(find_function(function) if isinstance(function, str) else function)
     source = textwrap.dedent(inspect.getsource(shown))
     definition: Any = ast.parse(source).body[0]
     kept, body = source.splitlines(), definition.body
@@ -107,13 +107,13 @@ def lines(function: Callable[..., Any] | str) -> Lines:
     return Lines("\n".join([where, *kept[definition.lineno - 1 :]]))
 
 
-def found(place: str) -> Callable[..., Any]:
+def find_function(place: str) -> Callable[..., Any]:
     """The function at a place of the library: module, class if there is one, name."""
     module, _, name = place.rpartition(".")
     try:
         return getattr(importlib.import_module(f"rlbook.{module}"), name)
     except ModuleNotFoundError:
-        return getattr(found(module), name)
+        return getattr(find_function(module), name)
 
 
 def difference(old: Callable[..., Any], new: Callable[..., Any]) -> Lines:

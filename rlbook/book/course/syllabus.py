@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rlbook.book.exercises.exercise import named, starter
+from rlbook.book.exercises.exercise import find_exercise, starter
 from rlbook.errors import RequestError
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
@@ -55,7 +55,7 @@ def weeks() -> tuple[Week, ...]:
     )
 
 
-def chosen(text: str | None) -> list[Week]:
+def select_weeks(text: str | None) -> list[Week]:
     """The weeks that are meant by "3", "1-4" or "1,3,5-6"; all of them by None.
 
     Raises:
@@ -89,7 +89,9 @@ def start(folder: Path, asked: Sequence[Week]) -> tuple[list[Path], list[Path]]:
     """
     written: list[Path] = []
     there: list[Path] = []
-    texts = {folder / f"{name}.py": starter(named(name)) for week in asked for name in week.write}
+    texts = {
+        folder / f"{name}.py": starter(find_exercise(name)) for week in asked for name in week.write
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, shown
+from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, format_value
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.llm.rewards.code import Outcome, run_program
@@ -82,7 +82,7 @@ class Judgement(NamedTuple):
     said: str
 
 
-def checked(path: Path, *, isolate: bool = True) -> list[Verdict]:
+def check_file(path: Path, *, isolate: bool = True) -> list[Verdict]:
     """Checks each exercise for which a file has a function.
 
     Args:
@@ -143,16 +143,18 @@ def check_answer(
         isolate: in the sandbox: no files, no network, no other processes.
         seconds: of the processor that it may take; `SECONDS` if None.
     """
-    cases, limit = item.drawn(), SECONDS if seconds is None else seconds
+    cases, limit = item.draw_cases(), SECONDS if seconds is None else seconds
     program = RUNNER.replace("NAME", repr(item.name)).replace("TEXT", repr(text))
-    given = json.dumps([[_listed(value) for value in case] for case in cases])
+    given = json.dumps([[_as_list(value) for value in case] for case in cases])
     outcome = run_program(
         program, given, seconds=limit, memory_mb=MEMORY_MB, isolate=isolate, modules=("numpy",)
     )
-    return compared(item, cases, _answers_of(outcome, limit))
+    return compare_answers(item, cases, _answers_of(outcome, limit))
 
 
-def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str) -> Judgement:
+def compare_answers(
+    item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | str
+) -> Judgement:
     """Whether answers are right, and what to say of them; a string is what went wrong on the way to
     them."""
     if isinstance(answers, str):
@@ -175,14 +177,14 @@ def compared(item: Exercise, cases: list[tuple[Any, ...]], answers: list[Any] | 
             return Judgement(MISTAKEN, f"not right: {hint}")
     names = inspect.signature(item.function).parameters
     case = ", ".join(
-        f"{name}={shown(value)}" for name, value in zip(names, cases[place], strict=True)
+        f"{name}={format_value(value)}" for name, value in zip(names, cases[place], strict=True)
     )
     if found[place].shape != exact[place].shape:
         given, wanted = (list(array.shape) for array in (found[place], exact[place]))
         return Judgement(WRONG, f"not right: the answer has shape {given} and should have {wanted}")
     return Judgement(
         WRONG,
-        f"not right: {item.name}({case}) is {shown(exact[place])}, and not {shown(found[place])}",
+        f"not right: {item.name}({case}) is {format_value(exact[place])}, and not {format_value(found[place])}",
     )
 
 
@@ -218,5 +220,5 @@ def text_of(path: Path) -> str:
         raise RequestError(f"cannot read {path}: {error}") from error
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else value

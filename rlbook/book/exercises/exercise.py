@@ -56,13 +56,13 @@ class Exercise:
         """The first case in which the most known mistakes come to another answer than the right
         one."""
 
-        def told(case: tuple[Any, ...]) -> int:
+        def num_mistakes_seen(case: tuple[Any, ...]) -> int:
             right = self.function(*case)
             return sum(not agree(mistake(*case), right) for mistake in self.mistakes.values())
 
-        return max(self.drawn(), key=told)
+        return max(self.draw_cases(), key=num_mistakes_seen)
 
-    def drawn(self, seed: int = SEED) -> list[tuple[Any, ...]]:
+    def draw_cases(self, seed: int = SEED) -> list[tuple[Any, ...]]:
         """Arguments to try the function on."""
         rng = np.random.default_rng(seed)
         return [self.cases(rng) for _ in range(CASES)]
@@ -87,7 +87,7 @@ def exercises() -> Mapping[str, Exercise]:
     return found
 
 
-def named(name: str) -> Exercise:
+def find_exercise(name: str) -> Exercise:
     """Raises RequestError: no such exercise."""
     known = exercises()
     if name not in known:
@@ -108,13 +108,13 @@ def starter(item: Exercise) -> str:
     )
     case = item.telling_case()
     given = [
-        f"{name}={shown(value)}"
+        f"{name}={format_value(value)}"
         for name, value in zip(inspect.signature(item.function).parameters, case, strict=True)
     ]
     call = f"{item.name}({', '.join(given)})"
     if len(call) > 110:
         call = f"{item.name}(\n        " + ",\n        ".join(given) + ",\n    )"
-    example = f"Example:\n    {call}\n    is {shown(item.function(*case))}"
+    example = f"Example:\n    {call}\n    is {format_value(item.function(*case))}"
     told = textwrap.indent(f"{inspect.getdoc(item.function)}\n\n{example}", "    ")
     return (
         f"# Exercise {item.name}, chapter {item.chapter}. Check it: rlbook exercise check"
@@ -130,7 +130,7 @@ def start(name: str, path: Path) -> None:
     Raises:
         RequestError: no such exercise, or the file is there already.
     """
-    text = starter(named(name))
+    text = starter(find_exercise(name))
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -150,7 +150,7 @@ def agree(one: ArrayLike, other: ArrayLike) -> bool:
     )
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a line of Python."""
     if isinstance(value, np.ndarray) and value.ndim:
         return (

@@ -31,7 +31,7 @@ from rlbook.book.exercises.checking import (
     printable,
     text_of,
 )
-from rlbook.book.exercises.exercise import named
+from rlbook.book.exercises.exercise import find_exercise
 from rlbook.checks import nearest
 from rlbook.errors import RequestError
 
@@ -59,7 +59,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Row:
+class MarkRow:
     """A student's marks, and what they come to."""
 
     student: str
@@ -160,7 +160,7 @@ def grade(
     seconds: float | None = None,
     isolate: bool = True,
     on_mark: Callable[[int, int], None] = lambda done, total: None,
-) -> list[Row]:
+) -> list[MarkRow]:
     """Grades all hand-ins.
 
     Args:
@@ -180,7 +180,7 @@ def grade(
     waiting: list[tuple[str, int, Mark, str]] = []
     for student, files in students(folder).items():
         marks[student] = []
-        found, unread[student] = _collected(student, folder, files, asked, due)
+        found, unread[student] = _collect(student, folder, files, asked, due)
         for place, (mark, text) in enumerate(found):
             marks[student].append(mark if text is None else None)
             if text is not None:
@@ -188,7 +188,9 @@ def grade(
     with ThreadPoolExecutor(jobs) as pool:
 
         def run(mark: Mark, text: str) -> Judgement:
-            return check_answer(named(mark.exercise), text, isolate=isolate, seconds=seconds)
+            return check_answer(
+                find_exercise(mark.exercise), text, isolate=isolate, seconds=seconds
+            )
 
         running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
         try:
@@ -205,12 +207,12 @@ def grade(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [
-        Row(printable(student), tuple(mark for mark in row if mark), unread[student])
+        MarkRow(printable(student), tuple(mark for mark in row if mark), unread[student])
         for student, row in marks.items()
     ]
 
 
-def _collected(
+def _collect(
     student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
 ) -> tuple[list[tuple[Mark, str | None]], tuple[str, ...]]:
     """For each exercise what will be its mark, and the text of the answer if there is one to run;
@@ -271,7 +273,7 @@ def _of_file(mark: Mark, path: Path, folder: Path, due: datetime | None) -> Mark
     return dataclasses.replace(mark, file=printable(str(path.relative_to(folder))), late=late)
 
 
-def mistakes(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
+def mistakes(rows: Sequence[MarkRow]) -> list[tuple[str, str, int]]:
     """The known mistakes of the class: exercise, hint, and how many made it, the most frequent
     first."""
     told = Counter(
@@ -280,7 +282,7 @@ def mistakes(rows: Sequence[Row]) -> list[tuple[str, str, int]]:
     return [(exercise, said, count) for (exercise, said), count in told.most_common()]
 
 
-def as_csv(rows: Sequence[Row], asked: Sequence[Week]) -> str:
+def as_csv(rows: Sequence[MarkRow], asked: Sequence[Week]) -> str:
     """A line a student: a column for each exercise, for each week's points, and for what they come
     to."""
     exercises = [name for week in asked for name in week.write]
@@ -310,7 +312,7 @@ def as_csv(rows: Sequence[Row], asked: Sequence[Week]) -> str:
     return _csv([head, *lines])
 
 
-def details_as_csv(rows: Sequence[Row]) -> str:
+def details_as_csv(rows: Sequence[MarkRow]) -> str:
     """A line for each student and exercise: with the file, the mark, and what is to be said of
     it."""
     names = [item.name for item in dataclasses.fields(Mark)]

@@ -94,7 +94,7 @@ def q_case(rng: Generator) -> tuple[Array, int, int, float, int, bool]:
     )
 
 
-def _moved(q: Array, state: int, action: int, target: float) -> Array:
+def _td_update(q: Array, state: int, action: int, target: float) -> Array:
     after = q.copy()
     after[state, action] += 0.5 * (target - q[state, action])
     return after
@@ -105,10 +105,12 @@ def _moved(q: Array, state: int, action: int, target: float) -> Array:
     q_case,
     {
         "where the episode has terminated nothing follows, so the target is the reward alone": (
-            lambda q, s, a, r, after, over: _moved(q, s, a, r + 0.9 * q[after].max())
+            lambda q, s, a, r, after, over: _td_update(q, s, a, r + 0.9 * q[after].max())
         ),
         "Q-learning looks at the best next action, and not at the mean of all": (
-            lambda q, s, a, r, after, over: _moved(q, s, a, r + 0.9 * (not over) * q[after].mean())
+            lambda q, s, a, r, after, over: _td_update(
+                q, s, a, r + 0.9 * (not over) * q[after].mean()
+            )
         ),
     },
 )
@@ -121,7 +123,7 @@ def q_learning_step(
     reached next_state, where the episode terminated or goes on. The step size is 0.5 and the
     discount 0.9.
     """
-    return _moved(
+    return _td_update(
         q, state, action, reward + (0.0 if terminated else 0.9 * float(q[next_state].max()))
     )
 
@@ -130,7 +132,7 @@ def ties(rng: Generator) -> tuple[Array, float]:
     return rng.integers(0, 3, 4).astype(float), float(rng.choice([0.0, 0.1, 0.5]))
 
 
-def _others_alone(values: Array, epsilon: float) -> Array:
+def _explore_only_others(values: Array, epsilon: float) -> Array:
     best = values == values.max()
     return np.where(best, (1 - epsilon) / best.sum(), epsilon / max(1, (~best).sum()))
 
@@ -140,7 +142,7 @@ def _others_alone(values: Array, epsilon: float) -> Array:
     ties,
     {
         "a random action may be the best one too, so the best has more than 1 − ε": (
-            lambda values, epsilon: _others_alone(values, epsilon)
+            lambda values, epsilon: _explore_only_others(values, epsilon)
         ),
         "actions that are equally good share 1 − ε": lambda values, epsilon: (
             epsilon / 4 + (1 - epsilon) * (np.arange(4) == values.argmax())
@@ -261,7 +263,7 @@ def action_values(P: Array, r: Array, V: Array, gamma: float) -> Array:
     lambda rng: (*world(rng), rng.dirichlet(np.ones(2), 3).round(2), 0.9),
     {
         "a policy takes each action with its probability, and not the best one": (
-            lambda P, r, pi, gamma: _swept(P, r, gamma, 2000)
+            lambda P, r, pi, gamma: _sweep(P, r, gamma, 2000)
         ),
     },
 )
@@ -275,7 +277,7 @@ def policy_value(P: Array, r: Array, pi: Array, gamma: float) -> Array:
     return np.linalg.solve(np.eye(3) - gamma * chain, paid)
 
 
-def _swept(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
+def _sweep(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
     model, V = model_of(P, r), np.zeros(4)
     for _ in range(sweeps):
         V = model.backup(V, gamma).max(axis=1)
@@ -306,7 +308,7 @@ def value_iteration(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
     P [S, A, S] and r [S, A] are the model; a row of P that adds up to less than 1 may end the
     episode.
     """
-    return _swept(P, r, gamma, sweeps)
+    return _sweep(P, r, gamma, sweeps)
 
 
 def _mean_sweeps(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
@@ -323,7 +325,7 @@ def _mean_sweeps(P: Array, r: Array, gamma: float, sweeps: int) -> Array:
         "an action that is as good as the best stays": lambda Q, policy: Q.argmax(axis=1),
     },
 )
-def improved(Q: Array, policy: Array) -> Array:
+def improve(Q: Array, policy: Array) -> Array:
     """The policy after an improvement: [S] integers.
 
     Q [S, A] are the action values of the policy [S]. Where its action is as good as any other, it

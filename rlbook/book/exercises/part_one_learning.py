@@ -222,7 +222,7 @@ def _lambda_returns(rewards: Array, values: Array, lam: float) -> Array:
     return found
 
 
-def _traced(states: Array, decay: float, replace: bool) -> Array:
+def _eligibility(states: Array, decay: float, replace: bool) -> Array:
     e = np.zeros(3)
     for state in states:
         e *= decay
@@ -234,7 +234,7 @@ def _traced(states: Array, decay: float, replace: bool) -> Array:
     "n-step-and-lambda",
     lambda rng: (rng.integers(0, 3, 5), 0.5),
     {
-        "accumulating traces add up; these are replacing ones": lambda states, decay: _traced(
+        "accumulating traces add up; these are replacing ones": lambda states, decay: _eligibility(
             states, decay, True
         ),
         "a trace fades at every step, those of other states included": lambda states, decay: (
@@ -248,7 +248,7 @@ def accumulating_traces(states: Array, decay: float) -> Array:
     states [T] are visited one after the other. At each step all traces are multiplied by decay,
     which is γλ, and then the visited state's grows by 1.
     """
-    return _traced(states, decay, False)
+    return _eligibility(states, decay, False)
 
 
 @exercise(
@@ -265,7 +265,7 @@ def accumulating_traces(states: Array, decay: float) -> Array:
         ),
     },
 )
-def estimated(states: Array, next_states: Array) -> Array:
+def estimate_model(states: Array, next_states: Array) -> Array:
     """The most likely probabilities of the next states: [3, 3], a row of zeros where a state was
     never left.
 

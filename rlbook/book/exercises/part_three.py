@@ -53,14 +53,14 @@ def at_temperature(logits: Array, temperature: float) -> Array:
     return torch.softmax(tensor(logits) / temperature, 0).numpy()
 
 
-def masked(rng: Generator) -> tuple[Array, Array]:
+def draw_masked(rng: Generator) -> tuple[Array, Array]:
     lengths = rng.integers(1, 5, 3)
     return log_probs(rng, 3, 4), (np.arange(4) < lengths[:, None]).astype(int)
 
 
 @exercise(
     "learning-from-data",
-    masked,
+    draw_masked,
     {
         "padding is no token: divide by the number of tokens that count": lambda log_prob, mask: (
             -float((log_prob * mask).mean())
@@ -191,8 +191,8 @@ def dpo_loss(
         "the score of the whole text is paid once, with the last token": lambda lp, ref, score: (
             score - 0.1 * (lp - ref)
         ),
-        "the penalty is for being likelier than under the reference": lambda lp, ref, score: _paid(
-            ref, lp, score
+        "the penalty is for being likelier than under the reference": lambda lp, ref, score: (
+            _kl_rewards(ref, lp, score)
         ),
     },
 )
@@ -203,10 +203,10 @@ def rlhf_rewards(log_prob: Array, reference_log_prob: Array, score: float) -> Ar
     the reward model's score with the last one. log_prob [T] are the tokens' under the policy,
     reference_log_prob [T] under the reference.
     """
-    return _paid(log_prob, reference_log_prob, score)
+    return _kl_rewards(log_prob, reference_log_prob, score)
 
 
-def _paid(log_prob: Array, reference: Array, score: float) -> Array:
+def _kl_rewards(log_prob: Array, reference: Array, score: float) -> Array:
     rewards = -0.1 * divergences.k1(tensor(log_prob), tensor(reference)).numpy()
     rewards[-1] += score
     return rewards
@@ -266,7 +266,7 @@ def k3(log_prob: Array, reference_log_prob: Array) -> Array:
 
 @exercise(
     "groups",
-    masked,
+    draw_masked,
     {
         "this is DAPO's average: every token counts alike": lambda loss, mask: float(
             (loss * mask).sum() / mask.sum()

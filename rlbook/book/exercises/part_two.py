@@ -108,20 +108,20 @@ def distribution(rng: Generator) -> tuple[Array, float, bool]:
     distribution,
     {
         "where the episode has terminated, the return is the reward alone, for certain": (
-            lambda p, r, over: _projected(p, r, False)
+            lambda p, r, over: _project(p, r, False)
         ),
     },
 )
-def projected(p: Array, reward: float, terminated: bool) -> Array:
+def project(p: Array, reward: float, terminated: bool) -> Array:
     """The distribution of r + 0.5 Z on the returns 0, 1, 2, 3: [4].
 
     p [4] is the distribution of Z on the same returns. What falls between two of them is shared,
     the nearer one getting more; what falls outside goes to the end.
     """
-    return _projected(p, reward, terminated)
+    return _project(p, reward, terminated)
 
 
-def _projected(p: Array, reward: float, terminated: bool) -> Array:
+def _project(p: Array, reward: float, terminated: bool) -> Array:
     support = tensor([0.0, 1.0, 2.0, 3.0])
     return rainbow.categorical_projection(
         tensor(p)[None], tensor([reward]), torch.tensor([terminated]), 0.5, support

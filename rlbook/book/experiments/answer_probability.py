@@ -51,7 +51,7 @@ REWARDS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Learned:
+class AnswerProbabilityCurves:
     """R runs, looked at K times; the first look is before the first round."""
 
     rounds: Array  # [R, K], updates so far
@@ -60,7 +60,7 @@ class Learned:
 
 def run(
     seeds: int = 3, first: int = 0, rounds: int = ROUNDS, start: dict[str, Any] | None = None
-) -> dict[str, Learned]:
+) -> dict[str, AnswerProbabilityCurves]:
     """Each reward from each seed's start.
 
     Args:
@@ -100,10 +100,13 @@ def run(
                 **reward,
             )
             traces[name].append((counts, shares))
-    return {name: Learned(*map(np.array, zip(*each, strict=True))) for name, each in traces.items()}
+    return {
+        name: AnswerProbabilityCurves(*map(np.array, zip(*each, strict=True)))
+        for name, each in traces.items()
+    }
 
 
-def measurements(found: dict[str, Learned]) -> dict[str, float]:
+def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
     """Means over the seeds, and each seed's end."""
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():
@@ -115,13 +118,13 @@ def measurements(found: dict[str, Learned]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, Learned]) -> Figure:
+def draw(found: dict[str, AnswerProbabilityCurves]) -> Figure:
     """The share of right answers by rounds; a thin line for each run."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.0, 3.6)
-    axes = labelled(figure.subplots(), "rounds", "share of right answers")
+    axes = label_axes(figure.subplots(), "rounds", "share of right answers")
     for place, (name, each) in enumerate(found.items()):
         colour = curve_colour(place)
         axes.plot(each.rounds.T, each.accuracy.T, color=colour, alpha=0.35, linewidth=1.0)

@@ -28,7 +28,7 @@ NAMES = ("SFT", "RCE", "GRPO, recorded", "GRPO, online")
 MEASURES = ("sampled_score", "greedy_score", "answered_rightly", "kl_to_sft")
 
 
-class Found(NamedTuple):
+class BeamStageMeans(NamedTuple):
     """Means over the held-out queries."""
 
     after: NDArray[np.float64]  # [K seeds, 4 stages, 4 measures]; the KL of SFT to itself is 0
@@ -76,7 +76,7 @@ def without_weights(folder: Path, seed: int) -> float:
     return float(scores(run).mean())
 
 
-def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> Found:
+def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> BeamStageMeans:
     """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and finished stages in it are not done
     again."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -85,7 +85,7 @@ def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> Found
         alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
         best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])
     task = built(RetrievalTask)
-    return Found(
+    return BeamStageMeans(
         after,
         alike,
         best,
@@ -99,7 +99,7 @@ def _best_beam(path: Path) -> float:
     )
 
 
-def measurements(found: Found) -> dict[str, float]:
+def measurements(found: BeamStageMeans) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL
     to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
@@ -128,9 +128,9 @@ def measurements(found: Found) -> dict[str, float]:
     return {name: float(value) for name, value in (numbers | extra).items()}
 
 
-def draw(found: Found) -> Figure:
+def draw(found: BeamStageMeans) -> Figure:
     """The score after each stage, sampled and greedy; points are seeds, bars their means."""
-    from rlbook.book.figures.drawing import curve_colour, labelled
+    from rlbook.book.figures.drawing import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.0, 3.4)
@@ -150,6 +150,6 @@ def draw(found: Found) -> Figure:
     axes.text(-0.45, found.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
     axes.set_xticks(place, NAMES)
     axes.set_ylim(0.0, 1.3 * found.optimum)
-    labelled(axes, "", "mean score of held-out queries")
+    label_axes(axes, "", "mean score of held-out queries")
     axes.legend(loc="upper right", ncols=2, fontsize=8)
     return figure

@@ -184,11 +184,11 @@ def measurements(costs: Costs) -> dict[str, float]:
 
 def draw(costs: Costs) -> Figure:
     """Both costs over the horizon, on logarithmic axes, and below which bounds they stay."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure, at = new_figure(6.4, 4.0), costs.horizons
-    axes = labelled(figure.subplots(), "horizon T, in steps", "cost, in steps in the field")
+    axes = label_axes(figure.subplots(), "horizon T, in steps", "cost, in steps in the field")
     bounds = (
         np.median(costs.clone_mistakes) * at**2,
         DEPTH * np.median(costs.dagger_mistakes, axis=0) * at,

@@ -73,7 +73,7 @@ def vine_value(
     return total / rollouts, steps
 
 
-class Walk(NamedTuple):
+class ResumableEpisode(NamedTuple):
     """An episode, with what is needed to go back into it."""
 
     state: NDArray[np.int64]  # [T]
@@ -86,7 +86,7 @@ class Walk(NamedTuple):
         return len(self.reward)
 
 
-def walked(env: ResumableEnv, act: Act, rng: Generator) -> Walk:
+def play_episode(env: ResumableEnv, act: Act, rng: Generator) -> ResumableEpisode:
     """One episode from the start; the environment's observation is the number of its state."""
     env.reset(seed=int(rng.integers(2**31)))
     rows: list[tuple[int, int, float]] = []
@@ -98,11 +98,11 @@ def walked(env: ResumableEnv, act: Act, rng: Generator) -> Walk:
         rows.append((state, action, float(reward)))
         over = terminated or truncated
     state, action, reward = zip(*rows, strict=True)
-    return Walk(np.array(state), np.array(action), np.array(reward), snapshots)
+    return ResumableEpisode(np.array(state), np.array(action), np.array(reward), snapshots)
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AdvantageErrors:
     """How far the advantages of one kind were from the exact ones, over the steps of all
     episodes."""
 
@@ -121,7 +121,7 @@ def world() -> tuple[ResumableEnv, TabularMDP, Array]:
     return ResumableEnv(env), model, softmax(SHARPNESS * best.action_values())
 
 
-def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
+def run(seed: int = 0, groups: int = GROUPS) -> dict[str, AdvantageErrors]:
     """Groups of episodes, and each kind of advantage for all their steps.
 
     Args:
@@ -137,8 +137,8 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
     def act(state: Any, rng: Generator) -> int:
         return int(min((policy[state].cumsum() <= rng.random()).sum(), policy.shape[1] - 1))
 
-    critic = mean_returns([walked(env, act, rng) for _ in range(CRITIC)], len(value))
-    walks = [walked(env, act, rng) for _ in range(groups * GROUP)]
+    critic = mean_returns([play_episode(env, act, rng) for _ in range(CRITIC)], len(value))
+    walks = [play_episode(env, act, rng) for _ in range(groups * GROUP)]
     returns = torch.tensor([walk.reward.sum() for walk in walks])
     compared = leave_one_out_advantage(returns, GROUP).tolist()
     kinds = {"group": [np.full(walk.steps, one) for walk, one in zip(walks, compared, strict=True)]}
@@ -166,7 +166,7 @@ def run(seed: int = 0, groups: int = GROUPS) -> dict[str, Estimate]:
     return {name: estimate_errors(walks, found, exact, cost[name]) for name, found in kinds.items()}
 
 
-def mean_returns(walks: list[Walk], states: int) -> Array:
+def mean_returns(walks: list[ResumableEpisode], states: int) -> Array:
     """The mean return behind each visit of a state, 0 where nobody was: [S]."""
     total, count = np.zeros(states), np.zeros(states)
     for walk in walks:
@@ -175,7 +175,7 @@ def mean_returns(walks: list[Walk], states: int) -> Array:
     return total / np.maximum(count, 1.0)
 
 
-def advantages(walk: Walk, values: Array, gae_lambda: float) -> Array:
+def advantages(walk: ResumableEpisode, values: Array, gae_lambda: float) -> Array:
     """GAE of an episode that terminated: [T], from V of its states and 0 behind them [T + 1]. λ = 0
     is r + V(s') - V(s)."""
     ends = torch.zeros(walk.steps, dtype=torch.bool)
@@ -192,7 +192,9 @@ def advantages(walk: Walk, values: Array, gae_lambda: float) -> Array:
     ).numpy()
 
 
-def estimate_errors(walks: list[Walk], found: list[Array], exact: Array, steps: float) -> Estimate:
+def estimate_errors(
+    walks: list[ResumableEpisode], found: list[Array], exact: Array, steps: float
+) -> AdvantageErrors:
     """The distance of advantages from the exact ones [S, A]."""
     pairs = np.concatenate([walk.state * exact.shape[1] + walk.action for walk in walks])
     error = np.concatenate(found) - exact.ravel()[pairs]
@@ -203,10 +205,10 @@ def estimate_errors(walks: list[Walk], found: list[Array], exact: Array, steps: 
     # a mean of n errors with variance s² is itself off by s² / n in the square
     squared = mean[often] ** 2 - spread[often] / (count[often] - 1) / count[often]
     bias = max(0.0, float(np.average(squared, weights=count[often]))) ** 0.5
-    return Estimate(float(np.sqrt((error**2).mean())), bias, steps)
+    return AdvantageErrors(float(np.sqrt((error**2).mean())), bias, steps)
 
 
-def measurements(found: dict[str, Estimate]) -> dict[str, float]:
+def measurements(found: dict[str, AdvantageErrors]) -> dict[str, float]:
     """Error, bias and cost of each kind."""
     return {
         f"{name}: {what}": getattr(each, what)
@@ -215,14 +217,14 @@ def measurements(found: dict[str, Estimate]) -> dict[str, float]:
     }
 
 
-def draw(found: dict[str, Estimate]) -> Figure:
+def draw(found: dict[str, AdvantageErrors]) -> Figure:
     """Error and bias by kind, and the steps that they cost."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.5, 0.8 + 0.4 * len(found))
     axes, rows = figure.subplots(), np.arange(len(found))
-    labelled(axes, "distance from the exact advantage (reward units)", "")
+    label_axes(axes, "distance from the exact advantage (reward units)", "")
     axes.barh(
         rows - 0.18,
         [each.error for each in found.values()],

@@ -63,7 +63,7 @@ def maze(terminal: Terminal) -> float:
         " the way it goes.",
     )
     _show_maze(run, terminal)
-    _same(terminal, "train ppo Maze-v0", "watch runs/ppo-Maze-v0-0")
+    _same_commands(terminal, "train ppo Maze-v0", "watch runs/ppo-Maze-v0-0")
     return seconds
 
 
@@ -98,7 +98,7 @@ def addition(terminal: Terminal) -> float:
         " of these sums:",
     )
     _show_sums(before.answers, after.answers, terminal)
-    _same(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
+    _same_commands(terminal, "train grpo Addition-v0", "watch runs/grpo-Addition-v0-0")
     return warm_up + seconds
 
 
@@ -106,7 +106,7 @@ def cloning(terminal: Terminal) -> float:
     """Behaviour cloning of right answers, from random weights. Returns the seconds of training."""
     start = time.monotonic()
     with progress() as report:
-        run = weights.taught("Addition-v0", on_report=report)
+        run = weights.train_halfway("Addition-v0", on_report=report)
     seconds = time.monotonic() - start
     terminal.write()
     share = terminal.bold(f"{run.metrics[-1]['eval_return']:.0%}")
@@ -115,7 +115,7 @@ def cloning(terminal: Terminal) -> float:
         f"That took {run.steps} minibatches and {seconds:.0f} seconds, and now {share} of its"
         " likeliest answers are right.",
     )
-    _same(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
+    _same_commands(terminal, weights.command("Addition-v0").removeprefix("rlbook "))
     return seconds
 
 
@@ -182,12 +182,12 @@ def _show_sums(before: list[Completion], after: list[Completion], terminal: Term
     terminal.write(terminal.faint("    sum       answer   before      after"))
     for old, new in zip(before, after, strict=True):
         terminal.write(
-            f"    {old.prompt:<10}{old.answer:<9}{_marked(old, terminal)}{_marked(new, terminal)}"
+            f"    {old.prompt:<10}{old.answer:<9}{_mark(old, terminal)}{_mark(new, terminal)}"
         )
     terminal.write()
 
 
-def _marked(completion: Completion, terminal: Terminal) -> str:
+def _mark(completion: Completion, terminal: Terminal) -> str:
     """An answer, and whether it is right."""
     text = "".join(completion.tokens).replace("<eos>", "")
     right = completion.reward == 1.0
@@ -215,7 +215,7 @@ def _say(terminal: Terminal, text: str) -> None:
     terminal.write()
 
 
-def _same(terminal: Terminal, *commands: str) -> None:
+def _same_commands(terminal: Terminal, *commands: str) -> None:
     """The commands that do the same."""
     terminal.write("The same from the command line:")
     for command in commands:

@@ -79,7 +79,7 @@ def images(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return x[:TRAINED_ON], y[:TRAINED_ON], x[TRAINED_ON:], y[TRAINED_ON:]
 
 
-def taught(
+def train_network(
     sizes: tuple[int, int],
     x: Tensor,
     y: Tensor,
@@ -118,13 +118,13 @@ def run(seeds: int = 3, first: int = 0) -> Digits:
     missing: dict[str, list[float]] = {}
     for seed in range(first, first + seeds):
         x, y, test_x, test_y = images(seed)
-        teacher, others = taught(TEACHER, x, y, seed, kept=KEPT), y != MISSING
+        teacher, others = train_network(TEACHER, x, y, seed, kept=KEPT), y != MISSING
         networks = {
             "teacher": teacher,
-            "alone": taught(STUDENT, x, y, seed),
-            "distilled": taught(STUDENT, x, y, seed, teacher=teacher),
-            "alone, without threes": taught(STUDENT, x[others], y[others], seed),
-            "distilled, without threes": taught(
+            "alone": train_network(STUDENT, x, y, seed),
+            "distilled": train_network(STUDENT, x, y, seed, teacher=teacher),
+            "alone, without threes": train_network(STUDENT, x[others], y[others], seed),
+            "distilled, without threes": train_network(
                 STUDENT, x[others], y[others], seed, teacher=teacher
             ),
         }
@@ -150,11 +150,11 @@ def measurements(found: Digits) -> dict[str, float]:
 
 def draw(found: Digits) -> Figure:
     """A bar for each network: all test images, and the threes among them."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 3.4)
-    axes = labelled(figure.subplots(), "share of the test images named right", "")
+    axes = label_axes(figure.subplots(), "share of the test images named right", "")
     places = np.arange(len(found.right))
     for shift, (label, part) in enumerate((("all", found.right), ("threes", found.missing))):
         axes.barh(

@@ -114,11 +114,11 @@ def measurements(found: DistilledSizes) -> dict[str, float]:
 
 def draw(found: DistilledSizes) -> Figure:
     """A dot for each student, and a line for the teacher."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(5.0, 3.2)
-    axes = labelled(figure.subplots(), "labels", "held-out sums right")
+    axes = label_axes(figure.subplots(), "labels", "held-out sums right")
     for place, each in enumerate(found.accuracy.values()):
         axes.plot([place] * len(each), each, "o", color=curve_colour(place), alpha=0.7)
         axes.plot(

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import rlbook
-from rlbook.book.experiments.laptop import said, write_rows
+from rlbook.book.experiments.laptop import sample_answers, write_rows
 from rlbook.checks import check, one_of, positive_int, unit_interval
 from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError
@@ -74,8 +74,8 @@ def write_problems(
     check("kind", kind, one_of(*KINDS))
     check("count", count, whole(2, 1_000_000))
     check("split_seed", split_seed, positive_int)
-    source = KINDS[kind](seed) if problems is None else given(Path(problems))
-    kept = list(itertools.islice(answered(source), count))
+    source = KINDS[kind](seed) if problems is None else read_problems(Path(problems))
+    kept = list(itertools.islice(answered_rows(source), count))
     if len(kept) < count:
         raise RequestError(
             f"problems: {problems} has {len(kept)} with a whole number as their answer, and {count}"
@@ -87,7 +87,7 @@ def write_problems(
     return write_rows(place, [kept[int(index)] for index in chosen])
 
 
-def given(path: Path) -> Iterator[tuple[str, str]]:
+def read_problems(path: Path) -> Iterator[tuple[str, str]]:
     """Problem and solution of each row of a file."""
     for row in read_rows(path):
         problem, solution = row.get("problem"), row.get("solution")
@@ -99,7 +99,7 @@ def given(path: Path) -> Iterator[tuple[str, str]]:
         yield problem, solution
 
 
-def answered(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
+def answered_rows(problems: Iterable[tuple[str, str]]) -> Iterator[dict[str, str]]:
     """Those with an answer, as rows."""
     for problem, solution in problems:
         answer = answer_of(solution)
@@ -181,12 +181,12 @@ def write_reloaded(place: Path, *, seed: int, run: str, adapter: str) -> dict[st
     trained = rlbook.load(run)
     rules: Any = trained.request.recipe.for_evaluation().make().unwrapped
     prompts = len(rules.rules.prompt_lengths)
-    before = said(trained, prompts, seed, 0.0)
+    before = sample_answers(trained, prompts, seed, 0.0)
     policy: Any = trained.agent.policy  # type: ignore[attr-defined]
     policy.model = with_adapter(
         folder_model(trained.request.recipe.kwargs["model"]), adapter, np.random.default_rng(0)
     )
-    after = said(trained, prompts, seed, 0.0)
+    after = sample_answers(trained, prompts, seed, 0.0)
     if before != after:
         raise RequestError(
             f"the adapter in {adapter} says something else than the run that it came from"

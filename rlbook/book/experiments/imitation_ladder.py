@@ -52,20 +52,22 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
     model = model_of(rlbook.make("Maze-v0", slip=0.2))
     cells, actions = model.rewards.shape
 
-    def worth(policy: NDArray[np.number]) -> float:
+    def exact_return(policy: NDArray[np.number]) -> float:
         return float(expected_returns(model, policy, LIMIT)[-1])
 
-    def learned(algorithm: str, seed: int, **settings: Any) -> float:
+    def learned_return(algorithm: str, seed: int, **settings: Any) -> float:
         agent = rlbook.train(
             algorithm, "Maze-v0", env_kwargs={"slip": 0.2}, seed=seed, eval_every=0, **settings
         ).agent
-        return worth(agent.act(np.eye(cells, dtype=np.float32), explore=False))
+        return exact_return(agent.act(np.eye(cells, dtype=np.float32), explore=False))
 
     clone, dagger = np.empty((2, seeds, len(labels)))
     for row, place in np.ndindex(clone.shape):
         count, seed = labels[place], first + row
-        clone[row, place] = learned("behavior_cloning", seed, demonstrations=count, steps=UPDATES)
-        dagger[row, place] = learned(
+        clone[row, place] = learned_return(
+            "behavior_cloning", seed, demonstrations=count, steps=UPDATES
+        )
+        dagger[row, place] = learned_return(
             "dagger",
             seed,
             steps=count,
@@ -75,7 +77,11 @@ def run(seeds: int = 3, first: int = 0, labels: tuple[int, ...] = LABELS) -> Lad
         )
     best = PolicyIteration.solve(model, gamma=0.99).greedy_policy()
     return Ladder(
-        np.array(labels), clone, dagger, worth(best), worth(np.full((cells, actions), 1 / actions))
+        np.array(labels),
+        clone,
+        dagger,
+        exact_return(best),
+        exact_return(np.full((cells, actions), 1 / actions)),
     )
 
 
@@ -93,11 +99,11 @@ def measurements(ladder: Ladder) -> dict[str, float]:
 def draw(ladder: Ladder) -> Figure:
     """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as
     good."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 4.0)
-    axes = labelled(
+    axes = label_axes(
         figure.subplots(),
         "states that the expert labelled",
         "return lost to the expert, in reward units",

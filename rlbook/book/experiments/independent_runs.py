@@ -66,7 +66,7 @@ def value_curves(
     ):
         curve[0] = agent.values()[states]
         at_once = interaction.compiled or sum(table.size for table in agent.memory) > LARGE
-        shape = _recorded(agent, states).shape if at_once else ()
+        shape = _table_rows(agent, states).shape if at_once else ()
         if len(shape) == 1:
             _record(agent, interaction, curve[1:], states)
         elif len(shape) == 2:
@@ -129,7 +129,7 @@ def _starts(
         yield agent, interaction
 
 
-def _recorded(agent: TableAgent, states: slice) -> np.ndarray:
+def _table_rows(agent: TableAgent, states: slice) -> np.ndarray:
     """The rows of the table that `agent.values()` reads off, V [K] or Q [K, A]; empty [] where it
     is computed from more than that."""
     kind: Any = type(agent)
@@ -177,7 +177,7 @@ def _record(
         clock = interaction._clock(budget, 0.0)._replace(
             steps=steps, episodes=done, last_step=steps + CHUNK, last_episode=len(curve)
         )
-        table = _recorded(agent, states).reshape(-1)
+        table = _table_rows(agent, states).reshape(-1)
         state, episode_return, length, steps, done = loop(
             outcomes,
             agent.memory,

@@ -37,7 +37,7 @@ TOKENS = 3.5  # of a completion, about: two or three digits and EOS
 
 
 @dataclass(frozen=True)
-class Found:
+class IntrinsicRewardCurves:
     """R runs, looked at K times; the first look is before the first round."""
 
     rounds: Array  # [R, K], updates so far
@@ -48,20 +48,20 @@ class Found:
 
 def run(
     seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNING_RATES)
-) -> dict[str, Found]:
+) -> dict[str, IntrinsicRewardCurves]:
     """Each reward from each seed."""
     return {
-        name: Found(
+        name: IntrinsicRewardCurves(
             *map(
                 np.array,
-                zip(*(traced(name, seed) for seed in range(first, first + seeds)), strict=True),
+                zip(*(trace_run(name, seed) for seed in range(first, first + seeds)), strict=True),
             )
         )
         for name in names
     }
 
 
-def traced(
+def trace_run(
     name: str, seed: int, rounds: int = ROUNDS, looks: int = LOOKS
 ) -> tuple[list[float], ...]:
     """Of one run, at each look: the number of updates, both accuracies and the reward."""
@@ -77,7 +77,7 @@ def traced(
                 (
                     float(agent.optimizer.state_dict()["steps"]),
                     report["eval_return"],
-                    drawn(run),
+                    sampled_accuracy(run),
                     float(np.mean(paid)),
                 )
             )
@@ -99,16 +99,21 @@ def traced(
         on_report=look,
     )
     untaught = rlbook.train("grpo", ENVIRONMENT, steps=1, seed=seed, eval_every=0)
-    before = 0.0, rlbook.evaluate(untaught, episodes=HELD_OUT).mean, drawn(untaught), np.nan
+    before = (
+        0.0,
+        rlbook.evaluate(untaught, episodes=HELD_OUT).mean,
+        sampled_accuracy(untaught),
+        np.nan,
+    )
     return tuple(map(list, zip(before, *seen, strict=True)))
 
 
-def drawn(run: Run) -> float:
+def sampled_accuracy(run: Run) -> float:
     """The share of held-out prompts whose drawn answer is right."""
     return rlbook.evaluate(run, episodes=HELD_OUT, explore=True).mean
 
 
-def measurements(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {}
     for name, each in found.items():
@@ -126,16 +131,16 @@ def measurements(found: dict[str, Found]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, Found]) -> Figure:
+def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
     """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean
     where each run began."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
     accuracies, paid = figure.subplots(1, 2)
-    labelled(accuracies, "rounds", "share of right answers")
-    labelled(paid, "rounds", "reward, above its first value (nats)")
+    label_axes(accuracies, "rounds", "share of right answers")
+    label_axes(paid, "rounds", "reward, above its first value (nats)")
     for place, (name, each) in enumerate(found.items()):
         gained = each.reward - each.reward[:, 1:2]
         curves = (

@@ -32,7 +32,7 @@ MAX_GRAD_NORM = 0.5
 
 
 @dataclass(frozen=True)
-class Networks:
+class LadderNetworks:
     """π and V, for discrete actions."""
 
     actor: nn.Module  # [..., O] → [..., A], logits
@@ -48,7 +48,7 @@ class Networks:
 
 
 @dataclass(frozen=True)
-class Data:
+class LadderRollout:
     """T steps of N environments, as tensors [T, N, ...]."""
 
     obs: Tensor
@@ -61,13 +61,15 @@ class Data:
     valid: Tensor  # false where an environment waits for the others to end their episodes
 
     @classmethod
-    def of(cls, rollout: Rollout) -> Data:
+    def from_rollout(cls, rollout: Rollout) -> LadderRollout:
         """What an agent has collected."""
         names = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "valid")
         return cls(log_prob=rollout.log_prob(), **{name: rollout.tensor(name) for name in names})
 
 
-def reinforce(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float) -> None:
+def reinforce(
+    policy: LadderNetworks, optimizer: Optimizer, data: LadderRollout, *, gamma: float
+) -> None:
     """One step with whole episodes: each action is weighed by the return that followed it."""
     ends = data.terminated, data.truncated
     returns = discounted_returns(data.reward, *ends, gamma, valid=data.valid)
@@ -78,7 +80,7 @@ def reinforce(policy: Networks, optimizer: Optimizer, data: Data, *, gamma: floa
 
 
 def reinforce_with_baseline(
-    policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float
+    policy: LadderNetworks, optimizer: Optimizer, data: LadderRollout, *, gamma: float
 ) -> None:
     """The same, but what V expected in each state is taken off the return."""
     ends = data.terminated, data.truncated
@@ -92,7 +94,12 @@ def reinforce_with_baseline(
 
 
 def a2c(
-    policy: Networks, optimizer: Optimizer, data: Data, *, gamma: float, gae_lambda: float
+    policy: LadderNetworks,
+    optimizer: Optimizer,
+    data: LadderRollout,
+    *,
+    gamma: float,
+    gae_lambda: float,
 ) -> None:
     """One step with T steps of each environment: V stands in for what follows them."""
     ends = data.terminated, data.truncated
@@ -106,9 +113,9 @@ def a2c(
 
 
 def ppo(
-    policy: Networks,
+    policy: LadderNetworks,
     optimizer: Optimizer,
-    data: Data,
+    data: LadderRollout,
     *,
     gamma: float,
     gae_lambda: float,

@@ -53,7 +53,7 @@ def write_rows(place: Path, rows: Iterable[Mapping[str, object]]) -> dict[str, A
     return {"rows": len(lines)}
 
 
-def rewarded(
+def completion_rewards(
     run: rlbook.Run,
     *,
     reward: Any,
@@ -93,7 +93,7 @@ def write_examples(
         temperature: 0 writes the likeliest tokens.
     """
     after = rlbook.load(run)
-    new = said(after, prompts, seed, temperature)
+    new = sample_answers(after, prompts, seed, temperature)
     request = after.request
     del after  # one model at a time
     rows = [
@@ -104,13 +104,15 @@ def write_examples(
             "after": other["text"],
         }
         for one, other in zip(
-            said(rlbook.Run(request), prompts, seed, temperature), new, strict=True
+            sample_answers(rlbook.Run(request), prompts, seed, temperature), new, strict=True
         )
     ]
     return write_rows(place, rows) | {"changed": sum(row["before"] != row["after"] for row in rows)}
 
 
-def said(run: rlbook.Run, prompts: int, seed: int, temperature: float) -> list[dict[str, Any]]:
+def sample_answers(
+    run: rlbook.Run, prompts: int, seed: int, temperature: float
+) -> list[dict[str, Any]]:
     """What a run's model writes to its first held-out prompts: each prompt, its answer and the
     text."""
     from rlbook.llm.environments.token_rows import padded

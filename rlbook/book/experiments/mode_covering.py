@@ -56,7 +56,7 @@ def teacher_logits() -> Tensor:
     return torch.logaddexp(normal_logits(-PEAK, DEVIATION), normal_logits(PEAK, DEVIATION))
 
 
-def fitted(kind: str) -> Student:
+def fit_student(kind: str) -> Student:
     """The student with the least divergence of this kind, found from `START`."""
     mean, log_deviation = (
         torch.tensor(value, dtype=torch.float64) for value in (START[0], START[1])
@@ -79,7 +79,9 @@ def fitted(kind: str) -> Student:
 
 def run() -> ModeCovering:
     """Fits a student by each divergence."""
-    return ModeCovering(teacher_logits().softmax(-1), {kind: fitted(kind) for kind in DIVERGENCES})
+    return ModeCovering(
+        teacher_logits().softmax(-1), {kind: fit_student(kind) for kind in DIVERGENCES}
+    )
 
 
 def measurements(found: ModeCovering) -> dict[str, float]:
@@ -93,12 +95,12 @@ def measurements(found: ModeCovering) -> dict[str, float]:
 
 def draw(found: ModeCovering) -> Figure:
     """The densities."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 3.6)
     axes, step = (
-        labelled(figure.subplots(), "action", "probability density"),
+        label_axes(figure.subplots(), "action", "probability density"),
         float(GRID[1] - GRID[0]),
     )
     axes.fill_between(

@@ -38,7 +38,7 @@ LEARNERS = ("start", *TRAINED)
 
 
 @dataclass(frozen=True)
-class Found:
+class PassRates:
     """R seeds, K numbers of tries."""
 
     tries: Sequence[int]  # [K]
@@ -47,22 +47,22 @@ class Found:
     perplexity: dict[str, NDArray[np.float64]]  # learner → [R], of the right answers
 
 
-def run(seeds: int = 3, first: int = 0) -> Found:
+def run(seeds: int = 3, first: int = 0) -> PassRates:
     """The model as it ships, and what two learners make of it, each from each seed."""
     seen = {
         name: [looked_at(name, seed) for seed in range(first, first + seeds)] for name in LEARNERS
     }
     tries = [2**i for i in range(SAMPLES.bit_length())]
 
-    def of(measure: str) -> dict[str, NDArray[np.float64]]:
+    def values_of(measure: str) -> dict[str, NDArray[np.float64]]:
         return {
             name: np.array([one.measures()[measure].value for one in found])
             for name, found in seen.items()
         }
 
-    passed = [of(f"pass@{k}") for k in tries]
+    passed = [values_of(f"pass@{k}") for k in tries]
     stacked = {name: np.stack([column[name] for column in passed], axis=1) for name in LEARNERS}
-    return Found(tries, stacked, of(f"maj@{SAMPLES}"), of("perplexity"))
+    return PassRates(tries, stacked, values_of(f"maj@{SAMPLES}"), values_of("perplexity"))
 
 
 def looked_at(name: str, seed: int) -> SampledEvaluation:
@@ -81,7 +81,7 @@ def looked_at(name: str, seed: int) -> SampledEvaluation:
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
 
 
-def measurements(found: Found) -> dict[str, float]:
+def measurements(found: PassRates) -> dict[str, float]:
     """Means over the seeds."""
     shown = (1, 8, SAMPLES)
     numbers = {
@@ -97,14 +97,14 @@ def measurements(found: Found) -> dict[str, float]:
     )
 
 
-def draw(found: Found) -> Figure:
+def draw(found: PassRates) -> Figure:
     """pass@k against k, a thin line for each seed."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.0, 3.6)
     axes = figure.subplots()
-    labelled(axes, "k, tries of each prompt", "pass@k")
+    label_axes(axes, "k, tries of each prompt", "pass@k")
     for place, name in enumerate(LEARNERS):
         colour = curve_colour(place)
         axes.plot(found.tries, found.passed[name].T, color=colour, alpha=0.35, linewidth=1.0)

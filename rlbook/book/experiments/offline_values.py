@@ -29,7 +29,7 @@ from rlbook.data import Steps
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.registry import model_of
-from rlbook.runs.demonstrations import exact_expert, recorded
+from rlbook.runs.demonstrations import exact_expert, record_episodes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ ALGORITHMS = {"fitted_q": "fitted Q iteration", "cql": "CQL"}
 
 
 @dataclass(frozen=True)
-class Found:
+class OfflineValueCurves:
     """R runs of each algorithm, looked at K times."""
 
     minibatch: NDArray[np.int64]  # [K]
@@ -56,7 +56,7 @@ def narrow_recording(seed: int, episodes: int = 30) -> Steps:
     """Episodes of the exact player beside the cliff, of whose actions one in ten is random."""
     recipe = Recipe.of(CLIFF)
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
-    played = islice(recorded(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
+    played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
     return Steps(
         [
             episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
@@ -65,7 +65,7 @@ def narrow_recording(seed: int, episodes: int = 30) -> Steps:
     )
 
 
-def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
+def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> OfflineValueCurves:
     """Both algorithms on the same recordings.
 
     Args:
@@ -77,9 +77,9 @@ def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
     for seed in range(first, first + seeds):
         data = narrow_recording(seed)
         for name, runs in found.items():
-            runs.append(_traced(name, Steps(data.episodes), seed, minibatches))
+            runs.append(_trace_run(name, Steps(data.episodes), seed, minibatches))
     at = found["cql"][0][0].astype(np.int64)
-    return Found(
+    return OfflineValueCurves(
         at,
         *(
             {name: np.array([each[part] for each in runs]) for name, runs in found.items()}
@@ -88,7 +88,7 @@ def run(seeds: int = 3, first: int = 0, minibatches: int = 1_200) -> Found:
     )
 
 
-def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array, ...]:
+def _trace_run(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array, ...]:
     """Of one run, at each of its reports: minibatch, claimed value of the start, share of untried
     greedy actions; and the exact value."""
     model, looks = model_of(rlbook.make(CLIFF)), []
@@ -117,7 +117,7 @@ def _traced(name: str, data: Steps, seed: int, minibatches: int) -> tuple[Array,
     )
 
 
-def measurements(found: Found) -> dict[str, float]:
+def measurements(found: OfflineValueCurves) -> dict[str, float]:
     """Medians over the seeds, after the last minibatch."""
     numbers = {}
     for name, title in ALGORITHMS.items():
@@ -131,15 +131,15 @@ def measurements(found: Found) -> dict[str, float]:
     return numbers | {"the best possible value": BEST}
 
 
-def draw(found: Found) -> Figure:
+def draw(found: OfflineValueCurves) -> Figure:
     """What is claimed, and how often the greedy action is an untried one."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
     values, shares = figure.subplots(1, 2)
-    labelled(values, "minibatches", "claimed value of the start")
-    labelled(shares, "minibatches", "share of untried greedy actions")
+    label_axes(values, "minibatches", "claimed value of the start")
+    label_axes(shares, "minibatches", "share of untried greedy actions")
     values.axhline(
         BEST, color=curve_colour(2), linestyle="--", linewidth=1.2, label="the best possible value"
     )

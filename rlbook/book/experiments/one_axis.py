@@ -21,7 +21,7 @@ import numpy as np
 
 import rlbook
 from rlbook.agent import Agent
-from rlbook.book.figures.drawing import labelled
+from rlbook.book.figures.drawing import label_axes
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.advice import greedy_action
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
@@ -87,7 +87,7 @@ MARKS = 10
 
 
 @dataclass(frozen=True)
-class Curves:
+class LearningCurves:
     """K seeds of one learner in one world."""
 
     steps: np.ndarray  # [R], environment steps, increasing
@@ -106,7 +106,7 @@ class Curves:
         return {"steps": self.steps.tolist(), "distance": distance, "best": self.best}
 
     @classmethod
-    def of(cls, lists: dict[str, Any]) -> Curves:
+    def from_lists(cls, lists: dict[str, Any]) -> LearningCurves:
         """The inverse of `as_lists`."""
         return cls(np.array(lists["steps"]), np.array(lists["distance"]), float(lists["best"]))
 
@@ -148,7 +148,7 @@ def greedy_policy(agent: Agent, num_states: int, allowed: np.ndarray | None = No
     return np.asarray(greedy_action(agent, np.arange(num_states), allowed))
 
 
-def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) -> Curves:
+def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) -> LearningCurves:
     """Trains with as many seeds, from the first one on, and computes the distance a hundred times
     on the way."""
     made, rows = rlbook.make(env), []
@@ -169,14 +169,14 @@ def learning_curves(algorithm: str, env: str, seeds: int = 3, first: int = 0) ->
         raise ValueError(
             f"the runs of {algorithm} on {env} reported after different numbers of steps"
         )
-    return Curves(
+    return LearningCurves(
         np.array([*rows[0]]),
         np.array([[*row.values()] for row in rows]),
         float(model.initial @ exact.exact),
     )
 
 
-def steps_to_optimum(curves: Curves) -> str:
+def steps_to_optimum(curves: LearningCurves) -> str:
     """The steps to within 1 % of V*: their median over the seeds, the least and the most; or how
     far away it is in the end."""
     first = np.sort(curves.first_within(CLOSE))
@@ -190,7 +190,7 @@ def steps_to_optimum(curves: Curves) -> str:
     return f"{middle} ({low} to {high})".replace("inf", "never")
 
 
-def smoothed(curves: Curves, floor: float) -> tuple[np.ndarray, ...]:
+def quartile_bands(curves: LearningCurves, floor: float) -> tuple[np.ndarray, ...]:
     """Steps, lower quartile, median and upper quartile, [B] each: of all seeds and all reports
     between two neighbouring marks.
 
@@ -210,8 +210,8 @@ def smoothed(curves: Curves, floor: float) -> tuple[np.ndarray, ...]:
     return steps, *np.array(quartiles).T
 
 
-def draw(worlds: dict[str, dict[str, Curves]]) -> Figure:
-    """A panel a world: the median, and a band from quartile to quartile; see `smoothed`.
+def draw(worlds: dict[str, dict[str, LearningCurves]]) -> Figure:
+    """A panel a world: the median, and a band from quartile to quartile; see `quartile_bands`.
 
     Args:
         worlds: environment → algorithm → its curves; four at most.
@@ -223,7 +223,7 @@ def draw(worlds: dict[str, dict[str, Curves]]) -> Figure:
     for axes, (env, learners) in zip(panels, worlds.items(), strict=False):
         best = next(iter(learners.values())).best
         floor = CLOSE / 10 * abs(best)
-        labelled(
+        label_axes(
             axes,
             "environment steps",
             "V*(start) − v(start), reward units",
@@ -231,7 +231,7 @@ def draw(worlds: dict[str, dict[str, Curves]]) -> Figure:
         )
         for name, curves in learners.items():
             colour, style = _look(name)
-            steps, low, middle, high = smoothed(curves, floor)
+            steps, low, middle, high = quartile_bands(curves, floor)
             axes.plot(steps, middle, color=colour, linestyle=style, linewidth=1.6, label=name)
             axes.fill_between(steps, low, high, color=colour, alpha=0.12, linewidth=0)
         axes.axhline(CLOSE * abs(best), color=fraction_rgb(GREY), linestyle=":", linewidth=1.2)

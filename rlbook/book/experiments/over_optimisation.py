@@ -49,7 +49,7 @@ than half of the tolerance."""
 
 
 @dataclass(frozen=True)
-class Found:
+class OverOptimisationCurves:
     """One stage of R recipes, looked at K times; the first look is after the first round, the last
     one at the end."""
 
@@ -61,7 +61,7 @@ class Found:
 
 
 class Look(NamedTuple):
-    """Numbers of one look, as in `Found`."""
+    """Numbers of one look, as in `OverOptimisationCurves`."""
 
     tokens: float
     learned: float
@@ -108,7 +108,7 @@ def look(run: Run, tokens: float) -> Look:
     return Look(tokens, float(learned.mean()), float(true.mean()), *judge_accuracy(learned, true))
 
 
-def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]:
+def trace_recipe(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]:
     """The recipe with one seed: stage → its looks."""
     recipe, seen = Recipe.find("rlhf", seed=seed), dict[str, list[Look]]()
 
@@ -125,21 +125,23 @@ def traced(folder: Path, seed: int, looks: int = LOOKS) -> dict[str, list[Look]]
     return seen
 
 
-def run(seeds: int = 3, first: int = 0) -> dict[str, Found]:
+def run(seeds: int = 3, first: int = 0) -> dict[str, OverOptimisationCurves]:
     """Stage → what became of it, for the seeds `first`, `first` + 1, …"""
     with tempfile.TemporaryDirectory() as scratch:
-        each = [traced(Path(scratch) / str(seed), seed) for seed in range(first, first + seeds)]
-    return {stage: together([one[stage] for one in each]) for stage in STAGES}
+        each = [
+            trace_recipe(Path(scratch) / str(seed), seed) for seed in range(first, first + seeds)
+        ]
+    return {stage: stack_runs([one[stage] for one in each]) for stage in STAGES}
 
 
-def together(runs: list[list[Look]]) -> Found:
+def stack_runs(runs: list[list[Look]]) -> OverOptimisationCurves:
     """Looks of several runs, as many of each as all of them have."""
     count = min(map(len, runs))
     table = np.array([looks[:count] for looks in runs], dtype=np.float64)  # [R, K, 5]
-    return Found(*np.moveaxis(table, -1, 0))
+    return OverOptimisationCurves(*np.moveaxis(table, -1, 0))
 
 
-def measurements(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, at the first look and at the last
     one."""
     numbers: dict[str, float] = {}
@@ -161,9 +163,9 @@ def measurements(found: dict[str, Found]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, Found]) -> Figure:
+def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
     """What the reward model says, and how often it is right; thin lines are seeds."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.6, 3.4)
@@ -173,7 +175,7 @@ def draw(found: dict[str, Found]) -> Figure:
         ("pairs ordered rightly", "pairs"),
     )
     for axes, (label, name) in zip(figure.subplots(1, 3), panels, strict=True):
-        labelled(axes, "thousand tokens written", label)
+        label_axes(axes, "thousand tokens written", label)
         for place, (stage, title) in enumerate(STAGES.items()):
             steps, values = found[stage].tokens / 1_000, getattr(found[stage], name)
             axes.plot(steps.T, values.T, color=curve_colour(place), linewidth=0.7, alpha=0.4)

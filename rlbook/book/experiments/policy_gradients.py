@@ -32,7 +32,7 @@ from rlbook.seeding import rng_for
 
 
 @dataclass(frozen=True)
-class Episodes:
+class SampledEpisodes:
     """N episodes of at most T steps: [T, N] each. Behind an episode's end, rewards are 0."""
 
     state: Indices
@@ -58,12 +58,12 @@ class Episodes:
             torch.from_numpy(self.reward), torch.from_numpy(self.terminated), next_value, gamma
         ).numpy()
 
-    def discounted(self, weight: Array, gamma: float) -> Array:
+    def discount(self, weight: Array, gamma: float) -> Array:
         """γ^t Ψ_t, and 0 behind the end: [T, N] → [T, N]."""
         return weight * self.valid * gamma ** np.arange(len(weight))[:, None]
 
 
-def play(model: TabularMDP, policy: Array, episodes: int, rng: Generator) -> Episodes:
+def play(model: TabularMDP, policy: Array, episodes: int, rng: Generator) -> SampledEpisodes:
     """Episodes side by side, until the last one has ended.
 
     Args:
@@ -86,7 +86,7 @@ def play(model: TabularMDP, policy: Array, episodes: int, rng: Generator) -> Epi
         ends = outcomes.ends[chosen]
         rows.append((state, action, reward, successor, ends, running))
         state, running = np.where(ends, state, successor), running & ~ends
-    return Episodes(*map(np.stack, zip(*rows, strict=True)))
+    return SampledEpisodes(*map(np.stack, zip(*rows, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def compare_weights(
     )
     samples = {
         name: score_function_gradient(
-            policy, played.state, played.action, played.discounted(weight, gamma)
+            policy, played.state, played.action, played.discount(weight, gamma)
         )
         for name, weight in weights.items()
     }

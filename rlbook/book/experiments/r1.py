@@ -56,7 +56,7 @@ def write_corpus(
     """
     task, rng = sums(), rng_for(seed, "data")
     found: list[tuple[str, str]] = []
-    for prompt in drawn(task.train, rows, rng):
+    for prompt in draw_prompts(task.train, rows, rng):
         changes = np.cumsum(rng.random(task.terms) < np.where(np.arange(task.terms), switch, 0.5))
         text = task.worked(prompt, [LANGUAGES[count % 2] for count in changes])
         found.append((prompt, task.answer(prompt) if rng.random() < alone else text))
@@ -71,7 +71,7 @@ def write_examples(out: Path, *, seed: int, rows: int = 256) -> dict[str, int]:
             out,
             [
                 (prompt, task.demonstration(prompt))
-                for prompt in drawn(task.train, rows, rng_for(seed, "pairs"))
+                for prompt in draw_prompts(task.train, rows, rng_for(seed, "pairs"))
             ],
         )
     }
@@ -102,12 +102,14 @@ def write_kept(
         How many were written, how many are right, how many of these in one language and not too
         long, and how many of these differ.
     """
-    found = written(rlbook.load(run), samples, seed)
+    found = sample_completions(rlbook.load(run), samples, seed)
     right = [each for each in found if correct(each) == 1.0]
     clean = [each for each in right if readable(each, longest)]
     kept = list(dict.fromkeys((each.prompt, each.text) for each in clean))
     rng, other = rng_for(seed, "data"), mixture(TWO).tasks[COPIES]
-    rows = kept + [(prompt, other.answer(prompt)) for prompt in drawn(other.train, copies, rng)]
+    rows = kept + [
+        (prompt, other.answer(prompt)) for prompt in draw_prompts(other.train, copies, rng)
+    ]
     write(out, [rows[i] for i in rng.permutation(len(rows))])
     return {
         "written": len(found),
@@ -125,7 +127,7 @@ def readable(completion: Completion, longest: int | None) -> bool:
     return short and think(completion) == language(completion) == 1.0
 
 
-def written(
+def sample_completions(
     run: rlbook.Run,
     samples: int,
     seed: int,
@@ -156,7 +158,7 @@ def sums() -> ReasoningTask:
     return task
 
 
-def drawn(prompts: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
+def draw_prompts(prompts: Sequence[str], count: int, rng: np.random.Generator) -> list[str]:
     """So many different ones, in a random order; all of them where there are no more."""
     return [prompts[int(i)] for i in rng.permutation(len(prompts))[:count]]
 
@@ -178,7 +180,7 @@ CURVES = {"reward/correct": "right", "reward/think": "with steps"}
 BINS = 20
 
 
-class Found(NamedTuple):
+class R1Measures(NamedTuple):
     """What R seeds found."""
 
     after: dict[str, dict[str, NDArray[np.float64]]]
@@ -189,11 +191,11 @@ class Found(NamedTuple):
     seconds: dict[str, NDArray[np.float64]]  # stage → [R], of training alone
 
 
-def run(seeds: int = 3, first: int = 0, overrides: Mapping[str, Any] | None = None) -> Found:
+def run(seeds: int = 3, first: int = 0, overrides: Mapping[str, Any] | None = None) -> R1Measures:
     """Both recipes for several seeds; `overrides` as in `rlbook.recipes.recipe.Recipe.find`, for
     the stages that a recipe has."""
     with tempfile.TemporaryDirectory() as folder:
-        return joined(
+        return concatenate(
             [
                 one(seed, Path(folder) / str(seed), overrides or {})
                 for seed in range(first, first + seeds)
@@ -201,7 +203,7 @@ def run(seeds: int = 3, first: int = 0, overrides: Mapping[str, Any] | None = No
         )
 
 
-def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> Found:
+def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> R1Measures:
     """Both recipes with one seed; R is 1."""
     after: dict[str, dict[str, NDArray[np.float64]]] = {}
     seconds: dict[str, NDArray[np.float64]] = {}
@@ -227,10 +229,10 @@ def one(seed: int, folder: Path, overrides: Mapping[str, Any]) -> Found:
         np.array([[facts["kept"][key] for key in ("right", "clean", "kept")]])
         / facts["kept"]["written"]
     )
-    return Found(after, kept, curve(folder / "r1_zero" / "zero")[None], seconds)
+    return R1Measures(after, kept, curve(folder / "r1_zero" / "zero")[None], seconds)
 
 
-def joined(found: Sequence[Found]) -> Found:
+def concatenate(found: Sequence[R1Measures]) -> R1Measures:
     """Several seeds as one result."""
     after = {
         stage: {key: np.concatenate([each.after[stage][key] for each in found]) for key in measures}
@@ -240,7 +242,7 @@ def joined(found: Sequence[Found]) -> Found:
         np.concatenate([each.kept for each in found]),
         np.concatenate([each.zero for each in found]),
     )
-    return Found(
+    return R1Measures(
         after,
         kept,
         zero,
@@ -276,7 +278,7 @@ def gain(after: NDArray[np.float64], before: NDArray[np.float64]) -> tuple[float
     return float(difference.mean()), float(1.96 * difference.std(ddof=1) / len(difference) ** 0.5)
 
 
-def measurements(found: Found) -> dict[str, float]:
+def measurements(found: R1Measures) -> dict[str, float]:
     """The numbers that the page names: means over the seeds, and the gain of each stage over the
     one before, with half of its interval."""
     told = {
@@ -319,15 +321,15 @@ def measurements(found: Found) -> dict[str, float]:
     }
 
 
-def draw(found: Found) -> Figure:
+def draw(found: R1Measures) -> Figure:
     """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage
     comes to. A dot is a seed."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(10.5, 3.6)
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
-    labelled(left, "share of the training", "share of the samples", "R1-Zero")
+    label_axes(left, "share of the training", "share of the samples", "R1-Zero")
     for place, told in enumerate(CURVES.values()):
         left.plot(
             (np.arange(BINS) + 0.5) / BINS,
@@ -342,7 +344,7 @@ def draw(found: Found) -> Figure:
             color=curve_colour(place),
             label=told,
         )
-    labelled(right, "", "share, held out", "R1")
+    label_axes(right, "", "share, held out", "R1")
     for place, (key, told) in enumerate(SIDES.items()):
         for across, stage in enumerate([*STAGES, *SMALL]):
             seeds = found.after[stage][key].mean(1)

@@ -35,7 +35,7 @@ NAMES = ("the goal alone", "potential", "potential V*", "bonus")
 
 
 @dataclass(frozen=True)
-class Found:
+class ShapingComparison:
     """What learning from each reward came to, and what is best for each."""
 
     steps: dict[str, Array]  # [R, E], of each episode, for R seeds
@@ -45,7 +45,7 @@ class Found:
     shortest: int  # steps from the start
 
 
-def goal_alone() -> TabularMDP:
+def sparse_reward_model() -> TabularMDP:
     """The maze's moves, 1 for entering the goal, and 0 for any other step."""
     model = rlbook.make("Maze-v0", size=SIZE, seed=0).unwrapped.model()  # type: ignore[attr-defined]
     return TabularMDP.from_arrays(
@@ -104,9 +104,9 @@ def arrives(model: TabularMDP, policy: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inside < TIES
 
 
-def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> Found:
+def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> ShapingComparison:
     """Q-learning from each reward, and the exact answers."""
-    model, crow = goal_alone(), crow_flies()
+    model, crow = sparse_reward_model(), crow_flies()
     own = best(model)
     crow[model.terminal] = 0.0
     models = {
@@ -131,7 +131,7 @@ def run(seeds: int = SEEDS, first: int = 0, episodes: int = EPISODES) -> Found:
     }
     start = int(model.initial.argmax())
     shortest = round(float(np.log(own[start].max()) / np.log(GAMMA))) + 1
-    return Found(steps, changed, distance, arriving, shortest)
+    return ShapingComparison(steps, changed, distance, arriving, shortest)
 
 
 def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
@@ -149,7 +149,7 @@ def lengths(model: TabularMDP, seed: int, episodes: int) -> Array:
     return np.array(run.episode_lengths[:episodes], dtype=np.float64)
 
 
-def measurements(found: Found) -> dict[str, float]:
+def measurements(found: ShapingComparison) -> dict[str, float]:
     """Means over the seeds."""
     numbers = {
         "steps of the shortest way": float(found.shortest),
@@ -166,16 +166,16 @@ def measurements(found: Found) -> dict[str, float]:
     return numbers
 
 
-def draw(found: Found) -> Figure:
+def draw(found: ShapingComparison) -> Figure:
     """Steps of an episode while learning, a mean over ten, and from how many states the best policy
     of each reward arrives."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
     learning, arriving = figure.subplots(1, 2, width_ratios=[2, 1])
-    labelled(learning, "episodes", "steps of an episode")
-    labelled(arriving, "share of the states from which\nits best policy arrives", "")
+    label_axes(learning, "episodes", "steps of an episode")
+    label_axes(arriving, "share of the states from which\nits best policy arrives", "")
     for place, name in enumerate(NAMES):
         smooth = np.convolve(found.steps[name].mean(axis=0), np.full(10, 0.1), "valid")
         learning.plot(np.arange(len(smooth)) + 10, smooth, color=curve_colour(place), label=name)

@@ -111,7 +111,7 @@ def write_rows(out: Path, rows: list[dict[str, str]]) -> int:
 
 def preferences(run: rlbook.Run, prompts: int, seed: int = 0) -> Pairs:
     """Two sampled answers of a run's agent to each of so many prompts as pairs."""
-    return neighbours(*sampled(run, prompts, seed))
+    return neighbours(*sample_pairs(run, prompts, seed))
 
 
 def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
@@ -124,7 +124,7 @@ def neighbours(episodes: list[Episode], scores: NDArray[np.float64]) -> Pairs:
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
-def sampled(
+def sample_pairs(
     run: rlbook.Run, prompts: int, seed: int, split: str = "train"
 ) -> tuple[list[Episode], NDArray[np.float64]]:
     """Two answers to each of so many prompts of a split, in neighbouring places, and their true
@@ -158,7 +158,7 @@ def sampled(
     return episodes, scores
 
 
-def told_apart(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
+def pair_accuracy(run: rlbook.Run, pairs: Pairs, *, units: bool) -> NDArray[np.float64]:
     """1 for each pair that the reward model orders rightly and ½ for equal scores, of those that
     differ in the unit, or in the number alone: [K]."""
     ends = [
@@ -182,8 +182,8 @@ def scores(model: rlbook.Run, episodes: Sequence[Episode]) -> NDArray[np.float64
 def on_fresh_pairs(
     run: rlbook.Run, sft: str, *, units: bool, prompts: int = 1_000, seed: int = 1_000
 ) -> NDArray[np.float64]:
-    """`told_apart` of pairs of the first policy that the reward model has not seen."""
-    return told_apart(
+    """`pair_accuracy` of pairs of the first policy that the reward model has not seen."""
+    return pair_accuracy(
         run, preferences(rlbook.load(sft, allow_import=True), prompts, seed), units=units
     )
 
@@ -194,7 +194,8 @@ def learned_score(
     """What a reward model says of two sampled answers to each of so many held-out prompts: [2 ·
     prompts]."""
     return scores(
-        rlbook.load(reward_model, allow_import=True), sampled(run, prompts, seed, "held_out")[0]
+        rlbook.load(reward_model, allow_import=True),
+        sample_pairs(run, prompts, seed, "held_out")[0],
     )
 
 
@@ -225,7 +226,7 @@ def curve(run: rlbook.Run) -> NDArray[np.float64]:
 def draw(folders: Sequence[Path]) -> Figure:
     """The learned and the true score side by side, with the penalty and without it; thin lines are
     recipes with other seeds."""
-    from rlbook.book.figures.drawing import curve_colour, labelled
+    from rlbook.book.figures.drawing import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(8.4, 3.4)
@@ -233,7 +234,7 @@ def draw(folders: Sequence[Path]) -> Figure:
         runs = [rlbook.load(folder / stage, allow_import=True) for folder in folders]
         curves = np.stack([curve(run) for run in runs])  # [R, 2, BINS]
         steps = (np.arange(BINS) + 0.5) / BINS * runs[0].steps / 1_000
-        labelled(axes, "thousand tokens written", "true score (solid)")
+        label_axes(axes, "thousand tokens written", "true score (solid)")
         second = axes.twinx()
         second.set_ylabel("learned score (dashed)")
         for k, place, colour, style in (

@@ -56,7 +56,7 @@ def command(env: str) -> str:
     )
 
 
-def taught(env: str, seed: int = 0, on_report: Callable[[Run], None] | None = None) -> Run:
+def train_halfway(env: str, seed: int = 0, on_report: Callable[[Run], None] | None = None) -> Run:
     """A run that has taught a new model of this seed about half of a task."""
     return rlbook.train(
         "sft", env, seed=seed, env_kwargs={"model": "new"}, on_report=on_report, **options(env)
@@ -78,7 +78,7 @@ def weights_of(run: Run) -> bytes:
 def main() -> int:
     for task, env in ENVIRONMENTS.items():
         with progress() as report:
-            run = taught(env, on_report=report)
+            run = train_halfway(env, on_report=report)
         data = weights_of(run)
         (WEIGHTS / f"{task}.safetensors").write_bytes(data)
         print(

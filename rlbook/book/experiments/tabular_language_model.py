@@ -173,7 +173,9 @@ def judged_pairs(reference: Array, reward: Array, count: int, seed: int) -> Pair
     return Pairs([episodes[i] for i in better], [episodes[i] for i in worse])
 
 
-def learned(name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 40_000) -> Array:
+def learn_policy(
+    name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 40_000
+) -> Array:
     """What a learner makes of the task: the probabilities of the completions, [27].
 
     Args:
@@ -213,7 +215,7 @@ def learned(name: str, beta: float, seed: int, rounds: int = 150, pairs: int = 4
 
 
 @dataclass(frozen=True)
-class Learned:
+class CompletionDistances:
     """R runs of a learner at each β; a distance is the largest difference of a completion's
     probability."""
 
@@ -224,16 +226,16 @@ class Learned:
 
 def run(
     seeds: int = 3, first: int = 0, names: tuple[str, ...] = tuple(LEARNERS)
-) -> dict[str, Learned]:
+) -> dict[str, CompletionDistances]:
     """All learners, each with every β and seed."""
-    return {name: _learned(name, range(first, first + seeds)) for name in names}
+    return {name: _learn(name, range(first, first + seeds)) for name in names}
 
 
-def _learned(name: str, seeds: range) -> Learned:
+def _learn(name: str, seeds: range) -> CompletionDistances:
     away: dict[float, list[tuple[float, float]]] = {beta: [] for beta in BETAS}
     for beta, seed in itertools.product(BETAS, seeds):
         reference, reward = table(reference_run(seed)), rewards(seed)
-        policy, best = learned(name, beta, seed), optimum(chances(reference), reward, beta)
+        policy, best = learn_policy(name, beta, seed), optimum(chances(reference), reward, beta)
         penalty = LEARNERS[name][1]
         ends = (
             fixed_point(reference, reward, beta, penalty["kl_estimator"])
@@ -244,10 +246,10 @@ def _learned(name: str, seeds: range) -> Learned:
     distance, beside = (
         {beta: np.array(pairs)[:, part] for beta, pairs in away.items()} for part in (0, 1)
     )
-    return Learned(distance, beside)
+    return CompletionDistances(distance, beside)
 
 
-def measurements(found: dict[str, Learned]) -> dict[str, float]:
+def measurements(found: dict[str, CompletionDistances]) -> dict[str, float]:
     """The largest distance from π* over the seeds."""
     return {
         f"{name}, β {beta:g}": float(each.distance[beta].max())
@@ -256,14 +258,14 @@ def measurements(found: dict[str, Learned]) -> dict[str, float]:
     }
 
 
-def draw(found: dict[str, Learned]) -> Figure:
+def draw(found: dict[str, CompletionDistances]) -> Figure:
     """A dot for each run, by learner; the line is at 0.03."""
-    from rlbook.book.figures.drawing import curve_colour, labelled, legend
+    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.5, 0.8 + 0.4 * len(found))
     axes = figure.subplots()
-    labelled(axes, "largest difference of a completion's probability from the closed form", "")
+    label_axes(axes, "largest difference of a completion's probability from the closed form", "")
     axes.axvline(0.03, color=curve_colour(2), linestyle="--", linewidth=1.2)
     for place, beta in enumerate(BETAS):
         rows = np.concatenate(

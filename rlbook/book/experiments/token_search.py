@@ -25,9 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.evaluation.best_of_n import Written, best, most_frequent, read_by, scores, written
+from rlbook.evaluation.best_of_n import (
+    Written,
+    best,
+    most_frequent,
+    read_by,
+    sample_completions,
+    scores,
+)
 from rlbook.evaluation.outcome_value import OutcomeValue
-from rlbook.evaluation.search import Judge, Search, searched
+from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.interaction.playing import t_interval
 from rlbook.interaction.threads import single_threaded
 from rlbook.seeding import rng_for
@@ -70,7 +77,7 @@ SEARCHED = {"sums": 512, "reasoning": 128}
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchReturns:
     """Of one task, by method ("best of n, critic", "majority", "mcts, verifier", "greedy")."""
 
     tokens: dict[str, Floats]  # [budgets], read for a prompt, mean over the seeds
@@ -92,7 +99,7 @@ def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
     starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts)
     value = OutcomeValue(agent.policy)
     with single_threaded():
-        found = written(
+        found = sample_completions(
             agent,
             agent.policy,
             run.request.recipe,
@@ -104,7 +111,7 @@ def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
     return value
 
 
-def tried(
+def try_methods(
     run: rlbook.Run,
     value: OutcomeValue,
     prompts: int = PROMPTS,
@@ -118,7 +125,7 @@ def tried(
     greedy = rlbook.evaluate(run, episodes=prompts, seed=seed)
     base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - prompts))
     with single_threaded():
-        samples = written(
+        samples = sample_completions(
             agent,
             agent.policy,
             recipe,
@@ -129,7 +136,7 @@ def tried(
     found = {
         "greedy": [(_prompt_tokens(samples) + float(greedy.lengths.mean()) - 1, greedy.returns)]
     }
-    found["majority"] = [_voted(samples, n) for n in SAMPLES]
+    found["majority"] = [_majority_vote(samples, n) for n in SAMPLES]
     critic = {"critic": "critic"} if agent.critic else {}
     judges: dict[str, Any] = (
         {"log_prob": "log_prob"} | critic | {"value": value, "verifier": "verifier"}
@@ -140,7 +147,9 @@ def tried(
     for name in [*critic, "value", "verifier"]:
         asked = [Search("mcts", simulations=count, judge=judges[name]) for count in SIMULATIONS]
         grown = [
-            searched(agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing)
+            evaluate_search(
+                agent, recipe, min(trees, prompts), seed, one, sampling={}, load=_nothing
+            )
             for one in asked
         ]
         found[f"mcts, {name}"] = [(float(tree.tokens or 0.0), tree.returns) for tree in grown]
@@ -169,7 +178,7 @@ def _best(samples: Written, score: Floats, judge: Judge, n: int) -> tuple[float,
     return read_by(judge if n > 1 else None, part, n), samples.reward[chosen]
 
 
-def _voted(samples: Written, n: int) -> tuple[float, Floats]:
+def _majority_vote(samples: Written, n: int) -> tuple[float, Floats]:
     part, rows = _first(samples, n)
     chosen = [row[most_frequent([samples.finished[i] for i in row])] for row in rows]
     return read_by(None, part, n), samples.reward[chosen]
@@ -177,20 +186,20 @@ def _voted(samples: Written, n: int) -> tuple[float, Floats]:
 
 def run(
     seeds: int = 3, first: int = 0, tasks: tuple[str, ...] = tuple(TASKS), prompts: int = PROMPTS
-) -> dict[str, Found]:
+) -> dict[str, SearchReturns]:
     """Task → everything, over several models."""
     return {
-        task: _together([_of_seed(task, seed, prompts) for seed in range(first, first + seeds)])
+        task: _stack_models([_of_seed(task, seed, prompts) for seed in range(first, first + seeds)])
         for task in tasks
     }
 
 
 def _of_seed(task: str, seed: int, prompts: int) -> dict[str, list[tuple[float, Floats]]]:
     trained = model(task, seed)
-    return tried(trained, value_of(trained, task, seed), prompts, SEARCHED[task])
+    return try_methods(trained, value_of(trained, task, seed), prompts, SEARCHED[task])
 
 
-def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
+def _stack_models(each: list[dict[str, list[tuple[float, Floats]]]]) -> SearchReturns:
     able = [one for one in each if one["greedy"][0][1].mean() >= LEARNED]
     if not able:
         raise ValueError(f"none of {len(each)} models has learned the task")
@@ -203,10 +212,10 @@ def _together(each: list[dict[str, list[tuple[float, Floats]]]]) -> Found:
         for name in able[0]
     }
     accuracy, seeds = ({name: part.mean(axis) for name, part in paid.items()} for axis in (0, 2))
-    return Found(tokens, accuracy, seeds, len(each) - len(able))
+    return SearchReturns(tokens, accuracy, seeds, len(each) - len(able))
 
 
-def measurements(found: dict[str, Found]) -> dict[str, float]:
+def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
     """The share of right answers at the largest budget, and half of its 95 % interval; the budget
     stands in the name."""
     numbers: dict[str, float] = {}
@@ -221,16 +230,16 @@ def measurements(found: dict[str, Found]) -> dict[str, float]:
     return numbers
 
 
-def draw(found: dict[str, Found]) -> Figure:
+def draw(found: dict[str, SearchReturns]) -> Figure:
     """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed
     lines know the right answer."""
-    from rlbook.book.figures.drawing import curve_colour, labelled
+    from rlbook.book.figures.drawing import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(4.2 * len(found) + 1.4, 3.6)
     panels = np.atleast_1d(figure.subplots(1, len(found)))
     for axes, (task, each) in zip(panels, found.items(), strict=True):
-        labelled(axes, "tokens read for a prompt", "share of right answers")
+        label_axes(axes, "tokens read for a prompt", "share of right answers")
         axes.set_xscale("log", base=2)
         axes.set_title(task, fontsize=10)
         colours = {

@@ -96,12 +96,12 @@ def figure(number: str, **options: int) -> DataclassInstance:
         options: `seed`, `runs`, and what else the figure's own `run` takes.
 
     Returns:
-        The figure's `Result`, a dataclass of arrays.
+        A dataclass of arrays, the figure's own.
 
     Raises:
         RequestError: no such figure, or an option that it does not take.
     """
-    return _checked(number, options).run(**options)
+    return _check_options(number, options).run(**options)
 
 
 def measurements(number: str, result: DataclassInstance) -> dict[str, float]:
@@ -152,7 +152,7 @@ def options_of(number: str) -> dict[str, Any]:
     }
 
 
-def _checked(number: str, options: dict[str, Any]) -> ModuleType:
+def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
     module, known = home(number), options_of(number)
     for name, value in options.items():
         if name not in known:

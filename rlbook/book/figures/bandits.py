@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.bandit import BanditConfig, choose, empty_memory, update
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.envs.ten_armed_testbed import machine_means
 from rlbook.plots.figure import new_figure
 from rlbook.seeding import rng_for
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Result:
+class BanditAverages:
     """Averages over the problems, by learner; entry t is the step t + 1."""
 
     reward: dict[str, Array]  # [steps], in reward units
@@ -33,13 +33,13 @@ class Result:
 
 def compare(
     learners: dict[str, BanditConfig], seed: int, runs: int, steps: int, mean: float = 0.0
-) -> Result:
+) -> BanditAverages:
     """All learners on the same problems `seed`, `seed + 1`, …, with the same noise on the
     rewards."""
     means = np.stack([machine_means(problem, mean=mean) for problem in range(seed, seed + runs)])
     played = {name: play(config, means, steps, seed) for name, config in learners.items()}
     best = means.argmax(axis=1)
-    return Result(
+    return BanditAverages(
         {name: reward.mean(axis=1) for name, (reward, _) in played.items()},
         {name: (action == best).mean(axis=1) for name, (_, action) in played.items()},
         runs,
@@ -70,7 +70,7 @@ def play(
     return rewards, actions
 
 
-def numbers(result: Result, *, first: int = 10) -> dict[str, float]:
+def numbers(result: BanditAverages, *, first: int = 10) -> dict[str, float]:
     """Early and late averages of each learner: over the first steps, and over the last hundred."""
     told: dict[str, float] = {}
     for name in result.reward:
@@ -82,9 +82,9 @@ def numbers(result: Result, *, first: int = 10) -> dict[str, float]:
     return told
 
 
-def draw_reward(axes: Axes, result: Result) -> None:
+def draw_reward(axes: Axes, result: BanditAverages) -> None:
     """Average reward against steps."""
-    labelled(axes, "Steps", "Average reward")
+    label_axes(axes, "Steps", "Average reward")
     for place, (name, reward) in enumerate(result.reward.items()):
         axes.plot(
             np.arange(1, len(reward) + 1),
@@ -96,9 +96,9 @@ def draw_reward(axes: Axes, result: Result) -> None:
     axes.set_xlim(0, None)
 
 
-def draw_optimal(axes: Axes, result: Result) -> None:
+def draw_optimal(axes: Axes, result: BanditAverages) -> None:
     """Share of optimal actions against steps."""
-    labelled(axes, "Steps", "% optimal action")
+    label_axes(axes, "Steps", "% optimal action")
     for place, (name, share) in enumerate(result.optimal.items()):
         axes.plot(
             np.arange(1, len(share) + 1),
@@ -111,7 +111,7 @@ def draw_optimal(axes: Axes, result: Result) -> None:
     axes.set_ylim(0, 100)
 
 
-def one_panel(result: Result, panel: str) -> Figure:
+def one_panel(result: BanditAverages, panel: str) -> Figure:
     """A picture of "reward" or of "optimal", with a legend."""
     figure = new_figure(6.6, 4.2)
     axes = figure.subplots()

@@ -20,7 +20,7 @@ import numpy as np
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
-from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
+from rlbook.book.figures.drawing import cells, curve_colour, label_axes, legend
 from rlbook.envs.gridworlds.dyna_maze import MAPS, DynaMaze
 from rlbook.envs.gridworlds.grids import parse_grid
 from rlbook.envs.gridworlds.layouts import GOAL, START, WALL
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class ChangingMazeRewards:
     """A changing maze."""
 
     variant: str  # of `DynaMaze`
@@ -60,14 +60,14 @@ LEARNERS: dict[str, tuple[type[ControlAgent], Any]] = {
 """Name → algorithm and hyper-parameters."""
 
 
-def compare(variant: str, seed: int, runs: int, steps: int) -> Result:
+def compare(variant: str, seed: int, runs: int, steps: int) -> ChangingMazeRewards:
     """Learns with seeds `seed`, `seed + 1`, ..., each for `steps` steps."""
     maze, rewards = DynaMaze(variant), {}
     for name, (kind, config) in LEARNERS.items():
         rewards[name] = np.array(
             [goals(kind, config, maze, seed + index, steps) for index in range(runs)]
         )
-    return Result(variant, rewards, int(maze.change_at or 0))
+    return ChangingMazeRewards(variant, rewards, int(maze.change_at or 0))
 
 
 def goals(
@@ -91,7 +91,7 @@ def goals(
     return reached.cumsum()
 
 
-def gained(result: Result, name: str, first: int, last: int) -> np.ndarray:
+def goals_reached(result: ChangingMazeRewards, name: str, first: int, last: int) -> np.ndarray:
     """[runs]: how often the goal was reached after step `first` and up to step `last`."""
     return result.rewards[name][:, last] - result.rewards[name][:, first]
 
@@ -101,7 +101,7 @@ def standard_error(values: np.ndarray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: ChangingMazeRewards) -> Figure:
     """Cumulative rewards, and both mazes beside them."""
     figure = new_figure(8.6, 4.4)
     places = figure.add_gridspec(2, 2, width_ratios=[2.6, 1])
@@ -110,9 +110,9 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def draw_rewards(axes: Axes, result: Result) -> None:
+def draw_rewards(axes: Axes, result: ChangingMazeRewards) -> None:
     """Cumulative reward over steps, both algorithms, with the mazes before and after."""
-    labelled(axes, "Time steps", "Cumulative reward")
+    label_axes(axes, "Time steps", "Cumulative reward")
     for place, (name, rewards) in enumerate(result.rewards.items()):
         axes.plot(rewards.mean(axis=0), color=curve_colour(place), linewidth=1.7, label=name)
     steps = next(iter(result.rewards.values())).shape[1] - 1
@@ -122,7 +122,7 @@ def draw_rewards(axes: Axes, result: Result) -> None:
     legend(axes, loc="lower right")
 
 
-def draw_mazes(before: Axes, after: Axes, result: Result) -> None:
+def draw_mazes(before: Axes, after: Axes, result: ChangingMazeRewards) -> None:
     """Both maps, with start and goal."""
     for axes, text, title in zip(
         (before, after), MAPS[result.variant], ("before", "after"), strict=True

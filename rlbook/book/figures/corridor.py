@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.envs.short_corridor import RIGHT, ShortCorridor, short_corridor_model
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words
@@ -33,7 +33,7 @@ TIME_LIMIT = 1_000
 
 
 @dataclass(frozen=True)
-class Result:
+class CorridorReturns:
     """Returns of the training episodes, in reward units."""
 
     returns: dict[str, np.ndarray]  # learner → [runs, episodes]
@@ -41,7 +41,7 @@ class Result:
 
 def play(
     alphas: Mapping[str, tuple[float, float | None]], seed: int, runs: int, episodes: int
-) -> Result:
+) -> CorridorReturns:
     """Many runs of each learner.
 
     Args:
@@ -58,7 +58,7 @@ def play(
         )
         for name, steps in alphas.items()
     }
-    return Result(returns)
+    return CorridorReturns(returns)
 
 
 def learn(alpha: float, alpha_baseline: float | None, episodes: int, rng: Generator) -> list[float]:
@@ -98,7 +98,7 @@ def episode(right: float, rng: Generator) -> list[bool]:
     return actions
 
 
-def numbers(result: Result) -> dict[str, float]:
+def numbers(result: CorridorReturns) -> dict[str, float]:
     """Mean returns early and late, with the standard error of the latter over runs."""
     told: dict[str, float] = {}
     for name, returns in result.returns.items():
@@ -111,10 +111,12 @@ def numbers(result: Result) -> dict[str, float]:
     return told
 
 
-def picture(result: Result, order: Sequence[str]) -> Figure:
+def picture(result: CorridorReturns, order: Sequence[str]) -> Figure:
     """The mean return of each episode over the runs, and the best value."""
     figure = new_figure(6.6, 4.2)
-    axes = labelled(figure.subplots(), "Episode", "Total reward of the episode, mean over the runs")
+    axes = label_axes(
+        figure.subplots(), "Episode", "Total reward of the episode, mean over the runs"
+    )
     for place, name in enumerate(order):
         mean = result.returns[name].mean(axis=0)
         axes.plot(

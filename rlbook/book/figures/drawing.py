@@ -21,7 +21,7 @@ def curve_colour(place: int) -> tuple[float, float, float]:
     return fraction_rgb(CURVES[place % len(CURVES)])
 
 
-def labelled(axes: Axes, across: str, up: str, title: str = "") -> Axes:
+def label_axes(axes: Axes, across: str, up: str, title: str = "") -> Axes:
     """Plain axes with a label each, and a title where there is one."""
     plain_axes(axes)
     axes.set_xlabel(across, **words(fontsize=10))
@@ -61,14 +61,14 @@ def value_grid(
             axes.text(
                 column,
                 row,
-                rounded(value, digits),
+                format_number(value, digits),
                 ha="center",
                 va="center",
                 **words(color=ink, fontsize=9.5),
             )
 
 
-def rounded(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A number as the book prints it: a true minus, no minus before 0."""
     text = f"{value:.{digits}f}"
     return (text.removeprefix("-") if float(text) == 0 else text).replace("-", "−")

@@ -9,7 +9,7 @@ from typing import Any
 from rlbook.book.figures import FIGURES, figure, home, options_of
 
 
-def drawn(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
+def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Reruns the experiment, writes the picture, and tells: figure, title, options, measured,
     seconds, written.
 

@@ -20,11 +20,11 @@ from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import labelled
+from rlbook.book.figures.drawing import label_axes
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
-from rlbook.plots.colours import CURVES, fraction_rgb, mixed
+from rlbook.plots.colours import CURVES, fraction_rgb, mix_colours
 from rlbook.plots.figure import words
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:
 def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: float = 5.5) -> None:
     """A curve for each λ or n, with its name where it leaves the chart; the axes are about `wide`
     inches wide."""
-    labelled(axes, "Step size α", "RMS error over the first 10 episodes")
+    label_axes(axes, "Step size α", "RMS error over the first 10 episodes")
     axes.set_title(title, **words(fontsize=11, pad=22))
     at_top: list[Named] = []
     at_right: list[Named] = []
@@ -213,4 +213,4 @@ def _colour(share: float) -> tuple[float, float, float]:
     """From the first curve to the last, by way of several hues."""
     hues = (CURVES[0], CURVES[5], CURVES[2], CURVES[1], CURVES[3])
     place = min(int(share * (len(hues) - 1)), len(hues) - 2)
-    return fraction_rgb(mixed(hues[place], hues[place + 1], share * (len(hues) - 1) - place))
+    return fraction_rgb(mix_colours(hues[place], hues[place + 1], share * (len(hues) - 1) - place))

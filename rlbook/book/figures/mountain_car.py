@@ -23,7 +23,7 @@ from rlbook.seeding import rng_for
 NAME = "MountainCar-v0"
 
 
-def driven(
+def drive(
     seed: int, episodes: int, longest: int, **config: Any
 ) -> Iterator[tuple[SemiGradientSarsa, SingleInteraction]]:
     """The agent and its interaction after each step of one run. No episode takes more than

@@ -37,7 +37,7 @@ def exact_values(model: TabularMDP) -> np.ndarray:
     return model.policy_values(np.full((LENGTH + 2, 2), 0.5), 1.0)[1:-1]
 
 
-def time_spent() -> np.ndarray:
+def state_distribution() -> np.ndarray:
     """μ: [1000], what share of its steps a walk spends in each state. η = e_500 + Pᵀ η, solved, and
     divided by its sum."""
     states = np.arange(LENGTH)
@@ -68,7 +68,7 @@ def learner(model: TabularMDP, **config: Any) -> SemiGradientTD:
     return SemiGradientTD(TabularEnv(model), SemiGradientTDConfig(**both | config))
 
 
-def learned(agent: SemiGradientTD, steps: list[Step]) -> np.ndarray:
+def learned_values(agent: SemiGradientTD, steps: list[Step]) -> np.ndarray:
     """[1000]: V of states 1 to 1000 after these steps."""
     for step in steps:
         agent.learn(step)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.experiments.baird import VISITS, baird_features, system
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.functional.linear_td import Array, projected_bellman_error, value_error
 from rlbook.plots.figure import new_figure
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class WeightHistory:
     """Weights before the first update and after each, [updates + 1, 8], in reward units."""
 
     steps: Array  # of one stream
@@ -34,7 +34,7 @@ def errors(weights: Array) -> tuple[Array, Array]:
     return np.sqrt(ve), np.sqrt(pbe)
 
 
-def numbers(result: Result) -> dict[str, float]:
+def numbers(result: WeightHistory) -> dict[str, float]:
     """The last weights of each kind, and both errors."""
     told: dict[str, float] = {}
     for name, weights in (("steps", result.steps), ("sweeps", result.sweeps)):
@@ -51,12 +51,12 @@ def numbers(result: Result) -> dict[str, float]:
     return told
 
 
-def picture(result: Result, left: str, right: str, *, with_errors: bool) -> Figure:
+def picture(result: WeightHistory, left: str, right: str, *, with_errors: bool) -> Figure:
     """Two panels of weights."""
     figure = new_figure(9.0, 4.2)
     axes = figure.subplots(1, 2, sharey=True)
-    panel(labelled(axes[0], "Steps", "Weights", left), result.steps, with_errors)
-    panel(labelled(axes[1], "Sweeps", "", right), result.sweeps, with_errors)
+    panel(label_axes(axes[0], "Steps", "Weights", left), result.steps, with_errors)
+    panel(label_axes(axes[1], "Sweeps", "", right), result.sweeps, with_errors)
     legend(axes[1], loc="upper left" if not with_errors else "upper right")
     return figure
 

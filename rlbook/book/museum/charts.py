@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlbook.book.museum.curves import WITH, WITHOUT, Curves, final, mean_curve
+from rlbook.book.museum.curves import WITH, WITHOUT, BugCurves, final, mean_curve
 from rlbook.book.museum.exhibit import Exhibit
 from rlbook.book.museum.training import Curve
 
@@ -29,7 +29,7 @@ class Axes:
     log: bool
 
     @classmethod
-    def around(cls, exhibit: Exhibit, curves: Curves) -> Axes:
+    def around(cls, exhibit: Exhibit, curves: BugCurves) -> Axes:
         """Axes that hold the mean curves and what is known."""
         means = [mean_curve(side) for side in curves.sides.values()]
         steps = [step for curve in means for step, _ in curve]
@@ -44,7 +44,7 @@ class Axes:
         """Where a step stands, from 0 to 1."""
         return step / self.last
 
-    def up(self, value: float) -> float:
+    def relative_height(self, value: float) -> float:
         """Where a value stands, from 0 to 1; what lies outside stands at the edge."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         if self.log:
@@ -52,12 +52,12 @@ class Axes:
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def numbers(exhibit: Exhibit, curves: Curves) -> dict[str, float]:
+def numbers(exhibit: Exhibit, curves: BugCurves) -> dict[str, float]:
     """What the curves end at, by side."""
     return {side: final(mean_curve(of)) for side, of in curves.sides.items()}
 
 
-def legend_texts(curves: Curves) -> dict[str, str]:
+def legend_texts(curves: BugCurves) -> dict[str, str]:
     """The same in words, with the smallest and the largest seed's where there are several."""
     found = {}
     for side, of in curves.sides.items():
@@ -71,7 +71,7 @@ def legend_texts(curves: Curves) -> dict[str, str]:
     return found
 
 
-def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
+def as_text(exhibit: Exhibit, curves: BugCurves, width: int) -> str:
     """A chart of at most so many columns, and what its marks mean."""
     axes = Axes.around(exhibit, curves)
     ends = f"{axes.high:.4g}", f"{axes.low:.4g}"
@@ -79,12 +79,12 @@ def as_text(exhibit: Exhibit, curves: Curves, width: int) -> str:
     columns = max(20, min(width - margin - 2, 72))
     rows = [[" "] * columns for _ in range(HEIGHT)]
     if exhibit.shown.known is not None:
-        rows[_line(axes.up(exhibit.shown.known))][:] = ["-"] * columns
+        rows[_line(axes.relative_height(exhibit.shown.known))][:] = ["-"] * columns
     for side, of in curves.sides.items():
         for step, value in mean_curve(of):
-            rows[_line(axes.up(value))][min(int(axes.across(step) * columns), columns - 1)] = MARKS[
-                side
-            ]
+            rows[_line(axes.relative_height(value))][
+                min(int(axes.across(step) * columns), columns - 1)
+            ] = MARKS[side]
     labels = {0: ends[0], HEIGHT - 1: ends[1]}
     drawn = [
         f"{labels.get(place, ''):>{margin}}|{''.join(row)}".rstrip()
@@ -107,7 +107,7 @@ def _line(share: float) -> int:
     return round((1.0 - share) * (HEIGHT - 1))
 
 
-def as_svg(exhibit: Exhibit, curves: Curves) -> str:
+def as_svg(exhibit: Exhibit, curves: BugCurves) -> str:
     """The same as a picture whose colours are the page's, so that it is right in the light and in
     the dark."""
     axes = Axes.around(exhibit, curves)
@@ -144,4 +144,4 @@ def _line_of(axes: Axes, curve: Sequence[tuple[float, float]] | Curve, kind: str
 
 def _pixels(axes: Axes, step: float, value: float) -> tuple[float, float]:
     wide, high = ACROSS - 8 - LEFT, DOWN - BELOW - 8
-    return LEFT + axes.across(step) * wide, 8 + (1.0 - axes.up(value)) * high
+    return LEFT + axes.across(step) * wide, 8 + (1.0 - axes.relative_height(value)) * high

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rlbook.book.museum.exhibit import Exhibit, exhibits, named
+from rlbook.book.museum.exhibit import Exhibit, exhibits, find_exhibit
 from rlbook.book.museum.training import Curve
 from rlbook.errors import TrainingError
 from rlbook.fast_forms import PLAIN
@@ -25,7 +25,7 @@ WITHOUT, WITH = "without the bug", "with the bug"
 
 
 @dataclass(frozen=True)
-class Curves:
+class BugCurves:
     """One curve a seed."""
 
     without: list[Curve]
@@ -52,34 +52,34 @@ def final(curve: Curve) -> float:
 
 
 @cache
-def _recorded() -> dict[str, dict[str, list[Curve]]]:
+def _read_recorded() -> dict[str, dict[str, list[Curve]]]:
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
 
 
-def recorded(exhibit: Exhibit) -> Curves:
+def load_curves(exhibit: Exhibit) -> BugCurves:
     """What ships with the package."""
-    return Curves(
+    return BugCurves(
         **{
             side: [[(x, y) for x, y in curve] for curve in curves]
-            for side, curves in _recorded()[exhibit.name].items()
+            for side, curves in _read_recorded()[exhibit.name].items()
         }
     )
 
 
-def trained(exhibit: Exhibit, seeds: int | None = None) -> Curves:
+def train_curves(exhibit: Exhibit, seeds: int | None = None) -> BugCurves:
     """Trains without the bug and with it, each in a process of its own.
 
     Raises:
         TrainingError: one of the processes failed.
     """
     count = exhibit.shown.seeds if seeds is None else seeds
-    return Curves(
-        _trained(exhibit, count),
-        _trained(exhibit, count, "rlbook.book.museum.planted", exhibit.name),
+    return BugCurves(
+        _train(exhibit, count),
+        _train(exhibit, count, "rlbook.book.museum.planted", exhibit.name),
     )
 
 
-def _trained(exhibit: Exhibit, seeds: int, *through: str) -> list[Curve]:
+def _train(exhibit: Exhibit, seeds: int, *through: str) -> list[Curve]:
     command = [
         sys.executable,
         "-m",
@@ -101,7 +101,7 @@ def _trained(exhibit: Exhibit, seeds: int, *through: str) -> list[Curve]:
 def record(names: Sequence[str]) -> None:
     """Trains these exhibits and keeps their curves; leaves the others as they are."""
     for name in names or exhibits():
-        found = trained(named(name))
+        found = train_curves(find_exhibit(name))
         kept = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
         kept[name] = {"without": found.without, "planted": found.planted}
         lines = [

@@ -123,14 +123,14 @@ def _option(name: str, value: object) -> str:
 @cache
 def exhibits() -> dict[str, Exhibit]:
     """Name → exhibit, part by part."""
-    found = [read(path) for path in sorted(FOLDER.glob("*/*.yaml"))]
+    found = [read_exhibit(path) for path in sorted(FOLDER.glob("*/*.yaml"))]
     return {
         item.name: item
         for item in sorted(found, key=lambda item: (PARTS.index(item.part), item.name))
     }
 
 
-def read(path: Path) -> Exhibit:
+def read_exhibit(path: Path) -> Exhibit:
     """An exhibit's file.
 
     Raises:
@@ -159,7 +159,7 @@ def read(path: Path) -> Exhibit:
     )
 
 
-def named(name: str) -> Exhibit:
+def find_exhibit(name: str) -> Exhibit:
     """The exhibit of this name.
 
     Raises:

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import spec_from_file_location
 from types import CodeType, ModuleType
 
-from rlbook.book.museum.exhibit import Exhibit, named
+from rlbook.book.museum.exhibit import Exhibit, find_exhibit
 from rlbook.errors import RequestError
 from rlbook.fast_forms import PLAIN
 
@@ -67,7 +67,7 @@ def plant(exhibit: Exhibit) -> None:
 def main(name: str, module: str, *arguments: str) -> None:
     """Runs a module, as `python -m` does, with the bug planted."""
     try:
-        plant(named(name))
+        plant(find_exhibit(name))
     except RequestError as error:
         print(f"planted: {error}", file=sys.stderr)
         sys.exit(2)

@@ -12,7 +12,7 @@ import sys
 from typing import Any
 
 import rlbook
-from rlbook.book.museum.exhibit import Exhibit, named
+from rlbook.book.museum.exhibit import Exhibit, find_exhibit
 from rlbook.errors import TrainingError
 
 POINTS = 50
@@ -50,10 +50,10 @@ def curve(exhibit: Exhibit, seed: int) -> Curve:
         for row in rows
         if row.get(shown.number) is not None
     ]
-    return thinned([(step, value) for step, value in points if math.isfinite(value)])
+    return thin_points([(step, value) for step, value in points if math.isfinite(value)])
 
 
-def thinned(points: Curve) -> Curve:
+def thin_points(points: Curve) -> Curve:
     """At most `POINTS` points, each the mean of its neighbours."""
     size = math.ceil(len(points) / POINTS) or 1
     groups = [points[place : place + size] for place in range(0, len(points), size)]
@@ -64,4 +64,7 @@ def thinned(points: Curve) -> Curve:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps([curve(named(sys.argv[1]), seed) for seed in range(int(sys.argv[2]))]))
+    print(
+        "\n"
+        + json.dumps([curve(find_exhibit(sys.argv[1]), seed) for seed in range(int(sys.argv[2]))])
+    )

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 import numpy as np
 
-from rlbook.checks import imported
+from rlbook.checks import import_object
 from rlbook.data.schemas import Example, example_of
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
@@ -106,7 +106,7 @@ def _imported(name: object, allow_import: bool) -> Any:
         raise ValueError(
             f"function must be a function or of the form 'module:function', got {name!r}"
         )
-    found: Any = imported("function", name, allow_import=allow_import)
+    found: Any = import_object("function", name, allow_import=allow_import)
     if not callable(found):
         raise ValueError(f"function {name!r} must be a function, got {type(found).__name__}")
     return found

@@ -37,7 +37,7 @@ def imported(source: str, *, allow_import: bool) -> tuple[str | None, Callable[.
     """
     first, _, rest = source.partition(":")
     dialect, place = (first, rest) if first in DIALECTS and ":" in rest else (None, source)
-    found: Any = checks.imported("reward", place, allow_import=allow_import, name=source)
+    found: Any = checks.import_object("reward", place, allow_import=allow_import, name=source)
     if not callable(found):
         raise ValueError(f"reward {source!r} must be a function, got {str(found)[:60]}")
     return dialect, found

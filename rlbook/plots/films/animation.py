@@ -54,7 +54,7 @@ def save_gif(
     if stage is None and not modes:
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
-    frames = list(_limited(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    frames = list(_limit_frames(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
     with drawing(str(path)):
         return save_bytes(path, _gif_of(frames, stage, recipe))
 
@@ -103,7 +103,7 @@ def picture(frame: Frame, width: int = 200) -> Image.Image:
     return whole
 
 
-def _limited(frames: Iterator[Frame]) -> Iterator[Frame]:
+def _limit_frames(frames: Iterator[Frame]) -> Iterator[Frame]:
     for count, frame in enumerate(frames):
         if count >= LONGEST:
             raise RequestError(

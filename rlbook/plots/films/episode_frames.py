@@ -109,13 +109,13 @@ def _frames(
     frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
 
     def first() -> Frame:
-        return Frame(_drawn(env), shown.obs, frame.episode + 1, 0, None, 0.0, 0.0, False)
+        return Frame(_render_image(env), shown.obs, frame.episode + 1, 0, None, 0.0, 0.0, False)
 
-    def after(step: Step) -> Frame:
+    def frame_after(step: Step) -> Frame:
         earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
         cut = step.truncated and recipe.may_never_end and frame.step + 1 == PATIENCE
         return Frame(
-            _drawn(env),
+            _render_image(env),
             shown.obs,
             frame.episode,
             frame.step + 1,
@@ -128,7 +128,7 @@ def _frames(
 
     interaction.start()
     yield (frame := first())
-    for seen in act_step_reset(interaction, chooser(agent), after):
+    for seen in act_step_reset(interaction, chooser(agent), frame_after):
         yield (frame := seen)
         if frame.over and interaction.obs is not None:
             yield (frame := first())
@@ -160,7 +160,7 @@ def chooser(agent: Agent) -> Callable[..., Any]:
     return choose
 
 
-def _drawn(env: gymnasium.Env) -> Any:
+def _render_image(env: gymnasium.Env) -> Any:
     """What the environment draws. Raises RequestError where it fails, for whatever reason: a
     package, a display, the driver of a card."""
     if env.render_mode is None:

@@ -93,7 +93,7 @@ class Film:
         ]
 
 
-def thinned(stills: list[Kept], most: int, *, early: bool = False) -> list[Kept]:
+def thin_stills(stills: list[Kept], most: int, *, early: bool = False) -> list[Kept]:
     """At most so many of them, the first and the last among them; `early`: the more the earlier, as
     far as there are enough."""
     count = len(stills)
@@ -118,7 +118,7 @@ def _cells(chart: ValueMap, span: tuple[float, float], numbered: bool) -> list[C
             continue
         pointing = board.moves is not None and action >= 0
         best = tuple(np.flatnonzero(chart.best[state]).tolist()) if pointing else ()
-        word = board.written(state, action) if board.moves is None and action >= 0 else ""
+        word = board.action_text(state, action) if board.moves is None and action >= 0 else ""
         value = number(chart.values[state]) if numbered else ""
         found.append(
             Cell(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.plots.colours import GREY, INK, PAPER, mixed, readable_on
+from rlbook.plots.colours import GREY, INK, PAPER, mix_colours, readable_on
 from rlbook.plots.films.film import EMPTY, Cell, Film, arrow_outline, arrows_in
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 
@@ -64,7 +64,7 @@ def _picture(film: Film, cells: list[Cell], caption: str) -> Image.Image:
     pen.text(
         (width / 2, HEAD + board.height + FOOT / 2),
         caption,
-        fill=mixed(INK, GREY, 0.3),
+        fill=mix_colours(INK, GREY, 0.3),
         font=words[1],
         anchor="mm",
     )
@@ -82,7 +82,7 @@ def _draw_cell(
     acting = bool(cell.best or cell.word)
     for taken, (x, y, right, down, width) in arrows_in(cell, moves, numbered=bool(cell.value)):
         colour, tail = (
-            ink if taken else mixed(ink, cell.colour, FAINT),
+            ink if taken else mix_colours(ink, cell.colour, FAINT),
             (middle[0] + side * x, middle[1] + side * y),
         )
         if right == down == 0:

@@ -12,7 +12,7 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from rlbook.plots.pages.templates import filled, script_data, text_of
+from rlbook.plots.pages.templates import fill_template, script_data, text_of
 
 
 def player_page(
@@ -46,4 +46,4 @@ def player_page(
         "script": text_of(script),
         "theme": text_of("pages/theme.js"),
     }
-    return filled("films/player.html", known)
+    return fill_template("films/player.html", known)

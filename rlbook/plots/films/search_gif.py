@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.plots.colours import GREY, INK, PAPER, RED, mixed, readable_on
+from rlbook.plots.colours import GREY, INK, PAPER, RED, mix_colours, readable_on
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
-from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, size_of, written
+from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, format_value, size_of
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
@@ -74,7 +74,9 @@ def _picture(
     whole = Image.new("RGB", (max(NARROWEST, tree.width), tree.height + FOOT), PAPER)
     whole.paste(tree, ((whole.width - tree.width) // 2, 0))
     place = whole.width / 2, tree.height + FOOT / 2
-    ImageDraw.Draw(whole).text(place, caption, fill=mixed(INK, GREY, 0.3), font=words, anchor="mm")
+    ImageDraw.Draw(whole).text(
+        place, caption, fill=mix_colours(INK, GREY, 0.3), font=words, anchor="mm"
+    )
     return whole
 
 
@@ -119,7 +121,7 @@ def _mark(
         corners = [(x, y - r), (x + r, y), (x, y + r), (x - r, y)]
         pencil.polygon(corners, fill=ground, outline=edge, width=FINER * (3 if new else 1))
     pencil.text((x, y), str(visits), fill=readable_on(ground), font=font(FINER * 11), anchor="mm")
-    _write(pencil, written(value), (x, y + r + FINER * 8), 10)
+    _write(pencil, format_value(value), (x, y + r + FINER * 8), 10)
 
 
 def _write(pencil: ImageDraw.ImageDraw, text: str, middle: tuple[float, float], size: int) -> None:

@@ -15,7 +15,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, Recipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import drawing, save_bytes
-from rlbook.plots.films.film import Film, Still, thinned
+from rlbook.plots.films.film import Film, Still, thin_stills
 from rlbook.plots.value_map import ValueMap, maps_on
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def animate_planning(
     Raises:
         RequestError: one sentence; nothing is written.
     """
-    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    request, path, most = _check_request(algorithm, env, out, frames, seed, options)
     if not issubclass(_class(algorithm), Planner):
         raise RequestError(f"{algorithm} does not plan; animate_learning shows how it learns")
     boards = _boards(request.recipe)
     stills = list(_sweeps(request, boards))
-    return _write(Film(_title(stills), thinned(stills, most, early=True)), path, "sweep")
+    return _write(Film(_title(stills), thin_stills(stills, most, early=True)), path, "sweep")
 
 
 def animate_learning(
@@ -108,7 +108,7 @@ def animate_learning(
     Raises:
         RequestError: one sentence; nothing is written.
     """
-    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    request, path, most = _check_request(algorithm, env, out, frames, seed, options)
     if issubclass(_class(algorithm), Planner):
         raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
     if algorithm == "mcts":
@@ -116,7 +116,7 @@ def animate_learning(
             "mcts keeps no values from move to move; animate_search shows how its tree grows"
         )
     _boards(request.recipe)
-    stills = thinned(list(_snapshots(request)), most)
+    stills = thin_stills(list(_snapshots(request)), most)
     return _write(
         Film(
             _title(stills),
@@ -154,7 +154,7 @@ def animate_search(
     from rlbook.algorithms.planning.mcts import MCTS
     from rlbook.plots.search_tree import first_search
 
-    request, path, most = _checked(algorithm, env, out, frames, seed, options)
+    request, path, most = _check_request(algorithm, env, out, frames, seed, options)
     if frames is not None and path.suffix.lower() == ".html":
         raise RequestError(
             "the page of a search has a frame for each simulation, so simulations says how many,"
@@ -177,7 +177,7 @@ def _class(algorithm: str) -> type[Agent]:
     return agent_class(algorithm)
 
 
-def _checked(
+def _check_request(
     algorithm: str,
     env: EnvLike,
     out: str | Path,

@@ -133,7 +133,7 @@ def _watch_playing(
     wait = _pace(recipe) if pause is None and terminal.is_terminal else pause or 0.0
     returns = []
     for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
-        terminal.redraw(frame_text(_staged(frame, stage, terminal), terminal, names, maze=maze))
+        terminal.redraw(frame_text(_on_board(frame, stage, terminal), terminal, names, maze=maze))
         ends = frame.over or frame.step == 0
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
@@ -150,7 +150,7 @@ def _watch_playing(
     return returns
 
 
-def _staged(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
+def _on_board(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
     """The same moment on the environment's board, where it has one."""
     if stage is None:
         return frame

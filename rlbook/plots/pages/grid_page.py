@@ -7,7 +7,7 @@ holds them equal to this package on random worlds.
 
 from __future__ import annotations
 
-from rlbook.plots.pages.templates import filled, text_of
+from rlbook.plots.pages.templates import fill_template, text_of
 
 ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
 """The files of the methods, in the order in which they are read."""
@@ -24,7 +24,7 @@ def page() -> str:
     """The page as HTML."""
     drawing = "\n\n".join(text_of(f"pages/grid_play/{name}.js") for name in DRAWING)
     style = text_of("pages/grid_play/page.css")
-    return filled(
+    return fill_template(
         "pages/grid_play/page.html",
         {
             "style": style,

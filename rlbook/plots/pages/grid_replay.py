@@ -148,11 +148,15 @@ def replay(read: Mapping[str, Any]) -> Replayed:
     tables = page_tables(read["world"])
     with plain_forms():
         if read["method"] in PLANNERS:
-            return _planned(read, tables)
+            return _replay_planner(read, tables)
         walk = _Walk(tables, int(read["world"].get("limit", 100)), PageRandom(read["seed"]))
         if read["method"] == "mcts":
-            return _searched(read, walk)
-        return _followed(read, walk) if read["method"] == "reinforce" else _learned(read, walk)
+            return _replay_search(read, walk)
+        return (
+            _replay_reinforce(read, walk)
+            if read["method"] == "reinforce"
+            else _replay_learner(read, walk)
+        )
 
 
 class _Walk:
@@ -178,7 +182,9 @@ class _Walk:
             self.time, self.total, self.state = 0, 0.0, self.start
         return Step(state, action, reward, following, terminated, truncated)
 
-    def found(self, Q: np.ndarray, V: np.ndarray, visits: np.ndarray | None = None) -> Replayed:
+    def to_replayed(
+        self, Q: np.ndarray, V: np.ndarray, visits: np.ndarray | None = None
+    ) -> Replayed:
         return Replayed(Q, V, self.state, self.returns, self.visits if visits is None else visits)
 
 
@@ -188,7 +194,7 @@ def _spaces(tables: MazeTables) -> SimpleNamespace:
     )
 
 
-def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
+def _replay_planner(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
     gamma = read["settings"]["gamma"]
     model = maze_model(within_reach(tables) if gamma == 1 else tables)
     kind: Any = agent_class(read["method"])
@@ -200,7 +206,7 @@ def _planned(read: Mapping[str, Any], tables: MazeTables) -> Replayed:
     return Replayed(model.backup(V, gamma), V, int(tables.layout.start))
 
 
-def _learned(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_learner(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     settings, name = read["settings"], read["method"]
     epsilon = (
         Linear(settings["epsilon"], 0.0) if settings.get("decay") else Constant(settings["epsilon"])
@@ -221,10 +227,10 @@ def _learned(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     for done in range(read["steps"]):
         agent.progress = min(done / settings["decay"], 1.0) if settings.get("decay") else 0.0
         agent.learn(walk.step(agent.act(walk.state)))
-    return walk.found(agent.q, agent.q.max(axis=1))
+    return walk.to_replayed(agent.q, agent.q.max(axis=1))
 
 
-def _searched(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_search(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     settings, rng, shape = read["settings"], walk.rng, walk.tables.reward.shape
     given = {name: settings[name] for name in ("gamma", "simulations", "c")}
     config = MCTSConfig(
@@ -242,10 +248,10 @@ def _searched(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     agent.grow(found, walk.state, rest, rng)
     Q, tried = np.zeros(shape), np.zeros(shape, dtype=np.int64)
     Q[walk.state], tried[walk.state] = found.values(), found.counts()
-    return walk.found(Q, np.zeros(len(Q)), tried)
+    return walk.to_replayed(Q, np.zeros(len(Q)), tried)
 
 
-def _followed(read: Mapping[str, Any], walk: _Walk) -> Replayed:
+def _replay_reinforce(read: Mapping[str, Any], walk: _Walk) -> Replayed:
     """REINFORCE with preferences and a baseline as tables, from this package's formulas."""
     settings, H = read["settings"], np.zeros(walk.tables.reward.shape)
     v, episode = np.zeros(len(H)), list[Step]()
@@ -257,7 +263,7 @@ def _followed(read: Mapping[str, Any], walk: _Walk) -> Replayed:
         if episode[-1].terminated or episode[-1].truncated:
             H, v = _gradient_step(H, v, episode, settings)
             episode = []
-    return walk.found(H, v)
+    return walk.to_replayed(H, v)
 
 
 def _gradient_step(

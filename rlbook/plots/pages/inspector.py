@@ -15,7 +15,7 @@ import numpy as np
 
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError
-from rlbook.plots.pages.templates import filled, script_data, text_of
+from rlbook.plots.pages.templates import fill_template, script_data, text_of
 from rlbook.runs.inspecting import Inspector, Moment
 from rlbook.runs.run import load
 from rlbook.runs.storage.checkpoints import list_checkpoints
@@ -101,7 +101,7 @@ def _from_checkpoints(folder: Path, prompts: int, allow_import: bool) -> Record:
 
 def page_of(record: Record) -> str:
     """The record as HTML."""
-    head, moments = record.head, _shown(record.moments)
+    head, moments = record.head, _select_moments(record.moments)
     title = f"{head['algorithm']} on {head['env']}, seed {head['seed']}"
     data = {name: head[name] for name in ("samples", "prompts", "meaning", "absent")} | {
         "moments": moments,
@@ -115,10 +115,10 @@ def page_of(record: Record) -> str:
         "data": script_data(data),
         "script": text_of("pages/inspector.js"),
     }
-    return filled("pages/inspector.html", known)
+    return fill_template("pages/inspector.html", known)
 
 
-def _shown(moments: list[Moment]) -> list[Moment]:
+def _select_moments(moments: list[Moment]) -> list[Moment]:
     """The moments of a page, each with the ratio that the next one found for its actions; evenly
     chosen where there are too many."""
     joined = [

@@ -19,7 +19,7 @@ def text_of(name: str) -> str:
     return files("rlbook.plots").joinpath(name).read_text(encoding="utf-8").rstrip("\n")
 
 
-def filled(name: str, known: dict[str, str]) -> str:
+def fill_template(name: str, known: dict[str, str]) -> str:
     """The page whose rest, from its title on, is a file of `rlbook.plots`, with each `{{name}}`
     exchanged for what is known by it."""
     first, *rest = text_of(name).split("{{")

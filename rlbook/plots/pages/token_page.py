@@ -17,7 +17,7 @@ from rlbook.llm.models.starting import taught_weights
 from rlbook.llm.models.transformer import Sizes
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS
-from rlbook.plots.pages.templates import filled, script_data, text_of
+from rlbook.plots.pages.templates import fill_template, script_data, text_of
 
 TITLE = "A language model that learns while you watch"
 PROMPT = "57+68="
@@ -73,7 +73,7 @@ def page() -> str:
         "drawing": _script(DRAWING),
         "theme": text_of("pages/theme.js"),
     }
-    return filled("pages/token_play/page.html", known)
+    return fill_template("pages/token_play/page.html", known)
 
 
 def _script(names: tuple[str, ...]) -> str:

@@ -45,7 +45,7 @@ class ArrayFile:
     arrays: tuple[np.ndarray, ...]  # in C order
 
     @classmethod
-    def of(cls, arrays: Arrays) -> ArrayFile:
+    def from_arrays(cls, arrays: Arrays) -> ArrayFile:
         """The file of these arrays. The same arrays give the same bytes, whatever order they come
         in."""
         entries: dict[str, dict[str, str | list[int]]] = {}

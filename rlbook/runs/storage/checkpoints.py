@@ -32,7 +32,7 @@ from rlbook.runs.storage.files import (
     check_no_link,
     digest,
     lock,
-    opened,
+    open_directory,
     read,
     read_whole,
     reason,
@@ -50,7 +50,7 @@ __all__ = [
     "checkpoint_path",
     "discard_after",
     "latest",
-    "latest_sealed",
+    "latest_seal",
     "list_checkpoints",
     "load_checkpoint",
     "lock",
@@ -95,7 +95,7 @@ def save_checkpoint(
             or not finite. The earlier ones stay.
     """
     directory = Path(folder) / "checkpoints"
-    header, blob, frozen = _serialised(step, state, [] if config is None else [config])
+    header, blob, frozen = _serialize(step, state, [] if config is None else [config])
     check_no_link(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -138,11 +138,11 @@ def seal_with(folder: str | Path, configs: list[str]) -> None:
     """
     for step in list_checkpoints(folder):
         directory = _existing(Path(folder) / "checkpoints", step)
-        with opened(directory) as descriptor:
+        with open_directory(directory) as descriptor:
             header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
         del header["sha256"]
         try:
-            replace_file(directory / HEADER, _sealed(header | {"config": configs}))
+            replace_file(directory / HEADER, _seal(header | {"config": configs}))
         except OSError as error:
             raise CheckpointError(
                 f"The checkpoint of step {step} was not rewritten ({reason(error)})."
@@ -162,14 +162,16 @@ def discard_after(folder: str | Path, step: int) -> None:
             remove(_existing(directory, later))
 
 
-def _serialised(
+def _serialize(
     step: int, state: State, configs: list[str]
 ) -> tuple[bytes, ArrayFile, dict[str, ArrayFile]]:
     """The header, the arrays, and the files of frozen arrays by name."""
     try:
         skeleton, arrays, parts = encode_apart(state)
-        blob = ArrayFile.of(arrays)
-        frozen = {f"{sha256}.safetensors": ArrayFile.of(part) for sha256, part in parts.items()}
+        blob = ArrayFile.from_arrays(arrays)
+        frozen = {
+            f"{sha256}.safetensors": ArrayFile.from_arrays(part) for sha256, part in parts.items()
+        }
         header = {
             "schema": SCHEMA,
             "step": int(step),
@@ -179,7 +181,7 @@ def _serialised(
             "frozen": {name: content.size for name, content in frozen.items()},
             "state": skeleton,
         }
-        sealed = _sealed(header)
+        sealed = _seal(header)
     except (StateError, ValueError) as error:
         raise CheckpointError(f"The checkpoint of step {step} was not written: {error}.") from error
     if len(sealed) > MAX_HEADER:
@@ -190,7 +192,7 @@ def _serialised(
     return sealed, blob, frozen
 
 
-def _sealed(header: dict[str, Any]) -> bytes:
+def _seal(header: dict[str, Any]) -> bytes:
     """The header as bytes, its sha256 last."""
     body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
     return body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
@@ -199,7 +201,7 @@ def _sealed(header: dict[str, Any]) -> bytes:
 def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
     """Whether that checkpoint stands there already, bit for bit."""
     try:
-        with opened(directory) as descriptor:
+        with open_directory(directory) as descriptor:
             return (
                 read(descriptor, HEADER, len(header)) == header
                 and digest(descriptor, BLOB) == blob.sha256()
@@ -224,7 +226,7 @@ def _prune_frozen(directory: Path, named: set[str]) -> None:
     if not others:
         return
     for step in _steps(directory):
-        with opened(_existing(directory, step)) as descriptor:
+        with open_directory(_existing(directory, step)) as descriptor:
             others -= _header(
                 read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / str(step) / HEADER
             )["frozen"].keys()
@@ -269,7 +271,7 @@ def load_checkpoint(
             not finite.
     """
     directory = checkpoint_path(path, step)
-    with opened(directory) as descriptor:
+    with open_directory(directory) as descriptor:
         header = _header(read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE), directory / HEADER)
         description = header["blobs"][BLOB]
         blob = read_whole(descriptor, BLOB, description["size"])
@@ -287,22 +289,24 @@ def load_checkpoint(
             " damaged",
         )
 
-    def frozen(sha256: str) -> Arrays:
-        return _frozen(directory.parent, sha256, header["frozen"])
+    def load_frozen(sha256: str) -> Arrays:
+        return _load_frozen(directory.parent, sha256, header["frozen"])
 
     try:
-        return header["step"], decode(header["state"], load_arrays(blob, directory / BLOB), frozen)
+        return header["step"], decode(
+            header["state"], load_arrays(blob, directory / BLOB), load_frozen
+        )
     except StateError as error:
         raise CheckpointError(f"{directory} was not loaded: {error}.") from error
 
 
-def _frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
+def _load_frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
     """The frozen arrays of this sha256. Raises CheckpointError where they are missing or
     changed."""
     name = f"{sha256}.safetensors"
     if name not in sizes or not _FROZEN.fullmatch(name):
         raise StateError(f"the frozen part {sha256[:12]} is not one of its files")
-    with opened(directory) as descriptor:
+    with open_directory(directory) as descriptor:
         blob = read_whole(descriptor, name, sizes[name])
     if hashlib.sha256(blob).hexdigest() != sha256:
         refuse(
@@ -355,7 +359,7 @@ class Sealed(NamedTuple):
     """Step and score of the best evaluation until then."""
 
 
-def latest_sealed(folder: str | Path) -> Sealed | None:
+def latest_seal(folder: str | Path) -> Sealed | None:
     """What the newest sound checkpoint says about the other files; None where there is none.
 
     Raises:
@@ -364,7 +368,7 @@ def latest_sealed(folder: str | Path) -> Sealed | None:
     for step in reversed(list_checkpoints(folder)):
         directory = _existing(Path(folder) / "checkpoints", step)
         try:
-            with opened(directory) as descriptor:
+            with open_directory(directory) as descriptor:
                 data = read(descriptor, HEADER, MAX_HEADER + _SEAL_SIZE)
             header = _header(data, directory / HEADER)
         except CheckpointError:  # `load_checkpoint` and `rlbook doctor` say more
@@ -393,7 +397,7 @@ def read_best(folder: str | Path) -> tuple[int, float] | None:
     Raises:
         CheckpointError: no checkpoint knows it, and best.json is damaged.
     """
-    sealed = latest_sealed(folder)
+    sealed = latest_seal(folder)
     return read_best_file(folder) if sealed is None or sealed.best is None else sealed.best
 
 
@@ -402,7 +406,7 @@ def read_best_file(folder: str | Path) -> tuple[int, float] | None:
     directory = Path(folder) / "checkpoints"
     if not os.path.lexists(directory / BEST):
         return None
-    with opened(directory) as descriptor:
+    with open_directory(directory) as descriptor:
         data = read(descriptor, BEST, 1000)
     try:
         content = parse_json(data)
@@ -449,7 +453,7 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
         )
     if found == 2:
         header["frozen"] = {}
-    if not _well_formed(header):
+    if not _is_well_formed(header):
         refuse(path, "it lacks a part, or has one of the wrong type")
     return header
 
@@ -465,7 +469,7 @@ def _writer(header: Any) -> str:
     )
 
 
-def _well_formed(header: dict[str, Any]) -> bool:
+def _is_well_formed(header: dict[str, Any]) -> bool:
     blobs = header.get("blobs")
     blob = blobs.get(BLOB) if isinstance(blobs, dict) and set(blobs) == {BLOB} else None
     if not isinstance(blob, dict) or not isinstance(blob.get("sha256"), str):

@@ -140,7 +140,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def opened(directory: Path) -> Iterator[int]:
+def open_directory(directory: Path) -> Iterator[int]:
     """A descriptor of the directory: its files are opened through it, so nobody can swap the
     directory in between."""
     try:

@@ -89,7 +89,7 @@ def seal(config: bytes) -> str:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Holds the folder for this process; RequestError where another one does."""
     with contextlib.ExitStack() as stack:
         try:

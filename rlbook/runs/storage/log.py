@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Protocol, SupportsFloat, SupportsInt, TypeVar
 
 from rlbook.agent import State
 from rlbook.checks import is_count, parse_json
-from rlbook.runs.storage.checkpoints import latest_sealed
+from rlbook.runs.storage.checkpoints import latest_seal
 from rlbook.runs.storage.files import CheckpointError, open_to_append, read_file
 
 METRICS, EPISODES = "metrics.jsonl", "episodes.csv"
@@ -128,19 +128,19 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
         ValueError: a line that is no report, or not what the latest checkpoint saw; one sentence.
         CheckpointError: a link, something else than a regular file, or a file of more than 1 GiB.
     """
-    return _read(Path(folder), METRICS, _report)
+    return _read_lines(Path(folder), METRICS, _report)
 
 
 def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
     """(step, return, length) of each training episode, in order. Raises what `read_metrics`
     raises."""
-    return _read(Path(folder), EPISODES, _episode, after=1)
+    return _read_lines(Path(folder), EPISODES, _episode, after=1)
 
 
 Item = TypeVar("Item")
 
 
-def _parsed(name: str, number: int, line: bytes, parse: Callable[[bytes], Item]) -> Item:
+def _parse_line(name: str, number: int, line: bytes, parse: Callable[[bytes], Item]) -> Item:
     try:
         return parse(line)
     except (ValueError, RecursionError):
@@ -161,15 +161,17 @@ def _episode(line: bytes) -> tuple[int, float, int]:
     return int(step), float(episode_return), int(length)
 
 
-def _read(folder: Path, name: str, parse: Callable[[bytes], Item], *, after: int = 0) -> list[Item]:
+def _read_lines(
+    folder: Path, name: str, parse: Callable[[bytes], Item], *, after: int = 0
+) -> list[Item]:
     """The whole lines after the first `after`, parsed."""
-    sealed = latest_sealed(folder)  # first, as a run in training appends to the file
+    sealed = latest_seal(folder)  # first, as a run in training appends to the file
     try:
         data = read_file(folder / name, LIMIT)
     except FileNotFoundError:
         return []
     lines = data.split(b"\n")[after:-1]
-    items = [_parsed(name, number, line, parse) for number, line in enumerate(lines, after + 1)]
+    items = [_parse_line(name, number, line, parse) for number, line in enumerate(lines, after + 1)]
     if sealed is not None and name in sealed.digests and is_count(sealed.lengths.get(name)):
         seen = data[: sealed.lengths[name]]
         if hashlib.sha256(seen).hexdigest() != sealed.digests[name]:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from rlbook.errors import RequestError
-from rlbook.runs.storage.checkpoints import latest_sealed
+from rlbook.runs.storage.checkpoints import latest_seal
 from rlbook.runs.storage.files import CheckpointError
 from rlbook.runs.storage.folder import read_config
 
@@ -33,7 +33,7 @@ def config_of(folder: Path) -> dict[str, Any]:
         CheckpointError: it is not the one that the run's latest checkpoint belongs to.
     """
     text, seal = read_config(folder)
-    sealed = latest_sealed(folder)
+    sealed = latest_seal(folder)
     if sealed is not None and sealed.configs and seal not in sealed.configs:
         was = "was changed or damaged: its checkpoint belongs to another one"
         raise CheckpointError(f"{folder}/config.yaml {was}.")

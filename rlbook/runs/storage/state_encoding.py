@@ -135,16 +135,14 @@ def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _Found) -
     for key in value:
         if type(key) is not str:
             raise StateError(f"{where or '/'} has the key {key!r}, but keys are strings")
-    items = {
-        key: _encode(value[key], f"{where}/{_escaped(key)}", depth + 1, found) for key in value
-    }
+    items = {key: _encode(value[key], f"{where}/{_escape(key)}", depth + 1, found) for key in value}
     return {"$dict": items} if any(key.startswith("$") for key in items) else items
 
 
 def _encode_frozen(value: Frozen, depth: int, frozen: dict[str, Arrays]) -> object:
     part = _Found(frozen={})
     skeleton = _encode(dict(value), "", depth + 1, part)
-    sha256 = ArrayFile.of(part.arrays).sha256()
+    sha256 = ArrayFile.from_arrays(part.arrays).sha256()
     frozen[sha256] = part.arrays
     return {"$frozen": sha256, "state": skeleton}
 
@@ -288,5 +286,5 @@ def _dtype(dtype: object, where: str) -> str:
     return name
 
 
-def _escaped(key: str) -> str:
+def _escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")

@@ -63,7 +63,7 @@ def value_iteration(P, r, gamma, sweeps):
     return V
 
 
-def improved(Q, policy):
+def improve(Q, policy):
     return [
         old if row[old] == row.max() else row.argmax() for row, old in zip(Q, policy, strict=True)
     ]
@@ -113,7 +113,7 @@ def accumulating_traces(states, decay):
     return e
 
 
-def estimated(states, next_states):
+def estimate_model(states, next_states):
     counts = np.zeros((3, 3))
     np.add.at(counts, (states, next_states), 1)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -142,7 +142,7 @@ def replay_weights(priorities, beta):
     return weight / weight.max()
 
 
-def projected(p, reward, terminated):
+def project(p, reward, terminated):
     after = np.zeros(4)
     for z, share in enumerate(p):
         place = min(max(reward + (0.0 if terminated else 0.5 * z), 0.0), 3.0)

@@ -25,7 +25,10 @@ def test_what_is_told_is_the_mean_of_the_ends() -> None:
     looks = np.array([[0.0, 10.0], [0.0, 12.0]])
     ends = {"verifier": [[0.5, 0.8], [0.4, 0.6]], "answer": [[0.5, 0.7], [0.4, 0.6]]}
     told = answer_probability.measurements(
-        {name: answer_probability.Learned(looks, np.array(each)) for name, each in ends.items()}
+        {
+            name: answer_probability.AnswerProbabilityCurves(looks, np.array(each))
+            for name, each in ends.items()
+        }
     )
     assert told["before"] == near(0.45, terms=2) and told["answer, seed 0"] == 0.7
     assert told["answer less verifier, mean"] == near(0.65 - 0.7, terms=4, size=0.7)
@@ -36,7 +39,11 @@ def test_the_rise_that_is_told_is_the_least_of_all_seeds() -> None:
     → .15."""
     looks, reward = np.array([[0.0, 5.0, 9.0]] * 2), np.array([[np.nan, -0.6, -0.2]] * 2)
     sampled = np.array([[0.2, 0.5, 0.1], [0.3, 0.4, 0.2]])
-    found = {"entropy": intrinsic_rewards.Found(looks, np.full((2, 3), 0.5), sampled, reward)}
+    found = {
+        "entropy": intrinsic_rewards.IntrinsicRewardCurves(
+            looks, np.full((2, 3), 0.5), sampled, reward
+        )
+    }
     told = intrinsic_rewards.measurements(found)
     assert told["entropy: drawn, best on the way"] == near(0.45, terms=2)
     assert told["entropy: drawn, at the end"] == near(0.15, terms=2)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlbook.book.course.syllabus import chosen, start, weeks
-from rlbook.book.exercises.checking import checked, functions_in
+from rlbook.book.course.syllabus import select_weeks, start, weeks
+from rlbook.book.exercises.checking import check_file, functions_in
 from rlbook.book.exercises.exercise import exercises
 from rlbook.book.exercises.grading import deadline, grade, students
 from rlbook.cli.commands import COMMANDS
@@ -59,27 +59,27 @@ def test_the_course_names_what_there_is_and_leaves_nothing_out() -> None:
 
 
 def test_weeks_are_chosen_by_number_and_by_span() -> None:
-    assert [week.number for week in chosen("1,3,5-6")] == [1, 3, 5, 6]
-    assert len(chosen(None)) == 12
+    assert [week.number for week in select_weeks("1,3,5-6")] == [1, 3, 5, 6]
+    assert len(select_weeks(None)) == 12
     for text in ("13", "0", "4-2", "1-99", "9999999999", "one", "", "1-", "-3", "1,,2"):
         with pytest.raises(RequestError):
-            chosen(text)
+            select_weeks(text)
 
 
 def test_a_learners_files_are_written_once_and_kept(tmp_path: Path) -> None:
-    written, there = start(tmp_path / "mine", chosen("3"))
+    written, there = start(tmp_path / "mine", select_weeks("3"))
     assert [path.name for path in written] == [
         "first_visit.py",
         "importance_weights.py",
         "two_averages.py",
     ] and not there
     written[0].write_text(FIRST_VISIT)
-    more, kept = start(tmp_path / "mine", chosen("3-4"))
+    more, kept = start(tmp_path / "mine", select_weeks("3-4"))
     assert len(more) == 3 and kept == written
     assert written[0].read_text() == FIRST_VISIT
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="cannot write to"):
-        start(tmp_path / "file", chosen("3"))
+        start(tmp_path / "file", select_weeks("3"))
 
 
 @in_a_sandbox
@@ -212,7 +212,7 @@ def test_programs_that_mean_harm_are_named_and_the_others_graded(
 def test_a_file_that_does_not_parse_is_named_for_each_function_in_it(tmp_path: Path) -> None:
     (tmp_path / "ann").mkdir()
     (tmp_path / "ann" / "all.py").write_text(FIRST_VISIT + WEIGHTS + "x = (\n")
-    (row,) = grade(tmp_path, chosen("3"))
+    (row,) = grade(tmp_path, select_weeks("3"))
     assert [mark.mark for mark in row.marks] == ["failed", "failed", "missing"] and not row.unread
     assert "all.py cannot be read as Python: '(' was never closed (line 6)" in row.marks[0].said
 
@@ -287,7 +287,7 @@ def test_a_file_is_read_without_running_it(tmp_path: Path) -> None:
     assert functions_in(path)[1] == ["returns"]
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(RequestError, match="cannot read"):
-        checked(path)
+        check_file(path)
 
 
 @in_a_sandbox

@@ -25,7 +25,7 @@ def test_one_new_episode_of_a_policy_without_chance_is_the_value_exactly() -> No
     from every state of the way."""
     env = ResumableEnv(rlbook.make("Maze-v0", observation="index"))
     rng, values = np.random.default_rng(0), GREEDY.values()
-    walk = credit.walked(env, best_way, rng)
+    walk = credit.play_episode(env, best_way, rng)
     assert walk.reward.sum() == 3.0 and walk.steps == 8
     for left, (state, snapshot) in enumerate(zip(walk.state, walk.snapshots, strict=True)):
         assert credit.vine_value(env, snapshot, best_way, 1, rng) == (values[state], 8 - left)
@@ -72,7 +72,9 @@ def test_a_text_can_be_gone_back_to_as_well() -> None:
 def test_an_advantage_is_judged_by_its_distance_and_by_what_stays_in_the_mean() -> None:
     """Errors 1 and 3 at one pair, -2 and -2 at another: the mean square is 18 / 4; of the first
     mean, 1² is sampling noise."""
-    walk = credit.Walk(np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.int64), np.zeros(4), [])
+    walk = credit.ResumableEpisode(
+        np.array([0, 0, 1, 1]), np.zeros(4, dtype=np.int64), np.zeros(4), []
+    )
     found = credit.estimate_errors(
         [walk], [np.array([1.0, 3.0, -2.0, -2.0])], np.zeros((2, 1)), 1.0
     )

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from rlbook.book.exercises import checking
-from rlbook.book.exercises.checking import EMPTY, MISTAKEN, RIGHT, WRONG, checked, compared
+from rlbook.book.exercises.checking import (
+    EMPTY,
+    MISTAKEN,
+    RIGHT,
+    WRONG,
+    check_file,
+    compare_answers,
+)
 from rlbook.book.exercises.exercise import CASES, Exercise, exercises, start, starter
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
@@ -26,7 +33,7 @@ ANSWER = (
 
 
 def answers(item: Exercise, function) -> list:
-    return [np.asarray(function(*case), dtype=float).tolist() for case in item.drawn()]
+    return [np.asarray(function(*case), dtype=float).tolist() for case in item.draw_cases()]
 
 
 def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
@@ -39,10 +46,13 @@ def test_there_are_at_least_forty_and_each_belongs_to_a_chapter() -> None:
 @pytest.mark.parametrize("name", exercises())
 def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name: str) -> None:
     item = exercises()[name]
-    assert compared(item, item.drawn(), answers(item, item.function)) == (RIGHT, "right")
+    assert compare_answers(item, item.draw_cases(), answers(item, item.function)) == (
+        RIGHT,
+        "right",
+    )
     assert item.mistakes
     for hint, mistake in item.mistakes.items():
-        assert compared(item, item.drawn(), answers(item, mistake)) == (
+        assert compare_answers(item, item.draw_cases(), answers(item, mistake)) == (
             MISTAKEN,
             f"not right: {hint}",
         )
@@ -53,13 +63,16 @@ def test_the_librarys_answer_is_right_and_each_mistake_is_told_by_its_hint(name:
 def test_what_is_not_right_is_shown_with_the_case_or_the_shape() -> None:
     item = exercises()["running_mean"]
     off, short = answers(item, lambda rewards: np.cumsum(rewards)), [[0.0]] * CASES
-    assert compared(item, item.drawn(), off)[1].startswith(
+    assert compare_answers(item, item.draw_cases(), off)[1].startswith(
         "not right: running_mean(rewards=np.array(["
     )
-    assert "should have" in compared(item, item.drawn(), short)[1]
-    assert compared(item, item.drawn(), [None] * CASES) == (EMPTY, "not yet: it returns nothing")
-    nothing = [[float("nan")] * len(case[0]) for case in item.drawn()]
-    assert compared(item, item.drawn(), nothing).mark == WRONG
+    assert "should have" in compare_answers(item, item.draw_cases(), short)[1]
+    assert compare_answers(item, item.draw_cases(), [None] * CASES) == (
+        EMPTY,
+        "not yet: it returns nothing",
+    )
+    nothing = [[float("nan")] * len(case[0]) for case in item.draw_cases()]
+    assert compare_answers(item, item.draw_cases(), nothing).mark == WRONG
 
 
 @in_a_sandbox
@@ -69,20 +82,20 @@ def test_an_answer_runs_with_numpy_and_without_files_or_an_end(
     path, secret = tmp_path / "answer.py", tmp_path / "secret"
     secret.write_text("7")
     path.write_text(ANSWER)
-    assert [verdict.said for verdict in checked(path)] == ["right"]
+    assert [verdict.said for verdict in check_file(path)] == ["right"]
     for body, said in (
         (f"    return [float(open({str(secret)!r}).read())]", "Error"),
         ("    return rewards[99]", "it failed: IndexError"),
         ("    import os; os._exit(3)", "exit code 3"),
     ):
         path.write_text(f"def running_mean(rewards):\n{body}\n")
-        (verdict,) = checked(path)
+        (verdict,) = check_file(path)
         assert not verdict.right and said in verdict.said
     monkeypatch.setattr(checking, "SECONDS", 0.4)
     path.write_text("def running_mean(rewards):\n    while True: pass\n")
     assert (
-        "did not end within 0.4 seconds" in checked(path)[0].said
-        or "exit code" in checked(path)[0].said
+        "did not end within 0.4 seconds" in check_file(path)[0].said
+        or "exit code" in check_file(path)[0].said
     )
 
 
@@ -120,7 +133,7 @@ def test_the_commands(
 def test_a_file_that_is_no_answer_is_one_sentence(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "answer.py").write_text(text)
     with pytest.raises(RequestError, match=message):
-        checked(tmp_path / "answer.py")
+        check_file(tmp_path / "answer.py")
     with pytest.raises(RequestError, match="did you mean 'returns'"):
         start("retruns", tmp_path / "new.py")
     assert not (tmp_path / "new.py").exists()

@@ -12,8 +12,13 @@ from closeness import assert_near
 
 import rlbook
 from rlbook.book.experiments import grpo_notebook
-from rlbook.book.experiments.grpo_notebook import answer_of, answered, word_problems, write_problems
-from rlbook.book.experiments.laptop import rewarded, write_sums
+from rlbook.book.experiments.grpo_notebook import (
+    answer_of,
+    answered_rows,
+    word_problems,
+    write_problems,
+)
+from rlbook.book.experiments.laptop import completion_rewards, write_sums
 from rlbook.errors import RequestError
 
 
@@ -38,7 +43,7 @@ def test_whole_answers_are_found_modulo_1000_and_others_are_left_out() -> None:
 
 def test_made_problems_say_what_they_ask(tmp_path: Path) -> None:
     problems = word_problems(seed=1)
-    found = list(answered(next(problems) for _ in range(300)))
+    found = list(answered_rows(next(problems) for _ in range(300)))
     assert 200 < len(found) < 280  # five forms of six have a whole number
     halves = [row for row in found if row["prompt"].startswith("What is half of")]
     assert halves and all(
@@ -56,7 +61,7 @@ def test_ninety_problems_and_ten_that_are_others(tmp_path: Path, kind: str) -> N
     train, held_out = (rows_of(tmp_path / f"{split}.jsonl") for split in ("train", "held_out"))
     problems = grpo_notebook.KINDS[kind](0)
     firsts = []
-    for row in answered(problems):
+    for row in answered_rows(problems):
         firsts.append(row)
         if len(firsts) == 100:
             break
@@ -100,10 +105,12 @@ def test_sums_of_two_digits_are_all_there_once(tmp_path: Path) -> None:
 
 def test_a_run_may_be_measured_by_a_reward_that_it_was_not_paid_for() -> None:
     run = rlbook.train("grpo", "Addition-v0", steps=8, num_envs=8, group_size=4, eval_every=0)
-    right = rewarded(run, reward="exact", episodes=32)
+    right = completion_rewards(run, reward="exact", episodes=32)
     assert right.mean() == rlbook.evaluate(run, episodes=32, seed=0).mean
-    assert_near(rewarded(run, reward={"exact": 2.0}, episodes=32), 2 * right, dtype="float32")
-    sampled = rewarded(run, reward="number", episodes=64, temperature=1.0)
+    assert_near(
+        completion_rewards(run, reward={"exact": 2.0}, episodes=32), 2 * right, dtype="float32"
+    )
+    sampled = completion_rewards(run, reward="number", episodes=64, temperature=1.0)
     assert sampled.shape == (64,) and sampled.mean() > 0.9
 
 

@@ -68,7 +68,7 @@ def test_one_call_for_many_episodes_records_what_asking_after_each_episode_finds
         config_of(algorithm, settings),
     )
     recorded = experiments.value_curves(kind, config, model, episodes=700, runs=1)
-    monkeypatch.setattr(experiments, "_recorded", lambda agent, states: np.empty(()))
+    monkeypatch.setattr(experiments, "_table_rows", lambda agent, states: np.empty(()))
     np.testing.assert_array_equal(
         experiments.value_curves(kind, config, model, episodes=700, runs=1), recorded
     )

@@ -13,7 +13,7 @@ import torch
 from closeness import rounding_bound
 
 from rlbook.book.experiments import ladder
-from rlbook.book.experiments.ladder import Data, Networks
+from rlbook.book.experiments.ladder import LadderNetworks, LadderRollout
 from rlbook.networks.optimizer import Group, adam
 from rlbook.seeding import rng_for
 
@@ -40,8 +40,8 @@ def moved(agent: Any, update: Callable[..., None], **options: Any) -> tuple[np.n
     one vector."""
     rehearsal = copy.deepcopy(agent.policy)
     before = flat(agent.policy)
-    data = Data.of(agent.rollout_data)
-    networks = Networks(rehearsal.actor, rehearsal.critic)
+    data = LadderRollout.from_rollout(agent.rollout_data)
+    networks = LadderNetworks(rehearsal.actor, rehearsal.critic)
     update(networks, adam([Group([rehearsal])], RATE, eps=EPS), data, gamma=0.9, **options)
     prepared = agent.prepare()
     agent.update(prepared[0] if isinstance(prepared, tuple) else prepared)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rlbook.book.museum import charts, planted
-from rlbook.book.museum.curves import mean_curve, recorded, trained
+from rlbook.book.museum.curves import load_curves, mean_curve, train_curves
 from rlbook.book.museum.exhibit import PACKAGE, exhibits, place_of
 from rlbook.cli.main import main
 from rlbook.cli.train import parse_train
@@ -117,12 +117,12 @@ def test_the_recorded_curves_show_the_bug(name: str) -> None:
     """The curves part: at the end the two means are further from each other than a tenth of all
     that is drawn."""
     exhibit = exhibits()[name]
-    curves = recorded(exhibit)
+    curves = load_curves(exhibit)
     assert len(curves.without) == len(curves.planted) == exhibit.shown.seeds
     assert min(len(mean_curve(side)) for side in curves.sides.values()) >= 5
     axes, ends = charts.Axes.around(exhibit, curves), charts.numbers(exhibit, curves)
     without, with_it = ends.values()
-    assert abs(axes.up(without) - axes.up(with_it)) > 0.1
+    assert abs(axes.relative_height(without) - axes.relative_height(with_it)) > 0.1
     assert "<svg" in charts.as_svg(exhibit, curves)
 
 
@@ -193,7 +193,7 @@ def test_a_module_that_is_loaded_cannot_be_changed_any_more() -> None:
 @pytest.mark.slow
 def test_a_new_run_gives_what_was_recorded() -> None:
     exhibit = exhibits()[QUICK]
-    new, kept = trained(exhibit, 1), recorded(exhibit)
+    new, kept = train_curves(exhibit, 1), load_curves(exhibit)
     assert (new.without, new.planted) == (kept.without[:1], kept.planted[:1])
 
 

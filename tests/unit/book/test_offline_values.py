@@ -10,7 +10,7 @@ from rlbook.book.experiments.offline_values import (
     BEST,
     GAMMA,
     START,
-    Found,
+    OfflineValueCurves,
     draw,
     measurements,
     narrow_recording,
@@ -28,7 +28,7 @@ def test_the_recording_is_narrow_and_nothing_in_it_pays() -> None:
     assert len(set(zip(states.tolist(), actions.tolist(), strict=True))) < 37 * 4 * 3 / 4
 
 
-def check(found: Found) -> None:
+def check(found: OfflineValueCurves) -> None:
     claimed = {name: curve[0, -1] for name, curve in found.claimed.items()}
     assert (
         claimed["fitted_q"] > BEST + 1.5

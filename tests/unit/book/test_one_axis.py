@@ -13,13 +13,13 @@ import rlbook
 from rlbook.agent import Agent
 from rlbook.book.experiments import one_axis
 from rlbook.book.experiments.one_axis import (
-    Curves,
+    LearningCurves,
     command,
     draw,
     greedy_policy,
     learning_curves,
+    quartile_bands,
     settings_of,
-    smoothed,
     steps_to_optimum,
 )
 from rlbook.cli.train import parse_train
@@ -116,14 +116,14 @@ def test_what_is_told_of_curves_by_hand() -> None:
     """V* = -10, so 1 % is 0.1. Seeds are near after 20, 30 steps and never; then two of three
     never."""
     distance = np.array([[5.0, 0.1, 7.0], [5.0, 5.0, 0.0], [5.0, 4.0, 3.0]])
-    curves = Curves(np.array([1_000, 2_000, 3_000]), distance, -10.0)
+    curves = LearningCurves(np.array([1_000, 2_000, 3_000]), distance, -10.0)
     assert curves.first_within(0.01).tolist() == [2_000, 3_000, np.inf]
     assert steps_to_optimum(curves) == "3 000 (2 000 to never)"
     assert (
-        steps_to_optimum(Curves(curves.steps, distance[[0, 2, 2]], -10.0))
+        steps_to_optimum(LearningCurves(curves.steps, distance[[0, 2, 2]], -10.0))
         == "not in 3 000: 3 away in the end"
     )
-    again = Curves.of(curves.as_lists())
+    again = LearningCurves.from_lists(curves.as_lists())
     assert (
         again.steps.tolist() == curves.steps.tolist()
         and again.distance.tolist() == distance.tolist()
@@ -134,8 +134,10 @@ def test_what_is_told_of_curves_by_hand() -> None:
 def test_a_line_is_the_median_between_two_marks() -> None:
     """Ten marks to a factor of ten: 100 and 110 lie between the same two, 1 000 alone. Nearer than
     the floor is on the floor."""
-    curves = Curves(np.array([100, 110, 1_000]), np.array([[1.0, 3.0, 0.0], [2.0, 8.0, 0.0]]), 1.0)
-    steps, low, middle, high = smoothed(curves, 0.001)
+    curves = LearningCurves(
+        np.array([100, 110, 1_000]), np.array([[1.0, 3.0, 0.0], [2.0, 8.0, 0.0]]), 1.0
+    )
+    steps, low, middle, high = quartile_bands(curves, 0.001)
     assert steps == near([np.sqrt(100 * 110), 1_000], terms=2)
     assert middle.tolist() == [2.5, 0.001] and low[0] < 2.5 < high[0]
     worlds = {env: {"q_learning": curves, "ppo": curves} for env in one_axis.WORLDS}

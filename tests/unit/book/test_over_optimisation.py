@@ -48,7 +48,7 @@ def test_looks_become_curves_and_a_picture() -> None:
         ]
     ]
     looks.append([book.Look(0.0, -1.0, 0.5, 0.7, 0.8), book.Look(12.0, 3.0, 0.6, 0.5, 0.6)])
-    found = dict.fromkeys(book.STAGES, book.together(looks))
+    found = dict.fromkeys(book.STAGES, book.stack_runs(looks))
     numbers = book.measurements(found)
     assert numbers["ppo: AUC, at first"] == near(0.8, terms=2)
     assert numbers["ppo: AUC, least fall of a seed"] == near(0.2, terms=2, size=1)
@@ -62,6 +62,6 @@ def test_looks_become_curves_and_a_picture() -> None:
 @pytest.mark.slow
 def test_the_learned_score_rises_while_the_judge_forgets_how_to_judge(tmp_path: Path) -> None:
     """Three seeds: see docs/results.json, `over_optimisation`."""
-    first, last = book.traced(tmp_path, 0, looks=1)["too_far"]
+    first, last = book.trace_recipe(tmp_path, 0, looks=1)["too_far"]
     assert last.learned > first.learned + 1.0
     assert last.auc < first.auc - 0.1 and last.pairs < first.pairs - 0.1

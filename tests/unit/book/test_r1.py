@@ -87,13 +87,13 @@ def test_what_is_mixed_or_too_long_or_has_no_steps_is_not_kept(
     assert r1.readable(wrote(text), longest) == kept
 
 
-def found(seed: int, right: dict[str, list[float]]) -> r1.Found:
+def found(seed: int, right: dict[str, list[float]]) -> r1.R1Measures:
     """One seed whose answers to four prompts are the same in every measure."""
     after = {
         stage: {key: np.array([values]) for key in r1.SIDES | {"sums": ""}}
         for stage, values in right.items()
     }
-    return r1.Found(
+    return r1.R1Measures(
         after,
         np.full((1, 3), 0.5),
         np.full((1, 2, r1.BINS), 0.1 * seed),
@@ -119,7 +119,7 @@ def test_the_gain_of_a_stage_is_that_of_the_same_prompts_over_all_seeds() -> Non
             for stage in stages
         },
     )
-    both = r1.joined([one, two])
+    both = r1.concatenate([one, two])
     mean, half = r1.gain(both.after["cold_start"]["sums"], both.after["base"]["sums"])
     deviation = ((3 * (5 / 8) ** 2 + 5 * (3 / 8) ** 2) / 7) ** 0.5
     assert (mean, half) == near((3 / 8, 1.96 * deviation / 8**0.5), terms=8)

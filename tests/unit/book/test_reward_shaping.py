@@ -40,7 +40,7 @@ def test_over_an_episode_nothing_is_left_but_the_first_potential() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_potential_changes_which_actions_are_best(seed: int) -> None:
-    model = shaping.goal_alone()
+    model = shaping.sparse_reward_model()
     own, free = shaping.best(model), model.reachable() & ~model.terminal
     potential = np.random.default_rng(seed).normal(size=model.num_states) * ~model.terminal
     shaped = shaping.best(shaping.with_potential(model, potential))
@@ -56,7 +56,7 @@ def test_no_potential_changes_which_actions_are_best(seed: int) -> None:
 def test_with_the_exact_values_as_potential_a_best_action_earns_nothing_and_any_other_less() -> (
     None
 ):
-    model = shaping.goal_alone()
+    model = shaping.sparse_reward_model()
     own, free = shaping.best(model), model.reachable() & ~model.terminal
     paid = shaping.with_potential(model, own.max(axis=1)).rewards
     assert_near(
@@ -68,7 +68,7 @@ def test_with_the_exact_values_as_potential_a_best_action_earns_nothing_and_any_
 
 
 def test_the_model_pays_what_the_formula_says() -> None:
-    model = shaping.goal_alone()
+    model = shaping.sparse_reward_model()
     potential = np.arange(model.num_states) * 0.1 * ~model.terminal
     shaped = shaping.with_potential(model, potential)
     state = int(model.initial.argmax())
@@ -85,7 +85,7 @@ def test_the_model_pays_what_the_formula_says() -> None:
 
 
 def test_a_bonus_without_its_price_is_collected_for_ever() -> None:
-    model = shaping.goal_alone()
+    model = shaping.sparse_reward_model()
     potential = shaping.crow_flies() * ~model.terminal
     for shaped, arriving in (
         (shaping.with_potential(model, potential), True),
@@ -101,5 +101,5 @@ def test_learning_with_a_potential_finds_the_goal_sooner() -> None:
     assert first["potential"] < first["the goal alone"] / 3
     assert found.changed["potential"] == 0 and found.shortest > 10
     assert found.distance <= rounding_bound(
-        "float64", terms=shaping.goal_alone().num_states, size=CONDITION * 2
+        "float64", terms=shaping.sparse_reward_model().num_states, size=CONDITION * 2
     )

@@ -61,7 +61,7 @@ def test_the_better_neighbour_is_first_and_equals_make_no_pair() -> None:
 def test_two_answers_to_a_prompt_stand_side_by_side(tmp_path: Path) -> None:
     assert rlhf.write_demonstrations(tmp_path / "rows.jsonl", seed=0) == {"rows": 7_588}
     sft = rlbook.train("sft", rlhf.ENV, data=tmp_path / "rows.jsonl", steps=3, eval_every=0)
-    episodes, scores = rlhf.sampled(sft, 20, seed=1)
+    episodes, scores = rlhf.sample_pairs(sft, 20, seed=1)
     assert len(episodes) == 40 and scores.min() >= 0.0 and scores.max() <= 1.0
     assert all(
         np.array_equal(one.obs, other.obs)

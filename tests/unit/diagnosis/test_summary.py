@@ -15,7 +15,7 @@ import pytest
 from tqdm import tqdm
 
 import rlbook
-from rlbook.diagnosis.summary import happened
+from rlbook.diagnosis.summary import summary_sentences
 from rlbook.runs.progress import bar_format
 
 
@@ -76,7 +76,7 @@ def test_in_a_terminal_no_line_is_wider_than_it(columns: int, tmp_path: Path) ->
 
 
 def said(algorithm: str, env: Any, **options: Any) -> list[str]:
-    return happened(rlbook.train(algorithm, env, **options))
+    return summary_sentences(rlbook.train(algorithm, env, **options))
 
 
 def test_greedy_play_is_set_beside_the_optimum() -> None:
@@ -125,9 +125,9 @@ def test_evaluation_that_takes_most_of_the_time_is_told() -> None:
     run = rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)
     run.seconds = {"learn": 1.0, "evaluate": 9.0}
     assert (
-        happened(run)[-1]
+        summary_sentences(run)[-1]
         == "evaluation took 90% of the time; --eval-episodes 5 makes it shorter, --eval-every 0"
         " leaves it out"
     )
     run.seconds = {"learn": 9.0, "evaluate": 9.0 - 1e-9}
-    assert not any("evaluation" in line for line in happened(run))
+    assert not any("evaluation" in line for line in summary_sentences(run))

@@ -16,7 +16,7 @@ from closeness import rounding_bound, widths
 import rlbook
 from rlbook.cli.doctor import symptoms_of
 from rlbook.diagnosis.learning_log import Log
-from rlbook.diagnosis.symptoms import entropy_collapsed
+from rlbook.diagnosis.symptoms import entropy_collapse
 from rlbook.diagnosis.text_symptoms import (
     TEXT_RULES,
     first_ratio_error,
@@ -121,10 +121,10 @@ def test_a_ratio_that_is_corrected_is_no_complaint() -> None:
 def test_entropy_may_collapse_late() -> None:
     falls, none = [1.0, 0.8, 0.5, 0.2, 0.01, 0.01], [0.0, 0.1] * 3
     assert "fell from 1 to 0.01 nats at the end" in str(
-        entropy_collapsed(log(entropy=falls, **{"return": none}))
+        entropy_collapse(log(entropy=falls, **{"return": none}))
     )
     assert (
-        entropy_collapsed(log(entropy=falls, **{"return": [0.0, 0.1, 0.5, 0.8, 1.0, 1.0]})) is None
+        entropy_collapse(log(entropy=falls, **{"return": [0.0, 0.1, 0.5, 0.8, 1.0, 1.0]})) is None
     )
 
 

@@ -14,7 +14,7 @@ from closeness import near
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.evaluation.classification import classified, of_reward_model, of_rows
+from rlbook.evaluation.classification import classify, of_reward_model, of_rows
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -26,7 +26,7 @@ SCORE = np.array([0.9, 0.8, 0.3, 0.7, 0.4, 0.2, 0.1, 0.0])
 def test_every_measure_by_hand() -> None:
     """Above .5 are two right ones and one wrong one; a third right one is missed, and four wrong
     ones are left out."""
-    found = classified(LABEL, SCORE, 0.5)
+    found = classify(LABEL, SCORE, 0.5)
     assert found.confusion.tolist() == [[4, 1], [1, 2]]
     precision, recall = 2 / 3, 2 / 3
     assert found.measures == near(
@@ -41,7 +41,7 @@ def test_every_measure_by_hand() -> None:
         },
         terms=8,
     )
-    assert classified(LABEL, SCORE).threshold == near((2.0 / 3 + 1.4 / 5) / 2, terms=8)
+    assert classify(LABEL, SCORE).threshold == near((2.0 / 3 + 1.4 / 5) / 2, terms=8)
 
 
 @pytest.mark.parametrize(
@@ -50,24 +50,24 @@ def test_every_measure_by_hand() -> None:
 def test_the_area_is_1_for_a_perfect_judge_half_for_a_blind_one_and_less_for_one_that_is_mistaken(
     score: np.ndarray, area: float
 ) -> None:
-    assert classified(LABEL, score, 0.5).measures["ROC AUC"] == area
+    assert classify(LABEL, score, 0.5).measures["ROC AUC"] == area
 
 
 def test_a_judge_that_calls_nothing_right_has_no_precision() -> None:
-    found = classified(LABEL, SCORE, 1.0)
+    found = classify(LABEL, SCORE, 1.0)
     assert found.measures["precision"] == found.measures["recall"] == found.measures["F1"] == 0.0
     assert found.measures["accuracy"] == 5 / 8  # and yet more than half is right
 
 
 def test_both_kinds_must_occur() -> None:
     with pytest.raises(rlbook.RequestError, match="all 8 are right"):
-        classified(LABEL | True, SCORE)
+        classify(LABEL | True, SCORE)
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(rlbook.RequestError, match=r"rlbook\[metrics\]"):
-        classified(LABEL, SCORE)
+        classify(LABEL, SCORE)
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_reward_model_is_judged_by_pairs_that_it_has_not_learned_from(judge: Path) -> None:
     run: Any = rlbook.load(judge)
     found = of_reward_model(run)
-    rows = run.agent.held_out(run.recorded())
+    rows = run.agent.held_out(run.data_source())
     assert len(found.label) == 2 * len(rows) and found.label.sum() == len(rows)
-    expected = run.agent.accuracy(run.recorded(), rows)
+    expected = run.agent.accuracy(run.data_source(), rows)
     assert found.measures["pairs in order"] == near(expected, dtype="float32", terms=len(rows))
     logged = [
         report["held_out_accuracy"] for report in run.metrics if "held_out_accuracy" in report

@@ -120,7 +120,7 @@ def samples(weight: Callable[[np.ndarray], np.ndarray], *, discount: bool = True
     """[N, S, A] samples, with γ^t Ψ_t from the returns [T, N] of N = 40 000 episodes."""
     policy = softmax(PREFERENCES)
     played = play(two_states(), policy, 40_000, np.random.default_rng(3))
-    weights = played.discounted(weight(played.returns(GAMMA)), GAMMA if discount else 1.0)
+    weights = played.discount(weight(played.returns(GAMMA)), GAMMA if discount else 1.0)
     return score_function_gradient(policy, played.state, played.action, weights)
 
 

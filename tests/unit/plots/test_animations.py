@@ -20,7 +20,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.algorithms.value.linear import LinearAgent
 from rlbook.errors import RequestError
 from rlbook.plots import animate, animate_learning, animate_planning
-from rlbook.plots.films.film import EMPTY, GOAL, HOLE, WALL, arrow_outline, thinned
+from rlbook.plots.films.film import EMPTY, GOAL, HOLE, WALL, arrow_outline, thin_stills
 from rlbook.plots.value_map import number
 from rlbook.registry import ALGORITHMS, agent_class
 
@@ -56,7 +56,7 @@ def test_the_first_picture_knows_nothing_and_the_last_is_the_value_map(tmp_path:
     chart = rlbook.plots.value_map.value_map(rlbook.train("value_iteration", "Maze-v0", gamma=0.9))
     assert {change[2] for change in data["changes"][0]} == {"0.00", ""}
     for state, (_, value, best, taken, _) in last_picture(data).items():
-        assert value == (number(chart.values[state]) if chart.decided[state] else "")
+        assert value == (number(chart.values[state]) if chart.is_decision[state] else "")
         assert best == np.flatnonzero(chart.best[state]).tolist() and taken == chart.policy[state]
 
 
@@ -163,7 +163,7 @@ def test_numbers_and_letters_stand_for_actions_that_are_no_directions(tmp_path: 
 def test_at_most_so_many_frames_the_first_and_the_last_among_them() -> None:
     for count in (2, 5, 60, 61, 500):
         for early in (False, True):
-            chosen = thinned(list(range(count)), 60, early=early)
+            chosen = thin_stills(list(range(count)), 60, early=early)
             assert (
                 len(chosen) <= 60
                 and chosen[0] == 0

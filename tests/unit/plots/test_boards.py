@@ -123,7 +123,7 @@ def test_all_best_actions_are_shown_in_the_4x4_grid() -> None:
 
 def test_an_untrained_table_prefers_nothing() -> None:
     chart = value_map(QLearning(rlbook.make("GridWorld-v0"), QLearningConfig()), "GridWorld-v0")
-    assert chart.best[chart.decided].all() and (chart.values[chart.decided] == 0).all()
+    assert chart.best[chart.is_decision].all() and (chart.values[chart.is_decision] == 0).all()
 
 
 def test_an_agent_that_only_predicts_has_values_and_no_arrows() -> None:
@@ -131,7 +131,7 @@ def test_an_agent_that_only_predicts_has_values_and_no_arrows() -> None:
     assert (
         (chart.policy == -1).all()
         and not chart.best.any()
-        and not np.isnan(chart.values[chart.decided]).any()
+        and not np.isnan(chart.values[chart.is_decision]).any()
     )
     figure = plot_value_map(chart)
     assert [text.get_text() for text in figure.axes[0].texts][-2:] == ["T", "T"] and len(
@@ -168,7 +168,7 @@ def test_a_maze_that_has_changed_is_drawn_as_it_is_now() -> None:
 def test_car_rental_is_drawn_as_numbers_of_cars() -> None:
     chart = value_map(planned("CarRental-v0", gamma=0.9))
     cars = [
-        chart.board.written(state, int(chart.policy[state]))
+        chart.board.action_text(state, int(chart.policy[state]))
         for state in (20 * 21, 20, 10 * 21 + 10)
     ]
     # the docstring's policy: from (20, 0), from (0, 20), from (10, 10)

@@ -29,12 +29,16 @@ def planned(**kwargs: Any) -> Any:
 def test_the_values_and_arrows_are_the_tables() -> None:
     run = planned()
     chart = value_map(run)
-    assert chart.decided.sum() == 18  # 19 cells can be reached, and at the goal nothing is decided
-    np.testing.assert_array_equal(chart.values[chart.decided], run.agent.values()[chart.decided])
+    assert (
+        chart.is_decision.sum() == 18
+    )  # 19 cells can be reached, and at the goal nothing is decided
     np.testing.assert_array_equal(
-        chart.policy[chart.decided], run.agent.greedy_policy()[chart.decided]
+        chart.values[chart.is_decision], run.agent.values()[chart.is_decision]
     )
-    assert np.isnan(chart.values[~chart.decided]).all()
+    np.testing.assert_array_equal(
+        chart.policy[chart.is_decision], run.agent.greedy_policy()[chart.is_decision]
+    )
+    assert np.isnan(chart.values[~chart.is_decision]).all()
 
 
 def cells_of(arrows: Quiver) -> list[tuple[int, int]]:
@@ -62,7 +66,7 @@ def test_the_figure_shows_exactly_these_arrows_and_numbers() -> None:
     }
     written = [text.get_text() for text in axes.texts]
     assert sorted(written) == sorted(
-        [number(value) for value in chart.values[chart.decided]] + ["S", "G"]
+        [number(value) for value in chart.values[chart.is_decision]] + ["S", "G"]
     )
 
 
@@ -75,16 +79,16 @@ def test_any_layout_is_drawn(layout: str) -> None:
     chart = value_map(planned(layout=layout))
     start, goal = chart.board.texts.index("S"), chart.board.texts.index("G")
     assert (
-        chart.decided[start]
-        and not chart.decided[goal]
-        and not chart.decided[chart.board.walls.ravel()].any()
+        chart.is_decision[start]
+        and not chart.is_decision[goal]
+        and not chart.is_decision[chart.board.walls.ravel()].any()
     )
     assert plot_value_map(chart).axes
 
 
 def test_cells_that_cannot_be_reached_are_left_empty() -> None:
     chart = value_map(planned(layout="S.G#."))
-    np.testing.assert_array_equal(chart.decided, [True, True, False, False, False])
+    np.testing.assert_array_equal(chart.is_decision, [True, True, False, False, False])
 
 
 def test_a_table_over_coordinates_is_read_by_its_own_numbering() -> None:
@@ -102,7 +106,7 @@ def test_a_table_over_coordinates_is_read_by_its_own_numbering() -> None:
 def test_a_critics_values_and_an_actors_arrows_are_the_networks(observation: str) -> None:
     run = rlbook.train("ppo", MAZE, steps=1, eval_every=0, env_kwargs={"observation": observation})
     chart, tables = value_map(run), rlbook.make(MAZE, observation=observation).unwrapped.tables  # type: ignore[attr-defined]
-    for state in np.flatnonzero(chart.decided):
+    for state in np.flatnonzero(chart.is_decision):
         seen = tables.observe(np.array([state]))
         value, terms = float(run.agent.value(seen)[0]), widths(run.agent.policy)  # type: ignore[attr-defined]
         assert chart.values[state] == near(value, dtype="float32", terms=terms, size=1.0)
@@ -115,13 +119,13 @@ def test_a_q_networks_value_is_its_best_action_value() -> None:
     action_values = run.agent.action_values(np.arange(25))  # type: ignore[attr-defined]
     terms = widths(run.agent.q)  # type: ignore[attr-defined]
     assert_near(
-        chart.values[chart.decided],
-        action_values.max(axis=1)[chart.decided],
+        chart.values[chart.is_decision],
+        action_values.max(axis=1)[chart.is_decision],
         dtype="float32",
         terms=terms,
     )
     np.testing.assert_array_equal(
-        chart.policy[chart.decided], action_values.argmax(axis=1)[chart.decided]
+        chart.policy[chart.is_decision], action_values.argmax(axis=1)[chart.is_decision]
     )
 
 
@@ -157,7 +161,7 @@ def test_the_text_has_the_policys_arrows_in_their_places() -> None:
     for state in range(25):
         row, column = divmod(state, 5)
         cell = [line[7 * column : 7 * column + 7] for line in lines[3 * row : 3 * row + 3]]
-        if chart.decided[state]:
+        if chart.is_decision[state]:
             assert (
                 "↑↓←→"[chart.policy[state]] in cell[0]
                 and number(chart.values[state]) == cell[1].strip()

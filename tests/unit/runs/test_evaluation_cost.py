@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.runs.evaluating import affordable, shortened, usual_length
+from rlbook.runs.evaluating import affordable, short_evaluation_note, usual_length
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
 from rlbook.runs.run import Run
@@ -39,9 +39,12 @@ def test_only_evaluations_on_the_way_are_shortened_and_training_is_the_same() ->
     # 1 000 steps are at least 10 episodes of 100
     assert min(on_the_way) >= 10 and any(count < 20 for count in on_the_way)
     assert "eval_episodes" not in run.metrics[-1] and "eval_return" in run.metrics[-1]
-    assert shortened(20) in run.notes
+    assert short_evaluation_note(20) in run.notes
     quiet = rlbook.train("q_learning", "Maze-v0", steps=1_000, epsilon=1.0, eval_every=0)
-    assert quiet.episode_returns == run.episode_returns and shortened(20) not in quiet.notes
+    assert (
+        quiet.episode_returns == run.episode_returns
+        and short_evaluation_note(20) not in quiet.notes
+    )
 
 
 def test_a_run_that_was_cut_goes_on_with_evaluations_as_short(tmp_path: Path) -> None:
@@ -72,13 +75,13 @@ def test_where_a_return_decides_when_training_ends_every_evaluation_is_whole() -
 def test_a_note_is_said_once_and_one_that_turns_out_later_is_said_then() -> None:
     run, notes = rlbook.train("q_learning", "Maze-v0", steps=50), Notes()
     run.notes, run.seconds = ("first",), {}
-    assert notes.new(run) == ["first"]
-    assert notes.new(run) == []
+    assert notes.take_new(run) == ["first"]
+    assert notes.take_new(run) == []
     run.notes += ("second",)
-    assert notes.new(run) == ["second"]
+    assert notes.take_new(run) == ["second"]
     run.seconds, notes.start = {"evaluate": 9.0}, notes.start - 10.0
-    assert [note[:24] for note in notes.new(run)] == ["evaluation took 90% of t"]
-    assert notes.new(run) == []
+    assert [note[:24] for note in notes.take_new(run)] == ["evaluation took 90% of t"]
+    assert notes.take_new(run) == []
 
 
 def test_evaluation_is_worth_a_word_where_it_takes_most_of_some_seconds() -> None:

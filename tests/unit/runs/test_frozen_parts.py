@@ -188,7 +188,7 @@ def test_the_file_of_arrays_is_what_safetensors_reads() -> None:
         "/matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
         "/int8": np.array([-1], np.int8),
     }
-    file = ArrayFile.of(arrays)
+    file = ArrayFile.from_arrays(arrays)
     data = b"".join(file)
     assert len(data) == file.size and hashlib.sha256(data).hexdigest() == file.sha256()
     found = load(data)
@@ -197,7 +197,7 @@ def test_the_file_of_arrays_is_what_safetensors_reads() -> None:
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape) and found[
             name
         ].tobytes() == array.tobytes()
-    assert b"".join(ArrayFile.of(dict(reversed(arrays.items())))) == data
+    assert b"".join(ArrayFile.from_arrays(dict(reversed(arrays.items())))) == data
 
 
 def test_writing_a_checkpoint_needs_no_second_copy_of_it(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rlbook.book.experiments.starting_weights import (
     ENVIRONMENTS,
     command,
     options,
-    taught,
+    train_halfway,
     weights_of,
 )
 from rlbook.cli.train import parse_train
@@ -43,7 +43,7 @@ def test_the_shipped_model_knows_about_half_of_its_task(env: str) -> None:
 def test_the_command_that_made_the_weights_still_makes_such_a_model(env: str, seed: int) -> None:
     """Five seeds came to .453 to .518 on sums and to .414 to .523 on words: the first evaluation of
     at least .40 ends the run."""
-    run = taught(env, seed)
+    run = train_halfway(env, seed)
     assert run.steps < options(env)["steps"]
     assert 0.40 <= rlbook.evaluate(run, episodes=512).mean <= 0.60
 

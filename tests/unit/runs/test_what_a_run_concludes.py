@@ -26,7 +26,7 @@ from rlbook.evaluation.comparison import LAST, compare
 from rlbook.interaction import playing
 from rlbook.networks.optimizer import Adam, Group, LossOutput, adam
 from rlbook.registry import agent_class
-from rlbook.runs.evaluating import evaluated
+from rlbook.runs.evaluating import evaluation_metrics
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.storage.checkpoints import mark_best, read_best, read_best_file
 from rlbook.runs.storage.state_encoding import encode
@@ -407,6 +407,6 @@ def test_cql_adds_as_much_of_the_gap_as_is_asked_for(coefficient: float) -> None
 
 def test_an_evaluation_says_nothing_of_an_agent_that_seeks_no_return() -> None:
     run = rlbook.train(Scripted, Pays(), steps=4, num_envs=2, eval_every=0)
-    assert evaluated(run.agent, run.request, None, 4) == {"eval_return": 0.0}
+    assert evaluation_metrics(run.agent, run.request, None, 4) == {"eval_return": 0.0}
     run.agent.seeks_return = False
-    assert evaluated(run.agent, run.request, None, 4) == {}
+    assert evaluation_metrics(run.agent, run.request, None, 4) == {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa
-from rlbook.book.figures.mountain_car import driven
+from rlbook.book.figures.mountain_car import drive
 from rlbook.plots.figure import new_figure, words
 
 if TYPE_CHECKING:
@@ -29,24 +29,24 @@ EARLY = 428
 
 
 @dataclass(frozen=True)
-class Result:
+class CostsToGo:
     """Figure 10.1."""
 
     costs: dict[str, np.ndarray]  # when → [positions, speeds]: -max_a q, in steps
     lengths: np.ndarray  # [episodes]: steps of each
 
 
-def run(seed: int = 0, episodes: Sequence[int] = (12, 104, 1000), alpha: float = 0.3) -> Result:
+def run(seed: int = 0, episodes: Sequence[int] = (12, 104, 1000), alpha: float = 0.3) -> CostsToGo:
     """One run, looked at after these episodes and early in the first."""
     costs, lengths = {}, []
-    for agent, interaction in driven(seed, max(episodes), 100_000, alpha=alpha):
+    for agent, interaction in drive(seed, max(episodes), 100_000, alpha=alpha):
         if interaction.steps == EARLY:
             costs[f"step {EARLY}"] = cost_to_go(agent)
         if interaction.episodes > len(lengths):
             lengths.append(interaction.finished[-1][2])
             if interaction.episodes in episodes:
                 costs[f"episode {interaction.episodes}"] = cost_to_go(agent)
-    return Result(costs, np.array(lengths))
+    return CostsToGo(costs, np.array(lengths))
 
 
 def cost_to_go(agent: SemiGradientSarsa) -> np.ndarray:
@@ -55,14 +55,14 @@ def cost_to_go(agent: SemiGradientSarsa) -> np.ndarray:
     return -agent.value(grid.reshape(-1, 2)).reshape(grid.shape[:2])
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: CostsToGo) -> dict[str, float]:
     """The highest cost at each time, and how long the first and the last episodes are."""
     highest = {f"{when}, highest cost": float(costs.max()) for when, costs in result.costs.items()}
     last = {"steps, last 100 episodes": float(result.lengths[-100:].mean())}
     return highest | {"steps of the first episode": float(result.lengths[0])} | last
 
 
-def draw(result: Result) -> Figure:
+def draw(result: CostsToGo) -> Figure:
     """A surface for each time."""
     figure = new_figure(6.4, 5.4)
     across, deep = np.meshgrid(POSITIONS, SPEEDS, indexing="ij")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
-from rlbook.book.figures.mountain_car import driven
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.mountain_car import drive
 from rlbook.plots.figure import new_figure
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ALPHAS: dict[int, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
-class Result:
+class MountainCarSteps:
     """Figure 10.4."""
 
     # n → α → [runs]: steps an episode, the mean of the first 50
@@ -42,7 +42,7 @@ class Result:
 
 def run(
     seed: int = 0, runs: int = 3, episodes: int = 50, lengths: tuple[int, ...] = tuple(ALPHAS)
-) -> Result:
+) -> MountainCarSteps:
     """Each n of `lengths` with its step sizes."""
 
     def curve(n: int) -> dict[float, np.ndarray]:
@@ -51,17 +51,17 @@ def run(
             for alpha in ALPHAS[n]
         }
 
-    return Result({n: curve(n) for n in lengths})
+    return MountainCarSteps({n: curve(n) for n in lengths})
 
 
 def _steps(seed: int, episodes: int, n: int, alpha: float) -> float:
     taken = 0
-    for _, interaction in driven(seed, episodes, 5_000, n=n, alpha=alpha):
+    for _, interaction in drive(seed, episodes, 5_000, n=n, alpha=alpha):
         taken = interaction.steps
     return taken / episodes
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: MountainCarSteps) -> dict[str, float]:
     """The fewest steps of each n, and the step size that takes them."""
     numbers = {}
     for n, curve in result.steps.items():
@@ -70,10 +70,10 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: MountainCarSteps) -> Figure:
     """A curve for each n."""
     figure = new_figure(6.6, 4.8)
-    axes = labelled(
+    axes = label_axes(
         figure.subplots(),
         "Step size α (the book's α × 8 tilings)",
         "Steps per episode, first 50 episodes",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.experiments.baird import FIRST_WEIGHTS, baird_features, stream, stream_td, system
-from rlbook.book.figures.weights_over_time import Result, numbers, picture
+from rlbook.book.figures.weights_over_time import WeightHistory, numbers, picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 ALPHA = 0.01
 
 
-def run(seed: int = 0, steps: int = 1_000) -> Result:
+def run(seed: int = 0, steps: int = 1_000) -> WeightHistory:
     """As many sweeps as steps."""
     x, (a, b, _) = baird_features(), system(baird_features())
     sweeps = [FIRST_WEIGHTS]
     for _ in range(steps):
         sweeps.append(sweeps[-1] + ALPHA * (b - a @ sweeps[-1]))
-    return Result(stream_td(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA), np.array(sweeps))
+    return WeightHistory(
+        stream_td(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA), np.array(sweeps)
+    )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: WeightHistory) -> dict[str, float]:
     """The last weights."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: WeightHistory) -> Figure:
     """Steps beside sweeps."""
     return picture(result, "semi-gradient off-policy TD", "the same in the mean", with_errors=False)

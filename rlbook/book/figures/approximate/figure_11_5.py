@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.experiments.baird import FIRST_WEIGHTS, baird_features, stream, stream_tdc, system
-from rlbook.book.figures.weights_over_time import Result, numbers, picture
+from rlbook.book.figures.weights_over_time import WeightHistory, numbers, picture
 from rlbook.functional.linear_td import mean_tdc_update
 
 if TYPE_CHECKING:
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 ALPHA, BETA = 0.005, 0.05
 
 
-def run(seed: int = 0, steps: int = 1_000) -> Result:
+def run(seed: int = 0, steps: int = 1_000) -> WeightHistory:
     """As many sweeps as steps."""
     x, mean = baird_features(), system(baird_features())
     sweeps, helper = [FIRST_WEIGHTS], np.zeros_like(FIRST_WEIGHTS)
     for _ in range(steps):
         weights, helper = mean_tdc_update(mean, sweeps[-1], helper, alpha=ALPHA, beta=BETA)
         sweeps.append(weights)
-    return Result(
+    return WeightHistory(
         stream_tdc(x, FIRST_WEIGHTS, stream(steps, seed), alpha=ALPHA, beta=BETA), np.array(sweeps)
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: WeightHistory) -> dict[str, float]:
     """The last weights."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: WeightHistory) -> Figure:
     """Steps beside sweeps, with both errors."""
     return picture(result, "TDC", "TDC in the mean", with_errors=True)

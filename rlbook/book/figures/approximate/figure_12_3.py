@@ -27,25 +27,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class LambdaReturnErrors:
     """Figure 12.3."""
 
     offline: Sweep  # for each λ
     n_step: Sweep  # for each n
 
 
-def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> LambdaReturnErrors:
     """λ = 0, 0.4, ..., 1, and n = 1, 2, ..., 512, on the same walks."""
-    return Result(lambda_sweep("offline", seed, runs, alphas), n_step_sweep(seed, runs, alphas))
+    return LambdaReturnErrors(
+        lambda_sweep("offline", seed, runs, alphas), n_step_sweep(seed, runs, alphas)
+    )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: LambdaReturnErrors) -> dict[str, float]:
     """The lowest error of each λ and n, in reward units; of the best one also its standard error
     and step size."""
     return lowest_errors(result.offline, "offline λ") | lowest_errors(result.n_step, "n")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: LambdaReturnErrors) -> Figure:
     """λ on the left, n on the right."""
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2, sharey=True)

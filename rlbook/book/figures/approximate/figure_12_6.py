@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class TDLambdaErrors:
     """Figure 12.6."""
 
     accumulating: Sweep  # for each λ
     offline: Sweep  # for each λ
 
 
-def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> TDLambdaErrors:
     """λ = 0, 0.4, ..., 1, both on the same walks."""
-    return Result(
+    return TDLambdaErrors(
         lambda_sweep("accumulating", seed, runs, alphas),
         lambda_sweep("offline", seed, runs, alphas),
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: TDLambdaErrors) -> dict[str, float]:
     """The lowest error of each λ, in reward units; of the best one also its standard error and step
     size."""
     return lowest_errors(result.accumulating, "TD(λ), λ") | lowest_errors(
@@ -45,7 +45,7 @@ def measurements(result: Result) -> dict[str, float]:
     )
 
 
-def draw(result: Result) -> Figure:
+def draw(result: TDLambdaErrors) -> Figure:
     """TD(λ) on the left."""
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2, sharey=True)

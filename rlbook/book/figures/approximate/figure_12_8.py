@@ -35,18 +35,22 @@ PANELS = {
 
 
 @dataclass(frozen=True)
-class Result:
+class OnlineLambdaReturnErrors:
     """Figure 12.8."""
 
     errors: dict[str, Sweep]  # traces → for each λ
 
 
-def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
+def run(
+    seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS
+) -> OnlineLambdaReturnErrors:
     """λ = 0, 0.4, ..., 1, all four on the same walks."""
-    return Result({traces: lambda_sweep(traces, seed, runs, alphas) for traces in PANELS})
+    return OnlineLambdaReturnErrors(
+        {traces: lambda_sweep(traces, seed, runs, alphas) for traces in PANELS}
+    )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: OnlineLambdaReturnErrors) -> dict[str, float]:
     """The lowest error of each λ, in reward units; of the best one also its standard error and step
     size."""
     return {
@@ -56,7 +60,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: OnlineLambdaReturnErrors) -> Figure:
     """The book's two panels above, the two common forms of TD(λ) below."""
     figure = new_figure(7.4, 5.7)
     panels = figure.subplots(2, 2, sharey=True)

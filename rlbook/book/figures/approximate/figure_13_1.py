@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.corridor import Result, numbers, picture, play
+from rlbook.book.figures.corridor import CorridorReturns, numbers, picture, play
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 ALPHAS = {"α = 2⁻¹³": (2.0**-13, None), "α = 2⁻¹⁴": (2.0**-14, None), "α = 2⁻¹²": (2.0**-12, None)}
 
 
-def run(seed: int = 0, runs: int = 100, episodes: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 100, episodes: int = 1_000) -> CorridorReturns:
     """Three learners; the book's sizes."""
     return play(ALPHAS, seed, runs, episodes)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: CorridorReturns) -> dict[str, float]:
     """Mean returns early and late."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: CorridorReturns) -> Figure:
     """A curve for each step size."""
     return picture(result, list(ALPHAS))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.book.figures.corridor import Result, numbers, picture, play
+from rlbook.book.figures.corridor import CorridorReturns, numbers, picture, play
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 ALPHAS = {"with baseline, α = 2⁻⁹": (2.0**-9, 2.0**-6), "without, α = 2⁻¹³": (2.0**-13, None)}
 
 
-def run(seed: int = 0, runs: int = 100, episodes: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 100, episodes: int = 1_000) -> CorridorReturns:
     """Two learners; the book's sizes."""
     return play(ALPHAS, seed, runs, episodes)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: CorridorReturns) -> dict[str, float]:
     """Mean returns early and late."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: CorridorReturns) -> Figure:
     """A curve for each learner."""
     return picture(result, list(ALPHAS))

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.thousand_states import (
     LENGTH,
     MONTE_CARLO,
     exact_values,
-    learned,
+    learned_values,
     learner,
-    time_spent,
+    state_distribution,
     walk_model,
     walks,
 )
@@ -37,7 +37,7 @@ GROUPS = 10
 
 
 @dataclass(frozen=True)
-class Result:
+class StateAggregationValues:
     """Figure 9.1, for states 1 to 1000."""
 
     exact: np.ndarray  # [1000], V in reward units
@@ -45,23 +45,23 @@ class Result:
     time: np.ndarray  # [1000], share of the steps spent in each state
 
 
-def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> Result:
+def run(seed: int = 0, episodes: int = 10_000, alpha: float = 2e-4) -> StateAggregationValues:
     """One run of Monte Carlo with state aggregation."""
     model = walk_model()
     agent = learner(model, features="aggregate", bins=GROUPS, alpha=alpha, n=MONTE_CARLO)
     for steps in walks(model, seed, episodes):
-        values = learned(agent, steps)
-    return Result(exact_values(model), values, time_spent())
+        values = learned_values(agent, steps)
+    return StateAggregationValues(exact_values(model), values, state_distribution())
 
 
-def best(result: Result) -> np.ndarray:
+def best(result: StateAggregationValues) -> np.ndarray:
     """[10]: what Monte Carlo tends to, the mean of V in each group by the time spent in each
     state."""
     weighted = (result.time * result.exact).reshape(GROUPS, -1).sum(axis=1)
     return weighted / result.time.reshape(GROUPS, -1).sum(axis=1)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: StateAggregationValues) -> dict[str, float]:
     """The outermost groups, beside the means they tend to, and √VE, beside the least possible."""
     groups, limits = result.values.reshape(GROUPS, -1)[:, 0], best(result)
     each = {
@@ -77,10 +77,10 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: StateAggregationValues) -> Figure:
     """Values above, the time spent in each state below."""
     figure = new_figure(7.0, 4.6)
-    axes = labelled(figure.subplots(), "State", "Value")
+    axes = label_axes(figure.subplots(), "State", "Value")
     states = np.arange(1, LENGTH + 1)
     axes.plot(states, result.exact, color=curve_colour(1), linewidth=1.5, label="true value")
     axes.plot(

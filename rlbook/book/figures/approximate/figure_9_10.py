@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.thousand_states import (
     MONTE_CARLO,
     exact_values,
-    learned,
+    learned_values,
     learner,
-    time_spent,
+    state_distribution,
     walk_model,
     walks,
 )
@@ -34,7 +34,7 @@ TILINGS = {"one tiling": 1, "50 tilings": 50}
 
 
 @dataclass(frozen=True)
-class Result:
+class TilingErrors:
     """Figure 9.10."""
 
     # which tilings → [runs, episodes]: √VE after each episode, in reward units
@@ -42,9 +42,9 @@ class Result:
     least: float  # √VE that one tiling has at the least
 
 
-def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4) -> Result:
+def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4) -> TilingErrors:
     """Tiles of 200 states."""
-    model, time = walk_model(), time_spent()
+    model, time = walk_model(), state_distribution()
     exact, errors = exact_values(model), {name: np.empty((runs, episodes)) for name in TILINGS}
     for index in range(runs):
         agents = {
@@ -55,12 +55,14 @@ def run(seed: int = 0, runs: int = 4, episodes: int = 5_000, alpha: float = 1e-4
         }
         for episode, steps in enumerate(walks(model, seed + index, episodes)):
             for name, agent in agents.items():
-                errors[name][index, episode] = np.sqrt(time @ (learned(agent, steps) - exact) ** 2)
+                errors[name][index, episode] = np.sqrt(
+                    time @ (learned_values(agent, steps) - exact) ** 2
+                )
     groups = (time * exact).reshape(5, -1).sum(axis=1) / time.reshape(5, -1).sum(axis=1)
-    return Result(errors, float(np.sqrt(time @ (np.repeat(groups, 200) - exact) ** 2)))
+    return TilingErrors(errors, float(np.sqrt(time @ (np.repeat(groups, 200) - exact) ** 2)))
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: TilingErrors) -> dict[str, float]:
     """√VE at the end, the mean over the last 100 episodes, and the least that one tiling could
     have."""
     last = {
@@ -70,10 +72,10 @@ def measurements(result: Result) -> dict[str, float]:
     return last | {"one tiling, √VE, least possible": result.least}
 
 
-def draw(result: Result) -> Figure:
+def draw(result: TilingErrors) -> Figure:
     """A curve for each."""
     figure = new_figure(6.6, 4.6)
-    axes = labelled(figure.subplots(), "Episodes", "√VE")
+    axes = label_axes(figure.subplots(), "Episodes", "√VE")
     for place, (name, errors) in enumerate(result.errors.items()):
         axes.plot(
             np.arange(1, errors.shape[1] + 1),

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.agent import Step
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.long_walk import Sweep, draw_sweep, lowest_errors
 from rlbook.book.figures.thousand_states import (
     LENGTH,
     exact_values,
-    learned,
+    learned_values,
     learner,
     walk_model,
     walks,
@@ -42,7 +42,7 @@ FAR = 0.62
 
 
 @dataclass(frozen=True)
-class Result:
+class GroupedTDValues:
     """Figure 9.2."""
 
     exact: np.ndarray  # [1000], V in reward units
@@ -52,7 +52,7 @@ class Result:
 
 def run(
     seed: int = 0, runs: int = 20, episodes: int = 5_000, alphas: Sequence[float] = ALPHAS
-) -> Result:
+) -> GroupedTDValues:
     """TD(0) over `episodes` with a step size that falls at the end, and n = 1, 2, 4, ..., 512 over
     10 episodes."""
     model = walk_model()
@@ -62,7 +62,7 @@ def run(
     )
     for episode, steps in enumerate(walks(model, seed, episodes)):
         agent.progress = episode / episodes
-        values = learned(agent, steps)
+        values = learned_values(agent, steps)
     seen = [list(walks(model, index, EPISODES)) for index in range(seed, seed + runs)]
     errors = {}
     for n in LENGTHS:
@@ -75,7 +75,7 @@ def run(
             )
             if not row.mean() < FAR:
                 break
-    return Result(exact, values, Sweep(tuple(alphas), errors))
+    return GroupedTDValues(exact, values, Sweep(tuple(alphas), errors))
 
 
 def _error(
@@ -84,11 +84,11 @@ def _error(
     """The root mean square error over the states, averaged over the episodes."""
     agent = learner(model, features="aggregate", bins=20, alpha=alpha, n=n)
     return float(
-        np.mean([np.sqrt(((learned(agent, steps) - exact) ** 2).mean()) for steps in walk])
+        np.mean([np.sqrt(((learned_values(agent, steps) - exact) ** 2).mean()) for steps in walk])
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: GroupedTDValues) -> dict[str, float]:
     """How flat TD's ten values are, and the lowest error of each n."""
     ends = {
         "TD, V of the first group": float(result.values[0]),
@@ -97,11 +97,11 @@ def measurements(result: Result) -> dict[str, float]:
     return ends | lowest_errors(result.errors, "n")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: GroupedTDValues) -> Figure:
     """The values on the left, the sweep on the right."""
     figure = new_figure(11.0, 4.8)
     left, right = figure.subplots(1, 2)
-    labelled(left, "State", "Value")
+    label_axes(left, "State", "Value")
     states = np.arange(1, LENGTH + 1)
     left.plot(states, result.exact, color=curve_colour(1), linewidth=1.5, label="true value")
     left.plot(

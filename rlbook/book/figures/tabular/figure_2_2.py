@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import Result, compare, draw_optimal, draw_reward, numbers
+from rlbook.book.figures.bandits import BanditAverages, compare, draw_optimal, draw_reward, numbers
 from rlbook.book.figures.drawing import legend
 from rlbook.functional.schedules import Constant
 from rlbook.plots.figure import new_figure
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
     """Each run is a problem of its own; the book's sizes."""
     names = {0.1: "ε = 0.1", 0.01: "ε = 0.01", 0.0: "ε = 0 (greedy)"}
     return compare(
@@ -32,12 +32,12 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BanditAverages) -> Figure:
     """Average reward above, share of optimal actions below."""
     figure = new_figure(6.6, 6.6)
     above, below = figure.subplots(2, 1)

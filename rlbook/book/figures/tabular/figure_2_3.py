@@ -13,14 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import Result, compare, numbers, one_panel
+from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
 from rlbook.functional.schedules import Constant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
     """Each run is a problem of its own; the book's sizes."""
     learners = {
         "optimistic, greedy: Q = 5, ε = 0": BanditConfig(
@@ -31,7 +31,7 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages; and the spike, when all machines have been tried once and the best
     of them is tried again."""
     optimistic = result.optimal["optimistic, greedy: Q = 5, ε = 0"]
@@ -40,6 +40,6 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BanditAverages) -> Figure:
     """Share of optimal actions."""
     return one_panel(result, "optimal")

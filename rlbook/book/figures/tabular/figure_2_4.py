@@ -13,14 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import Result, compare, numbers, one_panel
+from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
 from rlbook.functional.schedules import Constant
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
     """Each run is a problem of its own; the book's sizes."""
     learners = {
         "UCB, c = 2": BanditConfig(method="ucb", confidence=2.0),
@@ -29,11 +29,11 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages, and the spike of UCB."""
     return numbers(result) | {"UCB: reward at step 11": float(result.reward["UCB, c = 2"][10])}
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BanditAverages) -> Figure:
     """Average reward."""
     return one_panel(result, "reward")

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
-from rlbook.book.figures.bandits import Result, compare, numbers, one_panel
+from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ MEAN = 4.0
 """Around which the means of the machines are drawn, in reward units."""
 
 
-def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
+def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:
     """Each run is a problem of its own; the book's sizes."""
     learners = {
         f"{'with' if baseline else 'without'} baseline, α = {alpha:g}": BanditConfig(
@@ -34,11 +34,11 @@ def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> Result:
     return compare(learners, seed, runs, steps, MEAN)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BanditAverages) -> dict[str, float]:
     """Early and late averages."""
     return numbers(result)
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BanditAverages) -> Figure:
     """Share of optimal actions."""
     return one_panel(result, "optimal")

@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class RandomPolicyValues:
     """Figure 3.2."""
 
     values: np.ndarray  # [5, 5]: V of the random policy, in reward units
 
 
-def run() -> Result:
+def run() -> RandomPolicyValues:
     """Solves the linear system of the Bellman equation."""
-    return Result(
+    return RandomPolicyValues(
         PolicyEvaluation.solve(model(), gamma=GAMMA, method="linear").values().reshape(5, 5)
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: RandomPolicyValues) -> dict[str, float]:
     """The values of A and B, and of the best and the worst of the other cells."""
     others = np.delete(result.values.ravel(), [1, 3])
     return {
@@ -47,7 +47,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: RandomPolicyValues) -> Figure:
     """The grid, and its values."""
     figure = new_figure(6.6, 3.7)
     left, right = figure.subplots(1, 2)

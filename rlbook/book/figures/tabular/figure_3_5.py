@@ -23,22 +23,22 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Result:
+class OptimalGridValues:
     """Figure 3.5."""
 
     values: np.ndarray  # [5, 5]: V*, in reward units
     moves: np.ndarray  # [5, 5, 4] bool: up, down, left, right, each that is best
 
 
-def run() -> Result:
+def run() -> OptimalGridValues:
     """Policy iteration."""
     planner = PolicyIteration.solve(model(), gamma=GAMMA)
     action_values = planner.action_values()
     best = action_values >= action_values.max(axis=1, keepdims=True) - TIE
-    return Result(planner.values().reshape(5, 5), best.reshape(5, 5, 4))
+    return OptimalGridValues(planner.values().reshape(5, 5), best.reshape(5, 5, 4))
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: OptimalGridValues) -> dict[str, float]:
     """The values of A and B, and in how many cells several moves are best."""
     several = int(np.count_nonzero(result.moves.sum(axis=2) > 1))
     return {
@@ -48,7 +48,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: OptimalGridValues) -> Figure:
     """The grid, the values, the moves."""
     figure = new_figure(9.6, 3.6)
     left, middle, right = figure.subplots(1, 3)

@@ -30,7 +30,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Result:
+class EvaluationSweeps:
     """Figure 4.1. K sweeps, of which the last is the limit."""
 
     values: np.ndarray  # [K, 4, 4]: V of random moves, in reward units
@@ -39,21 +39,21 @@ class Result:
     ends: np.ndarray  # [4, 4] bool: where the episode is over
 
 
-def run() -> Result:
+def run() -> EvaluationSweeps:
     """Sweeps all states at once; the limit is that of a linear system."""
     model = GridWorld("4x4").model()
     best = PolicyIteration.solve(model, gamma=1.0).values()
-    values = np.array([_after(count) for count in SWEEPS])
+    values = np.array([_values_after(count) for count in SWEEPS])
     action_values = np.array([model.backup(table, 1.0) for table in values])
     moves = action_values >= action_values.max(axis=2, keepdims=True) - TIE
     loss = best[:, None] - model.backup(best, 1.0)  # of one move, then the best ones
     optimal = ~(moves & (loss > TIE)).any(axis=(1, 2))
-    return Result(
+    return EvaluationSweeps(
         values.reshape(-1, 4, 4), moves.reshape(-1, 4, 4, 4), optimal, model.terminal.reshape(4, 4)
     )
 
 
-def _after(sweeps: int | None) -> np.ndarray:
+def _values_after(sweeps: int | None) -> np.ndarray:
     model = GridWorld("4x4").model()
     if sweeps == 0:
         return np.zeros(model.num_states)
@@ -63,7 +63,7 @@ def _after(sweeps: int | None) -> np.ndarray:
     return PolicyEvaluation.solve(model, gamma=1.0, **how).values()
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: EvaluationSweeps) -> dict[str, float]:
     """Values of the cells on the upper edge after k sweeps, and when the greedy policy is optimal
     first."""
     _, one, two, three, ten, limit = result.values[:, 0]
@@ -80,7 +80,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: EvaluationSweeps) -> Figure:
     """A row for values and one for moves; a column for each number of sweeps."""
     figure = new_figure(11.6, 4.5)
     axes = figure.subplots(2, len(SWEEPS))

@@ -28,14 +28,14 @@ ACROSS, UP = "Cars at second location", "Cars at first location"
 
 
 @dataclass(frozen=True)
-class Result:
+class CarRentalPolicies:
     """Figure 4.2. P policies."""
 
     moved: np.ndarray  # [P, 21, 21] int: cars driven from the first location to the second
     values: np.ndarray  # [21, 21]: V of the last, in dollars
 
 
-def run() -> Result:
+def run() -> CarRentalPolicies:
     """Policy iteration from the policy that moves nothing."""
     env = CarRental()
     model = env.model()
@@ -47,10 +47,12 @@ def run() -> Result:
         policies.append(planner.state_dict()["actions"].copy())
     # the last changed nothing
     moved = np.array([env.moved[np.arange(model.num_states), policy] for policy in policies[:-1]])
-    return Result(moved.reshape(-1, COUNTS, COUNTS), planner.values().reshape(COUNTS, COUNTS))
+    return CarRentalPolicies(
+        moved.reshape(-1, COUNTS, COUNTS), planner.values().reshape(COUNTS, COUNTS)
+    )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: CarRentalPolicies) -> dict[str, float]:
     """How many improvements it took, and values of the best policy, in dollars."""
     best = result.moved[-1]
     return {
@@ -63,7 +65,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: CarRentalPolicies) -> Figure:
     """A panel a policy, with lines around equal numbers of cars; then the values as a surface."""
     figure = new_figure(10.2, 6.9)
     places = iter(range(1, 7))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.envs.gambler import TARGET, Gambler, gambler_stakes
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure
@@ -32,7 +32,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True)
-class Result:
+class GamblerSolution:
     """Figure 4.3. Capitals 1 to 99."""
 
     sweeps: dict[int, np.ndarray]  # sweep → [99]: V after it, a probability
@@ -41,7 +41,7 @@ class Result:
     count: int  # sweeps until V* stood
 
 
-def run() -> Result:
+def run() -> GamblerSolution:
     """Value iteration in place, until it stands to 1e-12."""
     stakes = gambler_stakes()
     sweeps = {
@@ -54,7 +54,7 @@ def run() -> Result:
     best = np.zeros((TARGET + 1, TARGET // 2 + 1), dtype=bool)
     state, action = np.nonzero(near)
     best[state, stakes[state, action]] = True
-    return Result(
+    return GamblerSolution(
         sweeps, planner.values()[1:TARGET], best[1:TARGET, 1:], int(planner.state_dict()["sweep"])
     )
 
@@ -63,7 +63,7 @@ def _planner(**config: float | str) -> ValueIteration:
     return ValueIteration.solve(Gambler(HEADS).model(), gamma=1.0, **config)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: GamblerSolution) -> dict[str, float]:
     """Chances of winning, and the best stakes where there is only one."""
     numbers = {
         f"V({capital})": float(result.values[capital - 1]) for capital in (1, 25, 50, 51, 75, 99)
@@ -83,12 +83,12 @@ def _only(best: np.ndarray) -> float:
     return float(best.argmax() + 1) if best.sum() == 1 else float("nan")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: GamblerSolution) -> Figure:
     """Value estimates above, stakes below."""
     figure = new_figure(6.6, 7.2)
     top, bottom = figure.subplots(2, 1)
     capitals = np.arange(1, TARGET)
-    labelled(top, "", "Value estimates")
+    label_axes(top, "", "Value estimates")
     top.plot(
         capitals,
         result.values,
@@ -101,7 +101,7 @@ def draw(result: Result) -> Figure:
             capitals, values, color=curve_colour(place + 1), linewidth=1.4, label=f"sweep {count}"
         )
     legend(top, loc="upper left")
-    labelled(bottom, "Capital", "Best stakes")
+    label_axes(bottom, "Capital", "Best stakes")
     capital, stake = np.nonzero(result.best)
     bottom.plot(
         capital + 1,

@@ -33,7 +33,7 @@ ACES = ("no usable ace", "usable ace")
 
 
 @dataclass(frozen=True)
-class Result:
+class BlackjackValues:
     """Figure 5.1. Tables [ace, sum, card]: without and with a usable ace, sums 12 to 21, dealer's
     cards ace to 10."""
 
@@ -42,7 +42,7 @@ class Result:
     exact: np.ndarray  # [2, 10, 10]: the policy's exact values
 
 
-def run(seed: int = 0, episodes: int = 500_000) -> Result:
+def run(seed: int = 0, episodes: int = 500_000) -> BlackjackValues:
     """The first fiftieth of `episodes`, and all of them."""
     model, values, visits = blackjack_model(), {}, {}
     config = MCPredictionConfig(gamma=1.0, policy=tuple(STICK_ON_20.tolist()))
@@ -53,7 +53,7 @@ def run(seed: int = 0, episodes: int = 500_000) -> Result:
     ):
         ((agent, _),) = learners(MCPrediction, config, model, episodes=games, runs=1, seed=seed)
         values[games], visits[games] = hands(agent.values()), hands(agent.memory.visits)
-    return Result(values, visits, hands(model.policy_values(STICK_ON_20, 1.0)))
+    return BlackjackValues(values, visits, hands(model.policy_values(STICK_ON_20, 1.0)))
 
 
 def hands(table: np.ndarray) -> np.ndarray:
@@ -61,7 +61,7 @@ def hands(table: np.ndarray) -> np.ndarray:
     return table.reshape(SHAPE)[12:22, 1:].transpose(2, 0, 1)
 
 
-def scores(result: Result, games: int) -> np.ndarray:
+def scores(result: BlackjackValues, games: int) -> np.ndarray:
     """How far V is from the exact values in standard errors, of the hands met 30 times or more:
     [hands].
 
@@ -73,7 +73,7 @@ def scores(result: Result, games: int) -> np.ndarray:
     return error * np.sqrt(result.visits[games][often] / (1 - result.exact[often] ** 2))
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BlackjackValues) -> dict[str, float]:
     """How far V is from the exact values, over the hands the figure shows, in reward units and in
     standard errors."""
     numbers: dict[str, float] = {}
@@ -89,7 +89,7 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BlackjackValues) -> Figure:
     """Surfaces over the player's sum and the dealer's card, as in the book."""
     figure = new_figure(7.4, 6.1)
     axes = figure.subplots(2, 2, subplot_kw={"projection": "3d"})

@@ -25,7 +25,7 @@ import numpy as np
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
 from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.tabular.figure_5_1 import STICK_ON_20
 from rlbook.envs.blackjack import blackjack_model, number
 from rlbook.envs.tabular.mdp import TabularMDP
@@ -40,7 +40,7 @@ WEIGHTINGS = ("ordinary", "weighted")
 
 
 @dataclass(frozen=True)
-class Result:
+class ImportanceSamplingEstimates:
     """Figure 5.3."""
 
     # weighting → [runs, episodes]: V of the hand after each game, in reward units
@@ -49,7 +49,7 @@ class Result:
     theory: dict[str, float]  # weighting → N times the mean square error after many games
 
 
-def run(seed: int = 0, runs: int = 100, episodes: int = 10_000) -> Result:
+def run(seed: int = 0, runs: int = 100, episodes: int = 10_000) -> ImportanceSamplingEstimates:
     """Both weightings see the same games."""
     model = blackjack_model()
     model = model.with_initial(np.eye(model.num_states)[HAND])
@@ -79,7 +79,7 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 10_000) -> Result:
         "ordinary": second - exact**2,
         "weighted": second - 2 * exact * first + exact**2 * squared,
     }
-    return Result(estimates, exact, theory)
+    return ImportanceSamplingEstimates(estimates, exact, theory)
 
 
 def moment(model: TabularMDP, power: int) -> float:
@@ -102,7 +102,7 @@ def moment(model: TabularMDP, power: int) -> float:
     return float(values[HAND])
 
 
-def square_errors(result: Result) -> dict[str, np.ndarray]:
+def square_errors(result: ImportanceSamplingEstimates) -> dict[str, np.ndarray]:
     """Weighting → [episodes]: mean over the runs, after each game."""
     return {
         name: ((estimates - result.exact) ** 2).mean(axis=0)
@@ -110,7 +110,7 @@ def square_errors(result: Result) -> dict[str, np.ndarray]:
     }
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: ImportanceSamplingEstimates) -> dict[str, float]:
     """Mean square errors after 10, 100, ... games, what theory says of them, and the exact value;
     in reward units (squared)."""
     numbers = {"exact value": result.exact}
@@ -124,10 +124,10 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: ImportanceSamplingEstimates) -> Figure:
     """Mean square error over games, on a logarithmic axis."""
     figure = new_figure(6.8, 4.6)
-    axes = labelled(
+    axes = label_axes(
         figure.subplots(),
         "Episodes (log scale)",
         f"Mean square error (average over {len(result.estimates['ordinary'])} runs)",

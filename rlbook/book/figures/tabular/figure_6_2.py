@@ -24,7 +24,7 @@ from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionCo
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse
 from rlbook.plots.figure import new_figure
@@ -37,14 +37,14 @@ MC_ALPHAS = (0.01, 0.02, 0.03, 0.04)
 
 
 @dataclass(frozen=True)
-class Result:
+class BatchErrors:
     """Figure 6.2. RMS errors averaged over states, in reward units; entry e is after e episodes."""
 
     batch: dict[str, np.ndarray]  # "TD", "MC" → [runs, episodes + 1]
     online: dict[str, np.ndarray]  # "TD, α = 0.15" … → [runs, episodes + 1]
 
 
-def run(seed: int = 0, runs: int = 100, episodes: int = 100) -> Result:
+def run(seed: int = 0, runs: int = 100, episodes: int = 100) -> BatchErrors:
     """Each run is a walker with its own seed; TD and Monte Carlo see the same walks."""
     in_batches = TDPredictionConfig(
         gamma=1.0, alpha=Constant(1.0), initial_value=BEFORE, batch=True, tolerance=1e-5
@@ -67,7 +67,7 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 100) -> Result:
         online[f"MC, α = {alpha:g}"] = _errors(
             MCPrediction, _monte_carlo(Constant(alpha)), seed, runs, episodes
         )
-    return Result(batch, online)
+    return BatchErrors(batch, online)
 
 
 def _monte_carlo(alpha: Constant | Inverse) -> MCPredictionConfig:
@@ -80,7 +80,7 @@ def _errors(kind: type, config: TableConfig, seed: int, runs: int, episodes: int
     )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: BatchErrors) -> dict[str, float]:
     """Mean errors with their standard errors over runs, and after how many of the counts of
     episodes TD was the better one."""
     numbers: dict[str, float] = {}
@@ -99,11 +99,11 @@ def _standard_error(values: np.ndarray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: BatchErrors) -> Figure:
     """Batch training; beside it, learning from each episode once."""
     figure = new_figure(9.6, 4.3)
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1], sharey=True)
-    labelled(left, "Walks / episodes", "RMS error, averaged over states", "Batch training")
+    label_axes(left, "Walks / episodes", "RMS error, averaged over states", "Batch training")
     for place, (name, errors) in enumerate(result.batch.items()):
         left.plot(
             np.arange(1, errors.shape[1]),
@@ -112,7 +112,7 @@ def draw(result: Result) -> Figure:
             linewidth=1.8,
             label=name,
         )
-    labelled(right, "Walks / episodes", "", "Each episode once (example 6.2)")
+    label_axes(right, "Walks / episodes", "", "Each episode once (example 6.2)")
     for name, errors in sorted(result.online.items(), key=lambda item: item[0][:2]):
         place = 0 if name.startswith("TD") else 1
         order = [other for other in result.online if other[:2] == name[:2]].index(name)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.figures.cliff import LEARNERS, cliff_model, settings
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.plots.figure import new_figure, words
 
@@ -33,7 +33,7 @@ MARKERS = {"SARSA": "v", "Q-learning": "s", "Expected SARSA": "x"}
 
 
 @dataclass(frozen=True)
-class Result:
+class StepSizePerformance:
     """Figure 6.3. Sums of rewards an episode, in reward units, for K step sizes."""
 
     alphas: tuple[float, ...]  # [K], ascending
@@ -45,14 +45,14 @@ class Result:
 
 def run(
     seed: int = 0, runs: int = 200, episodes: int = 5_000, alphas: tuple[float, ...] = ALPHAS
-) -> Result:
+) -> StepSizePerformance:
     """`runs` runs of 100 episodes, and a twentieth as many of `episodes`, with each step size."""
     interim = {name: _means(name, alphas, INTERIM, runs, seed) for name in LEARNERS}
     asymptotic = {
         name: _means(name, alphas, episodes, -(-runs // 20), seed, skip=episodes // 2)
         for name in LEARNERS
     }
-    return Result(tuple(alphas), interim, asymptotic, episodes)
+    return StepSizePerformance(tuple(alphas), interim, asymptotic, episodes)
 
 
 def _means(
@@ -67,7 +67,7 @@ def _means(
     return means
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: StepSizePerformance) -> dict[str, float]:
     """How much the step size matters in the long run, and by how much expected SARSA leads SARSA,
     over all step sizes."""
     expected, sarsa = (result.asymptotic[name].mean(axis=1) for name in ("Expected SARSA", "SARSA"))
@@ -87,10 +87,10 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers | best
 
 
-def draw(result: Result) -> Figure:
+def draw(result: StepSizePerformance) -> Figure:
     """Dashed while learning, solid in the long run."""
     figure = new_figure(7.0, 5.6)
-    axes = labelled(figure.subplots(), "Step size α", "Sum of rewards per episode")
+    axes = label_axes(figure.subplots(), "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
     title = (
         f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to"

@@ -27,7 +27,7 @@ from rlbook.book.figures.cliff import (
     greedy_way,
     settings,
 )
-from rlbook.book.figures.drawing import cells, curve_colour, labelled, legend
+from rlbook.book.figures.drawing import cells, curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.plots.colours import INK, fraction_rgb
 from rlbook.plots.figure import new_figure, words
@@ -46,7 +46,7 @@ SMOOTH = 10
 
 
 @dataclass(frozen=True)
-class Result:
+class CliffReturns:
     """Figure 6.4."""
 
     returns: dict[str, np.ndarray]  # algorithm → [runs, episodes]: sum of rewards, in reward units
@@ -54,7 +54,7 @@ class Result:
     ways: dict[str, list[tuple[int, ...]]]
 
 
-def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
+def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> CliffReturns:
     """Learns with seeds `seed`, `seed + 1`, ..."""
     returns, ways = {}, {}
     for name in NAMES:
@@ -70,10 +70,10 @@ def run(seed: int = 0, runs: int = 100, episodes: int = 500) -> Result:
             row[:] = finished[:, 0]
             found.append(tuple(greedy_way(agent.greedy_policy())))
         returns[name], ways[name] = rows, [way for way in found if way[-1] == GOAL]
-    return Result(returns, ways)
+    return CliffReturns(returns, ways)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: CliffReturns) -> dict[str, float]:
     """Mean sum of rewards of the last 100 episodes with its standard error over runs; the median
     length of the greedy way, in steps."""
     numbers: dict[str, float] = {}
@@ -91,12 +91,12 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: CliffReturns) -> Figure:
     """The cliff with the most frequent way of each, and the curves."""
     figure = new_figure(6.6, 6.0)
     top, bottom = figure.subplots(2, 1, height_ratios=[1, 2.0])
     _draw_ways(top, result)
-    labelled(bottom, "Episodes", "Sum of rewards during episode")
+    label_axes(bottom, "Episodes", "Sum of rewards during episode")
     for place, name in enumerate(NAMES):
         mean = result.returns[name].mean(axis=0)
         smooth = (
@@ -117,7 +117,7 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def _draw_ways(axes: Axes, result: Result) -> None:
+def _draw_ways(axes: Axes, result: CliffReturns) -> None:
     ground = [[(250, 248, 240)] * COLUMNS for _ in range(ROWS)]
     cells(axes, ground, "The way taken most often without exploring")
     for place, name in enumerate(NAMES):

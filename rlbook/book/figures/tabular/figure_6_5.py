@@ -26,7 +26,7 @@ from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias
 from rlbook.functional.schedules import Constant
@@ -69,16 +69,16 @@ LEARNERS: dict[str, type[ControlAgent]] = {"Q-learning": TwoInA, "Double Q-learn
 
 
 @dataclass(frozen=True)
-class Result:
+class LeftShares:
     """Figure 6.5."""
 
     left: dict[str, np.ndarray]  # algorithm → [episodes]: share of runs that went left
     runs: int  # how many
 
 
-def run(seed: int = 0, runs: int = 10_000, episodes: int = 300) -> Result:
+def run(seed: int = 0, runs: int = 10_000, episodes: int = 300) -> LeftShares:
     """An episode of two steps went left."""
-    return Result(
+    return LeftShares(
         {name: _share(kind, seed, runs, episodes) for name, kind in LEARNERS.items()}, runs
     )
 
@@ -93,7 +93,7 @@ def _share(kind: type[ControlAgent], seed: int, runs: int, episodes: int) -> np.
     return count / runs
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: LeftShares) -> dict[str, float]:
     """Shares of runs that went left; at an episode, over the five up to it."""
     numbers: dict[str, float] = {}
     for name, left in result.left.items():
@@ -110,10 +110,10 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: LeftShares) -> Figure:
     """Both curves, and what is best with ε = 0.1."""
     figure = new_figure(6.6, 4.4)
-    axes = labelled(figure.subplots(), "Episodes", "% left actions from A")
+    axes = label_axes(figure.subplots(), "Episodes", "% left actions from A")
     for place, (name, left) in enumerate(result.left.items()):
         axes.plot(
             np.arange(1, len(left) + 1),

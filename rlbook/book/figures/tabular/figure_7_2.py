@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Result:
+class NStepErrors:
     """Figure 7.2."""
 
     errors: Sweep  # for each n
 
 
-def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> Result:
+def run(seed: int = 0, runs: int = 100, alphas: Sequence[float] = ALPHAS) -> NStepErrors:
     """n = 1, 2, 4, ..., 512."""
-    return Result(n_step_sweep(seed, runs, alphas))
+    return NStepErrors(n_step_sweep(seed, runs, alphas))
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: NStepErrors) -> dict[str, float]:
     """The lowest error of each n, in reward units; of the best one also its standard error and step
     size."""
     return lowest_errors(result.errors, "n")
 
 
-def draw(result: Result) -> Figure:
+def draw(result: NStepErrors) -> Figure:
     """A curve for each n."""
     figure = new_figure(7.2, 5.2)
     draw_sweep(figure.subplots(), result.errors, "n")

@@ -46,7 +46,7 @@ FREE, WALL = (246, 240, 220), PALE
 
 
 @dataclass(frozen=True)
-class Result:
+class EpisodeChanges:
     """Figure 7.4."""
 
     way: np.ndarray  # [T + 1]: the states from the start to the goal
@@ -55,13 +55,13 @@ class Result:
     changed: dict[str, np.ndarray]
 
 
-def run() -> Result:
+def run() -> EpisodeChanges:
     """Each learner is given the same episode, step by step."""
     steps = _episode()
-    return Result(
+    return EpisodeChanges(
         np.array([steps[0].obs, *(step.next_obs for step in steps)]),
         np.array([step.action for step in steps]),
-        {name: _learned(kind, settings, steps) for name, (kind, settings) in LEARNERS.items()},
+        {name: _learn(kind, settings, steps) for name, (kind, settings) in LEARNERS.items()},
     )
 
 
@@ -76,7 +76,7 @@ def _episode() -> list[Step]:
     return steps
 
 
-def _learned(kind: type[ControlAgent], settings: dict[str, Any], steps: list[Step]) -> np.ndarray:
+def _learn(kind: type[ControlAgent], settings: dict[str, Any], steps: list[Step]) -> np.ndarray:
     agent = kind(DynaMaze(), kind.Config(gamma=1.0, alpha=Constant(0.1), **settings))
     agent.begin()
     for step in steps:
@@ -84,7 +84,7 @@ def _learned(kind: type[ControlAgent], settings: dict[str, Any], steps: list[Ste
     return agent.q.copy()
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: EpisodeChanges) -> dict[str, float]:
     """How many action values each learner changed, and how the first one of the way compares with
     the last one."""
     counts = {
@@ -97,7 +97,7 @@ def measurements(result: Result) -> dict[str, float]:
     }
 
 
-def draw(result: Result) -> Figure:
+def draw(result: EpisodeChanges) -> Figure:
     """The way, and for each learner the action values that were raised."""
     figure = new_figure(9.6, 7.0)
     panels = figure.subplots(2, 2).flat
@@ -106,11 +106,11 @@ def draw(result: Result) -> Figure:
     for axes, (name, q) in zip(
         panels, {"the way of the agent": way, **result.changed}.items(), strict=True
     ):
-        raised(axes, result, q, name)
+        draw_arrows(axes, result, q, name)
     return figure
 
 
-def raised(axes: Axes, result: Result, q: np.ndarray, title: str) -> None:
+def draw_arrows(axes: Axes, result: EpisodeChanges, q: np.ndarray, title: str) -> None:
     """An arrow for each action value that was raised: within its cell, its area in proportion to
     the change."""
     walls = DynaMaze().grid_walls.reshape(ROWS, COLUMNS)

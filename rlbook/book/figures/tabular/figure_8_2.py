@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
-from rlbook.book.figures.drawing import curve_colour, labelled, legend
+from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.functional.schedules import Constant
@@ -36,15 +36,15 @@ NEAR = 2 * SHORTEST
 
 
 @dataclass(frozen=True)
-class Result:
+class DynaEpisodeLengths:
     """Figure 8.2."""
 
     lengths: dict[int, np.ndarray]  # planning steps → [runs, episodes]: steps of each episode
 
 
-def run(seed: int = 0, runs: int = 30, episodes: int = 50) -> Result:
+def run(seed: int = 0, runs: int = 30, episodes: int = 50) -> DynaEpisodeLengths:
     """Each run has its own seed, the same for all three."""
-    return Result({n: _lengths(n, seed, runs, episodes) for n in PLANNING_STEPS})
+    return DynaEpisodeLengths({n: _lengths(n, seed, runs, episodes) for n in PLANNING_STEPS})
 
 
 def _lengths(planning_steps: int, seed: int, runs: int, episodes: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def first_near(lengths: np.ndarray) -> int | None:
     return int(found[0]) + 1 if len(found) else None
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
     """Steps of single episodes, mean over the runs, and the first episode with twice the steps of
     the shortest way or less."""
     numbers: dict[str, float] = {}
@@ -80,10 +80,10 @@ def measurements(result: Result) -> dict[str, float]:
     return numbers
 
 
-def draw(result: Result) -> Figure:
+def draw(result: DynaEpisodeLengths) -> Figure:
     """Steps over episodes; the first is left out, as in the book."""
     figure = new_figure(6.8, 4.6)
-    axes = labelled(figure.subplots(), "Episodes", "Steps per episode")
+    axes = label_axes(figure.subplots(), "Episodes", "Steps per episode")
     for place, (n, lengths) in enumerate(result.lengths.items()):
         name = "0 planning steps (direct RL only)" if n == 0 else f"{n} planning steps"
         axes.plot(

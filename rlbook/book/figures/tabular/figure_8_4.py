@@ -11,17 +11,23 @@ The book says nothing of the number of runs; here 100.
 
 from __future__ import annotations
 
-from rlbook.book.figures.changing_maze import Result, compare, draw, gained, standard_error
+from rlbook.book.figures.changing_maze import (
+    ChangingMazeRewards,
+    compare,
+    draw,
+    goals_reached,
+    standard_error,
+)
 
-__all__ = ["Result", "draw", "measurements", "run"]
+__all__ = ["ChangingMazeRewards", "draw", "measurements", "run"]
 
 
-def run(seed: int = 0, runs: int = 100, steps: int = 3_000) -> Result:
+def run(seed: int = 0, runs: int = 100, steps: int = 3_000) -> ChangingMazeRewards:
     """Each run has its own seed, the same for both."""
     return compare("blocking", seed, runs, steps)
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: ChangingMazeRewards) -> dict[str, float]:
     """Cumulative reward at the change and at the end, and the share of runs that have found the new
     way by then."""
     numbers: dict[str, float] = {}
@@ -31,6 +37,6 @@ def measurements(result: Result) -> dict[str, float]:
         numbers[f"{name}, cumulative reward at the end"] = float(rewards[:, -1].mean())
         numbers[f"{name}, standard error at the end"] = standard_error(rewards[:, -1])
         numbers[f"{name}, share of runs that found the new way"] = float(
-            (gained(result, name, change, -1) > 0).mean()
+            (goals_reached(result, name, change, -1) > 0).mean()
         )
     return numbers

@@ -11,9 +11,15 @@ The book says nothing of the number of runs; here 100.
 
 from __future__ import annotations
 
-from rlbook.book.figures.changing_maze import Result, compare, draw, gained, standard_error
+from rlbook.book.figures.changing_maze import (
+    ChangingMazeRewards,
+    compare,
+    draw,
+    goals_reached,
+    standard_error,
+)
 
-__all__ = ["Result", "draw", "found", "measurements", "run"]
+__all__ = ["ChangingMazeRewards", "draw", "measurements", "run", "shortcut_share"]
 
 OLD_WAY = 16
 """Steps: who keeps to it reaches the goal 1000 / 16 = 62.5 times in 1000 steps at most."""
@@ -21,20 +27,22 @@ LAST = 1_000
 """The last steps, in which it is counted what an agent has found."""
 
 
-def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> Result:
+def run(seed: int = 0, runs: int = 100, steps: int = 6_000) -> ChangingMazeRewards:
     """Each run has its own seed, the same for both."""
     return compare("shortcut", seed, runs, steps)
 
 
-def found(result: Result, name: str) -> float:
+def shortcut_share(result: ChangingMazeRewards, name: str) -> float:
     """The share of runs that reach the goal more often, in the last steps, than anybody could on
     the old way."""
     steps = result.rewards[name].shape[1] - 1
     first = max(0, steps - LAST)
-    return float((gained(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean())
+    return float(
+        (goals_reached(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean()
+    )
 
 
-def measurements(result: Result) -> dict[str, float]:
+def measurements(result: ChangingMazeRewards) -> dict[str, float]:
     """Cumulative reward at the change and at the end, and the share of runs that take the new way
     in the end."""
     numbers: dict[str, float] = {}
@@ -44,5 +52,5 @@ def measurements(result: Result) -> dict[str, float]:
         )
         numbers[f"{name}, cumulative reward at the end"] = float(rewards[:, -1].mean())
         numbers[f"{name}, standard error at the end"] = standard_error(rewards[:, -1])
-        numbers[f"{name}, share of runs that found the shortcut"] = found(result, name)
+        numbers[f"{name}, share of runs that found the shortcut"] = shortcut_share(result, name)
     return numbers

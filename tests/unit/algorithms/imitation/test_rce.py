@@ -16,7 +16,7 @@ from closeness import assert_near, near, widths
 
 import rlbook
 from rlbook.algorithms.imitation.rce import RCE
-from rlbook.cli.evaluate import evaluated
+from rlbook.cli.evaluate import run_evaluation
 from rlbook.data import Episode, Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.score_weights import score_weights
@@ -188,7 +188,7 @@ def test_evaluate_plays_a_run_that_learned_from_ranked_walks(tmp_path: Path) -> 
         eval_every=0,
         folder=tmp_path / "run",
     )
-    as_json, result = evaluated([str(tmp_path / "run"), "--episodes", "2"])
+    as_json, result = run_evaluation([str(tmp_path / "run"), "--episodes", "2"])
     assert not as_json and "2, greedy" in str(result)
 
 

@@ -21,7 +21,7 @@ from rlbook.book.experiments import tabular_language_model as three_tokens
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
-from rlbook.evaluation.best_of_n import best, most_frequent, written
+from rlbook.evaluation.best_of_n import best, most_frequent, sample_completions
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import play
@@ -86,7 +86,7 @@ def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(
     """Texts that end sooner wait for the others beside them, and what is drawn for them meanwhile
     does not count."""
     agent: Any = adder.agent
-    found = written(
+    found = sample_completions(
         agent,
         agent.policy,
         adder.request.recipe.for_evaluation(),
@@ -94,12 +94,12 @@ def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(
         4,
         np.random.default_rng(0),
     )
-    assert len(set(found.written.tolist())) > 1
+    assert len(set(found.num_tokens.tolist())) > 1
     pairs = [
         (tokens[:prompt], tokens[prompt:length])
         for tokens, prompt, length in zip(found.tokens, found.prompt, found.length, strict=True)
     ]
-    expected = log_likelihood(agent.policy, pairs) / found.written
+    expected = log_likelihood(agent.policy, pairs) / found.num_tokens
     # logits of that size
     assert_near(found.log_prob, expected, dtype="float32", terms=widths(agent.policy), size=8.5)
 
@@ -268,7 +268,7 @@ def test_the_value_of_outcomes_learns_what_every_beginning_of_a_text_came_to(
 ) -> None:
     """Two prompts, one always right and one always wrong: V goes to 1 and 0 at the prompt and at
     the whole text."""
-    found = written(
+    found = sample_completions(
         adder.agent, adder.agent.policy, adder.request.recipe, [0, 1], 8, np.random.default_rng(0)
     )  # type: ignore[attr-defined]
     found = found._replace(reward=np.repeat([1.0, 0.0], 8))

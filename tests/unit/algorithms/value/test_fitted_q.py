@@ -25,7 +25,7 @@ from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.optimizer import LossOutput
 from rlbook.registry import model_of
-from rlbook.runs.demonstrations import exact_expert, recorded
+from rlbook.runs.demonstrations import exact_expert, record_episodes
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
@@ -169,7 +169,7 @@ def narrow(seed: int) -> Steps:
     """Beside the cliff, 30 episodes of the exact policy, of whose actions one in ten is random."""
     recipe = Recipe.of("CliffWalking-v1")
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
-    played = islice(recorded(exact_expert(recipe), recipe, seed, epsilon=0.1), 30)
+    played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), 30)
     return Steps(
         [
             episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
