@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Data, Metrics, Parts, State
-from rlbook.checks import value_at, bound, positive, positive_int, positive_ints, unit_interval
+from rlbook.checks import bound, positive, positive_int, positive_ints, unit_interval, value_at
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import q_target, squared_value_loss
@@ -145,7 +145,9 @@ class FittedQ(Agent):
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
-        self.optimizer = adam([Group([self.q])], value_at(config.learning_rate, 0.0), eps=config.adam_eps)
+        self.optimizer = adam(
+            [Group([self.q])], value_at(config.learning_rate, 0.0), eps=config.adam_eps
+        )
         self.fitted = 0  # minibatches
 
     def act(
