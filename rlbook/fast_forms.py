@@ -49,8 +49,9 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
 def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
     """The gradient step of a loss whose gradient is written out; None for any other loss, and where
     RLBOOK_PLAIN is set."""
-    name = _name(loss)
-    table = {} if _plain_only else _table("GRADIENTS")
+    if _plain_only:
+        return None
+    name, table = _name(loss), _table("GRADIENTS")
     return _imported(table[name]) if name in table and _imported(name) is loss else None
 
 

@@ -92,9 +92,13 @@ def gradient_step(
             if done is not None:
                 return done
     metrics: dict[str, Tensor] = {}
+    parts: Iterable[R] = [batch]
+    if micro_batch_size is not None and micro_batch_size < len(batch):
+        starts = range(0, len(batch), micro_batch_size)
+        parts = (batch[start : start + micro_batch_size] for start in starts)  # type: ignore[index]
 
     def losses() -> Iterable[Tensor]:
-        for rows in cut(batch, micro_batch_size):
+        for rows in parts:
             output = loss(rows)
             for name, value in output.metrics.items():
                 metrics[name] = metrics[name] + value if name in metrics else value
@@ -102,14 +106,6 @@ def gradient_step(
 
     metrics["grad_norm"] = optimizer.step(losses(), max_grad_norm)
     return metrics
-
-
-def cut(batch: R, size: int | None) -> Iterable[R]:
-    """Consecutive parts of at most `size` rows; the batch itself where `size` is None."""
-    if size is None or size >= len(batch):
-        return [batch]
-    starts = range(0, len(batch), size)
-    return (batch[start : start + size] for start in starts)  # type: ignore[index]
 
 
 def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:

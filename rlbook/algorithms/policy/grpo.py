@@ -32,7 +32,6 @@ from functools import partial
 
 import torch
 from numpy.random import Generator
-from torch import Tensor
 
 from rlbook.agent import Data, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.episode_rewards import EpisodeReward, episode_reward
@@ -129,40 +128,27 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
     assert batch.advantage is not None and batch.weight is not None
     log_prob, entropy, _ = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None
-    new, old = compared_log_probs(log_prob, batch, config)
+    new, old, mask = log_prob, batch.log_prob, batch.mask
+    if config.ratio in ("sequence", "product"):  # ρ of the whole episode, at each of its steps
+        new = episode_log_ratio(new, old, mask, mean=config.ratio == "sequence")
+        old = torch.zeros_like(old)
     weight = batch.weight if batch.importance is None else batch.weight * batch.importance
-    clip = {"clip": config.clip, "clip_high": config.clip_high, "mask": batch.mask}
+    clip = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
+    weighted = {"average": given(weight)}
     if config.ratio == "cispo":
-        policy_loss = clipped_weight_loss(new, old, batch.advantage, average=given(weight), **clip)
+        policy_loss = clipped_weight_loss(new, old, batch.advantage, **clip, **weighted)
     else:
         policy_loss = clipped_surrogate_loss(
-            new, old, batch.advantage, dual_clip=config.dual_clip, average=given(weight), **clip
+            new, old, batch.advantage, dual_clip=config.dual_clip, **clip, **weighted
         )
     entropy, kl = averaged(entropy, **batch.share), loss_penalty(log_prob, batch, config)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
-    metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
-    return LossOutput(total, metrics | policy_change(log_prob.detach(), batch, config))
-
-
-def compared_log_probs(log_prob: Tensor, batch: Batch, config: GRPOConfig) -> tuple[Tensor, Tensor]:
-    """What the log of the ratio ρ is the difference of: each step's log π(a|s) and log π_old(a|s),
-    or the whole episode's log-ratio and 0. [N, T] each, in nats."""
-    if config.ratio not in ("sequence", "product"):
-        return log_prob, batch.log_prob
-    mean = config.ratio == "sequence"
-    ratio = episode_log_ratio(log_prob, batch.log_prob, batch.mask, mean=mean)
-    return ratio, torch.zeros_like(ratio)
-
-
-def policy_change(log_prob: Tensor, batch: Batch, config: GRPOConfig) -> dict[str, Tensor]:
-    """How far the policy is from the one that played. log_prob: [N, T], without gradient."""
-    kl = averaged(k3(batch.log_prob, log_prob, batch.mask), **batch.share)
     advantage = None if config.ratio == "cispo" else batch.advantage
-    compared = compared_log_probs(log_prob, batch, config)
-    clip = {"clip": config.clip, "clip_high": config.clip_high}
-    clipped = clip_fraction(*compared, advantage, **clip, **batch.share)
-    return {"approx_kl": kl, "clip_fraction": clipped}
+    share = clip_fraction(new.detach(), old, advantage, **clip, average=given(batch.weight))
+    moved = averaged(k3(batch.log_prob, log_prob.detach(), mask), **batch.share)
+    metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
+    return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": share})
 
 
 class GRPO(PolicyAgent):

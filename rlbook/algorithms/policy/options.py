@@ -113,7 +113,7 @@ class MinibatchOptions(AverageOptions):
     def averaging(self) -> averages.Average:
         if self.average == "constant":
             return averages.constant(self.average_divisor)
-        return super().averaging()
+        return averages.per_sequence if self.average == "sequence" else averages.per_token
 
 
 @dataclass(frozen=True)
