@@ -177,6 +177,12 @@ def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> st
     return form.format(f"did you mean {match!r}?") if match else ""
 
 
+def check_buffer_size(buffer_size: int, num_envs: int) -> None:
+    """Raises ValueError where a replay buffer has no room for one step of all environments."""
+    if num_envs > buffer_size:
+        raise ValueError(f"buffer_size must be at least num_envs {num_envs}, got {buffer_size}")
+
+
 def check_memory(name: str, count: int, size: int) -> None:
     """Raises ValueError where `count` items of `size` bytes need more memory than the machine has;
     none is touched to find out."""

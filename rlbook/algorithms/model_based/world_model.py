@@ -150,10 +150,7 @@ class WorldModelAgent(Agent):
         observations, space = env.single_observation_space, env.single_action_space
         self.num_envs, self.seed, self.device = env.num_envs, seed, parts.device
         self.plans = PlanSpace(space, config.horizon, parts.device)
-        if env.num_envs > config.buffer_size:
-            raise ValueError(
-                f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
-            )
+        checks.check_buffer_size(config.buffer_size, env.num_envs)
         size, width = self.plans.action_size, math.prod(observations.shape or ())
         planned = config.members * env.num_envs * config.candidates
         checks.check_memory("candidates: the numbers of a search", planned, 16 * (width + size))

@@ -105,10 +105,7 @@ class ReplayAgent(Agent):
         self.config: ReplayConfig = config
         observations, actions = env.single_observation_space, env.single_action_space
         assert isinstance(observations, Box) and isinstance(actions, Discrete | Box)
-        if env.num_envs > config.buffer_size:
-            raise ValueError(
-                f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
-            )
+        checks.check_buffer_size(config.buffer_size, env.num_envs)
         self.discrete, self.num_actions = isinstance(actions, Discrete), action_size(actions)
         size, hidden_sizes = math.prod(observations.shape), tuple(config.hidden_sizes)
         generator = torch_generator(rng_for(seed, "initialisation"))

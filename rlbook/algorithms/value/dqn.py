@@ -11,10 +11,9 @@ network.
 
 The buffer breaks the correlation of successive steps. The target network holds y still for C steps;
 without it, every step that raises Q raises its own target too. A time limit is no termination: y
-keeps its bootstrap there. Where the environment forbids actions (an action mask), act and max are
-over the allowed ones.
+keeps its bootstrap there. With an action mask, act and max are over the allowed actions.
 
-Rainbow is this with five more parts beside `double`, each a switch:
+Rainbow is this with five more parts beside `double`, each a switch (see `rainbow_parts`):
     dueling         Q = V + A - mean A, two streams in one network
     prioritized     rows are drawn as often as their last |δ| says, and weighted to make up for it
     n_step          y = r + γ r' + … + γⁿ max Q⁻, cut short where the episode ends
@@ -42,12 +41,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from rlbook.agent import Agent, Metrics, Parts, State, Step
-from rlbook.algorithms.value.distributional_error import distributional_error
+from rlbook.algorithms.value.distributional_loss import distributional_loss
 from rlbook.algorithms.value.dqn_config import DQNConfig
-from rlbook.checks import value_at
+from rlbook.algorithms.value.rainbow_parts import network_parts, replay_with_parts
+from rlbook.checks import check_buffer_size, value_at
 from rlbook.data.prioritized_replay import Priorities
-from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
-from rlbook.functional.averages import averaged
+from rlbook.data.rainbow_replay import Minibatch
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.build import build_action_value
@@ -60,7 +59,7 @@ from rlbook.networks.optimizer import (
     mean_metrics,
 )
 from rlbook.networks.policy import as_array, full_precision
-from rlbook.networks.q_network import QSettings, predict
+from rlbook.networks.q_network import predict
 from rlbook.networks.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -111,18 +110,15 @@ def dqn_loss(
 ) -> LossOutput:
     """How far Q(s, a) of some rows is from its target; lower is better."""
     if config.distributional:
-        value, error, metrics = distributional_error(q, batch, config=config, noise=noise)
-        loss = averaged(error, average=batch.average)
-    else:
-        values = full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
-        value = values.gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
-        target = dqn_target(q, batch, config=config, noise=noise)
-        value_loss = huber_loss if config.huber else squared_value_loss
-        loss = value_loss(value, target, average=batch.average)
-        error, metrics = (value - target).abs(), {}
-    metrics = {"td_loss": loss.detach(), "q": value.detach().mean(), **metrics}
+        return distributional_loss(q, batch, config=config, noise=noise)
+    values = full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
+    value = values.gather(1, batch.rows.action[:, None]).squeeze(1)  # [B]
+    target = dqn_target(q, batch, config=config, noise=noise)
+    value_loss = huber_loss if config.huber else squared_value_loss
+    loss = value_loss(value, target, average=batch.average)
+    metrics = {"td_loss": loss.detach(), "q": value.detach().mean()}
     if config.prioritized:
-        metrics["error"] = error.detach()  # [B]
+        metrics["error"] = (value - target).abs().detach()  # [B]
     return LossOutput(loss, metrics)
 
 
@@ -155,35 +151,18 @@ class DQN(Agent):
         observations, actions = env.single_observation_space, env.single_action_space
         assert isinstance(observations, Box) and isinstance(actions, Discrete)
         self.num_actions = int(actions.n)
-        if env.num_envs > config.buffer_size:
-            raise ValueError(
-                f"buffer_size must be at least num_envs {env.num_envs}, got {config.buffer_size}"
-            )
-        settings = QSettings(
-            dueling=config.dueling,
-            noise_scale=config.noise_scale if config.noisy else None,
-            support=(config.v_min, config.v_max, config.num_atoms)
-            if config.distributional
-            else None,
-        )
+        check_buffer_size(config.buffer_size, env.num_envs)
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
-        self.q = build_action_value(env, rng, hidden_sizes, parts.model, settings).to(parts.device)
+        q = build_action_value(env, rng, hidden_sizes, parts.model, network_parts(config))
+        self.q = q.to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
-        self.optimizer = adam(
-            [Group([self.q])], value_at(config.learning_rate, 0.0), eps=config.adam_eps
-        )
-        self.replay = RainbowReplay(
-            config.buffer_size,
-            observations,
-            parts.device,
-            num_envs=env.num_envs,
-            n_step=config.n_step,
-            gamma=config.gamma,
-            priority_exponent=config.priority_exponent if config.prioritized else None,
-        )
+        rate = value_at(config.learning_rate, 0.0)
+        self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)
+        self.replay = replay_with_parts(config, observations, env.num_envs, parts.device)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.noise = rng_for(seed, "noise") if config.noisy else None
+        self.generators = [rng for rng in (self.exploration, self.sampling, self.noise) if rng]
         self.steps = 0
 
     def act(
@@ -213,37 +192,35 @@ class DQN(Agent):
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)
         before, self.steps = self.steps, self.steps + len(step.reward)
-        metrics = {}
-        started = self.steps > self.config.learning_starts
-        if started and _crossed(self.config.train_every, before, self.steps):
-            metrics = self.update()
+        due = _crossed(self.config.train_every, before, self.steps)
+        metrics = self.update() if due and self.steps > self.config.learning_starts else {}
         if _crossed(self.config.target_period, before, self.steps):
             self.target.load_state_dict(self.q.state_dict())
         return metrics
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
-        left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
-        self.optimizer.learning_rate = value_at(self.config.learning_rate, self.progress) * left
+        config = self.config
+        left = 1.0 - self.progress if config.anneal_learning_rate else 1.0
+        self.optimizer.learning_rate = value_at(config.learning_rate, self.progress) * left
         metrics = dqn_update(
             self.q,
             self.optimizer,
-            self.minibatches(self.config.gradient_steps),
-            self.config,
+            self.minibatches(config.gradient_steps),
+            config,
             noise=self.noise,
             priorities=self.replay.priorities,
             loss=self.loss,
         )
-        epsilon = 0.0 if self.config.noisy else self.config.epsilon(self.progress)
-        return metrics | {"epsilon": epsilon}
+        return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:
         """Random minibatches, one after the other where priorities or noise change in between."""
-        config = self.config
+        config, successors = self.config, partial(predict, self.target, rng=self.noise)
         return self.replay.minibatches(
             count,
             config.batch_size,
-            partial(predict, self.target, rng=self.noise),
+            successors,
             self.sampling,
             beta=config.importance_exponent(self.progress),
             together=1 if config.prioritized or config.noisy else 64,
@@ -265,11 +242,6 @@ class DQN(Agent):
         for rng, saved in zip(self.generators, state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self.steps = state["steps"]
-
-    @property
-    def generators(self) -> list[np.random.Generator]:
-        """What is drawn from: for actions, for minibatches, and for noise where there is any."""
-        return [self.exploration, self.sampling, *([] if self.noise is None else [self.noise])]
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

@@ -118,7 +118,7 @@ def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors
             logits[..., -1] += push * closed[obs.argmax(-1)]
             return logits.log_softmax(-1)
 
-        monkeypatch.setattr("rlbook.algorithms.value.distributional_error.predict", pushed)
+        monkeypatch.setattr("rlbook.algorithms.value.distributional_loss.predict", pushed)
         return float(
             loss_of(
                 agent, Minibatch(rows, pushed(agent.target, rows.next_obs).detach())

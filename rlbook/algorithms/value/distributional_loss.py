@@ -1,7 +1,7 @@
-"""The error of a distribution of returns, where DQN learns one in place of its mean.
+"""The loss of a distribution of returns, where DQN learns one in place of its mean.
 
     log p(z | s, a) for K atoms z;   the target moves those of (s', a'), z → r + γ z, and shares
-    each out between the atoms beside it;   the error is KL(target ‖ p)
+    each out between the atoms beside it;   minimise  mean KL(target ‖ p)
 
 Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import torch
 from numpy.random import Generator
-from torch import Tensor
 
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.rainbow_replay import Minibatch
+from rlbook.functional.averages import averaged
 from rlbook.functional.rainbow import (
     best_next_distribution,
     categorical_divergence,
@@ -21,23 +21,21 @@ from rlbook.functional.rainbow import (
     categorical_projection,
     clipped_mass,
 )
+from rlbook.networks.optimizer import LossOutput
 from rlbook.networks.q_network import QNetwork, predict
 from rlbook.networks.values import ActionValue
 
 
-def distributional_error(
+def distributional_loss(
     q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """How far the distribution of (s, a)'s return is from its target.
+) -> LossOutput:
+    """How far the distribution of (s, a)'s return is from its target, in nats; lower is better.
 
     Args:
         q: a `QNetwork` with atoms.
         batch: B rows, with the log-probabilities of the target network.
         config: hyper-parameters.
         noise: of the weights; None where they have none.
-
-    Returns:
-        Q(s, a) [B], in reward units; the errors [B], in nats; and diagnostics.
     """
     assert isinstance(q, QNetwork)
     rows, support = batch.rows, q.support
@@ -50,4 +48,9 @@ def distributional_error(
     gamma = config.gamma if batch.discount is None else batch.discount
     successor = prob, rows.reward, rows.terminated, gamma, support
     error = categorical_divergence(log_prob, categorical_projection(*successor))  # [B]
-    return categorical_mean(log_prob, support), error, {"clipped_mass": clipped_mass(*successor)}
+    loss, value = averaged(error, average=batch.average), categorical_mean(log_prob, support)
+    metrics = {"td_loss": loss.detach(), "q": value.detach().mean()}
+    metrics["clipped_mass"] = clipped_mass(*successor)
+    if config.prioritized:
+        metrics["error"] = error.detach()  # [B]
+    return LossOutput(loss, metrics)

@@ -1,0 +1,44 @@
+"""The parts of Rainbow that DQN is composed of, where its config switches them on.
+
+    double          the target of `rlbook.functional.value_losses.double_q_target`
+    dueling         two streams in the network, `rlbook.networks.q_network`
+    noisy           noise on the network's weights, `rlbook.networks.noisy_linear`
+    distributional  atoms in the network, and the loss of `distributional_loss`
+    prioritized     how the buffer draws rows, `rlbook.data.prioritized_replay`
+    n_step          how far a row of the buffer looks ahead, `rlbook.data.n_step`
+
+Source: Hessel et al. 2018, arXiv:1710.02298; those of the parts stand with them.
+"""
+
+from __future__ import annotations
+
+import torch
+from gymnasium.spaces import Box
+
+from rlbook.algorithms.value.dqn_config import DQNConfig
+from rlbook.data.rainbow_replay import RainbowReplay
+from rlbook.networks.q_network import QSettings
+
+
+def network_parts(config: DQNConfig) -> QSettings:
+    """What makes the network more than an MLP: dueling, noisy, distributional."""
+    return QSettings(
+        dueling=config.dueling,
+        noise_scale=config.noise_scale if config.noisy else None,
+        support=(config.v_min, config.v_max, config.num_atoms) if config.distributional else None,
+    )
+
+
+def replay_with_parts(
+    config: DQNConfig, observations: Box, num_envs: int, device: torch.device | str
+) -> RainbowReplay:
+    """The empty buffer of some environments: prioritised, of several steps."""
+    return RainbowReplay(
+        config.buffer_size,
+        observations,
+        device,
+        num_envs=num_envs,
+        n_step=config.n_step,
+        gamma=config.gamma,
+        priority_exponent=config.priority_exponent if config.prioritized else None,
+    )
