@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from numpy.random import Generator
@@ -133,13 +134,13 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
         new = episode_log_ratio(new, old, mask, mean=config.ratio == "sequence")
         old = torch.zeros_like(old)
     weight = batch.weight if batch.importance is None else batch.weight * batch.importance
-    clip = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
-    weighted = {"average": given(weight)}
+    clip: Any = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
+    weighted = clip | {"average": given(weight)}
     if config.ratio == "cispo":
-        policy_loss = clipped_weight_loss(new, old, batch.advantage, **clip, **weighted)
+        policy_loss = clipped_weight_loss(new, old, batch.advantage, **weighted)
     else:
         policy_loss = clipped_surrogate_loss(
-            new, old, batch.advantage, dual_clip=config.dual_clip, **clip, **weighted
+            new, old, batch.advantage, dual_clip=config.dual_clip, **weighted
         )
     entropy, kl = averaged(entropy, **batch.share), loss_penalty(log_prob, batch, config)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
