@@ -171,7 +171,7 @@ class Adam:
         """What is trained, as torch's optimisers take it: a group for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
         self.masters = [_master(p) for p in self.parameters]
-        self._kinds = _kinds(self.parameters)
+        self._trained = _identities(groups)
         return [
             {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
             for master, group in zip(self.masters, self.parameters.values(), strict=True)
@@ -196,7 +196,8 @@ class Adam:
         Returns:
             The gradient's L2 norm before clipping, a scalar.
         """
-        self._check()
+        if _identities(self.groups) != self._trained:
+            raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
         self._set_gradients(losses, pairs)
         limit = math.inf if max_grad_norm is None else max_grad_norm
@@ -230,11 +231,6 @@ class Adam:
                     assert parameter.grad is not None and master.grad is not None
                     master.grad.add_(parameter.grad)
                     parameter.grad.zero_()
-
-    def _check(self) -> None:
-        same = same_parameters(self.parameters, trainable(self.groups))
-        if not same or _kinds(self.parameters) != self._kinds:
-            raise TrainingError(REPLACED)
 
     def state_dict(self) -> State:
         """The moments, flattened and joined, under the names of the fast form, and the float32
@@ -309,10 +305,6 @@ def _stepped(parameter: Tensor) -> torch.dtype:
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
-def _kinds(parameters: Iterable[nn.Parameter]) -> list[tuple[torch.dtype, torch.device]]:
-    return [(parameter.dtype, parameter.device) for parameter in parameters]
-
-
 def _master(parameter: nn.Parameter) -> Tensor:
     """What is stepped: the parameter, or a float32 copy where it has 16 bits."""
     if _stepped(parameter) == parameter.dtype:
@@ -331,6 +323,6 @@ def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
     return found
 
 
-def same_parameters(one: Iterable[nn.Parameter], other: Iterable[nn.Parameter]) -> bool:
-    """Whether both are the same tensors in the same order."""
-    return list(map(id, one)) == list(map(id, other))
+def _identities(groups: Sequence[Group]) -> list[tuple[int, torch.dtype, torch.device]]:
+    """Which tensors are trained, in order, and what they are."""
+    return [(id(parameter), parameter.dtype, parameter.device) for parameter in trainable(groups)]
