@@ -127,6 +127,7 @@ def test_explain_shows_idea_hyperparameters_with_meaning_logged_numbers_and_sour
     assert all(item["name"] in text for item in facts["hyperparameters"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [60, 80])
 def test_lists_and_tables_fit_the_terminal(
     columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -768,6 +769,7 @@ def test_options_stand_before_between_or_after_the_names(words: list[str]) -> No
     )
 
 
+@pytest.mark.slow
 def test_a_folder_with_spaces_is_quoted_where_a_command_is_shown(empty_folder: Path) -> None:
     _, _, stderr = interrupted(signal.SIGTERM, "a run; it's mine", empty_folder)
     shown = stderr.splitlines()[-1].split("continue with: ")[1]
@@ -833,6 +835,7 @@ def shell(line: str, folder: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_no_run_is_lost_for_what_its_output_leads_to(empty_folder: Path) -> None:
     streams = {
         "closed": ">&- 2>&- <&-",

@@ -369,6 +369,7 @@ gymnasium.register("Hall-v0", lambda **kwargs: Maze("S..G", **kwargs), max_episo
 """
 
 
+@pytest.mark.slow
 def test_a_run_remembers_the_module_of_its_environment_and_imports_it_only_if_allowed(
     tmp_path: Path,
 ) -> None:

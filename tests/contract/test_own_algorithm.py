@@ -178,6 +178,7 @@ def test_three_ways_to_learn_are_told_apart_by_what_is_written() -> None:
     assert rlbook.QLearning.plays() and Still.plays()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--allow-import", "--allow_import"])
 def test_plot_imports_what_a_value_map_needs_where_it_may(option: str, tmp_path: Path) -> None:
     (tmp_path / "own_table.py").write_text(

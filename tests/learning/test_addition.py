@@ -31,6 +31,7 @@ def taught(algorithm: str, seed: int = 0, **options: Any) -> Run:
     return rlbook.train(algorithm, "Addition-v0", seed=seed, eval_every=0, **options)
 
 
+@pytest.mark.slow
 def test_grpo_gains_fifteen_points_in_a_third_of_its_budget() -> None:
     assert exact_match(taught("grpo", steps=80_000)) >= untaught("grpo") + 0.15
 

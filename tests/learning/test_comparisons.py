@@ -65,6 +65,7 @@ def test_a_model_saves_episodes_in_the_maze() -> None:
     assert seeds_with_the_best_way("q_learning", 20, episodes=50) >= 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "good", "bad"),
     [

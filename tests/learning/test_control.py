@@ -17,6 +17,7 @@ def ppos_return(seed: int) -> float:
     ).mean
 
 
+@pytest.mark.slow
 def test_ppo_balances_the_pole() -> None:
     """At least 475 of 500. Of 40 runs (with and without vector instructions, both matrix libraries)
     39 had 500 and one 129, so a single seed may fall short: then the two after it must not."""

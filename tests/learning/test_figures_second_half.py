@@ -54,6 +54,7 @@ def assert_less(lower: np.ndarray, higher: np.ndarray) -> None:
 # Chapter 5: Monte Carlo
 
 
+@pytest.mark.slow
 def test_figure_5_1_comes_to_the_exact_values() -> None:
     """200 hands: the largest of so many is above 4.5 standard errors once in 700 times. The
     variance of a return is at most 1 - V², so the mean square of the scores is at most 1, and 4 of
@@ -185,6 +186,7 @@ def test_figure_12_6_td_lambda_follows_the_lambda_return_until_it_diverges() -> 
     assert result.offline.errors[0.95][-1].mean() < BEFORE
 
 
+@pytest.mark.slow
 def test_figure_12_8_learning_during_the_episode_is_a_little_better() -> None:
     sweeps = figure("12.8", runs=WALKS, alphas=(0.02, 0.25, 0.4, 0.5, 0.8)).errors
     online, offline = sweeps["true-online"], sweeps["offline"]

@@ -76,6 +76,7 @@ def test_it_is_learnt_for_numbers(algorithm: str) -> None:
     assert (rlbook.evaluate(run, episodes=50).returns == length).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SETTINGS)
 def test_it_is_learnt_for_a_box(algorithm: str) -> None:
     """By a Gaussian, and by DQN in five bins. At random one action in five is right."""

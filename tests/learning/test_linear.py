@@ -42,6 +42,7 @@ def limits() -> tuple[np.ndarray, np.ndarray]:
     return fixed, (weighted @ value) / weighted.sum(axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "which"), [(1, 0), (10**9, 1)], ids=["TD", "Monte Carlo"])
 def test_the_weights_come_to_the_fixed_point_and_to_the_best_approximation(
     n: int, which: int
@@ -83,6 +84,7 @@ def up_the_mountain(seed: int) -> float:
     ).mean
 
 
+@pytest.mark.slow
 def test_sarsa_with_tiles_drives_up_the_mountain() -> None:
     assert up_the_mountain(0) >= -112
 

@@ -47,6 +47,7 @@ def test_groups_and_pairs_of_episodes_solve_the_maze_on_nine_of_ten_seeds(
     assert sum(value == optimum(rewards) for value in returns) >= len(seeds) - 1, returns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rewards", "seeds"),
     [

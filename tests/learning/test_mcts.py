@@ -25,6 +25,7 @@ def test_mcts_with_its_preset_solves_the_maze_on_ten_of_ten_seeds() -> None:
         assert rlbook.evaluate(run, episodes=1).mean == 3.0, f"seed {seed}, without exploring"
 
 
+@pytest.mark.slow
 def test_more_simulations_find_the_best_first_move_more_often() -> None:
     """The way begins to the right; down is a dead end, 4 moves long. Of 40 seeds; bumps are found
     out at once, so half is soon right."""
@@ -70,6 +71,7 @@ def random_model(seed: int) -> TabularMDP:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_root_approaches_the_exact_value(seed: int) -> None:
     """γ = 1/2: beyond 8 steps lie 2^-8 · 2 at most. What exploring costs shrinks as ln n / n."""
@@ -194,6 +196,7 @@ def test_the_search_writes_the_answers_that_the_verifier_accepts(
         assert total == 1.0, env.unwrapped.rules.texts[prompt]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_fifty_simulations_a_move_hold_the_pole_up() -> None:
     agent = rlbook.train("mcts", "CartPole-v1", episodes=1, simulations=50)
     assert agent.episode_returns == [500.0]

@@ -75,6 +75,7 @@ def test_curiosity_pays_when_the_world_changes(variant: str, steps: int) -> None
     assert curious.mean() - incurious.mean() > 2 * error, (curious, incurious)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unseen", ["zero", "optimistic"])
 @pytest.mark.parametrize(("env", "moves"), [("Maze-v0", 8), ("DynaMaze-v0", 14)])
 def test_certainty_equivalence_finds_the_shortest_way_on_ten_of_ten_seeds(

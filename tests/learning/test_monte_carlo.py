@@ -48,6 +48,7 @@ def test_half_a_million_games_give_the_values_of_figure_5_1_within_their_error(
     assert exact[number((21, True), 5)] > 0.8 > 0.0 > exact[number((19, False), 5)]
 
 
+@pytest.mark.slow
 def test_the_real_game_has_the_values_of_the_table(blackjack: TabularMDP) -> None:
     """The same policy in gymnasium's environment, card by card."""
     exact = blackjack.policy_values(STICK_ON_20, 1.0)
@@ -179,6 +180,7 @@ def _greedy_return(model: TabularMDP, policy: np.ndarray) -> float:
     return -np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "rewards", "rate"),
     [
@@ -198,6 +200,7 @@ def test_500_episodes_find_the_shortest_path_as_often_as_expected(
     )
 
 
+@pytest.mark.slow
 def test_averaging_all_returns_forgets_less_and_finds_less() -> None:
     """What was learned by playing badly stays in the average: 66 % against 97 %."""
     assert solved("mc_control", "standard", 500, 100, epsilon=0.1) < 0.85

@@ -101,6 +101,7 @@ def test_expected_sarsa_takes_the_safe_way_with_a_step_size_of_one() -> None:
     assert sarsa < expected - 20
 
 
+@pytest.mark.slow
 def test_two_tables_do_not_believe_in_luck() -> None:
     """Figure 6.5: the share of 400 runs that go left, in episodes 91 to 100. Going left pays noise,
     going right nothing: a return other than 0 tells them apart. An agent that knows goes left in 5

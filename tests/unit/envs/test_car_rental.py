@@ -122,6 +122,7 @@ def simulated_returns(
     return returns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("start", [(0, 0), (20, 20), (3, 17)])
 def test_jacks_story_earns_what_the_model_says(start: tuple[int, int], modified: bool) -> None:

@@ -116,6 +116,7 @@ def test_uniformly_random_moves_take_as_long_as_recorded(fixtures: dict[str, Any
     assert steps[4] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slip", [0.0, 0.25, 1.0])
 def test_stepping_and_planning_read_the_same_tables(slip: float) -> None:
     """The model's rows against frequencies of 4000 steps; a frequency strays 4.5 standard errors by

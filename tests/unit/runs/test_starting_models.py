@@ -153,6 +153,7 @@ def test_the_shipped_weights_are_the_same_for_every_seed() -> None:
     assert all(torch.equal(first[name], other[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_from_another_model(tmp_path: Path) -> None:
     """A byte of the weights or of the settings; a page about the model is no part of it."""
     starting_model(AdditionTask(), None, np.random.default_rng(0)).save_pretrained(

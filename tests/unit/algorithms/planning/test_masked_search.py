@@ -231,6 +231,7 @@ class Nim(gymnasium.Env):
         return {"action_mask": np.arange(3) < self.heap}
 
 
+@pytest.mark.slow
 def test_nim_is_won_by_search_whenever_it_can_be() -> None:
     """From 10 the exact first move is 2; from then on a multiple of 4 is left each time."""
     agent = MCTS(Nim(), MCTSConfig(simulations=1_000, gamma=1.0))
@@ -257,6 +258,7 @@ def losses(opponent: str, games: int, observation: str = "board") -> int:
     return int((play(agent, Recipe.of(env), games, 0).returns < 0).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opponent", ["random", "exact"])
 def test_a_thousand_simulations_lose_no_game_of_tic_tac_toe_moving_second(opponent: str) -> None:
     assert losses(opponent, games=10) == 0

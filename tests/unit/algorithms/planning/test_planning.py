@@ -155,6 +155,7 @@ def solve(planner: Planner, model: TabularMDP, **config: Any) -> TablePlanner:
     return planner[0].solve(model, **planner[1] | config)
 
 
+@pytest.mark.slow
 @every_planner
 @given(model=models(), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.97]))
 @settings(max_examples=200, deadline=None)
