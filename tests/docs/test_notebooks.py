@@ -15,6 +15,8 @@ import matplotlib.pyplot as plt
 import pytest
 import yaml
 
+from rlbook.book.course.notebook import find_function
+
 matplotlib.use("agg")
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 CLAIMS = yaml.safe_load(
@@ -379,6 +381,13 @@ def with_answer(asked, answer):
     (stub,) = (text for text in defined(asked).values() if "\n    return None" in text)
     assert defined(answer).keys() <= defined(asked).keys()
     return asked.replace(stub, answer)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(NOTEBOOKS.glob("*.ipynb"))])
+def test_the_lines_that_a_notebook_shows_are_where_it_says(name):
+    for _, _, source in code_cells(name):
+        for place in re.findall(r'\blines\("([\w.]+)"', source):
+            assert callable(find_function(place)), place
 
 
 @pytest.mark.parametrize("name", WRONG)
