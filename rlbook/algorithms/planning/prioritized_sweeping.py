@@ -163,7 +163,7 @@ class PrioritizedSweeping(TablePlanner):
         self._end_sweep(self._is_close(model))
 
     def _back_up_dense(self, model: TabularMDP) -> None:
-        """The same update with whole arrays, where nearly every state precedes nearly every other."""
+        """The same update with whole arrays, where nearly all states precede nearly all others."""
         if self._arrays is None:
             self._arrays = arrays_of(model)
         gamma, values = self.config.gamma, self._values

@@ -33,8 +33,8 @@ def exit_code(name, tests):
         code = 99
         try:
             if name:
-                from rlbook.book.museum.planted import named, plant
-                plant(named(name))
+                from rlbook.book.museum.planted import find_exhibit, plant
+                plant(find_exhibit(name))
             loaded = "ignore::pytest.PytestAssertRewriteWarning"
             code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--tb=no", "-W", loaded, *tests])
         finally:
