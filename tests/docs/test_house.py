@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import rlbook
+from rlbook.registry import ALGORITHMS
 
 PACKAGE = Path(rlbook.__file__).parent
 ANY_SHARE = 0.014  # of parameters whose type is a bare `Any`
@@ -124,6 +125,25 @@ def test_a_parameters_type_says_what_it_is() -> None:
                 for annotation in annotations
             )
     assert bare / total <= ANY_SHARE, f"{bare} of {total} parameters are Any, {bare / total:.1%}"
+
+
+def test_each_algorithm_begins_with_its_update() -> None:
+    """The lines that a reader came for stand first, as a function: the config and the agent after
+    them."""
+    for name, place in ALGORITHMS.items():
+        path = PACKAGE.parent / (place.split(":")[0].replace(".", "/") + ".py")
+        defined = [
+            item
+            for item in ast.parse(path.read_text()).body
+            if isinstance(item, ast.FunctionDef | ast.ClassDef)
+        ]
+        assert isinstance(defined[0], ast.FunctionDef), f"{name} begins with {defined[0].name}"
+
+
+def test_no_algorithm_is_spread_over_more_than_a_few_screens() -> None:
+    files = sorted((PACKAGE / "algorithms").rglob("*.py"))
+    lines = {str(path): len(path.read_text().splitlines()) for path in files}
+    assert len(lines) > 100 and not {path: n for path, n in lines.items() if n > 250}
 
 
 def test_lines_that_the_site_shows_can_be_read_without_scrolling() -> None:

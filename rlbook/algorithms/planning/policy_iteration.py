@@ -37,14 +37,6 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
 
-class Improvement(NamedTuple):
-    """One round of policy iteration, for S states."""
-
-    values: np.ndarray  # [S]: V of the policy before the improvement, in reward units
-    better: np.ndarray  # [S] bool: where the policy was improved
-    change: float  # the most that any action would still add to a state's value, in reward units
-
-
 def policy_iteration_update(
     model: TabularMDP,
     policy: np.ndarray,
@@ -77,6 +69,14 @@ def policy_iteration_update(
     better = (Q.max(axis=1) > values + slack) & improves
     policy[better] = Q[better].argmax(axis=1)
     return Improvement(values, better, max(0.0, float((Q.max(axis=1) - values).max())))
+
+
+class Improvement(NamedTuple):
+    """One round of policy iteration, for S states."""
+
+    values: np.ndarray  # [S]: V of the policy before the improvement, in reward units
+    better: np.ndarray  # [S] bool: where the policy was improved
+    change: float  # the most that any action would still add to a state's value, in reward units
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,24 @@ from rlbook.checks import unit_interval
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.interaction.features import linear
 
+
+def semi_gradient_sarsa_update(learner: SemiGradientSarsa, step: Step) -> float | None:
+    """One step, in place on w: picks a', and moves q(s, a) towards r + γ q(s', a'), or as `learner`
+    reaches further back (see `semi_gradient`).
+
+    Returns |δ| in reward units, or None where an n-step target is not known yet.
+    """
+    q_next, learner.pending = 0.0, NONE
+    if not step.terminated:
+        row = learner.row(learner.features(step.next_obs), step.next_action_mask)
+        next_action = learner.chosen(row)
+        q_next = row[next_action]
+        if not step.truncated:
+            learner.pending = next_action
+    x, over = learner.features(step.obs), step.terminated or step.truncated
+    return learner.update(x, int(step.action), step.reward, q_next, over)
+
+
 NONE = -1
 """No action is pending: the next state is the first of an episode."""
 
@@ -109,16 +127,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         return greedy(row, self.rng)
 
     def learn(self, step: Step) -> Metrics:
-        next_value, self.pending = 0.0, NONE
-        if not step.terminated:
-            row = self.row(self.features(step.next_obs), step.next_action_mask)
-            next_action = self.chosen(row)
-            next_value = row[next_action]
-            if not step.truncated:
-                self.pending = next_action
-        over = step.terminated or step.truncated
-        features = self.features(step.obs)
-        error = self.update(features, int(step.action), step.reward, next_value, over)
+        error = semi_gradient_sarsa_update(self, step)
         return self.rates() | ({} if error is None else {"td_error": error})
 
     def rates(self) -> Metrics:

@@ -29,6 +29,19 @@ from rlbook.algorithms.value.semi_gradient import SemiGradientAgent, SemiGradien
 from rlbook.interaction.features import linear
 
 
+def semi_gradient_td_update(learner: SemiGradientAgent, step: Step) -> float | None:
+    """One step of the given policy, in place on w: towards r + γ v(s'), or as `learner` reaches
+    further back (see `semi_gradient`).
+
+    Returns |δ| in reward units, or None where an n-step target is not known yet.
+    """
+    v_next = 0.0
+    if not step.terminated:
+        v_next = float(linear(learner.weights[:, 0], learner.features(step.next_obs)))
+    x, over = learner.features(step.obs), step.terminated or step.truncated
+    return learner.update(x, 0, step.reward, v_next, over)
+
+
 @dataclass(frozen=True)
 class SemiGradientTDConfig(LinearPredictionConfig, SemiGradientConfig):
     """Hyper-parameters of semi-gradient TD."""
@@ -43,9 +56,5 @@ class SemiGradientTD(LinearPrediction, SemiGradientAgent):
     }
 
     def learn(self, step: Step) -> Metrics:
-        next_value = 0.0
-        if not step.terminated:
-            next_value = float(linear(self.weights[:, 0], self.features(step.next_obs)))
-        over = step.terminated or step.truncated
-        error = self.update(self.features(step.obs), 0, step.reward, next_value, over)
+        error = semi_gradient_td_update(self, step)
         return self.rates() | ({} if error is None else {"td_error": error})
