@@ -37,7 +37,7 @@ def our_agent() -> DQN:
         double=False,
         gradient_steps=GRADIENT_STEPS,
     )
-    agent = DQN(adapted_vector(DQN, Recipe.of("CartPole-v1"), 1, config), config)
+    agent = DQN(adapted_vector(DQN, Recipe.from_env("CartPole-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(
             Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool))

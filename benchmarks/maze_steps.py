@@ -37,7 +37,7 @@ def steps_per_second() -> float:
 def acting_steps_per_second(num_envs: int = 4_096, rounds: int = 100) -> float:
     """Through the loop, with a network of 2 × 64 units that draws every action."""
     config = PPOConfig()
-    env = adapted_vector(PPO, Recipe.of("Maze-v0"), num_envs, config)
+    env = adapted_vector(PPO, Recipe.from_env("Maze-v0"), num_envs, config)
     agent, interaction = PPO(env, config), VectorInteraction(env, np.random.default_rng(0))
     steps = act_step_reset(interaction, agent.act, nothing)
 

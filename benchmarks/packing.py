@@ -28,7 +28,7 @@ SIZES = {
 def learner(packing: int | None) -> BehaviorCloning:
     """An agent of these sizes, the same each time."""
     config = BehaviorCloning.Config(packing=packing)
-    env = adapted_vector(BehaviorCloning, Recipe.of("Addition-v0"), 1, config)
+    env = adapted_vector(BehaviorCloning, Recipe.from_env("Addition-v0"), 1, config)
     return BehaviorCloning(env, config, parts=Parts(model=SIZES))
 
 

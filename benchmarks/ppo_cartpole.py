@@ -106,7 +106,7 @@ def our_solution(seed: int) -> bool:
     it."""
     settings = dict(TUNED)
     num_envs, config = settings.pop("num_envs"), PPOConfig(**settings)
-    env = adapted_vector(PPO, Recipe.of("CartPole-v1"), num_envs, config)
+    env = adapted_vector(PPO, Recipe.from_env("CartPole-v1"), num_envs, config)
     interaction = VectorInteraction(env, np.random.default_rng(seed))
     returns: deque[float] = deque(maxlen=LAST)
     for _ in loop(PPO(env, config, seed), interaction, Budget(AT_MOST, None)):

@@ -70,7 +70,9 @@ def beginnings() -> list[Comparison]:
         rates = in_turn(
             {
                 "once": lambda run=run: PROMPTS / cpu_seconds(lambda: run(model, rows)),
-                "each": lambda run=run: PROMPTS / cpu_seconds(lambda: run(model, rows.whole())),
+                "each": lambda run=run: (
+                    PROMPTS / cpu_seconds(lambda: run(model, rows.with_prefix()))
+                ),
             },
             ROUNDS,
         )

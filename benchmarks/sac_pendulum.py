@@ -34,7 +34,7 @@ def our_agent(precision: Literal["highest", "medium"] = "highest") -> SAC:
     config = SACConfig(
         buffer_size=STORED, gradient_steps=GRADIENT_STEPS, matmul_precision=precision
     )
-    agent = SAC(adapted_vector(SAC, Recipe.of("Pendulum-v1"), 1, config), config)
+    agent = SAC(adapted_vector(SAC, Recipe.from_env("Pendulum-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(
             Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool))

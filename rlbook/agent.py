@@ -107,7 +107,7 @@ class Parts:
     from it."""
     model: object = None
     """What the networks start from and what of them is trained, as
-    `rlbook.networks.model_spec.ModelSpec.of` reads it. A folder may be the environment's argument
+    `rlbook.networks.model_spec.ModelSpec.from_value` reads it. A folder may be the environment's argument
     `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
@@ -279,7 +279,7 @@ class Agent(ABC):
         """Whether it can act at all; a reward model cannot."""
         return cls.act is not Agent.act
 
-    def adapted(self, observations: Any) -> Any:
+    def adapt_observations(self, observations: Any) -> Any:
         """The environment's own observations [N, ...] as this agent sees them."""
         return (
             observations

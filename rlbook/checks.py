@@ -345,7 +345,7 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
             batch = "{name: np.array(part)[None] for name, part in observation.items()}"
         return f"{said}; of one, act({batch})[0] is the action"
     if adapts:
-        return f"{said}; agent.adapted(observations) makes them of the environment's, [N, ...]"
+        return f"{said}; agent.adapt_observations(observations) makes them of the environment's, [N, ...]"
     return said
 
 
@@ -379,7 +379,7 @@ def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
     else:
         wanted, got = f"numbers of {_shapes(space)}", _shapes(observation)
     said = f"act takes one observation, {wanted}, got {got}"
-    hint = "; agent.adapted(observation) makes it of the environment's"
+    hint = "; agent.adapt_observations(observation) makes it of the environment's"
     return said + hint if adapts else said
 
 

@@ -38,7 +38,7 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
         if _plain_only:
             return plain(*args, **kwargs)
         if fast is None:
-            found: Callable[P, T] = _imported(_table("FORMS")[_name(plain)])
+            found: Callable[P, T] = _import_object(_table("FORMS")[_name(plain)])
             fast = found
         return fast(*args, **kwargs)
 
@@ -52,7 +52,7 @@ def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
     if _plain_only:
         return None
     name, table = _name(loss), _table("GRADIENTS")
-    return _imported(table[name]) if name in table and _imported(name) is loss else None
+    return _import_object(table[name]) if name in table and _import_object(name) is loss else None
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -64,7 +64,7 @@ def _table(name: str) -> dict[str, str]:
 
 
 @functools.cache
-def _imported(where: str) -> Any:
+def _import_object(where: str) -> Any:
     """What "module:name" stands for."""
     module, name = where.split(":")
     return getattr(importlib.import_module(module), name)

@@ -43,9 +43,9 @@ class Hyperparameters:
     def __post_init__(self) -> None:
         for name, rule in _rules(type(self)).items():
             if rule.kind is not None:
-                object.__setattr__(self, name, rule.checked(name, getattr(self, name)))
+                object.__setattr__(self, name, rule.check(name, getattr(self, name)))
 
-    def resolved(self, progress: float, **instead: object) -> Self:
+    def resolve(self, progress: float, **instead: object) -> Self:
         """The config at a point of training: each schedule replaced by its value, and the named
         fields by what is given.
 
@@ -86,7 +86,7 @@ class _Rule:
     schedule: Literal["never", "may", "always"]
     counts_visits: bool = False
 
-    def checked(self, name: str, value: float | str | Schedule | None) -> object:
+    def check(self, name: str, value: float | str | Schedule | None) -> object:
         """The value as the config holds it. Raises ValueError with one sentence where it is not
         allowed."""
         assert self.kind is not None

@@ -218,7 +218,7 @@ def presets(agent: type[Agent]) -> Presets:
 
 def why_not(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
-    return _why_not(algorithm, env_name, Recipe.of(env_name).make())
+    return _why_not(algorithm, env_name, Recipe.from_env(env_name).make())
 
 
 def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
@@ -332,7 +332,7 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 def table() -> dict[str, dict[str, str | None]]:
     """Algorithm → environment → None (it trains) or the reason why not."""
     # once each: a task lists all its prompts
-    made = {env: Recipe.of(env).make() for env in environments()}
+    made = {env: Recipe.from_env(env).make() for env in environments()}
     return {
         algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()}
         for algorithm in ALGORITHMS

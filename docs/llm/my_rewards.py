@@ -1,7 +1,7 @@
 """A reward of one's own: a sum should be written in figures alone, and a wrong one should at least
 be near."""
 
-from rlbook.llm.rewards import Completion, batched, last_number
+from rlbook.llm.rewards import Completion, last_number, mark_batched
 
 
 def near(completion: Completion) -> float | None:
@@ -11,7 +11,7 @@ def near(completion: Completion) -> float | None:
     return None if written is None else 1 / (1 + abs(float(written) - float(completion.answer)))
 
 
-@batched
+@mark_batched
 def fresh(completions: list[Completion]) -> list[float]:
     """1 for a text that no other of those that ended together has."""
     texts = [completion.text for completion in completions]

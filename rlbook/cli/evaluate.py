@@ -140,10 +140,10 @@ def _episodes(
         f" {'exploring' if explore and not sampling else how}\nmean length  "
         f" {four(facts['mean_length'])} steps"
     )
-    if result.unfinished:
-        facts["unfinished"] = result.unfinished
+    if result.num_unfinished:
+        facts["unfinished"] = result.num_unfinished
         text += (
-            f"\n{result.unfinished} of {len(returns)} episodes did not finish: they were cut after"
+            f"\n{result.num_unfinished} of {len(returns)} episodes did not finish: they were cut after"
             f" {result.limit:,} steps"
         )
     return facts, text

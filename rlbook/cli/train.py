@@ -214,8 +214,8 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
 
         base, spec = split_model(asked.pop("model"))
         asked["the model"], kept["the model"] = (
-            spec.given(),
-            {} if held.options.model is None else held.options.model.given(),
+            spec.explicit_fields(),
+            {} if held.options.model is None else held.options.model.explicit_fields(),
         )
         if base is not None:
             asked["model"], kept["model"] = base, held.recipe.kwargs.get("model")

@@ -94,21 +94,21 @@ def collate(episodes: Sequence[Episode]) -> Batch:
     if all(episode.counts is None for episode in episodes):
         written = None
     else:
-        mask = _padded(
+        mask = _pad(
             [
                 np.ones(len(episode.action), bool) if episode.counts is None else episode.counts
                 for episode in episodes
             ]
         )
-    action = _padded([episode.action for episode in episodes])
+    action = _pad([episode.action for episode in episodes])
     if episodes[0].is_text:
         prompts = [episode.obs for episode in episodes]
         obs = {
-            "tokens": _padded(prompts),
+            "tokens": _pad(prompts),
             "length": torch.tensor([len(prompt) for prompt in prompts]),
         }
     else:
-        obs = _padded([episode.obs for episode in episodes])
+        obs = _pad([episode.obs for episode in episodes])
     return Batch(
         obs=obs,
         action=action,
@@ -118,7 +118,7 @@ def collate(episodes: Sequence[Episode]) -> Batch:
     )
 
 
-def _padded(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
+def _pad(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
     """Arrays [T_i, ...] as one tensor [B, T, ...], 0 behind their ends."""
     out = np.zeros(
         (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype
@@ -176,7 +176,7 @@ class Episodes(DataSet[Batch]):
         )
         return Batch(obs=self._obs[index], action=self._action[index], log_prob=unknown, mask=mask)
 
-    def whole(self) -> Episodes:
+    def as_whole_episodes(self) -> Episodes:
         """The same episodes with a row for each."""
         return Episodes(self.episodes, unit="episode", digest=self.digest())
 
@@ -246,7 +246,7 @@ class Pairs(DataSet[PairedBatch]):
         return self._digest
 
     @classmethod
-    def ranked(
+    def from_ranked(
         cls, episodes: Sequence[Episode], rng: np.random.Generator, *, per_episode: int = 4
     ) -> Pairs:
         """Pairs of episodes with rewards: each meets `per_episode` others drawn by `rng`, and the
@@ -319,7 +319,7 @@ class Groups(DataSet[RankedBatch]):
         )
 
     @classmethod
-    def ranked(cls, episodes: Sequence[Episode], size: int) -> Groups:
+    def from_ranked(cls, episodes: Sequence[Episode], size: int) -> Groups:
         """Neighbours with rewards as groups of `size`, the largest return of each first; what is
         left over makes none.
 
@@ -334,7 +334,7 @@ class Groups(DataSet[RankedBatch]):
         if self._digest is None:
             sizes = np.array([len(group) for group in self.groups])
             self._digest = hashlib.sha256(
-                sizes.tobytes() + digest_of(_flattened(self.groups)).encode()
+                sizes.tobytes() + digest_of(_flatten(self.groups)).encode()
             ).hexdigest()
         return self._digest
 
@@ -344,7 +344,7 @@ def _score(episode: Episode, place: int) -> float:
     return float(-place) if episode.reward is None else episode.episode_return
 
 
-def _flattened(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
+def _flatten(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
     return [episode for group in groups for episode in group]
 
 

@@ -108,7 +108,7 @@ class EncodedTexts(Sequence[list[Episode]]):
 
     def __init__(self, rows: TextFile, encoder: Encoder) -> None:
         self.rows, self.encoder = rows, encoder
-        self.schema: Schema = self._located(0, lambda: schema_of(rows[0]))
+        self.schema: Schema = self._with_location(0, lambda: schema_of(rows[0]))
         self.kind = self.schema.kind
         self.margins = self.kind == "pairs" and "margin" in rows[0]
 
@@ -117,7 +117,7 @@ class EncodedTexts(Sequence[list[Episode]]):
         tried = False
         for index in range(len(self.rows)):
             text = self.text(index)
-            self._located(
+            self._with_location(
                 index,
                 lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)],
             )
@@ -164,19 +164,19 @@ class EncodedTexts(Sequence[list[Episode]]):
             raise RequestError(
                 f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has"
             )
-        found = self._located(index, lambda: schema_of(row))
+        found = self._with_location(index, lambda: schema_of(row))
         if found is not self.schema:
             if all(column in row for column in self.schema.columns):
                 # may say what is wrong, such as a label that is a text
-                self._located(index, lambda: self.schema.read(row))
+                self._with_location(index, lambda: self.schema.read(row))
             here, first = (", ".join(schema.columns) for schema in (found, self.schema))
             where = self.rows.where(index)
             raise RequestError(f"{where} has the form {here}, and the first row has {first}")
         if self.kind == "pairs" and not self.margins and "margin" in row:
             raise RequestError(f"{self.rows.where(index)} has 'margin', which the first row lacks")
-        return self._located(index, lambda: self.schema.read(row))
+        return self._with_location(index, lambda: self.schema.read(row))
 
-    def _located(self, index: int, read: Any) -> Any:
+    def _with_location(self, index: int, read: Any) -> Any:
         try:
             return read()
         except RequestError:
@@ -191,7 +191,7 @@ class EncodedTexts(Sequence[list[Episode]]):
             *text.prompt,
             {"role": "assistant", "content": text.completions[0]},
         ]  # type: ignore[list-item, dict-item]
-        found = self._located(index, lambda: self.encoder.encode_conversation(messages))
+        found = self._with_location(index, lambda: self.encoder.encode_conversation(messages))
         if found is None:
             return None
         ids, counts = np.array(found.ids, dtype=np.int64), np.array(found.counts)

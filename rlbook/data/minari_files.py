@@ -12,8 +12,8 @@ import numpy as np
 from gymnasium import Env, spaces
 
 from rlbook.data.episodes import Episode
-from rlbook.data.recorded import Recorded, as_seen, stacked
-from rlbook.data.text_files import needed
+from rlbook.data.recorded import Recorded, stack_values, to_episode
+from rlbook.data.text_files import require_module
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import Adaptation
 
@@ -39,8 +39,12 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     Raises:
         RequestError: minari is not installed, or the folder cannot be written.
     """
-    storage_class = needed("minari.dataset.minari_storage", "a Minari data set").MinariStorage
-    buffer = needed("minari.data_collector.episode_buffer", "a Minari data set").EpisodeBuffer
+    storage_class = require_module(
+        "minari.dataset.minari_storage", "a Minari data set"
+    ).MinariStorage
+    buffer = require_module(
+        "minari.data_collector.episode_buffer", "a Minari data set"
+    ).EpisodeBuffer
     folder = path.resolve() / "data"  # the library joins a relative path to itself
     try:
         folder.mkdir(parents=True)
@@ -57,7 +61,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
         data_format="arrow",
         jpeg_encoding=False,
     )
-    version = needed("minari", "a Minari data set").__version__
+    version = require_module("minari", "a Minari data set").__version__
     storage.update_metadata(
         {
             "dataset_id": f"rlbook/{path.name}-v0",
@@ -76,8 +80,8 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
                 buffer(
                     id=number,
                     seed=episode.seed,
-                    observations=stacked(env.observation_space, episode.observations),
-                    actions=stacked(env.action_space, episode.actions),
+                    observations=stack_values(env.observation_space, episode.observations),
+                    actions=stack_values(env.action_space, episode.actions),
                     rewards=list(map(float, episode.rewards)),
                     terminations=list(ends & episode.terminated),
                     truncations=list(ends & episode.truncated),
@@ -104,7 +108,7 @@ def read_minari(
     Raises:
         RequestError: it cannot be read, or it is of another environment.
     """
-    minari = needed("minari", "a Minari data set")
+    minari = require_module("minari", "a Minari data set")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -121,7 +125,8 @@ def read_minari(
                         f" {wanted}"
                     )
             return [
-                _seen(episode, adaptation, raw_spaces[1]) for episode in data.iterate_episodes()
+                _to_episode(episode, adaptation, raw_spaces[1])
+                for episode in data.iterate_episodes()
             ], _digest(folder)
     except (OSError, ValueError, KeyError, TypeError, AssertionError, ImportError) as error:
         if isinstance(error, RequestError):
@@ -132,10 +137,10 @@ def read_minari(
         ) from None
 
 
-def _seen(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
+def _to_episode(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
     """One of minari's `EpisodeData` as an agent sees it."""
     terminated = bool(episode.terminations[-1])
-    return as_seen(
+    return to_episode(
         episode.observations, episode.actions, episode.rewards, terminated, adaptation, action_space
     )
 

@@ -34,7 +34,9 @@ class Positions(NamedTuple):
         drawn = Positions(*(field[rows] for field in self))
         if symmetries is None:
             return drawn
-        return drawn.turned(symmetries, torch.from_numpy(rng.integers(len(symmetries), size=size)))
+        return drawn.transform(
+            symmetries, torch.from_numpy(rng.integers(len(symmetries), size=size))
+        )
 
     def followed_by(
         self,
@@ -51,7 +53,7 @@ class Positions(NamedTuple):
         ]
         return Positions(*joined)
 
-    def turned(self, symmetries: Tensor, way: Tensor) -> Positions:
+    def transform(self, symmetries: Tensor, way: Tensor) -> Positions:
         """Each state and its π under a symmetry of the environment.
 
         Args:

@@ -17,7 +17,7 @@ from rlbook.agent import State, Step
 from rlbook.data.n_step import NStep
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.functional.averages import Average, given, per_token
+from rlbook.functional.averages import Average, given_weights, per_token
 from rlbook.functional.rainbow import importance_weights
 
 
@@ -37,7 +37,7 @@ class Minibatch:
     @property
     def average(self) -> Average:
         """The mean over rows, each counted as its importance weight says."""
-        return per_token if self.weight is None else given(self.weight / len(self))
+        return per_token if self.weight is None else given_weights(self.weight / len(self))
 
     def split(self, size: int) -> Iterator[Minibatch]:
         """Consecutive parts of `size` rows."""

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rlbook.data.episodes import Episode
-from rlbook.interaction.spaces import Adaptation, as_chosen
+from rlbook.interaction.spaces import Adaptation, encode_actions
 
 
 class Recorded(NamedTuple):
@@ -23,15 +23,15 @@ class Recorded(NamedTuple):
     truncated: bool
     seed: int
 
-    def as_seen(
+    def to_episode(
         self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
     ) -> Episode:
         """The episode as an agent sees it; `raw_spaces` are the environment's own observation and
         action space."""
         observations, actions = (
-            stacked(space, values) for space, values in zip(raw_spaces, self[:2], strict=True)
+            stack_values(space, values) for space, values in zip(raw_spaces, self[:2], strict=True)
         )
-        return as_seen(
+        return to_episode(
             observations,
             actions,
             np.asarray(self.rewards),
@@ -41,21 +41,22 @@ class Recorded(NamedTuple):
         )
 
 
-def stacked(space: spaces.Space, values: Sequence[Any]) -> Any:
+def stack_values(space: spaces.Space, values: Sequence[Any]) -> Any:
     """Values of a space as one array [T, ...] for each of its parts."""
     if isinstance(space, spaces.Dict):
         return {
-            key: stacked(part, [value[key] for value in values])
+            key: stack_values(part, [value[key] for value in values])
             for key, part in space.spaces.items()
         }
     if isinstance(space, spaces.Tuple):
         return tuple(
-            stacked(part, [value[i] for value in values]) for i, part in enumerate(space.spaces)
+            stack_values(part, [value[i] for value in values])
+            for i, part in enumerate(space.spaces)
         )
     return np.asarray(values, dtype=space.dtype)
 
 
-def as_seen(
+def to_episode(
     observations: Any,
     actions: Any,
     rewards: NDArray[Any],
@@ -69,7 +70,7 @@ def as_seen(
     Raises:
         ValueError: actions of this space cannot be learned from.
     """
-    length, action = len(rewards), as_chosen(np.asarray(actions), action_space)
+    length, action = len(rewards), encode_actions(np.asarray(actions), action_space)
     reward = np.asarray(rewards, dtype=np.float32)
     # a text: the first observation is its prompt
     if adaptation.observe is None and isinstance(observations, dict):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import State
-from rlbook.data.rollout import Batch, joined
+from rlbook.data.rollout import Batch, concatenate
 
 
 class Refill:
@@ -43,7 +43,7 @@ class Refill:
         if not full and self.played < self.rounds:
             return None
         kept, self.kept, self.played = self.kept, [], 0
-        return joined(kept)[: len(batch)] if kept else None
+        return concatenate(kept)[: len(batch)] if kept else None
 
     def state_dict(self) -> State:
         """What is kept so far."""

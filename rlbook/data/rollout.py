@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import State, Step
-from rlbook.functional.averages import Average, given
+from rlbook.functional.averages import Average, given_weights
 
 
 class Share(TypedDict, total=False):
@@ -51,8 +51,12 @@ class Batch:
     @property
     def share(self) -> Share:
         """Which elements count in a mean, and how much: the arguments of
-        `rlbook.functional.averages.averaged` and of losses."""
-        return {} if self.weight is None else {"mask": self.mask, "average": given(self.weight)}
+        `rlbook.functional.averages.weighted_sum` and of losses."""
+        return (
+            {}
+            if self.weight is None
+            else {"mask": self.mask, "average": given_weights(self.weight)}
+        )
 
     @property
     def real(self) -> Tensor:
@@ -72,7 +76,7 @@ class Batch:
         each = advantage.expand(self.mask.shape).contiguous()
         return dataclasses.replace(self, advantage=each)
 
-    def lengthened(self, length: int) -> Batch:
+    def pad_to(self, length: int) -> Batch:
         """Episodes [B, T] as rows of this length, at least T."""
         longer = {
             field.name: _longer(getattr(self, field.name), length)
@@ -86,16 +90,16 @@ class Batch:
         """The same rows on a device; tensors that are there already are not copied."""
         return Batch(
             **{
-                field.name: _moved(getattr(self, field.name), device)
+                field.name: _to_device(getattr(self, field.name), device)
                 for field in dataclasses.fields(self)
             }
         )
 
 
-def joined(batches: Sequence[Batch]) -> Batch:
+def concatenate(batches: Sequence[Batch]) -> Batch:
     """Batches of episodes as one, all as long as the longest; what is added is 0, and masked."""
     length = max(batch.mask.shape[1] for batch in batches)
-    rows = [batch.lengthened(length) for batch in batches]
+    rows = [batch.pad_to(length) for batch in batches]
     masked = next((batch.action_mask for batch in rows if batch.action_mask is not None), None)
     if masked is not None:
         rows = [
@@ -110,13 +114,13 @@ def joined(batches: Sequence[Batch]) -> Batch:
         ]
     return Batch(
         **{
-            field.name: _joined([getattr(batch, field.name) for batch in rows])
+            field.name: _concatenate_field([getattr(batch, field.name) for batch in rows])
             for field in dataclasses.fields(Batch)
         }
     )
 
 
-def _joined(values: list[Any]) -> Any:
+def _concatenate_field(values: list[Any]) -> Any:
     if isinstance(values[0], dict):
         return {key: torch.cat([value[key] for value in values]) for key in values[0]}
     return None if values[0] is None else torch.cat(values)
@@ -139,7 +143,7 @@ def _rows(value: Any, rows: Any) -> Any:
     return value[rows]
 
 
-def _moved(value: Any, device: torch.device | str) -> Any:
+def _to_device(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, dict):
         return {key: item.to(device) for key, item in value.items()}
     return None if value is None else value.to(device)
@@ -191,13 +195,13 @@ class Rollout:
         self.steps.append(step)
         self.log_probs.append(log_prob)
 
-    def stacked(self, name: str) -> np.ndarray:
+    def stack_field(self, name: str) -> np.ndarray:
         """One field of all steps: [T, N, ...]."""
         return np.stack([getattr(step, name) for step in self.steps])
 
     def tensor(self, name: str) -> Tensor:
         """One field of all steps as a tensor: [T, N, ...]."""
-        return self.moved(self.stacked(name))
+        return self.to_tensor(self.stack_field(name))
 
     def action_mask(self) -> Tensor | None:
         """What was allowed at each step: [T, N, A] bool; None where no mask was shown, and of a
@@ -208,7 +212,7 @@ class Rollout:
         if shown is None:
             return None
         every = np.ones_like(shown)
-        return self.moved(
+        return self.to_tensor(
             np.stack(
                 [every if step.action_mask is None else step.action_mask for step in self.steps]
             )
@@ -216,9 +220,9 @@ class Rollout:
 
     def log_prob(self) -> Tensor:
         """log π(a|s) when the action was drawn: [T, N], in nats."""
-        return self.moved(np.stack(self.log_probs))
+        return self.to_tensor(np.stack(self.log_probs))
 
-    def moved(self, array: np.ndarray) -> Tensor:
+    def to_tensor(self, array: np.ndarray) -> Tensor:
         """An array as a tensor on the rollout's device."""
         return torch.from_numpy(array).to(self.device)
 

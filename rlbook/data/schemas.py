@@ -141,7 +141,7 @@ def _completion(row: Row) -> Text:
     return Text(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
-def _labelled(row: Row) -> Text:
+def _labelled_text(row: Row) -> Text:
     if not isinstance(row["label"], bool):
         raise ValueError(
             "label must be true (a good completion) or false (a bad one), got"
@@ -151,14 +151,16 @@ def _labelled(row: Row) -> Text:
 
 
 def _messages(row: Row) -> Text:
-    return _ended("messages", _chat("messages", row["messages"]))
+    return _chat_text("messages", _chat("messages", row["messages"]))
 
 
 def _conversations(row: Row) -> Text:
-    return _ended("conversations", _turns("conversations", row["conversations"], row.get("system")))
+    return _chat_text(
+        "conversations", _turns("conversations", row["conversations"], row.get("system"))
+    )
 
 
-def _ended(name: str, messages: list[Message]) -> Text:
+def _chat_text(name: str, messages: list[Message]) -> Text:
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise ValueError(
             f"{name} must be a chat of at least two messages that ends with one of the role"
@@ -271,7 +273,7 @@ def _alpaca(row: Row) -> Text:
     return Text(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
 
 
-def _answered(row: Row) -> Text:
+def _answered_text(row: Row) -> Text:
     return Text(_prompt(row["prompt"]), [_answer("answer", _number_as_text(row["answer"]))])
 
 
@@ -287,7 +289,7 @@ def _number_as_text(value: object) -> object:
     return str(value) if _is_number(value) else value
 
 
-def _unanswered(row: Row) -> Text:
+def _prompt_text(row: Row) -> Text:
     return Text(_prompt(row["prompt"]), [])
 
 
@@ -295,11 +297,11 @@ SCHEMAS = (
     Schema(("prompt", "chosen", "rejected"), "pairs", _preference),
     Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
-    Schema(("prompt", "completion", "label"), "labelled", _labelled),
+    Schema(("prompt", "completion", "label"), "labelled", _labelled_text),
     Schema(("prompt", "completion"), "episodes", _completion),
     Schema(("prompt", "reward_model"), "episodes", _verl),
-    Schema(("prompt", "answer"), "episodes", _answered),
-    Schema(("prompt",), "examples", _unanswered),
+    Schema(("prompt", "answer"), "episodes", _answered_text),
+    Schema(("prompt",), "examples", _prompt_text),
     Schema(("messages",), "episodes", _messages),
     Schema(("conversations",), "episodes", _conversations),
     Schema(("instruction", "output"), "episodes", _alpaca),

@@ -86,7 +86,7 @@ class TextFile(Sequence[Row]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         self._file.seek(int(self._starts[index]))
-        return self._parsed(index, self._file.readline(LONGEST_LINE + 1))
+        return self._parse_row(index, self._file.readline(LONGEST_LINE + 1))
 
     def __iter__(self) -> Iterator[Row]:
         return (self[i] for i in range(len(self)))
@@ -95,7 +95,7 @@ class TextFile(Sequence[Row]):
         """The file and the line of a row, for a message."""
         return f"{self.path}, {self.unit} {self._lines[index]}"
 
-    def _parsed(self, index: int, line: bytes) -> Row:
+    def _parse_row(self, index: int, line: bytes) -> Row:
         if len(line) > LONGEST_LINE:
             raise RequestError(f"{self.where(index)} is longer than {LONGEST_LINE:,} bytes")
         try:
@@ -119,19 +119,19 @@ def read_rows(path: Path) -> TextFile:
         RequestError: nothing there, or nothing that can be read; one sentence.
     """
     if path.is_dir():
-        return _spooled(_folder_rows(path), path)
-    file = _opened(path)
+        return _spool(_folder_rows(path), path)
+    file = _open_file(path)
     beginning = file.read(64)
     file.seek(0)
     if beginning[:4] == b"PAR1":
         file.close()
-        return _spooled(_parquet_rows(path), path)
+        return _spool(_parquet_rows(path), path)
     if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
-        return _spooled(_array_rows(file, path), path)
+        return _spool(_array_rows(file, path), path)
     return TextFile(file, path)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def _open_file(path: Path) -> IO[bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -202,7 +202,7 @@ def _piece(characters: io.TextIOWrapper, path: Path) -> str:
         raise RequestError(f"data: {path} is not UTF-8: {str(error)[:100]}") from None
 
 
-def _spooled(rows: Iterable[Row], path: Path) -> TextFile:
+def _spool(rows: Iterable[Row], path: Path) -> TextFile:
     file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its rows
     try:
         for row in rows:
@@ -214,7 +214,7 @@ def _spooled(rows: Iterable[Row], path: Path) -> TextFile:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    parquet = needed("pyarrow.parquet", "a parquet file")
+    parquet = require_module("pyarrow.parquet", "a parquet file")
     try:
         file = parquet.ParquetFile(path)
         _check_columns(path, file.schema_arrow)
@@ -250,7 +250,7 @@ def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
 
 def _plain_type(kind: DataType) -> Sequence[Any] | None:
     """The fields of a struct or a list of structs; () of a plain type; None where JSON has none."""
-    types = needed("pyarrow", "a parquet file").types
+    types = require_module("pyarrow", "a parquet file").types
     lists = types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_dictionary
     while any(is_one(kind) for is_one in (*lists, types.is_list_view, types.is_large_list_view)):
         kind = kind.value_type
@@ -272,7 +272,7 @@ def _folder_rows(path: Path) -> Iterator[Row]:
         raise RequestError(
             f"data: {path} is neither a Minari data set nor one that `datasets` has saved"
         )
-    datasets = needed("datasets", "a `datasets` folder")
+    datasets = require_module("datasets", "a `datasets` folder")
     try:
         rows = datasets.load_from_disk(str(path))
         _check_columns(path, rows.features.arrow_schema)
@@ -285,7 +285,7 @@ def _folder_rows(path: Path) -> Iterator[Row]:
         ) from None
 
 
-def needed(module: str, what: str) -> Any:
+def require_module(module: str, what: str) -> Any:
     """A module of the extra `data`. Raises RequestError where it is not installed."""
     import importlib
 

@@ -39,7 +39,7 @@ class Steps(DataSet[Transitions]):
             [each.obs for each in episodes],
             [each.action for each in episodes],
             reward,
-            [_next(each) for each in episodes],
+            [_next_observations(each) for each in episodes],
             ended,
         )
         self.rows = Transitions(*(torch.from_numpy(np.concatenate(parts)) for parts in fields))
@@ -60,7 +60,7 @@ class Steps(DataSet[Transitions]):
         return self._digest
 
 
-def _next(episode: Episode) -> np.ndarray:
+def _next_observations(episode: Episode) -> np.ndarray:
     """What followed each step [T, ...]; behind a termination nothing is ever looked at, so that
     anything may stand there."""
     last = np.zeros_like(episode.obs[0]) if episode.last_obs is None else episode.last_obs

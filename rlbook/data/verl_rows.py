@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.data.schemas import Example, Message
-from rlbook.data.text_files import Row, needed
+from rlbook.data.text_files import Row, require_module
 from rlbook.errors import RequestError
 
 BATCH = 1_000
@@ -116,8 +116,8 @@ class _Counted:
 def _write_parquet(file: Any, path: Path, rows: Iterator[Row]) -> None:
     """The first rows decide on the types of the columns."""
     arrow, parquet = (
-        needed("pyarrow", "a parquet file"),
-        needed("pyarrow.parquet", "a parquet file"),
+        require_module("pyarrow", "a parquet file"),
+        require_module("pyarrow.parquet", "a parquet file"),
     )
     first = arrow.Table.from_pylist(list(islice(rows, BATCH)))
     with parquet.ParquetWriter(file, first.schema) as writer:

@@ -137,15 +137,15 @@ def lot(requests: float, returns: float) -> Lot:
     """
     chance, rented = np.zeros((COUNTS, COUNTS)), np.zeros((COUNTS, COUNTS))
     for morning in range(COUNTS):
-        for rentals, probability in enumerate(_capped(requests, morning)):
+        for rentals, probability in enumerate(_capped_poisson(requests, morning)):
             kept = morning - rentals
-            joint = probability * _capped(returns, CAPACITY - kept)
+            joint = probability * _capped_poisson(returns, CAPACITY - kept)
             chance[morning, kept:] += joint
             rented[morning, kept:] += joint * rentals
     return Lot(chance, np.divide(rented, chance, out=np.zeros_like(rented), where=chance > 0))
 
 
-def _capped(average: float, most: int) -> np.ndarray:
+def _capped_poisson(average: float, most: int) -> np.ndarray:
     """[most + 1]: the distribution of min(Poisson(average), most)."""
     counts = np.arange(most + 1)
     distribution = np.exp(counts * np.log(average) - average - gammaln(counts + 1))

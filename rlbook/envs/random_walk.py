@@ -95,7 +95,7 @@ class RandomWalk(TabularEnv):
             ):
                 raise ValueError(f"{name} must be a finite number, got {reward!r}.")
         self.length = int(length)
-        views = grouped(self.length, int(group)) if group > 1 else None
+        views = group_states(self.length, int(group)) if group > 1 else None
         model = random_walk_model(
             self.length,
             int(step),
@@ -159,7 +159,7 @@ def random_walk_model(
     return from_entries(entries, length + 2, 2, initial=initial, observable=observable)
 
 
-def grouped(length: int, group: int) -> np.ndarray:
+def group_states(length: int, group: int) -> np.ndarray:
     """[length + 2] int: what each state looks like, where neighbours look alike in groups."""
     views = np.zeros(length + 2, dtype=np.int64)
     views[1:-1] = 1 + np.arange(length) // group

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from rlbook.envs.gridworlds.grids import Grid, parse_grid, shaded
+from rlbook.envs.gridworlds.grids import Grid, parse_grid, shade
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -105,5 +105,5 @@ def short_corridor_grid() -> Grid:
     """The map, the place where actions are exchanged in blue."""
     marks = parse_grid("S..G")
     return Grid(
-        marks, shaded((np.arange(marks.size) == REVERSED).astype(float).reshape(marks.shape))
+        marks, shade((np.arange(marks.size) == REVERSED).astype(float).reshape(marks.shape))
     )

@@ -140,7 +140,7 @@ class TicTacToe(TabularEnv):
         # nothing is drawn, so that a search sees that nothing is left to chance
         if self.alternates and 0 <= action < CELLS:
             self._state, reward, terminated = self._outcomes.step(SURE, self._state, int(action))
-            shown, truncated, info = self._shown(), False, {}
+            shown, truncated, info = self._observe(), False, {}
         else:
             shown, reward, terminated, truncated, info = super().step(action)
         return shown, reward, terminated, truncated, info | {"action_mask": self.action_mask(shown)}
@@ -184,7 +184,7 @@ class TicTacToe(TabularEnv):
             ]
         )
 
-    def _shown(self) -> Any:
+    def _observe(self) -> Any:
         if self.render_mode == "human":
             self.render()
         return self._state if self.views is None else self.views[self._state].copy()
@@ -246,7 +246,7 @@ def symmetries() -> NDArray[np.int64]:
 
 
 @cache
-def after() -> NDArray[np.int64]:
+def successor_table() -> NDArray[np.int64]:
     """[19683, 9]: the state that marking a free cell leads to, as the other side sees it; the state
     itself where it is taken."""
     turned = np.array([FREE, THEIRS, MINE])[boards()]
@@ -255,15 +255,15 @@ def after() -> NDArray[np.int64]:
 
 
 @cache
-def lost() -> NDArray[np.bool_]:
+def is_lost() -> NDArray[np.bool_]:
     """[19683]: the other side has three in a row."""
     return _has_line(THEIRS)
 
 
 @cache
-def finished() -> NDArray[np.bool_]:
+def is_finished() -> NDArray[np.bool_]:
     """[19683]: somebody has three in a row, or the board is full."""
-    return lost() | _has_line(MINE) | (boards() != FREE).all(axis=1)
+    return is_lost() | _has_line(MINE) | (boards() != FREE).all(axis=1)
 
 
 @cache
@@ -281,11 +281,13 @@ def perfect_values() -> NDArray[np.float64]:
     Backwards from full boards, V(s) = max_a -V(s'); a position with more marks is valued before
     those with fewer.
     """
-    value = np.where(lost(), -1.0, 0.0)
+    value = np.where(is_lost(), -1.0, 0.0)
     marks = (boards() != FREE).sum(axis=1)
     for count in range(CELLS - 1, -1, -1):
-        here = np.flatnonzero((marks == count) & positions() & ~finished())
-        value[here] = np.where(boards()[here] == FREE, -value[after()[here]], -np.inf).max(axis=1)
+        here = np.flatnonzero((marks == count) & positions() & ~is_finished())
+        value[here] = np.where(
+            boards()[here] == FREE, -value[successor_table()[here]], -np.inf
+        ).max(axis=1)
     return value
 
 
@@ -294,7 +296,7 @@ def replies(opponent: str) -> NDArray[np.float64]:
     """[19683, 9]: the probability of each of the opponent's moves where it is to move."""
     good = boards() == FREE
     if opponent == "exact":
-        good &= -perfect_values()[after()] == perfect_values()[:, None]
+        good &= -perfect_values()[successor_table()] == perfect_values()[:, None]
     return good / np.maximum(good.sum(axis=1, keepdims=True), 1)
 
 
@@ -303,11 +305,11 @@ def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
     """The model over boards, those that do not occur included: there every action stays, ends the
     episode and pays 0."""
     state, action = (index.ravel() for index in np.indices((NUM_BOARDS, CELLS)))
-    playing = (positions() & ~finished())[state]
+    playing = (positions() & ~is_finished())[state]
     taken = boards()[state, action] != FREE
-    then = np.where(playing, after()[state, action], state)
-    ends = ~playing | taken | finished()[then]
-    reward = np.where(~playing, 0.0, np.where(taken, -1.0, lost()[then]))
+    then = np.where(playing, successor_table()[state, action], state)
+    ends = ~playing | taken | is_finished()[then]
+    reward = np.where(~playing, 0.0, np.where(taken, -1.0, is_lost()[then]))
     answered = ~ends & (opponent != "self")
     parts = [
         tuple(
@@ -317,9 +319,16 @@ def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
     for reply in range(CELLS) if opponent != "self" else ():
         chance = replies(opponent)[then, reply]
         rows = answered & (chance > 0)
-        last = after()[then[rows], reply]
+        last = successor_table()[then[rows], reply]
         parts.append(
-            (state[rows], action[rows], last, chance[rows], -1.0 * lost()[last], finished()[last])
+            (
+                state[rows],
+                action[rows],
+                last,
+                chance[rows],
+                -1.0 * is_lost()[last],
+                is_finished()[last],
+            )
         )
     entries = Entries(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     return from_entries(entries, NUM_BOARDS, CELLS, initial=_starts(opponent, side))
@@ -331,7 +340,7 @@ def _starts(opponent: str, side: str) -> NDArray[np.float64]:
     first[0] = 1.0
     if opponent == "self" or side == "first":
         return first
-    np.add.at(second, after()[0], replies(opponent)[0])
+    np.add.at(second, successor_table()[0], replies(opponent)[0])
     return second if side == "second" else (first + second) / 2
 
 

@@ -116,7 +116,9 @@ def _round(
     rules, rows = inner.rules, inner.rows
     prompt = rules.prompt_lengths[rows.prompt][:count]
     length = rows.lengths[:count].copy()
-    finished = [rules.finished(int(rows.prompt[row]), rows.completion(row)) for row in range(count)]
+    finished = [
+        rules.to_completion(int(rows.prompt[row]), rows.completion(row)) for row in range(count)
+    ]
     mean = total[:count] / (length - prompt)
     return Written(
         rows.tokens[:count].copy(),

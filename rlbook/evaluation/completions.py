@@ -22,11 +22,11 @@ from rlbook.interaction.playing import adapted_vector, check_spaces
 from rlbook.interaction.threads import single_threaded
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.environments.token_rows import TokenRules
-from rlbook.llm.generation.sampling import sampled
+from rlbook.llm.generation.sampling import sampling_policy
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion, Rewards, given_answer, numeric
-from rlbook.llm.rewards.composite import CORRECT, LOGGED, Part, given, right
+from rlbook.llm.rewards.composite import CORRECT, LOGGED, Part, given_function, right
 from rlbook.seeding import rng_for
 
 PROMPTS = 512  # held-out ones, where nothing else is asked for
@@ -128,7 +128,7 @@ class _Writer:
         self.agent, self.recipe, self.rewards, self.learned = agent, recipe, rewards, learned
         self.policy: LanguageModelPolicy | None = getattr(agent, "policy", None)
         try:
-            self.sampler = sampled(self.policy, asked)
+            self.sampler = sampling_policy(self.policy, asked)
         except ValueError as error:
             raise RequestError(str(error)) from error
         if self.sampler is None and asked:
@@ -165,11 +165,11 @@ class _Writer:
             ):
                 pass
             finished += [
-                rules.finished(int(rows.prompt[row]), rows.completion(row))
+                rules.to_completion(int(rows.prompt[row]), rows.completion(row))
                 for row in range(len(part))
             ]
             if self.learned is not None:
-                text = self.learned.adapted(
+                text = self.learned.adapt_observations(
                     {"tokens": rows.tokens.copy(), "length": rows.lengths.copy()}
                 )
                 last, over = (
@@ -200,7 +200,7 @@ class _Writer:
             )
         judged, last = (
             right(self.verifier, finished),
-            inspect.unwrap(given(self.verifier)) is numeric,
+            inspect.unwrap(given_function(self.verifier)) is numeric,
         )
         return [
             Sample(

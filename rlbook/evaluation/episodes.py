@@ -114,7 +114,7 @@ def evaluate(
     recipe = (
         None
         if env is None
-        else Recipe.of(
+        else Recipe.from_env(
             env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
         )
     )
@@ -181,7 +181,7 @@ def evaluate_samples(
     recipe = (
         None
         if env is None
-        else Recipe.of(
+        else Recipe.from_env(
             env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
         )
     )
@@ -278,10 +278,10 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
     """The agent, or a shallow copy of it that chooses its tokens as asked."""
     if not asked:
         return agent
-    from rlbook.llm.generation.sampling import sampled
+    from rlbook.llm.generation.sampling import sampling_policy
 
     try:
-        policy = sampled(getattr(agent, "policy", None), asked)
+        policy = sampling_policy(getattr(agent, "policy", None), asked)
     except ValueError as error:
         raise RequestError(str(error)) from error
     if policy is None:

@@ -209,10 +209,10 @@ def _choice(
 ) -> Searched:
     from rlbook.evaluation.best_of_n import best, most_frequent, read_by, sample_completions, scores
     from rlbook.interaction.threads import single_threaded
-    from rlbook.llm.generation.sampling import sampled
+    from rlbook.llm.generation.sampling import sampling_policy
 
     try:
-        policy = sampled(getattr(agent, "policy", None), sampling)
+        policy = sampling_policy(getattr(agent, "policy", None), sampling)
     except ValueError as error:
         raise RequestError(str(error)) from error
     if policy is None or not hasattr(recipe.make().unwrapped, "rules"):

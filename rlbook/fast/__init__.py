@@ -22,7 +22,7 @@ FORMS = {
     "rlbook.llm.models.causal_lm:logits": "rlbook.fast.llama:logits",
     "rlbook.llm.models.packing:packed_logits": "rlbook.fast.llama:packed_logits",
     "rlbook.networks.mlp:MLP.forward": "rlbook.fast.mlp:forward",
-    "rlbook.networks.mlp:MLP.hidden": "rlbook.fast.mlp:hidden",
+    "rlbook.networks.mlp:MLP.hidden_features": "rlbook.fast.mlp:mlp_features",
     "rlbook.networks.mlp:side_by_side": "rlbook.fast.mlp:side_by_side",
     "rlbook.networks.mlp:with_second_head": "rlbook.fast.mlp:with_second_head",
     "rlbook.networks.noisy_linear:through": "rlbook.fast.mlp:through",

@@ -18,7 +18,7 @@ from torch import Tensor
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
-from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.fast.modules import is_unmodified, trains_plainly
 from rlbook.functional.action_masks import masked_logits
 from rlbook.networks.mlp import MLPPolicy
 from rlbook.networks.optimizer import Optimizer
@@ -76,7 +76,7 @@ def networks_of(
     obs = batch.obs if policy.normalizer is None else policy.normalizer(batch.obs)
     networks = (policy.actor, policy.critic)
     actor, critic = (weights_of(network, obs) for network in networks)
-    if actor is None or critic is None or not all(map(untouched, networks)):
+    if actor is None or critic is None or not all(map(is_unmodified, networks)):
         return None
     if not trains_plainly([*actor, *critic], optimizer.parameters):
         return None

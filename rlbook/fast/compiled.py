@@ -3,7 +3,7 @@
 
 The functions that make up a tabular algorithm use numbers, indexing and `math` alone, so the same
 source runs on nested lists in Python and on arrays when compiled, and gives the same numbers.
-`linked` puts an algorithm's own functions into a loop that is written once; compiled loops are kept
+`link_globals` puts an algorithm's own functions into a loop that is written once; compiled loops are kept
 on disk, in a folder named after a digest of this package's code and of its versions.
 """
 
@@ -33,7 +33,7 @@ PATIENCE = 1.0
 
 def available() -> bool:
     """Whether functions can be compiled here."""
-    return not plain_only() and not os.environ.get(PLAIN) and _installed()
+    return not plain_only() and not os.environ.get(PLAIN) and _has_numba()
 
 
 @contextmanager
@@ -55,12 +55,12 @@ def announce_compilation(what: str) -> Iterator[None]:
 
 
 @functools.cache
-def _installed() -> bool:
+def _has_numba() -> bool:
     return find_spec("numba") is not None
 
 
 @functools.cache
-def linked(template: Callable[..., object], how: str, **bound: Callable[..., object]) -> Any:
+def link_globals(template: Callable[..., object], how: str, **bound: Callable[..., object]) -> Any:
     """A copy of `template` with the names in `bound`, which it reads as globals, standing for other
     functions.
 
@@ -104,11 +104,11 @@ def _link(
             function.__code__, function.__globals__ | bound | inner, name, function.__defaults__
         )
         copy.__qualname__, copy.__module__ = name, function.__module__
-        done[function] = _compiled(copy, outermost) if how == "compiled" else copy
+        done[function] = _compile(copy, outermost) if how == "compiled" else copy
     return done[function]
 
 
-def _compiled(function: types.FunctionType, outermost: bool) -> Any:
+def _compile(function: types.FunctionType, outermost: bool) -> Any:
     """Nothing here allocates, so nothing needs counting references, which would take most of the
     time."""
     return _numba().njit(

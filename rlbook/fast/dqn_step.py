@@ -13,7 +13,7 @@ from rlbook.algorithms.value.dqn import DQNConfig, dqn_target
 from rlbook.data.rainbow_replay import Minibatch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
-from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.fast.modules import is_unmodified, trains_plainly
 from rlbook.networks.mlp import MLP
 from rlbook.networks.optimizer import Optimizer
 from rlbook.networks.values import ActionValue
@@ -68,7 +68,7 @@ def _weights(
     if type(optimizer) is not FlatAdam or config.prioritized:
         return None
     weights = weights_of(q, rows.obs) if isinstance(q, MLP) else None
-    if weights is None or not untouched(q) or not trains_plainly(weights, optimizer.parameters):
+    if weights is None or not is_unmodified(q) or not trains_plainly(weights, optimizer.parameters):
         return None
     vectors = rows.obs.dim() == 2 and rows.action.dim() == 1 and rows.action.dtype is torch.int64
     return weights if vectors and len(batch) > 0 and not rows.obs.requires_grad else None

@@ -118,12 +118,12 @@ class FlatAdam:
             ends.append((start, owners[parameter]))
         self.spans = _spans(ends)
         self._lent: list[weakref.ref[Tensor]] = []  # moments that a saved state shares
-        self._cut()
+        self._split_groups()
         self._watched = _Watched(
             [module for group in groups for module in group.modules], self.parameters
         )
 
-    def _cut(self) -> None:
+    def _split_groups(self) -> None:
         """The tensors group by group."""
         self.pieces = [
             (group, *(x[span] for x in (self.flat, self.grad, self.mean, self.square)))
@@ -160,7 +160,7 @@ class FlatAdam:
         if max_grad_norm is not None and (length := norm.item()) > max_grad_norm:
             self.grad.mul_(max_grad_norm / (length + 1e-6))
         if self._lent:
-            self._part_from_saved()
+            self._detach_saved()
         self._descend()
         return norm
 
@@ -197,16 +197,16 @@ class FlatAdam:
         self._lent += map(weakref.ref, shared.values())
         return {**shared, "matrix_library": LIBRARY}
 
-    def _part_from_saved(self) -> None:
+    def _detach_saved(self) -> None:
         """Leaves the moments to the saved states that have them, and goes on with copies."""
         if any(shared() is not None for shared in self._lent):
             for name in self.NAMES:
                 setattr(self, name, getattr(self, name).clone())
-            self._cut()
+            self._split_groups()
         self._lent = []
 
     def load_state_dict(self, state: State) -> None:
-        self._part_from_saved()
+        self._detach_saved()
         for name in self.NAMES:
             getattr(self, name).copy_(state[name])
 

@@ -322,7 +322,7 @@ def policy_sweep(
 
 
 @cache
-def compiled(kernel: Callable[..., object]) -> Callable[..., Any]:
+def compile_kernel(kernel: Callable[..., object]) -> Callable[..., Any]:
     """The same kernel as machine code that lets other threads run. Needs numba."""
     import numba
 

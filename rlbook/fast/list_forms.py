@@ -1,7 +1,7 @@
 """Functions of tabular algorithms as they are fastest in Python on nested lists: the same results,
 from the same random numbers.
 
-A test holds each equal to the function that the book shows; `compiled.linked` puts them into a loop
+A test holds each equal to the function that the book shows; `compiled.link_globals` puts them into a loop
 on lists.
 """
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
-from rlbook.fast.modules import inside, ordinary, untouched
+from rlbook.fast.modules import inside, is_unmodified, ordinary
 from rlbook.llm.generation.prompt_rows import (
     Rows,
     completion_mask,
@@ -70,7 +70,7 @@ def _plain_layer(module: nn.Module, home: str) -> bool:
     kind = type(module)
     if not (
         kind.__module__ == home or kind in PLAIN or kind.__name__ == "SiLUActivation"
-    ) or not untouched(module):
+    ) or not is_unmodified(module):
         return False
     if kind is nn.Embedding and module.max_norm is not None:
         return False
@@ -125,7 +125,7 @@ class Sizes(NamedTuple):
     qk_norm: bool  # whether queries and keys are normed, head by head
 
     @staticmethod
-    def of(config: Any) -> Sizes:
+    def from_config(config: Any) -> Sizes:
         width = (
             getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         )
@@ -156,7 +156,7 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     split = [shared, count * width, batch * time]
     tokens = torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)])
     position = torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))])
-    x = _through_layers(trunk, tokens, position, _Attention(Sizes.of(trunk.config), rows))
+    x = _through_layers(trunk, tokens, position, _Attention(Sizes.from_config(trunk.config), rows))
     _, prompt, completion = x.split(split)
     last = prompt.view(count, width, -1)[:, -1][rows.index]  # [B, d]
     return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
@@ -167,7 +167,7 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
     if not is_plain_llama(model):
         return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]
     grouped, mask = (
-        Sizes.of(model.config).heads != Sizes.of(model.config).kv_heads,
+        Sizes.from_config(model.config).heads != Sizes.from_config(model.config).kv_heads,
         packing_mask(rows.text),
     )
 
@@ -185,7 +185,7 @@ def _through_layers(
 ) -> Tensor:
     """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them
     see each other. [M, d]"""
-    sizes = Sizes.of(trunk.config)
+    sizes = Sizes.from_config(trunk.config)
     x = trunk.embed_tokens(tokens)  # [M, d]
     cos, sin = _rotation(trunk, position)  # [M, 1, D]
     for layer in trunk.layers:
@@ -301,7 +301,7 @@ class Affine(NamedTuple):
 def _affine(layer: Any) -> Affine:
     """A layer's numbers, those of an adapter that is on added in."""
     if type(layer) is LoraLinear:
-        layer = layer.merged() if layer.enabled else layer.base_layer
+        layer = layer.merge() if layer.enabled else layer.base_layer
     return Affine(layer.weight, layer.bias)
 
 
@@ -316,7 +316,7 @@ class LayerWeights(NamedTuple):
     down: Affine  # [d, f]
 
 
-def _joined(layers: list[Any], norm: Any) -> Affine:
+def _concatenate_layers(layers: list[Any], norm: Any) -> Affine:
     """Layers that read the same, as one, the weights of the norm before them folded in."""
     weights, biases = zip(*map(_affine, layers), strict=True)
     # each number written once
@@ -333,18 +333,20 @@ class LlamaDecoder:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.sizes = model, Sizes.of(model.config)
+        self.model, self.sizes = model, Sizes.from_config(model.config)
         self._merge()
 
     @torch.inference_mode()
     def _merge(self) -> None:
         trunk = self.model.model
-        self.layers = [self._merged(layer) for layer in trunk.layers]
-        self.head = _joined([self.model.lm_head], trunk.norm)  # [V, d]
+        self.layers = [self._merge_layer(layer) for layer in trunk.layers]
+        self.head = _concatenate_layers([self.model.lm_head], trunk.norm)  # [V, d]
 
-    def _merged(self, layer: Any) -> LayerWeights:
+    def _merge_layer(self, layer: Any) -> LayerWeights:
         attention, sizes = layer.self_attn, self.sizes
-        qkv = _joined([attention.q_proj, attention.k_proj, attention.v_proj], layer.input_layernorm)
+        qkv = _concatenate_layers(
+            [attention.q_proj, attention.k_proj, attention.v_proj], layer.input_layernorm
+        )
         scale, turning, qk_norm = (
             sizes.width**-0.5,
             (sizes.heads + sizes.kv_heads) * sizes.width,
@@ -352,14 +354,17 @@ class LlamaDecoder:
         )
         for numbers in qkv:
             if numbers is not None:
-                numbers[:turning] = _paired(numbers[:turning], sizes.width)
+                numbers[:turning] = _interleave_halves(numbers[:turning], sizes.width)
                 numbers[: sizes.heads * sizes.width] *= 1.0 if sizes.qk_norm else scale
         if sizes.qk_norm:
             q, k = (
-                _paired(norm.weight, sizes.width) for norm in (attention.q_norm, attention.k_norm)
+                _interleave_halves(norm.weight, sizes.width)
+                for norm in (attention.q_norm, attention.k_norm)
             )
             qk_norm = torch.cat([(q * scale).expand(sizes.heads, -1), k.expand(sizes.kv_heads, -1)])
-        gate_up = _joined([layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm)
+        gate_up = _concatenate_layers(
+            [layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm
+        )
         return LayerWeights(
             qkv, qk_norm, _affine(attention.o_proj), gate_up, _affine(layer.mlp.down_proj)
         )
@@ -372,7 +377,7 @@ class LlamaDecoder:
         self.padding, self.shared = rows.padding[rows.index], shared  # [N]
         self.column, self.capacity = shared + width, shared + width + new_tokens
         self.rotation = self._rotation_table()
-        self.bias = self._padding_bias() if rows.ragged else None
+        self.bias = self._padding_bias() if rows.is_ragged else None
         self.cache = torch.zeros(
             2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width
         )
@@ -386,7 +391,7 @@ class LlamaDecoder:
             torch.cat([rows.prefix, rows.prompt.reshape(-1)]), self.model.model.embed_tokens.weight
         )
         for index, weights in enumerate(self.layers):
-            qkv = weights.qkv(self._normed(x)).view(len(x), -1, sizes.width)
+            qkv = weights.qkv(self._rms_normalize(x)).view(len(x), -1, sizes.width)
             self._turn(qkv, weights.qk_norm, rotation)
             new = qkv[:, sizes.heads :].unflatten(1, (2, sizes.kv_heads))  # [M, 2, K, D]
             # [2, U, K, P, D]
@@ -396,8 +401,8 @@ class LlamaDecoder:
             x = x + weights.out(
                 attend(*qkv.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1))
             )
-            x = x + self._mlp(self._normed(x), weights)
-        return self.head(self._normed(x[shared:].view(count, width, -1)[:, -1]))[rows.index]
+            x = x + self._mlp(self._rms_normalize(x), weights)
+        return self.head(self._rms_normalize(x[shared:].view(count, width, -1)[:, -1]))[rows.index]
 
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
@@ -410,7 +415,7 @@ class LlamaDecoder:
         )
         x = F.embedding(token, self.model.model.embed_tokens.weight)  # [N, d]
         for index, weights in enumerate(self.layers):
-            qkv = weights.qkv(self._normed(x)).view(count, -1, sizes.width)
+            qkv = weights.qkv(self._rms_normalize(x)).view(count, -1, sizes.width)
             self._turn(qkv, weights.qk_norm, rotation)
             # [2, N, K, D]
             new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width).transpose(0, 1)
@@ -422,19 +427,19 @@ class LlamaDecoder:
             if self.bias is not None:
                 scores += self.bias[:, :, : now + 1]
             x = x + weights.out(torch.bmm(scores.softmax(-1), values[:, : now + 1]).view(count, -1))
-            x = x + self._mlp(self._normed(x), weights)
+            x = x + self._mlp(self._rms_normalize(x), weights)
         self.column += 1
-        return self.head(self._normed(x))
+        return self.head(self._rms_normalize(x))
 
     def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
         """Norms q and k where the architecture does, and turns them by their positions, in place:
         the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
         if norm is not None:
-            turning.copy_(self._normed(turning).mul_(norm))
+            turning.copy_(self._rms_normalize(turning).mul_(norm))
         torch.view_as_complex(turning.unflatten(-1, (-1, 2))).mul_(rotation)
 
-    def _normed(self, x: Tensor) -> Tensor:
+    def _rms_normalize(self, x: Tensor) -> Tensor:
         """RMSNorm without its weights, which are folded into the next matrix."""
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x * norm.square_().div_(x.shape[-1]).add_(self.sizes.eps).rsqrt_()
@@ -477,7 +482,7 @@ class LlamaDecoder:
         self.bias = self._padding_bias() if state["ragged"] else None
 
 
-def _paired(x: Tensor, width: int) -> Tensor:
+def _interleave_halves(x: Tensor, width: int) -> Tensor:
     """Components 0, D/2, 1, D/2 + 1, … of each head: [heads · D, ...] → the same shape."""
     order = torch.arange(width).view(2, -1).t().reshape(-1)
     return x.unflatten(0, (-1, width))[:, order].flatten(0, 1)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.fast.matrix_product import product, times
-from rlbook.fast.modules import ordinary, untouched
+from rlbook.fast.modules import is_unmodified, ordinary
 from rlbook.networks import mlp
 from rlbook.networks import noisy_linear as noisy
 from rlbook.networks.mlp import MLP
@@ -35,11 +35,11 @@ def forward(network: MLP, x: Tensor) -> Tensor:
     )  # type: ignore[attr-defined]
 
 
-def hidden(network: MLP, x: Tensor) -> Tensor:
-    """The fast form of `MLP.hidden`."""
+def mlp_features(network: MLP, x: Tensor) -> Tensor:
+    """The fast form of `MLP.mlp_features`."""
     weights = weights_of(network, x)
     if weights is None or len(weights) == 2:
-        return MLP.hidden.plain(network, x)  # type: ignore[attr-defined]
+        return MLP.hidden_features.plain(network, x)  # type: ignore[attr-defined]
     z = evaluate(x, network.activation, [weights[:-2]])[0]
     return torch.tanh(z) if network.activation == "tanh" else torch.relu(z)
 
@@ -48,7 +48,7 @@ def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
     """The fast form of `rlbook.networks.mlp.side_by_side`."""
     first, all_weights = networks[0], [weights_of(network, x) for network in networks]
     alike = all(
-        untouched(network) and network.activation == first.activation for network in networks
+        is_unmodified(network) and network.activation == first.activation for network in networks
     )
     known = [
         weights
@@ -63,9 +63,9 @@ def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """The fast form of `rlbook.networks.mlp.with_second_head`: the hidden layers are computed
     once."""
-    if not untouched(network) or weights_of(network, x) is None:
+    if not is_unmodified(network) or weights_of(network, x) is None:
         return mlp.with_second_head.plain(network, head, x)  # type: ignore[attr-defined]
-    seen = network.hidden(x)
+    seen = network.hidden_features(x)
     return network.layers[-1](seen), head(seen)
 
 
@@ -95,7 +95,7 @@ def weights_of(network: MLP, x: Tensor) -> Weights | None:
         return None
     weights: Weights = []
     for layer in network.layers._modules.values():
-        if type(layer) is not nn.Linear or not untouched(layer):
+        if type(layer) is not nn.Linear or not is_unmodified(layer):
             return None
         weight, bias = layer._parameters.get("weight"), layer._parameters.get("bias")
         if type(weight) is not nn.Parameter or type(bias) is not nn.Parameter:

@@ -25,7 +25,7 @@ _EVERYWHERE = [
 """The hooks that torch calls for every module there is; empty dicts where nobody has set any."""
 
 
-def untouched(module: nn.Module) -> bool:
+def is_unmodified(module: nn.Module) -> bool:
     """No hook on this module, and no `forward` put in the place of its class's."""
     inside = module.__dict__
     return not (

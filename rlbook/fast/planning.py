@@ -86,13 +86,13 @@ def value_iteration_sweep(agent: ValueIteration, model: TabularMDP) -> None:
     elif agent._order is not None and _can_order(sweeps):
         _improve_in_order(agent, work, agent._order)
     else:
-        low, high = _next(agent, work)
+        low, high = _next_values(agent, work)
         agent._take_in(low, high)
         if automatic and not agent._finished and _is_slow(agent, sweeps, low, high):
             _start_in_place(agent, work, low, high)
 
 
-def _next(agent: ValueIteration, work: Work) -> Extremes:
+def _next_values(agent: ValueIteration, work: Work) -> Extremes:
     """V after one more synchronous sweep, which may have been made already."""
     sweeps = work.sweeps
     if (

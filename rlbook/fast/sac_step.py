@@ -25,7 +25,7 @@ from rlbook.algorithms.policy.sac import (
 )
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, input_gradient, weights_of
-from rlbook.fast.modules import trains_plainly, untouched
+from rlbook.fast.modules import is_unmodified, trains_plainly
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value
 from rlbook.functional.returns import td_target
@@ -62,7 +62,7 @@ def update(
     """The fast form of `sac_update`, for ordinary MLPs on the CPU and SAC's own losses."""
     step = None
     if critic_loss in (None, sac_critic_loss) and actor_loss in (None, sac_actor_loss):
-        step = _known(networks, critic_optimizer, actor_optimizer, batch, config)
+        step = _find_step(networks, critic_optimizer, actor_optimizer, batch, config)
     if step is None:
         given = networks, critic_optimizer, actor_optimizer, batch, config
         return sac_update.plain(*given, critic_loss=critic_loss, actor_loss=actor_loss)  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def update(
         return _step_discrete(step) if networks.critics.discrete else _step_box(step)
 
 
-def _known(
+def _find_step(
     networks: SACNetworks,
     critic_optimizer: Optimizer,
     actor_optimizer: Optimizer,
@@ -87,7 +87,7 @@ def _known(
         or type(temperature) is not Temperature
     ):
         return None
-    actor = weights_of(networks.actor, rows.obs) if untouched(networks.actor) else None
+    actor = weights_of(networks.actor, rows.obs) if is_unmodified(networks.actor) else None
     critics, target = _several(networks.critics, rows.obs), _several(networks.target, rows.obs)
     if actor is None or critics is None or target is None:
         return None
@@ -108,15 +108,15 @@ def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
     """The weights of both critics, or None."""
     if (
         type(critics) is not Critics
-        or not untouched(critics)
+        or not is_unmodified(critics)
         or len(critics.networks) != 2
-        or not untouched(critics.networks)
+        or not is_unmodified(critics.networks)
     ):
         return None
     found = [
         weights_of(each, x)
         for each in critics.networks
-        if type(each) is MLP and untouched(each) and each.activation == "relu"
+        if type(each) is MLP and is_unmodified(each) and each.activation == "relu"
     ]
     known = [weights for weights in found if weights is not None]
     return known if len(known) == 2 else None

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from rlbook.algorithms.planning.bounds import largest
-from rlbook.fast.compiled import available, linked
+from rlbook.fast.compiled import available, link_globals
 from rlbook.fast.kernels import (
-    compiled,
+    compile_kernel,
     evaluate_in_place,
     improve_in_place,
     in_place_sweep,
@@ -150,7 +150,7 @@ class CompiledSweeps(Sweeps):
         self, rows: sparse.csr_array, rewards: Floats, gamma: float, can_end: bool
     ) -> None:
         super().__init__(rows, rewards, gamma, can_end)
-        indptr, indices = _unsigned(rows.indptr), _unsigned(rows.indices)
+        indptr, indices = _as_unsigned(rows.indptr), _as_unsigned(rows.indices)
         self._model = (
             indptr[:-1],
             indptr[1:],
@@ -175,7 +175,7 @@ class CompiledSweeps(Sweeps):
     def in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
         return self._extremes(
-            compiled(in_place_sweep)(*self._model, values, *_numbers(0, len(values)))
+            compile_kernel(in_place_sweep)(*self._model, values, *_numbers(0, len(values)))
         )
 
     def improve_in_place(self, values: np.ndarray, *, backwards: bool) -> tuple[Extremes, float]:
@@ -186,7 +186,7 @@ class CompiledSweeps(Sweeps):
         """
         self._last = None
         margin = 1e-9 * (largest(values) + self.largest_reward)
-        low, high, onwards = compiled(improve_in_place)(
+        low, high, onwards = compile_kernel(improve_in_place)(
             *self._model,
             values,
             *_numbers(0, len(values)),
@@ -211,8 +211,8 @@ class CompiledSweeps(Sweeps):
                 np.empty(len(values)),
             )
         first, last = _numbers(0, len(values))
-        compiled(solved_chain)(*self._model, first, last, self._policy, *self._chain)
-        compiled(evaluate_in_place)(
+        compile_kernel(solved_chain)(*self._model, first, last, self._policy, *self._chain)
+        compile_kernel(evaluate_in_place)(
             *self._chain, values, first, last, np.uint64(len(values) - 1), backwards, times, enough
         )
 
@@ -235,7 +235,7 @@ class CompiledSweeps(Sweeps):
             self._history, self._at = [*np.empty((kept + 1, len(values)))], 0
             self._history[0][:] = values
         history, at, extremes = self._history, self._at, np.empty((count, 2))
-        kernel = linked(optimal_sweeps, "compiled")
+        kernel = link_globals(optimal_sweeps, "compiled")
         done, self._drift, self._size = kernel(
             *self._model,
             history[0].base,
@@ -265,7 +265,7 @@ class CompiledSweeps(Sweeps):
 
     def _optimal(self, values: np.ndarray, out: np.ndarray) -> Extremes:
         self._follow_from(values)
-        kernel, margin, model = compiled(optimal_sweep), 1e-9 * self._size, self._model
+        kernel, margin, model = compile_kernel(optimal_sweep), 1e-9 * self._size, self._model
         if self._drift == 0.0 and not values.any():
             model = (model[0], model[0], *model[2:])  # no transition is worth reading
         extremes = self._share(
@@ -280,23 +280,23 @@ class CompiledSweeps(Sweeps):
                 margin,
             )
         )
-        self._moved(extremes, out)
+        self._record_sweep(extremes, out)
         return extremes
 
     def follow(
         self, policy: np.ndarray, values: np.ndarray, out: np.ndarray, times: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        kernel = compiled(policy_sweep)
+        kernel = compile_kernel(policy_sweep)
 
         def run(first: int, last: int) -> Extremes:
             return kernel(*self._model, values, out, *_numbers(first, last), policy)
 
         for _ in range(times):
-            self._moved(self._share(run), out)
+            self._record_sweep(self._share(run), out)
             values, out = out, values
         return values, out
 
-    def _moved(self, extremes: Extremes, out: np.ndarray) -> None:
+    def _record_sweep(self, extremes: Extremes, out: np.ndarray) -> None:
         low, high = self._extremes(extremes)
         self._drift += self.gamma * (high - low)
         self._size += max(-low, high)
@@ -501,6 +501,6 @@ def _numbers(first: int, last: int) -> tuple[Any, Any]:
     return np.uint64(first), np.uint64(last)
 
 
-def _unsigned(numbers: np.ndarray) -> np.ndarray:
+def _as_unsigned(numbers: np.ndarray) -> np.ndarray:
     """The same bits; none of them is negative."""
     return numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)

@@ -26,7 +26,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
 from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
-from rlbook.fast.compiled import announce_compilation, available, linked
+from rlbook.fast.compiled import announce_compilation, available, link_globals
 from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
@@ -198,7 +198,7 @@ class TableInteraction(ChunkedInteraction):
         choose, update = agent.functions()
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
-            loop = linked(simulate, "compiled", choose=choose, update=update)
+            loop = link_globals(simulate, "compiled", choose=choose, update=update)
             with (
                 nullcontext()
                 if loop.signatures
@@ -215,7 +215,7 @@ class TableInteraction(ChunkedInteraction):
                 )
         else:
             how, memory = _lists(agent.memory)
-            loop = linked(simulate, how, choose=choose, update=update)
+            loop = link_globals(simulate, how, choose=choose, update=update)
             rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
             out = loop(
                 self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows
@@ -266,7 +266,7 @@ class EnvInteraction(ChunkedInteraction):
         super().__init__(env, rng, longest=longest)
         chain = list(_wrappers(env))
         self._named: Totals = {}  # sums and counts of the environment's named numbers in this chunk
-        plain = all(type(item) in PLAIN_WRAPPERS and not _replaced(item) for item in chain)
+        plain = all(type(item) in PLAIN_WRAPPERS and not _is_overridden(item) for item in chain)
         self._bare = plain and env.adaptation.act is None and env.adaptation.observe is None
         self._limits = [item for item in chain if isinstance(item, TimeLimit)]
         self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
@@ -277,7 +277,7 @@ class EnvInteraction(ChunkedInteraction):
         if self.action_mask is not None:
             agent.forbid(self.obs, self.action_mask)
         how, memory = _lists(agent.memory)
-        loop = linked(interact, how, choose=choose, update=update)
+        loop = link_globals(interact, how, choose=choose, update=update)
         rng = Uniforms(agent.rng)
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
@@ -333,7 +333,7 @@ class EnvInteraction(ChunkedInteraction):
             return self.obs
 
         def allow(state: int, info: dict[str, Any], terminated: bool, truncated: bool) -> None:
-            self.action_mask = self._masks.read(
+            self.action_mask = self._masks.read_mask(
                 info, self.action_mask, over=terminated or truncated
             )
             mask = self.action_mask
@@ -388,7 +388,7 @@ def interaction_for(
     numbered = agent.observations in ("index", "numbers") and isinstance(
         env.observation_space, spaces.Discrete
     )
-    model = _sampled(env) if numbered else None
+    model = _sampled_model(env) if numbered else None
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
     found = SingleInteraction(env, rng, longest=longest)
@@ -459,13 +459,13 @@ def _wrappers(env: gymnasium.Env) -> Iterator[gymnasium.Wrapper]:
         env = env.env
 
 
-def _sampled(env: AdaptedEnv) -> TabularMDP | None:
+def _sampled_model(env: AdaptedEnv) -> TabularMDP | None:
     """A model that stands for the environment step by step; None where there is none, or a wrapper
     may change what happens."""
     inner: Any = env.unwrapped
     if any(
-        type(item) not in PLAIN_WRAPPERS or _replaced(item) for item in _wrappers(env)
-    ) or _replaced(inner):
+        type(item) not in PLAIN_WRAPPERS or _is_overridden(item) for item in _wrappers(env)
+    ) or _is_overridden(inner):
         return None
     if not _model_is_of_its_step(type(inner)) or not (
         callable(getattr(inner, "model", None)) or hasattr(inner, "P")
@@ -480,7 +480,7 @@ def _sampled(env: AdaptedEnv) -> TabularMDP | None:
     return model if model.observable and env.adaptation.act is None else None
 
 
-def _replaced(env: gymnasium.Env) -> bool:
+def _is_overridden(env: gymnasium.Env) -> bool:
     """Whether this very object steps or resets in another way than its class."""
     return "step" in vars(env) or "reset" in vars(env)
 

@@ -26,7 +26,7 @@ from rlbook.algorithms.planning.tree_arrays import (
     find_child,
 )
 from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
-from rlbook.fast.compiled import available, linked
+from rlbook.fast.compiled import available, link_globals
 from rlbook.fast.simulation import Uniform
 
 WORTH_COMPILING = 200_000
@@ -215,7 +215,7 @@ def grow_compiled(
 ) -> Tree:
     """The same, compiled. Returns the tree, as arrays."""
     tree = tree if isinstance(tree.key, np.ndarray) else as_arrays(tree)
-    linked(grow, "compiled")(
+    link_globals(grow, "compiled")(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, rng
     )
     return tree

@@ -150,7 +150,7 @@ def group_advantage(
     Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO),
     arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's.
     """
-    group = _grouped(reward, group_size)
+    group = _group_rows(reward, group_size)
     if baseline in ("mean", "leave-one-out"):
         centred = group - group.mean(1, keepdim=True)
         if baseline == "leave-one-out":
@@ -251,7 +251,7 @@ def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
     return whiten(backward_sum(reward.T, never, 1.0, valid=mask.T).T, mask)
 
 
-def _grouped(reward: Tensor, group_size: int) -> Tensor:
+def _group_rows(reward: Tensor, group_size: int) -> Tensor:
     """[B] → [B / G, G], relative to each group's first reward.
 
     Equal rewards are then exactly 0, even where rounding moves their mean.

@@ -2,7 +2,7 @@
 
 An average turns a mask into weights, so that loss = (values * weights).sum(). The losses of
 micro-batches then add up to that of the whole batch: compute the weights once for the whole batch
-and give each micro-batch its rows of them (`given`).
+and give each micro-batch its rows of them (`given_weights`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 Average = Callable[[Tensor], Tensor]
 """mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask).
 
-A quotient of a bool mask and a count is float32. For values of float64 `averaged` gives the mask
+A quotient of a bool mask and a count is float32. For values of float64 `weighted_sum` gives the mask
 as 0 and 1 in float64, so that the weights are float64, too.
 """
 
@@ -73,7 +73,7 @@ def constant(divisor: float) -> Average:
     return average
 
 
-def given(weights: Tensor) -> Average:
+def given_weights(weights: Tensor) -> Average:
     """Weights computed earlier: the whole batch's, in a micro-batch's rows, or importance weights.
 
     Args:
@@ -88,7 +88,9 @@ def given(weights: Tensor) -> Average:
     return average
 
 
-def averaged(values: Tensor, mask: Tensor | None = None, average: Average = per_token) -> Tensor:
+def weighted_sum(
+    values: Tensor, mask: Tensor | None = None, average: Average = per_token
+) -> Tensor:
     """Σ values * weights: a scalar, 0 if nothing is unmasked.
 
     Args:

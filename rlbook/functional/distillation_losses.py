@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlbook.functional._shapes import same_shape, where_masked
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 
 DIVERGENCES = ("forward", "reverse", "jsd")
 """What `divergence` takes."""
@@ -126,7 +126,7 @@ def soft_label_loss(
     entries = None if mask is None else mask[..., None].expand_as(student_logits)
     student, teacher = (where_masked(x, entries) for x in (student_logits, teacher_logits))
     found = divergence(student / temperature, teacher / temperature, kind, mixture)
-    return temperature**2 * averaged(found, mask, average)
+    return temperature**2 * weighted_sum(found, mask, average)
 
 
 def _kl(first: Tensor, second: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def root_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
     return mean_over_steps(log_prob, mask).exp() * mask.any(-1)
 
 
-def debiased(score: Tensor, baseline: Tensor) -> Tensor:
+def debias(score: Tensor, baseline: Tensor) -> Tensor:
     """What the reasoning added to the probability of the answer: clip(r - r', 0, 1).
 
     Args:

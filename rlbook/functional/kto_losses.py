@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rlbook.functional._shapes import same_shape
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.preference_losses import log_ratios
 
 
@@ -40,7 +40,7 @@ def kto_loss(
     """
     better, worse = log_ratios(chosen, rejected, reference_chosen, reference_rejected)
     loss = good_weight * _regret(better, kl, 1.0, beta) + _regret(worse, kl, -1.0, beta)
-    return averaged(0.5 * loss, None, average)
+    return weighted_sum(0.5 * loss, None, average)
 
 
 def labelled_kto_loss(
@@ -78,7 +78,7 @@ def labelled_kto_loss(
     same_shape(log_prob=log_prob, reference_log_prob=reference_log_prob, good=good)
     side = 2 * good.to(log_prob.dtype) - 1
     regret = _regret(log_prob - reference_log_prob, kl, side, beta)
-    return averaged(regret.where(~good, good_weight * regret), None, average)
+    return weighted_sum(regret.where(~good, good_weight * regret), None, average)
 
 
 def _regret(ratio: Tensor, kl: Tensor, side: Tensor | float, beta: float) -> Tensor:

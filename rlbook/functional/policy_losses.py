@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlbook.functional._shapes import same_shape, where_masked
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 
 MAX_LOG_RATIO = 20.0
 """The largest log ρ; exp(20) = 4.9e8.
@@ -54,7 +54,7 @@ def clipped_surrogate_loss(
     gain = torch.minimum(ratio * advantage, clipped * advantage)
     if dual_clip is not None:
         gain = torch.where(advantage < 0, torch.maximum(gain, dual_clip * advantage), gain)
-    return -averaged(gain, mask, average)
+    return -weighted_sum(gain, mask, average)
 
 
 def clip_fraction(
@@ -89,7 +89,7 @@ def clip_fraction(
     high = ratio > 1.0 + (clip if clip_high is None else clip_high)
     if advantage is not None:
         low, high = low & (advantage < 0), high & (advantage > 0)
-    return averaged((low | high).to(log_prob.dtype), mask, average)
+    return weighted_sum((low | high).to(log_prob.dtype), mask, average)
 
 
 def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:
@@ -162,7 +162,7 @@ def clipped_weight_loss(
     ratio = _ratio(log_prob.detach(), old_log_prob, mask)
     weight = ratio.clamp(1.0 - clip, 1.0 + (clip if clip_high is None else clip_high))
     gain = weight * where_masked(advantage, mask) * where_masked(log_prob, mask)
-    return -averaged(gain, mask, average)
+    return -weighted_sum(gain, mask, average)
 
 
 @torch.no_grad()
@@ -257,7 +257,9 @@ def policy_gradient_loss(
     Source: Williams 1992, section 4; Sutton and Barto 2018, eq. 13.8 (without its γ^t).
     """
     same_shape(log_prob=log_prob, advantage=advantage, mask=mask)
-    return -averaged(where_masked(log_prob, mask) * where_masked(advantage, mask), mask, average)
+    return -weighted_sum(
+        where_masked(log_prob, mask) * where_masked(advantage, mask), mask, average
+    )
 
 
 def negative_log_likelihood_loss(
@@ -278,7 +280,7 @@ def negative_log_likelihood_loss(
     arXiv:2404.19733, eq. 1.
     """
     same_shape(log_prob=log_prob, mask=mask)
-    return -averaged(where_masked(log_prob, mask), mask, average)
+    return -weighted_sum(where_masked(log_prob, mask), mask, average)
 
 
 def deterministic_policy_loss(q: Tensor) -> Tensor:

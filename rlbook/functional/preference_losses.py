@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlbook.functional._shapes import same_shape, where_masked
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 
 
 def sequence_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def dpo_loss(
     """
     margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
     loss = -(1.0 - label_smoothing) * F.logsigmoid(margin) - label_smoothing * F.logsigmoid(-margin)
-    return averaged(loss, None, average)
+    return weighted_sum(loss, None, average)
 
 
 def ipo_loss(
@@ -93,7 +93,7 @@ def ipo_loss(
     Source: Azar et al. 2023, arXiv:2310.12036, eq. 17.
     """
     delta = _delta(chosen, rejected, reference_chosen, reference_rejected)
-    return averaged((delta - 0.5 / beta).square(), None, average)
+    return weighted_sum((delta - 0.5 / beta).square(), None, average)
 
 
 def hinge_preference_loss(
@@ -119,7 +119,7 @@ def hinge_preference_loss(
     plain log-probabilities.
     """
     margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
-    return averaged((1.0 - margin).relu(), None, average)
+    return weighted_sum((1.0 - margin).relu(), None, average)
 
 
 def robust_dpo_loss(
@@ -150,7 +150,7 @@ def robust_dpo_loss(
     margin = beta * _delta(chosen, rejected, reference_chosen, reference_rejected)
     right, wrong = F.logsigmoid(margin), F.logsigmoid(-margin)
     loss = -(1.0 - label_smoothing) * right + label_smoothing * wrong
-    return averaged(loss / (1.0 - 2.0 * label_smoothing), None, average)
+    return weighted_sum(loss / (1.0 - 2.0 * label_smoothing), None, average)
 
 
 def exo_loss(
@@ -182,7 +182,7 @@ def exo_loss(
     log_p, log_q = F.logsigmoid(margin), F.logsigmoid(-margin)
     right, wrong = math.log1p(-label_smoothing), math.log(label_smoothing)
     loss = log_p.exp() * (log_p - right) + log_q.exp() * (log_q - wrong)
-    return averaged(loss, None, average)
+    return weighted_sum(loss, None, average)
 
 
 def apo_zero_loss(
@@ -211,7 +211,7 @@ def apo_zero_loss(
     """
     better, worse = log_ratios(chosen, rejected, reference_chosen, reference_rejected)
     loss = (-beta * better).sigmoid() + (beta * worse).sigmoid()
-    return averaged(loss, None, average)
+    return weighted_sum(loss, None, average)
 
 
 def apo_down_loss(
@@ -239,7 +239,7 @@ def apo_down_loss(
     """
     better, worse = log_ratios(chosen, rejected, reference_chosen, reference_rejected)
     loss = (beta * better).sigmoid() + (-beta * (better - worse)).sigmoid()
-    return averaged(loss, None, average)
+    return weighted_sum(loss, None, average)
 
 
 def simpo_loss(
@@ -267,7 +267,7 @@ def simpo_loss(
     Source: Meng et al. 2024, arXiv:2405.14734, eq. 6.
     """
     same_shape(chosen=chosen, rejected=rejected)
-    return averaged(-F.logsigmoid(beta * (chosen - rejected) - margin), None, average)
+    return weighted_sum(-F.logsigmoid(beta * (chosen - rejected) - margin), None, average)
 
 
 def orpo_loss(
@@ -290,7 +290,7 @@ def orpo_loss(
     """
     same_shape(chosen=chosen, rejected=rejected)
     odds = chosen - rejected - (_log1mexp(chosen) - _log1mexp(rejected))
-    return averaged(-beta * F.logsigmoid(odds), None, average)
+    return weighted_sum(-beta * F.logsigmoid(odds), None, average)
 
 
 def _log1mexp(x: Tensor) -> Tensor:
@@ -326,7 +326,7 @@ def bradley_terry_loss(
     same_shape(better=better, worse=worse, margin=margin if isinstance(margin, Tensor) else None)
     if better.dim() != 1:
         raise ValueError(f"better must have shape [B], got {list(better.shape)}")
-    return averaged(-F.logsigmoid(better - worse - margin), None, average)
+    return weighted_sum(-F.logsigmoid(better - worse - margin), None, average)
 
 
 def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token) -> Tensor:
@@ -343,7 +343,7 @@ def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token
     Source: Eisenstein et al. 2023, arXiv:2312.09244, section 2.
     """
     same_shape(better=better, worse=worse)
-    return averaged((better + worse).square(), None, average)
+    return weighted_sum((better + worse).square(), None, average)
 
 
 def plackett_luce_loss(
@@ -382,7 +382,7 @@ def plackett_luce_loss(
         left = left & (level[:, :, None] != level[:, None, :])
     left = left | itself
     total = score[:, None, :].masked_fill(~left, -torch.inf).logsumexp(-1)  # [B, G]
-    return averaged(where_masked(total - score, mask).sum(-1), None, average)
+    return weighted_sum(where_masked(total - score, mask).sum(-1), None, average)
 
 
 def implicit_reward(log_prob: Tensor, reference_log_prob: Tensor, beta: float = 0.1) -> Tensor:

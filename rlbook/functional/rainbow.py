@@ -106,7 +106,7 @@ def categorical_projection(
     same_shape(reward=reward, terminated=terminated, prob=prob[:, 0])
     same_shape(support=support, prob=prob[0])
     step, last = support[1] - support[0], len(support) - 1
-    moved = _moved(reward, terminated, gamma, support)  # [B, K]
+    moved = _shifted_support(reward, terminated, gamma, support)  # [B, K]
     place = ((moved - support[0]) / step).clamp(0, last)
     lower = place.floor().clamp(max=last - 1).long()  # of place K - 1 the upper gets all
     upper_share = prob * (place - lower)
@@ -132,13 +132,15 @@ def clipped_mass(
 
     Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, eq. 7 and algorithm 1.
     """
-    moved = _moved(reward, terminated, gamma, support)
+    moved = _shifted_support(reward, terminated, gamma, support)
     rounding = 1e-3 * (support[1] - support[0])
     outside = (moved - moved.clamp(support[0], support[-1])).abs() > rounding
     return (prob * outside).sum() / len(prob)
 
 
-def _moved(reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor) -> Tensor:
+def _shifted_support(
+    reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
+) -> Tensor:
     """r + γ z of every atom z: [B, K], in reward units."""
     discount = ((~terminated).to(reward.dtype) * gamma)[:, None]  # [B, 1]
     return reward[:, None] + discount * support

@@ -26,7 +26,7 @@ class Numbers(NamedTuple):
     warmup: float = 0.0
 
 
-def scheduled(numbers: Numbers, progress: float, count: int) -> float:
+def scheduled_value(numbers: Numbers, progress: float, count: int) -> float:
     """The value of any schedule.
 
     Args:
@@ -101,7 +101,7 @@ class Linear:
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
     def __call__(self, progress: float) -> float:
-        return scheduled(self.numbers, progress, 1)
+        return scheduled_value(self.numbers, progress, 1)
 
     @property
     def numbers(self) -> Numbers:
@@ -131,7 +131,7 @@ class Exponential:
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
     def __call__(self, progress: float) -> float:
-        return scheduled(self.numbers, progress, 1)
+        return scheduled_value(self.numbers, progress, 1)
 
     @property
     def numbers(self) -> Numbers:
@@ -173,7 +173,7 @@ class Cosine:
             )
 
     def __call__(self, progress: float) -> float:
-        return scheduled(self.numbers, progress, 1)
+        return scheduled_value(self.numbers, progress, 1)
 
     @property
     def numbers(self) -> Numbers:
@@ -207,7 +207,7 @@ class Inverse:
         _check("power", self.power, above=0.0, most=1.0)
 
     def __call__(self, progress: float, count: int = 1) -> float:
-        return scheduled(self.numbers, progress, count)
+        return scheduled_value(self.numbers, progress, count)
 
     @property
     def numbers(self) -> Numbers:

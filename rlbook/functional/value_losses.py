@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlbook.functional._shapes import same_shape, where_masked
 from rlbook.functional.action_masks import masked_argmax, masked_max
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
 
 
@@ -36,7 +36,7 @@ def squared_value_loss(
     """
     same_shape(value=value, target=target, mask=mask)
     square = F.mse_loss(where_masked(value, mask), where_masked(target, mask), reduction="none")
-    return 0.5 * averaged(square, mask, average)
+    return 0.5 * weighted_sum(square, mask, average)
 
 
 def clipped_value_loss(
@@ -70,7 +70,7 @@ def clipped_value_loss(
     near = old_value + (value - old_value).clamp(-clip, clip)
     square = where_masked(value - target, mask).square()
     clipped = where_masked(near - target, mask).square()
-    return 0.5 * averaged(torch.maximum(square, clipped), mask, average)
+    return 0.5 * weighted_sum(torch.maximum(square, clipped), mask, average)
 
 
 def huber_loss(
@@ -101,7 +101,7 @@ def huber_loss(
     same_shape(value=value, target=target, mask=mask)
     value, target = where_masked(value, mask), where_masked(target, mask)
     loss = F.huber_loss(value, target, reduction="none", delta=delta)
-    return averaged(loss, mask, average)
+    return weighted_sum(loss, mask, average)
 
 
 def q_target(

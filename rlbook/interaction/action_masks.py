@@ -130,7 +130,7 @@ class MaskReader:
         """Of masks that are shown and not read."""
         self._space = chosen
 
-    def read(
+    def read_mask(
         self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False
     ) -> Mask | None:
         """The mask of one environment now, [A].
@@ -169,7 +169,7 @@ class MaskReader:
             over: [N], those whose episode has ended.
 
         Raises:
-            BadAnswer: as in `read`.
+            BadAnswer: as in `read_mask`.
         """
         if before is None and ACTION_MASK not in info:
             return None

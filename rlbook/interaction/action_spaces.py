@@ -43,16 +43,16 @@ def adapt_actions(
     if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
         return _joint(space, notes)
     if isinstance(space, spaces.Box) and agent.actions == "discrete":
-        return _binned(space, action_bins, notes)
+        return _bin_space(space, action_bins, notes)
     if isinstance(space, spaces.Box) and agent.actions in ("scaled", "scaled box"):
-        return _scaled(space, notes)
+        return _scale_space(space, notes)
     if isinstance(space, spaces.Box):
         notes.append("action: drawn from a Gaussian, and clipped to the environment's bounds")
-        return _clipped(space)
+        return _clip_space(space)
     raise RequestError(f"{type(space).__name__} actions are neither discrete nor a box of numbers")
 
 
-def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
+def _clip_space(space: spaces.Box) -> tuple[spaces.Space, Code]:
     low, high, whole = space.low, space.high, np.issubdtype(space.dtype, np.integer)
 
     def act(a: ArrayLike) -> np.ndarray:
@@ -63,7 +63,7 @@ def _clipped(space: spaces.Box) -> tuple[spaces.Space, Code]:
     return spaces.Box(flat_low, flat_high, dtype=np.float32), act
 
 
-def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
+def _scale_space(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
     """The box as [-1, 1] in every dimension."""
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
@@ -71,7 +71,7 @@ def _scaled(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
             "this algorithm's actions lie between bounds, and an unbounded box has none"
         )
     notes.append(f"action: the network's numbers from -1 to 1 are scaled to {interval(low, high)}")
-    middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clipped(space)
+    middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clip_space(space)
     return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(
         middle + half * np.asarray(a)
     )
@@ -107,7 +107,7 @@ def _parts(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[NDArray[An
     return space.start.reshape(-1), space.nvec.reshape(-1)
 
 
-def _binned(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
+def _bin_space(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[spaces.Space, Code]:
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError(

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import Agent, State
 from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import takes_action_mask
-from rlbook.interaction.spaces import adapt_to, as_chosen, is_image, outermost_keeper
+from rlbook.interaction.spaces import adapt_to, encode_actions, is_image, outermost_keeper
 
 LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)
 """Actions that an expert's can be compared with."""
@@ -27,8 +27,8 @@ def greedy_action(agent: Agent, shown: ArrayLike, action_mask: NDArray[np.bool_]
     """What an agent would do in a state as the environment shows it, within a mask if it can keep
     to one."""
     if action_mask is None or not takes_action_mask(agent.act):
-        return agent.act(agent.adapted(shown), explore=False)
-    return agent.act(agent.adapted(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
+        return agent.act(agent.adapt_observations(shown), explore=False)
+    return agent.act(agent.adapt_observations(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
 
 
 class AdvisedVectorEnv(VectorWrapper):
@@ -81,7 +81,7 @@ class AdvisedVectorEnv(VectorWrapper):
                 [greedy_action(expert, row, mask) for row, mask in zip(rows, masks, strict=True)]
             )
         act = None if expert.adaptation is None else expert.adaptation.act
-        chosen = as_chosen(
+        chosen = encode_actions(
             np.asarray(chosen if act is None else act(chosen)), self.single_action_space
         )
         if action_mask is not None and not action_mask[np.arange(len(chosen)), chosen].all():

@@ -118,10 +118,10 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     for name in (env_id, f"rlbook/{env_id}"):  # who registered a name of their own means that one
         if name in gymnasium.registry:
             return gymnasium.registry[name]
-    raise RequestError(_unknown(env_id))
+    raise RequestError(_unknown_message(env_id))
 
 
-def _unknown(env_id: str) -> str:
+def _unknown_message(env_id: str) -> str:
     known = environments()
     base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
     other_versions = [name for name, spec in known.items() if spec.name == base]
@@ -166,7 +166,7 @@ class Recipe:
     allow_import: bool = field(default=False, compare=False)
 
     @classmethod
-    def of(
+    def from_env(
         cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None
     ) -> Recipe:
         """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a
@@ -299,7 +299,7 @@ class Recipe:
             assert self.instance is not None
             env = self.instance
         else:
-            env = self._guarded(
+            env = self._build_guarded(
                 lambda: make_one(self._source(), **self.kwargs, **self._permission())
             )
         for name in ("observation_space", "action_space"):
@@ -348,7 +348,7 @@ class Recipe:
         kwargs = self.kwargs | (
             {"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {}
         )
-        return self._guarded(
+        return self._build_guarded(
             lambda: gymnasium.make_vec(
                 str(self.id), num_envs=num_envs, **kwargs, **self._permission()
             )
@@ -361,7 +361,7 @@ class Recipe:
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
 
-    def _guarded(self, build: Callable[[], Made]) -> Made:
+    def _build_guarded(self, build: Callable[[], Made]) -> Made:
         """Bad arguments become one sentence."""
         try:
             return build()

@@ -208,7 +208,7 @@ class InABox(Features):
         found = np.asarray(observations, dtype=np.float64)
         return (found[..., None] if self._numbered else found) - self._low
 
-    def scaled(self, observations: ArrayLike) -> NDArray[np.float64]:
+    def scale(self, observations: ArrayLike) -> NDArray[np.float64]:
         """[D] or [N, D], in [0, 1]."""
         return np.clip(self.from_low(observations) / self._width, 0.0, 1.0)
 
@@ -259,7 +259,7 @@ class Polynomial(InABox):
         )
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
-        return (self.scaled(observations)[..., None, :] ** self.exponents).prod(axis=-1)
+        return (self.scale(observations)[..., None, :] ** self.exponents).prod(axis=-1)
 
 
 class Fourier(InABox):
@@ -279,7 +279,7 @@ class Fourier(InABox):
         )
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
-        return np.cos(math.pi * (self.scaled(observations) @ self.frequencies.T))
+        return np.cos(math.pi * (self.scale(observations) @ self.frequencies.T))
 
 
 def linear(weights: NDArray[np.float64], features: NDArray) -> NDArray[np.float64]:

@@ -243,12 +243,12 @@ def check_for(env: gymnasium.Env | VectorEnv) -> Check:
     return observation_check(env.observation_space)
 
 
-def unchecked(obs: object) -> None:
+def skip_check(obs: object) -> None:
     """The test of what was checked before."""
 
 
 def observation_check(
-    space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = unchecked
+    space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = skip_check
 ) -> Check:
     """A quick test of whether what is shown lies in the space, for observations one by one or,
     `batched`, in rows [N, ...].
@@ -270,7 +270,7 @@ def observation_check(
         return _numbers(space, batched, note)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return _parts(space, batched, note)
-    return unchecked
+    return skip_check
 
 
 def _whole_numbers(
@@ -326,7 +326,7 @@ def _numbers(space: spaces.Box, batched: bool, note: Callable[[str], object]) ->
         if array.shape[axes:] != shape or array.dtype.kind not in "fiub":
             raise BadAnswer(
                 f"the observation has shape {array.shape} and type {array.dtype}, outside"
-                f" {_named(space)}"
+                f" {_space_name(space)}"
             )
         if low is None and array.dtype == space.dtype:
             return
@@ -401,11 +401,11 @@ def outside(obs: object, space: spaces.Space) -> BadAnswer:
     shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
     return BadAnswer(
         f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside"
-        f" {_named(space)}"
+        f" {_space_name(space)}"
     )
 
 
-def _named(space: spaces.Space) -> str:
+def _space_name(space: spaces.Space) -> str:
     named = repr(space)
     return named if len(named) <= 80 else f"{type(space).__name__}{space.shape}"
 

@@ -25,7 +25,7 @@ from rlbook.agent import State
 from rlbook.checks import saved_array, saved_number
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
-from rlbook.interaction.spaces import Observations, as_chosen, outermost_keeper
+from rlbook.interaction.spaces import Observations, encode_actions, outermost_keeper
 
 LOGGED = "reward/model"
 
@@ -33,7 +33,7 @@ LOGGED = "reward/model"
 class LearnedReward(Protocol):
     """What is needed of a reward model; see `rlbook.algorithms.imitation.reward_model`."""
 
-    def adapted(self, observations: Observations) -> Any:
+    def adapt_observations(self, observations: Observations) -> Any:
         """The environment's own observations [N, ...] as the model sees them."""
         ...
 
@@ -73,7 +73,7 @@ class PaidEnv(gymnasium.Wrapper):
         after, own, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
         chosen = np.asarray(action)[None]
-        reward, spread = _paid(
+        reward, spread = _pay(
             self.model, before, chosen, self._row(after), over, self.env.action_space, self.caution
         )
         self._true_return += float(own)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ class PaidVectorEnv(VectorWrapper):
         self._obs, own, terminated, truncated, info = self.env.step(actions)
         self._over = terminated | truncated
         ended, space = self._over & ~waiting, self.env.single_action_space
-        reward, named = _paid(self.model, before, actions, self._obs, ended, space, self.caution)
+        reward, named = _pay(self.model, before, actions, self._obs, ended, space, self.caution)
         self._true_return += np.where(waiting, 0.0, own)
         named["true_return"] = np.where(ended, self._true_return, np.nan)
         reward, weight = np.where(waiting, 0.0, reward), model_weight(self.env)
@@ -162,7 +162,7 @@ def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:
     return getattr(env.unwrapped, "model_weight", None)
 
 
-def _paid(
+def _pay(
     model: LearnedReward,
     obs: Observations,
     actions: ArrayLike,
@@ -173,8 +173,10 @@ def _paid(
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """The model's rewards [N] for steps as the environment saw them, and what of it goes into the
     log; NaN for no number."""
-    chosen = as_chosen(np.asarray(actions), space)
-    reward, spread = model.score_steps(model.adapted(obs), chosen, model.adapted(next_obs), over)
+    chosen = encode_actions(np.asarray(actions), space)
+    reward, spread = model.score_steps(
+        model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), over
+    )
     if spread is None:
         return reward, {}
     return reward - caution * np.nan_to_num(spread), {"disagreement": spread}

@@ -37,7 +37,7 @@ class Evaluation:
     limit: int = field(default=ENDLESS, kw_only=True)
 
     @property
-    def unfinished(self) -> int:
+    def num_unfinished(self) -> int:
         """How many episodes were cut."""
         return int((self.lengths >= self.limit).sum())
 
@@ -132,10 +132,10 @@ def _play_one(
             break
         played = interaction.episodes
     _, returns, lengths = zip(*interaction.finished, strict=True)
-    return Evaluation(np.array(returns), np.array(lengths), limit=_told(recipe, longest))
+    return Evaluation(np.array(returns), np.array(lengths), limit=_reported_limit(recipe, longest))
 
 
-def _told(recipe: Recipe, longest: int) -> int:
+def _reported_limit(recipe: Recipe, longest: int) -> int:
     """The limit that an evaluation tells of: none where the environment has its own, or ends by
     itself."""
     return longest if recipe.may_never_end else ENDLESS
@@ -171,7 +171,7 @@ def _play_many(
         )
     if workers is not None:
         env.close()
-    return Evaluation(returns, lengths, limit=_told(recipe, longest))
+    return Evaluation(returns, lengths, limit=_reported_limit(recipe, longest))
 
 
 def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:

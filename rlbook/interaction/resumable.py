@@ -82,7 +82,7 @@ class ResumableEnv(gymnasium.Wrapper):
         obs, _ = self.env.reset(seed=state["seed"])
         for action in self.actions:
             obs = self.env.step(action)[0]
-        if not _same(obs, self.obs):
+        if not _is_equal(obs, self.obs):
             raise TrainingError(
                 "the episode in progress cannot be taken up again: replaying its actions led to"
                 " another observation"
@@ -103,9 +103,9 @@ def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
     return limits
 
 
-def _same(one: object, other: object) -> bool:
+def _is_equal(one: object, other: object) -> bool:
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
     if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_is_equal, one, other))
     return np.array_equal(one, other)  # type: ignore[arg-type]

@@ -91,7 +91,7 @@ class SingleInteraction:
             reward = finite_number(reward)
             self._check(self.obs)
             if mask is not None or ACTION_MASK in info:
-                self.action_mask = self._masks.read(info, mask, over=terminated or truncated)
+                self.action_mask = self._masks.read_mask(info, mask, over=terminated or truncated)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, self.steps) from None
         self._return += reward
@@ -127,7 +127,7 @@ class SingleInteraction:
             self.obs, info = guarded_reset(self.env, self.steps, seed=seed)
             try:
                 self._check(self.obs)
-                self.action_mask = self._masks.read(info, self.action_mask)
+                self.action_mask = self._masks.read_mask(info, self.action_mask)
             except (BadAnswer, FloatingPointError) as error:
                 raise failure(error, self.steps) from None
             return

@@ -32,7 +32,7 @@ from rlbook.interaction.action_spaces import Code, adapt_actions, joint_number, 
 from rlbook.interaction.features import FeatureConfig, interval, make_features
 from rlbook.interaction.guards import (
     observation_check,
-    unchecked,
+    skip_check,
     unpack_reset,
     unpack_step,
     unpack_vector_step,
@@ -57,7 +57,7 @@ class Adaptation:
     act: Code | None
     notes: tuple[str, ...]
 
-    def seen(self, obs: Observations, check: Callable[[Any], object]) -> Any:
+    def adapt_observation(self, obs: Observations, check: Callable[[Any], object]) -> Any:
         """As the agent sees it. What is translated is checked before; what is not, by whoever steps
         the environment."""
         if self.observe is None:
@@ -65,7 +65,7 @@ class Adaptation:
         check(obs)
         return self.observe(obs)
 
-    def done(self, action: ArrayLike) -> Any:
+    def adapt_action(self, action: ArrayLike) -> Any:
         """As the environment takes it."""
         return action if self.act is None else self.act(action)
 
@@ -230,7 +230,7 @@ def _vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
         return (
             math.prod(space.shape),
             lambda x: (
-                _narrowed(_flat(x, dims))
+                _to_float32(_flat(x, dims))
                 if narrows
                 else _flat(x, dims).astype(np.float32, copy=False)
             ),
@@ -255,7 +255,7 @@ def _flat(x: ArrayLike, dims: int) -> np.ndarray:
     return x.reshape(*x.shape[: x.ndim - dims], -1)
 
 
-def _narrowed(x: np.ndarray) -> np.ndarray:
+def _to_float32(x: np.ndarray) -> np.ndarray:
     """float64 → float32. Raises FloatingPointError at a number that is too large for it."""
     with np.errstate(over="ignore"):
         out = x.astype(np.float32)
@@ -325,16 +325,16 @@ def _numbers(space: spaces.Space, notes: list[str]) -> tuple[spaces.Space, Code 
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda x: x - start)
-    if _whole(space):
+    if _is_integer(space):
         sizes, code = _digits(space, 1, notes)
         return spaces.MultiDiscrete(sizes), code
     low, high, code = _components(space, notes)
     return spaces.Box(low, high, dtype=np.float64), code
 
 
-def _whole(space: spaces.Space) -> bool:
+def _is_integer(space: spaces.Space) -> bool:
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
-        return all(_whole(part) for _, part in _parts(space))
+        return all(_is_integer(part) for _, part in _parts(space))
     return isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary))
 
 
@@ -409,7 +409,7 @@ def outermost_keeper(env: VectorEnv) -> Any:
     return env
 
 
-def as_chosen(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
+def encode_actions(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
     """The environment's actions [T, ...] of `space` as a policy chooses them: numbers from 0, or
     vectors [T, A].
 
@@ -438,16 +438,22 @@ class AdaptedEnv(gymnasium.Wrapper):
         self.excursions: list[str] = []  # out of the bounds of the space, for the run's notes
         self._check = observation_check(env.observation_space, note=self.excursions.append)
         # for whoever steps it
-        self.check = self._check if translation.observe is None else unchecked
+        self.check = self._check if translation.observe is None else skip_check
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
-        return self.adaptation.seen(obs, self._check), info
+        return self.adaptation.adapt_observation(obs, self._check), info
 
     def step(self, action: ArrayLike) -> Any:
-        answer = self.env.step(self.adaptation.done(action))
+        answer = self.env.step(self.adaptation.adapt_action(action))
         obs, reward, terminated, truncated, info = unpack_step(answer)
-        return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info
+        return (
+            self.adaptation.adapt_observation(obs, self._check),
+            reward,
+            terminated,
+            truncated,
+            info,
+        )
 
 
 class AdaptedVectorEnv(VectorWrapper):
@@ -460,7 +466,7 @@ class AdaptedVectorEnv(VectorWrapper):
         self._check = observation_check(
             env.single_observation_space, batched=True, note=self.excursions.append
         )
-        self.check = self._check if translation.observe is None else unchecked
+        self.check = self._check if translation.observe is None else skip_check
         self.single_observation_space, self.single_action_space = (
             translation.observation_space,
             translation.action_space,
@@ -476,9 +482,15 @@ class AdaptedVectorEnv(VectorWrapper):
     ) -> Any:
         answer = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         obs, info = unpack_reset(answer)
-        return self.adaptation.seen(obs, self._check), info
+        return self.adaptation.adapt_observation(obs, self._check), info
 
     def step(self, actions: ArrayLike) -> Any:
-        answer = self.env.step(self.adaptation.done(actions))
+        answer = self.env.step(self.adaptation.adapt_action(actions))
         obs, reward, terminated, truncated, info = unpack_vector_step(answer, self.num_envs)
-        return self.adaptation.seen(obs, self._check), reward, terminated, truncated, info
+        return (
+            self.adaptation.adapt_observation(obs, self._check),
+            reward,
+            terminated,
+            truncated,
+            info,
+        )

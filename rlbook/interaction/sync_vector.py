@@ -64,7 +64,9 @@ class SyncVector(VectorEnv):
         """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns
         all observations, and their action masks, where they show any (see `action_masks`)."""
         rows, masks = self.restart(*what_to_reset(self.num_envs, seed, options))
-        return stacked(self.single_observation_space, rows), mask_columns(masks, self.num_envs)
+        return stack_observations(self.single_observation_space, rows), mask_columns(
+            masks, self.num_envs
+        )
 
     def restart(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None
@@ -89,7 +91,13 @@ class SyncVector(VectorEnv):
         masks, where they have any (see `guards.named_numbers`, `action_masks`)."""
         rows, rewards, terminated, truncated, named, masks = self.advance(actions)
         info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
-        return stacked(self.single_observation_space, rows), rewards, terminated, truncated, info
+        return (
+            stack_observations(self.single_observation_space, rows),
+            rewards,
+            terminated,
+            truncated,
+            info,
+        )
 
     def advance(self, actions: NDArray[Any]) -> Advanced:
         """As `step`, with the observations, the named numbers and the action masks one by one."""
@@ -117,7 +125,7 @@ class SyncVector(VectorEnv):
         )
 
     @property
-    def over(self) -> NDArray[np.bool_]:
+    def is_over(self) -> NDArray[np.bool_]:
         """[N]: whether an episode has ended, and waits for its reset."""
         return self._terminated | self._truncated
 
@@ -173,7 +181,7 @@ def what_to_reset(
     )
 
 
-def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
+def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
     """Observations of a space as one, [N, ...], in fresh arrays."""
     if space.shape is None or space.dtype is None:
         return concatenate(space, rows, create_empty_array(space, len(rows)))
@@ -183,11 +191,11 @@ def stacked(space: spaces.Space, rows: Sequence[Any]) -> Any:
         if row.__class__ is np.ndarray and row.dtype is dtype and row.shape == shape:
             whole[i] = row
         else:
-            _put(whole, i, row, space)
+            _write_row(whole, i, row, space)
     return whole
 
 
-def _put(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
+def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
     """`whole[i] = row`, which alone would repeat a row along missing axes, and make 300 a byte's
     44.
 

@@ -33,7 +33,7 @@ def serve(connection: Connection) -> None:
             key, method, arguments = connection.recv()
             try:
                 with single_threaded():
-                    answer = False, _done(vectors, key, method, arguments)
+                    answer = False, _execute(vectors, key, method, arguments)
             except Exception as error:
                 answer = True, _sendable(error)
             connection.send(answer)
@@ -41,11 +41,11 @@ def serve(connection: Connection) -> None:
         vector.close()
 
 
-def _done(
+def _execute(
     vectors: dict[int, SyncVector], key: int, method: str, arguments: tuple[Any, ...]
 ) -> object:
     if method == "make":
-        vectors[key] = _made(*arguments)
+        vectors[key] = _make_vector(*arguments)
     elif method == "drop":
         vectors.pop(key).close()
     else:
@@ -53,7 +53,7 @@ def _done(
     return None
 
 
-def _made(recipe: Recipe, spec: EnvSpec | None, count: int) -> SyncVector:
+def _make_vector(recipe: Recipe, spec: EnvSpec | None, count: int) -> SyncVector:
     """`count` environments; what the other process has registered is registered here too."""
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)

@@ -39,7 +39,7 @@ from rlbook.interaction.sync_vector import (
     columns,
     describe,
     mask_columns,
-    stacked,
+    stack_observations,
     what_to_reset,
 )
 
@@ -140,7 +140,7 @@ class Workers:
             ) from None
         for failed, answer in answers.values():
             if failed:
-                raise _raised(answer)
+                raise _to_exception(answer)
         return {index: answer for index, (_, answer) in answers.items()}
 
 
@@ -157,7 +157,7 @@ def _end(running: Sequence[Worker]) -> None:
         worker.process.stdin.close()
 
 
-def _raised(answer: Exception | tuple[str, str, str]) -> Exception:
+def _to_exception(answer: Exception | tuple[str, str, str]) -> Exception:
     """What an environment raised; of an exception that cannot be sent, one with its name and
     text."""
     if isinstance(answer, Exception):
@@ -239,7 +239,7 @@ class WorkerVector(VectorEnv):
         for index, (rows, shown) in self._ask(asked).items():
             self._rows[self._parts[index]] = rows
             masks |= {self._parts[index].start + row: mask for row, mask in shown.items()}
-        return stacked(self.single_observation_space, self._rows), mask_columns(
+        return stack_observations(self.single_observation_space, self._rows), mask_columns(
             masks, self.num_envs
         )
 
@@ -266,7 +266,7 @@ class WorkerVector(VectorEnv):
         )
         info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
         return (
-            stacked(self.single_observation_space, self._rows),
+            stack_observations(self.single_observation_space, self._rows),
             rewards,
             terminated,
             truncated,

@@ -66,15 +66,15 @@ def build_policy(
         env: its spaces are read, and it is not stepped.
         rng: draws every new weight.
         settings: what the agent asks for.
-        model: what `ModelSpec.of` reads.
+        model: what `ModelSpec.from_value` reads.
 
     Raises:
         ValueError: the model asks for what this kind of network does not have.
     """
-    spec = ModelSpec.of(model) or ModelSpec()
+    spec = ModelSpec.from_value(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
-        return _imported(BUILDERS[kind])(env, rng, settings, spec)
+        return _import_function(BUILDERS[kind])(env, rng, settings, spec)
     refuse_language(spec)
     generator, layers = torch_generator(rng), dataclasses.asdict(settings)
     observations, actions = env.single_observation_space, env.single_action_space
@@ -84,7 +84,7 @@ def build_policy(
     else:
         policy = MLPPolicy(_size(observations), actions, generator, **layers)
     in_numbers(policy, spec.dtype)
-    choose_trained(policy, spec.trained, policy.heads())
+    choose_trained(policy, spec.trained_parts, policy.heads())
     return policy
 
 
@@ -95,10 +95,10 @@ def build_reward_network(
     model: object = None,
 ) -> RewardNetwork:
     """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
-    spec = ModelSpec.of(model) or ModelSpec()
+    spec = ModelSpec.from_value(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
-        return _imported(REWARD_BUILDERS[kind])(env, rng, spec)
+        return _import_function(REWARD_BUILDERS[kind])(env, rng, spec)
     refuse_language(spec)
     generator = torch_generator(rng)
     observations, actions = env.single_observation_space, env.single_action_space
@@ -107,7 +107,7 @@ def build_reward_network(
     else:
         network = StepReward(_size(observations), actions, generator, hidden_sizes)
     in_numbers(network, spec.dtype)
-    choose_trained(network, spec.trained, network.network.layers[-1].parameters())
+    choose_trained(network, spec.trained_parts, network.network.layers[-1].parameters())
     return network
 
 
@@ -122,7 +122,7 @@ def build_action_value(
 
     `settings`: the parts of a `QNetwork`, where there are to be any.
     """
-    spec = ModelSpec.of(model) or ModelSpec()
+    spec = ModelSpec.from_value(model) or ModelSpec()
     refuse_language(spec)
     generator, observations = torch_generator(rng), env.single_observation_space
     assert isinstance(env.single_action_space, spaces.Discrete)
@@ -139,7 +139,7 @@ def build_action_value(
         network = MLP(sizes, generator, activation="relu", orthogonal=False)
     in_numbers(network, spec.dtype)
     last = network.heads() if isinstance(network, QNetwork) else network.layers[-1].parameters()
-    choose_trained(network, spec.trained, last)
+    choose_trained(network, spec.trained_parts, last)
     return network
 
 
@@ -148,7 +148,7 @@ def _size(space: spaces.Space) -> int:
     return math.prod(space.shape or ())
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _import_function(name: str) -> Callable[..., Any]:
     module, function = name.split(":")
     return getattr(importlib.import_module(module), function)
 

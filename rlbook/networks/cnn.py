@@ -78,9 +78,9 @@ class ConvolutionalNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
 
-    def hidden(self, images: Tensor) -> Tensor:
+    def hidden_features(self, images: Tensor) -> Tensor:
         """What the last layer sees: [..., H, W, C] → [..., K]."""
-        return self.head.hidden(self.features(images))
+        return self.head.hidden_features(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
         """What the filters see, in one row: [..., H, W, C] → [..., F]."""

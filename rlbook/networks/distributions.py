@@ -95,7 +95,7 @@ class Categorical:
         if self.logits.shape[-1] <= LARGE:
             return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         chosen = [
-            checkpoint(_chosen, *part, use_reentrant=False)
+            checkpoint(_chosen_log_prob, *part, use_reentrant=False)
             for part in zip(self._chunks(), action.flatten().split(self._rows()), strict=True)
         ]
         return torch.cat(chosen).view(action.shape)
@@ -125,7 +125,7 @@ class Categorical:
         return (log_probs.exp() * difference).sum(-1)
 
 
-def _chosen(logits: Tensor, action: Tensor) -> Tensor:
+def _chosen_log_prob(logits: Tensor, action: Tensor) -> Tensor:
     """The log-probabilities [R] of actions [R] from logits [R, A].
 
     Under `checkpoint` no log-softmax is kept for the gradient.

@@ -129,7 +129,7 @@ class WorldModel(nn.Module):
         """What `outputs` should say of the difference and the reward: [..., O + 1]."""
         return (_outputs(rows) - self.output_mean) / self.output_std
 
-    def encoded(self, action: Tensor) -> Tensor:
+    def encode_action(self, action: Tensor) -> Tensor:
         """Actions as the networks take them: integers one-hot, [..., A]; others as they are."""
         whole = not action.is_floating_point()
         return F.one_hot(action, self.action_size).float() if whole else action.float()
@@ -151,7 +151,7 @@ def model_errors(
     """
     first = len(rows.reward) % num_envs
     rows = rows.each(lambda field: field[first:])
-    actions = model.encoded(rows.action)
+    actions = model.encode_action(rows.action)
     rolled = rollout_errors(model, rows, actions, num_envs, horizon)
     return one_step_errors(model, rows, actions) | rolled
 

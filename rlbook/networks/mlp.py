@@ -57,10 +57,10 @@ class MLP(nn.Module):
 
     @has_fast_form
     def forward(self, x: Tensor) -> Tensor:
-        return self.layers[-1](self.hidden(x))
+        return self.layers[-1](self.hidden_features(x))
 
     @has_fast_form
-    def hidden(self, x: Tensor) -> Tensor:
+    def hidden_features(self, x: Tensor) -> Tensor:
         """What the last layer sees: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
         x = x.to(next(self.parameters()))  # to the weights' type and device
@@ -78,7 +78,7 @@ def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
 @has_fast_form
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
     """The network's output, and that of a head which sees the network's last hidden layer."""
-    return network(x), head(network.hidden(x))
+    return network(x), head(network.hidden_features(x))
 
 
 @torch.no_grad()

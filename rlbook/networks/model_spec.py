@@ -80,7 +80,7 @@ class ModelSpec:
             raise ValueError("trainable is adapter, and the model has no adapter")
 
     @classmethod
-    def of(cls, value: object) -> ModelSpec | None:
+    def from_value(cls, value: object) -> ModelSpec | None:
         """What a user gave as `model`; None from None.
 
         Args:
@@ -108,21 +108,21 @@ class ModelSpec:
         return cls(config=value)
 
     @property
-    def trained(self) -> str | tuple[str, ...]:
+    def trained_parts(self) -> str | tuple[str, ...]:
         """`trainable`, where it was left open too."""
         if self.trainable is not None:
             return self.trainable
         return "all" if self.adapter is None else "adapter"
 
-    def given(self) -> dict[str, object]:
-        """The fields that were set, as plain data; `ModelSpec.of` takes them back."""
+    def explicit_fields(self) -> dict[str, object]:
+        """The fields that were set, as plain data; `ModelSpec.from_value` takes them back."""
         fields = {item.name: (getattr(self, item.name), item) for item in dataclasses.fields(self)}
         return {
             name: _plain(value) for name, (value, item) in fields.items() if value != item.default
         }
 
     def __str__(self) -> str:
-        given = self.given()
+        given = self.explicit_fields()
         return str(self.folder) if list(given) == ["folder"] else str(given)
 
 

@@ -300,16 +300,16 @@ REPLACED = (
 )
 
 
-def _stepped(parameter: Tensor) -> torch.dtype:
+def _step_dtype(parameter: Tensor) -> torch.dtype:
     """The type of the numbers that a step changes: the parameter's own, at least float32."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _master(parameter: nn.Parameter) -> Tensor:
     """What is stepped: the parameter, or a float32 copy where it has 16 bits."""
-    if _stepped(parameter) == parameter.dtype:
+    if _step_dtype(parameter) == parameter.dtype:
         return parameter
-    return parameter.detach().to(_stepped(parameter))
+    return parameter.detach().to(_step_dtype(parameter))
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:

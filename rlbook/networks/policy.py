@@ -45,14 +45,14 @@ FROZEN = "frozen"
 """What weights that are not trained stand under in what is saved."""
 
 
-def whole(module: nn.Module) -> State:
+def module_tensors(module: nn.Module) -> State:
     """The module's tensors by name, one that goes by several names (a tied output layer) under the
     first alone."""
     return dict(_once(module))
 
 
-def saved(module: nn.Module) -> State:
-    """The tensors of `whole`; what is not trained stands apart, or, of a module that is `rebuilt`
+def saved_tensors(module: nn.Module) -> State:
+    """The tensors of `module_tensors`; what is not trained stands apart, or, of a module that is `rebuilt`
     from its `ModelSpec`, is named by its digest.
     """
     frozen = frozen_parameters(module)
@@ -63,7 +63,7 @@ def saved(module: nn.Module) -> State:
 
 
 def load_saved(module: nn.Module, state: State) -> None:
-    """The inverse of `saved` and of `whole`.
+    """The inverse of `saved_tensors` and of `module_tensors`.
 
     Raises:
         RuntimeError: names or shapes do not fit, or what is not trained differs from what it was.

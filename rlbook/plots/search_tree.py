@@ -180,7 +180,7 @@ def first_search(
     env = AdaptedEnv(env, adapt_to(MCTS, env, agent.config))
     agent = agent.bind_env(env)
     observation, info = env.reset(seed=seed)
-    actions, action_mask = _action_names(recipe), MaskReader(env).read(info, None)
+    actions, action_mask = _action_names(recipe), MaskReader(env).read_mask(info, None)
     if Path(path).suffix.lower() == ".svg":
         found = agent.search(observation, np.random.default_rng(seed), action_mask=action_mask)
         return search_tree_svg(found, path, actions=actions)

@@ -108,14 +108,14 @@ def value_maps(
     if isinstance(target, Agent):
         if env is None:
             raise RequestError("an agent alone does not say which environment to draw; give env")
-        recipe = Recipe.of(env)
+        recipe = Recipe.from_env(env)
         return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
     run = (
         target
         if isinstance(target, Run)
         else load(target, checkpoint=checkpoint, allow_import=allow_import)
     )
-    recipe = run.request.recipe if env is None else Recipe.of(env)
+    recipe = run.request.recipe if env is None else Recipe.from_env(env)
     return maps_on(
         boards_of(recipe, steps=run.steps if env is None else None),
         run.agent,
@@ -199,7 +199,7 @@ def _part(observations: Observations, places: slice) -> Observations:
 def _values(agent: Any, observations: Observations) -> np.ndarray | None:
     """[N], or None for an agent without values."""
     if not agent.batched:
-        return agent.values()[agent.adapted(observations)]
+        return agent.values()[agent.adapt_observations(observations)]
     if hasattr(agent, "value"):
         return agent.value(observations)
     return (
@@ -211,10 +211,13 @@ def _choices(agent: Any, chunks: list[Observations]) -> tuple[np.ndarray, np.nda
     """What the agent does without exploring, [S] int, and all that is as good, [S, A] bool."""
     if agent.batched:
         policy = np.concatenate(
-            [np.asarray(agent.act(agent.adapted(chunk), explore=False)) for chunk in chunks]
+            [
+                np.asarray(agent.act(agent.adapt_observations(chunk), explore=False))
+                for chunk in chunks
+            ]
         )
         return policy, policy[:, None] == np.arange(int(policy.max()) + 1)
-    seen = np.concatenate([agent.adapted(chunk) for chunk in chunks])
+    seen = np.concatenate([agent.adapt_observations(chunk) for chunk in chunks])
     if hasattr(agent, "target_policy"):  # it learns how good a given policy is, and seeks none
         return np.full(len(seen), -1), np.zeros((len(seen), 1), dtype=bool)
     policy = agent.greedy_policy()[seen]

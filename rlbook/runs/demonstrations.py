@@ -190,7 +190,7 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     raw = request.recipe.make()
     with single_threaded():
         for episode in record_episodes(expert, request.recipe, request.seed):
-            seen = episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space))
+            seen = episode.to_episode(env.adaptation, (raw.observation_space, raw.action_space))
             episodes.append(Episode(seen.obs[: wanted - steps], seen.action[: wanted - steps]))
             steps += len(episode.actions)
             if steps >= wanted:
@@ -248,7 +248,7 @@ def group_episodes(data: Episodes, size: int) -> Groups:
     """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are
     no rewards, or too few episodes."""
     try:
-        return Groups.ranked(data.episodes, size)
+        return Groups.from_ranked(data.episodes, size)
     except ValueError as error:
         raise RequestError(f"groups of {size} cannot be made of these data: {error}") from None
 
@@ -295,7 +295,7 @@ def random_walks(
             returns.add(float(np.sum(played[-1].rewards)))
             left -= len(played[-1].actions)
         walks = [
-            episode.as_seen(env.adaptation, (raw.observation_space, raw.action_space))
+            episode.to_episode(env.adaptation, (raw.observation_space, raw.action_space))
             for episode in played
         ]
     return Episodes(walks, unit="episode")
@@ -308,7 +308,7 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
         RequestError: there are no rewards, or all returns are equal.
     """
     try:
-        return Pairs.ranked(data.episodes, rng)
+        return Pairs.from_ranked(data.episodes, rng)
     except ValueError as error:
         raise RequestError(f"pairs cannot be made of these data: {error}") from None
 

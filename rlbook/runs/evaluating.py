@@ -106,7 +106,11 @@ def evaluation_metrics(
         ) from None
     except TrainingError as error:
         raise TrainingError(f"{error} (evaluation at step {step})") from None
-    cut = {"eval_unfinished": result.unfinished / len(result.returns)} if result.unfinished else {}
+    cut = (
+        {"eval_unfinished": result.num_unfinished / len(result.returns)}
+        if result.num_unfinished
+        else {}
+    )
     played = len(result.returns)
     fewer = {"eval_episodes": played} if played < wanted else {}
     return {"eval_return": result.mean} | fewer | cut | found

@@ -175,8 +175,8 @@ class Inspector:
     def _episodes(
         self, rollout: Rollout, named: dict[str, np.ndarray], columns: dict[str, np.ndarray]
     ) -> list[dict[str, Any]]:
-        action, reward = rollout.stacked("action").T, rollout.stacked("reward").sum(axis=0)
-        lengths, states = rollout.stacked("valid").sum(axis=0).tolist(), self._states(rollout)
+        action, reward = rollout.stack_field("action").T, rollout.stack_field("reward").sum(axis=0)
+        lengths, states = rollout.stack_field("valid").sum(axis=0).tolist(), self._states(rollout)
         episodes = []
         for row, length in enumerate(lengths):
             ids = action[row, :length].tolist()
@@ -209,7 +209,7 @@ class Inspector:
         own = self.env.env.single_observation_space
         if self._writes or not isinstance(own, spaces.Discrete):
             return None
-        numbers = rollout.stacked("obs").argmax(axis=-1).T  # one-hot [T, N, S] → [N, T]
+        numbers = rollout.stack_field("obs").argmax(axis=-1).T  # one-hot [T, N, S] → [N, T]
         layout = getattr(getattr(self.world, "tables", None), "layout", None)
         if layout is None:
             return [[f"state {number}" for number in row] for row in numbers.tolist()]

@@ -82,7 +82,7 @@ class RunOptions:
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
 
-    def set_options(self) -> dict[str, Any]:
+    def explicit_options(self) -> dict[str, Any]:
         """The options that are not None."""
         return {
             item.name: value

@@ -131,7 +131,7 @@ def record_examples(
         raise RequestError(
             "schema is for the examples of an environment given by its id, and a run was given"
         )
-    recipe = Recipe.of(source, allow_import=allow_import, kwargs=env_kwargs)
+    recipe = Recipe.from_env(source, allow_import=allow_import, kwargs=env_kwargs)
     rules: Any = getattr(recipe.make().unwrapped, "rules", None)
     if not hasattr(rules, "example"):
         raise RequestError(
@@ -193,7 +193,7 @@ def _acting(
         return run.agent, run.request.recipe, run.request.algorithm
     if checkpoint is not None:
         raise RequestError("checkpoint is for a run's folder")
-    recipe = Recipe.of(str(source), allow_import=allow_import, kwargs=env_kwargs)
+    recipe = Recipe.from_env(str(source), allow_import=allow_import, kwargs=env_kwargs)
     if (policy or UNIFORM) == OPTIMAL:
         return exact_expert(recipe), recipe, OPTIMAL
     env = recipe.make()

@@ -74,7 +74,7 @@ class Request:
         # its tokenizer decides what the environment shows, so the environment is told
         if folder is not None:
             env_kwargs = {**(env_kwargs or {}), "model": folder}
-        recipe = Recipe.of(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
+        recipe = Recipe.from_env(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
         settings = preset(agent, recipe.name) | _for_size(recipe, spec, agent)
         held = {name: settings.pop(name) for name in NAMES if name in settings}
@@ -89,7 +89,7 @@ class Request:
             "num_envs": agent.default_num_envs,
             "eval_episodes": EVAL_EPISODES,
         } | held
-        options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.set_options()}
+        options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.explicit_options()}
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
@@ -176,7 +176,7 @@ class Request:
         env_id = self.recipe.written_id
         named = {
             name: str(value) if isinstance(value, Path) else value
-            for name, value in self.options.set_options().items()
+            for name, value in self.options.explicit_options().items()
         }
         entries = {
             "algorithm": self.algorithm,
@@ -188,7 +188,11 @@ class Request:
                 for name, value in named.items()
                 if name not in COUNTS and isinstance(value, str | float)
             },
-            **({} if self.options.model is None else {"model": self.options.model.given()}),
+            **(
+                {}
+                if self.options.model is None
+                else {"model": self.options.model.explicit_fields()}
+            ),
             **({"digests": self.digests} if self.digests else {}),
             "hyperparameters": self.hyperparameters,
         }
@@ -262,7 +266,7 @@ def split_model(model: object) -> tuple[str | None, ModelSpec]:
     """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it
     is no model."""
     try:
-        spec = ModelSpec.of(model) or ModelSpec()
+        spec = ModelSpec.from_value(model) or ModelSpec()
     except ValueError as error:
         raise RequestError(f"model: {error}") from None
     return spec.folder, dataclasses.replace(spec, folder=None)
@@ -289,7 +293,7 @@ def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
         raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
     rest = dataclasses.replace(spec, device=None)
     return dataclasses.replace(
-        asked, model=rest if rest.given() else None, device=spec.device or asked.device
+        asked, model=rest if rest.explicit_fields() else None, device=spec.device or asked.device
     )
 
 

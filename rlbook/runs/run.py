@@ -233,7 +233,7 @@ class Run(RunState):
         step, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(step, state, source=True)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
-        if budget.set_options():
+        if budget.explicit_options():
             self._extend(self.folder, budget)
         return self.train(on_report=on_report, restored=state)
 

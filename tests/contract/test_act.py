@@ -64,7 +64,7 @@ def test_what_came_and_what_is_expected_is_said(given: Any, got: str) -> None:
     agent = trained("ppo", "Maze-v0").agent
     with pytest.raises(ValueError) as error:
         agent.act(given)
-    hint = "agent.adapted(observations) makes them of the environment's, [N, ...]"
+    hint = "agent.adapt_observations(observations) makes them of the environment's, [N, ...]"
     assert (
         str(error.value) == f"act takes a batch of observations, shape [N, 25], got {got}; {hint}"
     )
@@ -137,7 +137,7 @@ def test_an_agent_of_one_environment_says_which_observation_it_takes(algorithm: 
         ):
             agent.act(wrong, explore=False)
     env = rlbook.make("CartPole-v1")
-    assert agent.act(agent.adapted(env.reset(seed=0)[0]), explore=False) in (0, 1)
+    assert agent.act(agent.adapt_observations(env.reset(seed=0)[0]), explore=False) in (0, 1)
 
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "value_iteration", "mcts"])

@@ -223,13 +223,14 @@ def test_evaluating_and_playing_pass_the_mask_on() -> None:
     run = rlbook.train(Opener, Doors(), steps=20, eval_every=0)
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
     assert any(
-        frame.over for frame in play_frames(run.agent, Recipe.of(Doors()), None, episodes=2, seed=0)
+        frame.over
+        for frame in play_frames(run.agent, Recipe.from_env(Doors()), None, episodes=2, seed=0)
     )
     many = rlbook.train(ManyOpener, Doors(), steps=20, num_envs=2, eval_every=0)
     assert len(rlbook.evaluate(many, episodes=20).returns) == 20
     assert any(
         frame.over
-        for frame in play_frames(many.agent, Recipe.of(Doors()), None, episodes=2, seed=0)
+        for frame in play_frames(many.agent, Recipe.from_env(Doors()), None, episodes=2, seed=0)
     )
 
 

@@ -494,7 +494,7 @@ def test_a_request_survives_its_file(algorithm: str) -> None:
         env_kwargs={"is_slippery": False, "map_name": "8x8"},
     )
     again = Request.from_yaml(request.as_yaml())
-    assert again == request and Recipe.of(env, kwargs=again.recipe.kwargs) == request.recipe
+    assert again == request and Recipe.from_env(env, kwargs=again.recipe.kwargs) == request.recipe
 
 
 def test_a_small_file_cannot_stand_for_a_vast_one() -> None:

@@ -50,7 +50,7 @@ def children(pid: int) -> list[int]:
 
 
 def recipe(env_id: str = "Signs-v0", **kwargs: Any) -> Recipe:
-    return Recipe.of(env_id, kwargs=kwargs)
+    return Recipe.from_env(env_id, kwargs=kwargs)
 
 
 # ---- the same as in one process

@@ -37,7 +37,9 @@ def agent_with(kind: Any = PPO, **settings: Any) -> Any:
     """CartPole's agent in double precision, whose policy has opinions."""
     made = A2CConfig if kind is A2C else PPOConfig
     config = made(**({"hidden_sizes": (7, 5), "anneal_learning_rate": False} | settings))
-    agent: Any = kind(adapted_vector(kind, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    agent: Any = kind(
+        adapted_vector(kind, Recipe.from_env("CartPole-v1"), 1, config), config, seed=1
+    )
     agent.policy.double()
     with torch.no_grad():
         agent.policy.actor.weights[-2].mul_(100)

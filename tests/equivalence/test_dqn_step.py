@@ -35,7 +35,9 @@ ROUNDING = rounding_bound("float64", terms=ROWS + 2 * (4 + 7 + 5), size=100.0) *
 def agent_with(kind: type[DQN] = DQN, **settings: Any) -> Any:
     chosen: dict[str, Any] = {"hidden_sizes": (7, 5)} | settings
     config = DQNConfig(**chosen)
-    agent: Any = kind(adapted_vector(kind, Recipe.of("CartPole-v1"), 1, config), config, seed=1)
+    agent: Any = kind(
+        adapted_vector(kind, Recipe.from_env("CartPole-v1"), 1, config), config, seed=1
+    )
     agent.q.double()
     return with_optimizer(agent)
 

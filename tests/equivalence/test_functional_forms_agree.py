@@ -7,7 +7,13 @@ import pytest
 import torch
 from closeness import assert_near, largest, near
 
-from rlbook.functional.averages import averaged, constant, given, per_sequence, per_token
+from rlbook.functional.averages import (
+    constant,
+    given_weights,
+    per_sequence,
+    per_token,
+    weighted_sum,
+)
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import (
     clipped_surrogate_loss,
@@ -106,7 +112,7 @@ def test_micro_batches_add_up_to_the_batch_in_loss_and_gradient(loss_and_inputs,
                     first[rows],
                     *(t[rows] for t in rest),
                     mask=mask[rows],
-                    average=given(weights[rows]),
+                    average=given_weights(weights[rows]),
                 )
             )
             start += size
@@ -139,7 +145,7 @@ def test_preference_pairs_add_up_too(loss):
     assert_near(whole, alone.mean(), terms=6 * 4, size=size)
     weights = per_token(torch.ones(6, dtype=torch.float64))
     parts = [
-        loss(*(t[rows] for t in pairs), average=given(weights[rows]))
+        loss(*(t[rows] for t in pairs), average=given_weights(weights[rows]))
         for rows in (slice(0, 2), slice(2, 6))
     ]
     assert_near(torch.stack(parts).sum(), whole, terms=6 * 4, size=size)
@@ -201,7 +207,7 @@ def test_surrogate_and_kl_together_are_trls_grpo_loss(fixtures, golden, average,
     advantage = torch.tensor(case["adv"], dtype=torch.float64)[:, None].expand(2, 4)
     assert_near(k3(new, reference, mask), case["k3_kl"], decimals=10)
     loss = clipped_surrogate_loss(new, old, advantage, clip=case["eps"], mask=mask, average=average)
-    loss = loss + beta * averaged(k3(new, reference, mask), mask, average)
+    loss = loss + beta * weighted_sum(k3(new, reference, mask), mask, average)
     assert loss.item() == near(case[golden], decimals=6)
     assert abs(loss.item() - case["loss_unmasked_BUG"]) > 1e-3
 

@@ -74,7 +74,7 @@ def texts(shared: int, lengths: tuple[int, ...] = (3, 1, 7, 3), time: int = 5) -
 def alone(model: Any, rows: Rows, row: int) -> Tensor:
     """Logits [T + 1, V] of one row by transformers' own forward pass on its text and nothing
     else."""
-    whole = rows.whole()
+    whole = rows.with_prefix()
     prompt = whole.prompt[whole.index[row], whole.padding[whole.index[row]] :]
     return model(input_ids=torch.cat([prompt, whole.completion[row]])[None]).logits[
         0, len(prompt) - 1 :
@@ -140,7 +140,7 @@ def test_a_common_beginning_is_read_once(random_model: Callable[..., Any]) -> No
 
 def test_the_prefix_goes_back_where_it_was() -> None:
     rows = texts(SHARED)
-    whole = rows.whole()
+    whole = rows.with_prefix()
     assert (
         rows.prompt.shape == (3, 7)
         and whole.prompt.shape == (3, SHARED + 7)
@@ -169,7 +169,7 @@ def test_a_prompt_that_is_the_beginning_of_another_keeps_a_token_of_its_own() ->
     tokens = torch.arange(1, 31).expand(2, -1)
     rows = rows_of(tokens, torch.tensor([20, 30]), tokens[:, :0])
     assert len(rows.prefix) == 19
-    short, long = rows.whole().prompt[rows.index]
+    short, long = rows.with_prefix().prompt[rows.index]
     assert long.tolist() == [*range(1, 31)] and short.tolist() == [0] * 10 + [*range(1, 21)]
 
 

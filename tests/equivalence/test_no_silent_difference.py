@@ -30,7 +30,7 @@ from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model
 from rlbook.networks.mlp import MLP, MLPPolicy
 from rlbook.networks.optimizer import Adam, Group, adam
-from rlbook.networks.policy import load_saved, saved
+from rlbook.networks.policy import load_saved, saved_tensors
 
 
 class Adapter(nn.Module):
@@ -623,7 +623,7 @@ def test_a_tied_tensor_is_saved_once(gpt2_folder: Any) -> None:
     """GPT-2's output layer is its embedding; what was saved goes back into both, and anything else
     is refused."""
     policy = LanguageModelPolicy(folder_model(gpt2_folder))
-    state = {name: tensor + 1.0 for name, tensor in saved(policy).items()}
+    state = {name: tensor + 1.0 for name, tensor in saved_tensors(policy).items()}
     assert "model.transformer.wte.weight" in state and "model.lm_head.weight" not in state
     load_saved(policy, state)
     assert torch.equal(policy.model.lm_head.weight, state["model.transformer.wte.weight"])

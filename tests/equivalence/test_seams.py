@@ -27,7 +27,7 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.advantages import group_advantage
-from rlbook.functional.averages import Average, constant, given, per_sequence, per_token
+from rlbook.functional.averages import Average, constant, given_weights, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.llm.environments.token_env import Addition, AdditionVector, TokenVectorEnv
 from rlbook.llm.generation.generate import generate
@@ -296,7 +296,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch_split(
                 old[part],
                 advantage[part],
                 mask=batch.mask[part],
-                average=given(weights[part]),
+                average=given_weights(weights[part]),
             )
             total = total + torch.cat(
                 [g.reshape(-1) for g in torch.autograd.grad(loss, list(policy.model.parameters()))]
@@ -328,7 +328,7 @@ def test_what_is_trained_on_are_the_ids_that_were_drawn(gpt2_folder: Path) -> No
             np.zeros(2, dtype=np.float32),
         )
         obs, live = next_obs, ~terminated
-    assert rollout.stacked("reward").sum(0).tolist() == [1.0, 1.0]  # both spellings say 46
+    assert rollout.stack_field("reward").sum(0).tolist() == [1.0, 1.0]  # both spellings say 46
     policy = LanguageModelPolicy(folder_model(gpt2_folder))
     log_prob, _, _ = policy.evaluate(policy.batch(rollout))
     ids = [[*first["tokens"][0, : first["length"][0]].tolist(), IDS["4"], IDS["6"], EOS]]
@@ -378,7 +378,7 @@ def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
         ended.append(env.rows.terminated.mean())
         batch, reward = (
             policy.batch(rollout),
-            torch.from_numpy(rollout.stacked("reward").sum(0)).float(),
+            torch.from_numpy(rollout.stack_field("reward").sum(0)).float(),
         )
         advantage = group_advantage(reward, 8)[:, None].expand(batch.action.shape)
         optimizer.step(

@@ -9,7 +9,7 @@ import pytest
 
 import rlbook
 from rlbook.algorithms.model_based.alphazero import AlphaZero
-from rlbook.envs.tic_tac_toe import after, boards, finished, lost, replies
+from rlbook.envs.tic_tac_toe import boards, is_finished, is_lost, replies, successor_table
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 
@@ -33,15 +33,15 @@ def test_no_game_is_lost_against_any_choice_of_the_exact_player(seed: int) -> No
     env: Any = AdaptedEnv(game, adapt_to(AlphaZero, game, run.agent.config))
     env.reset(seed=0)
     agent, start, met = run.agent.bind_env(env), env.unwrapped.snapshot(), set()
-    waiting = [0, *after()[0].tolist()]  # where the agent moves first, and second
+    waiting = [0, *successor_table()[0].tolist()]  # where the agent moves first, and second
     while waiting:
         state = waiting.pop()
-        assert not lost()[state], boards()[state]
-        if state in met or finished()[state]:
+        assert not is_lost()[state], boards()[state]
+        if state in met or is_finished()[state]:
             continue
         met.add(state)
         env.unwrapped.restore(start | {"state": state})
-        then = after()[state, agent.act(boards()[state], explore=False)]
-        if not finished()[then]:
-            waiting.extend(after()[then, np.flatnonzero(replies("exact")[then])].tolist())
+        then = successor_table()[state, agent.act(boards()[state], explore=False)]
+        if not is_finished()[then]:
+            waiting.extend(successor_table()[then, np.flatnonzero(replies("exact")[then])].tolist())
     assert len(met) > 100

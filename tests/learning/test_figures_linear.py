@@ -108,10 +108,10 @@ def test_figure_10_4_four_steps_learn_sooner_than_one(monkeypatch: pytest.Monkey
 def test_groups_of_the_environment_are_aggregation() -> None:
     """A table of what looks alike learns what features of groups learn, to the bit."""
     from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
-    from rlbook.envs.random_walk import RandomWalk, grouped
+    from rlbook.envs.random_walk import RandomWalk, group_states
     from rlbook.functional.schedules import Constant
 
-    model, views = walk_model(), grouped(1000, 100)
+    model, views = walk_model(), group_states(1000, 100)
     table = TDPrediction(
         RandomWalk(1000, 100, -1.0, group=100), TDPredictionConfig(gamma=1.0, alpha=Constant(0.1))
     )

@@ -29,7 +29,7 @@ class Stage:
     ) -> None:
         made = agent_class(algorithm)
         settings = made.Config(**config)
-        self.env = adapted_vector(made, Recipe.of(env), num_envs, settings)
+        self.env = adapted_vector(made, Recipe.from_env(env), num_envs, settings)
         self.agent: Any = made(self.env, settings, seed)
         environment = rng_for(seed, "environment")
         self.interaction = VectorInteraction(

@@ -33,14 +33,14 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
 from rlbook.checks import non_negative, positive, value_at
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import PolicySettings, build_policy
 from rlbook.networks.distributions import Categorical
 from rlbook.networks.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.networks.policy import Policy, load_saved, saved
+from rlbook.networks.policy import Policy, load_saved, saved_tensors
 from rlbook.seeding import rng_for
 
 
@@ -99,7 +99,7 @@ def co_distillation_loss(
         "loss": total.detach(),
         "hard_loss": hard.detach(),
         "peer_divergence": soft.detach() / temperature**2,
-        "agreement": averaged(agreed, mask, average),
+        "agreement": weighted_sum(agreed, mask, average),
     }
     return LossOutput(total, metrics)
 
@@ -167,7 +167,10 @@ class CoDistillation(BehaviorCloning):
         return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
-        peer = {"peer": saved(self.peer), "peer_optimizer": self.peer_optimizer.state_dict()}
+        peer = {
+            "peer": saved_tensors(self.peer),
+            "peer_optimizer": self.peer_optimizer.state_dict(),
+        }
         return super().state_dict() | peer
 
     def load_state_dict(self, state: State) -> None:

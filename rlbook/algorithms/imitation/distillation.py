@@ -46,7 +46,7 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.reference import Observations
 from rlbook.checks import non_negative, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
@@ -120,7 +120,7 @@ def distillation_loss(
         "loss": total.detach(),
         "teacher_divergence": soft.detach() / config.soft_temperature**2,
         "hard_loss": hard.detach(),
-        "agreement": averaged(agreed, **batch.share),
+        "agreement": weighted_sum(agreed, **batch.share),
     }
     return LossOutput(total, metrics)
 

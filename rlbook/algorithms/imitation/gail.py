@@ -64,7 +64,7 @@ from rlbook.networks.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.networks.policy import Policy, load_saved, saved
+from rlbook.networks.policy import Policy, load_saved, saved_tensors
 from rlbook.networks.reward_network import StepReward
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -234,7 +234,7 @@ class GAIL(PPO):
 
     def state_dict(self) -> State:
         return super().state_dict() | {
-            "discriminator": saved(self.discriminator),
+            "discriminator": saved_tensors(self.discriminator),
             "judge": self.judge.state_dict(),
             "drawing": rng_state(self.drawing),
         }

@@ -69,7 +69,7 @@ from rlbook.networks.optimizer import (
     gradient_step,
     mean_metrics,
 )
-from rlbook.networks.policy import load_saved, module_device, saved
+from rlbook.networks.policy import load_saved, module_device, saved_tensors
 from rlbook.networks.reward_network import Ensemble, RewardNetwork
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -210,7 +210,7 @@ class RewardModel(Agent):
 
     def update(self, batch: Preferences) -> Metrics:
         """One gradient step on pairs or groups."""
-        config = self.config.resolved(self.progress)
+        config = self.config.resolve(self.progress)
         self.optimizer.learning_rate = config.learning_rate
         models = self.network, self.optimizer
         return reward_model_update(*models, batch, config, self.drawing, self.loss)
@@ -239,7 +239,7 @@ class RewardModel(Agent):
 
     def state_dict(self) -> State:
         return {
-            "network": saved(self.network),
+            "network": saved_tensors(self.network),
             "optimizer": self.optimizer.state_dict(),
             "drawing": rng_state(self.drawing),
         }

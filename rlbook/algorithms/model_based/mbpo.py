@@ -108,7 +108,7 @@ def imagine(
 def imagined_step(model: WorldModel, act: Callable[[Tensor], Tensor], obs: Tensor) -> Transitions:
     """What follows the policy's action in states [B, O]; B / K of them by each member."""
     action = act(obs)
-    shares = (x.unflatten(0, (model.members, -1)) for x in (obs, model.encoded(action)))
+    shares = (x.unflatten(0, (model.members, -1)) for x in (obs, model.encode_action(action)))
     predicted = Prediction(*(each.flatten(0, 1) for each in model(*shares)))  # from [K, B/K, ·]
     terminated = predicted.terminated > 0
     return Transitions(obs, action, predicted.reward, predicted.next_obs, terminated)

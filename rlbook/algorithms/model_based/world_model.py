@@ -69,7 +69,7 @@ def world_model_update(
         The means of the loss's metrics and of the gradient's norm.
     """
     rows = replay.rows_at(replay.newest(replay.size))
-    model.standardise(rows, model.encoded(rows.action))
+    model.standardise(rows, model.encode_action(rows.action))
     step_loss = partial(loss or world_model_loss, model)
     metrics = [
         gradient_step(
@@ -91,7 +91,7 @@ def world_model_loss(model: WorldModel, batch: Transitions) -> LossOutput:
         batch: K · B transitions: the first B for the first member, and so on.
     """
     rows = batch.each(lambda field: field.unflatten(0, (model.members, -1)))
-    out = model.outputs(rows.obs.float(), model.encoded(rows.action))  # [K, B, O + 2]
+    out = model.outputs(rows.obs.float(), model.encode_action(rows.action))  # [K, B, O + 2]
     error = out[..., :-1] - model.targets(rows)
     ending = F.binary_cross_entropy_with_logits(out[..., -1], rows.terminated.float())
     loss = 0.5 * error.square().sum(-1).mean() + ending

@@ -172,9 +172,9 @@ class GuidedSearch(Agent):
         What shows the same as before, an episode that is over among others, is answered as before.
         """
         shown = [content(row_of(observation, row)) for row in range(len(self._worlds))]
-        over = getattr(self._vector, "over", None)  # whose episode has ended
+        over = getattr(self._vector, "is_over", None)  # whose episode has ended
         if self._writes:
-            over = [world.over for world in self._worlds]
+            over = [world.is_over for world in self._worlds]
         changed = [row for row, one in enumerate(shown) if one != self._seen[row]]
         rows = [row for row in changed if over is None or not over[row]]
         self._seen[:] = shown
@@ -190,7 +190,7 @@ class GuidedSearch(Agent):
     def _action(self, row: int) -> int:
         """The environment's action for the edge that was chosen; on a text it is a token's rank."""
         edge = self._played[row]
-        if self._writes and self._worlds[row].over:
+        if self._writes and self._worlds[row].is_over:
             return 0
         return int(self.trees[row].met[0].state.choices[edge]) if self._writes else edge
 

@@ -101,7 +101,7 @@ class SearchGuide:
         allowed there, None: everything.
         """
         stacked = stack(observations)
-        seen, device = self.agent.adapted(stacked), self.agent.parts.device
+        seen, device = self.agent.adapt_observations(stacked), self.agent.parts.device
         if isinstance(seen, dict):
             seen = {name: torch.as_tensor(part).to(device) for name, part in seen.items()}
         else:

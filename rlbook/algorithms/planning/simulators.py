@@ -134,7 +134,7 @@ class Simulator(ABC, Generic[S]):
             self.obs, reward, terminated, truncated, info = answer
             paid = number(reward)
             if ACTION_MASK in info or self.allowed is not None:
-                mask = self._masks.read(info, None, over=terminated or truncated)
+                mask = self._masks.read_mask(info, None, over=terminated or truncated)
                 self.allowed = None if mask is None else mask.astype(int).tolist()
         except TrainingError:
             raise

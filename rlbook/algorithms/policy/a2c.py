@@ -33,7 +33,7 @@ from rlbook.algorithms.policy.options import NetworkOptions, OptimizerOptions
 from rlbook.checks import non_negative, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.advantages import explained_variance, gae, normalize
-from rlbook.functional.averages import averaged, per_token
+from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.hyperparameters import Rate
@@ -108,7 +108,7 @@ def a2c_loss(policy: Policy, batch: Batch, *, config: A2CConfig) -> LossOutput:
     assert entropy is not None and value is not None
     policy_loss = policy_gradient_loss(log_prob, batch.advantage, **batch.share)
     value_loss = squared_value_loss(value, batch.target, **batch.share)
-    bonus = averaged(entropy, **batch.share)
+    bonus = weighted_sum(entropy, **batch.share)
     total = regularised_loss(
         policy_loss + config.value_coef * value_loss, bonus, None, entropy_coef=config.entropy_coef
     )

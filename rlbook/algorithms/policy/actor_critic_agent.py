@@ -35,7 +35,7 @@ class ActorCriticAgent(PolicyAgent):
 
     def value(self, observations: ArrayLike | dict[str, ArrayLike]) -> NDArray[np.float32]:
         """V of the environment's observations: [N, ...] → [N], in reward units."""
-        seen = self.adapted(observations)
+        seen = self.adapt_observations(observations)
         if isinstance(seen, dict):
             parts = {name: torch.as_tensor(part) for name, part in seen.items()}
             return as_array(self.policy.value(parts))

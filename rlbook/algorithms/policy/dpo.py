@@ -47,11 +47,11 @@ from rlbook.algorithms.policy.preference_pairs import (
 )
 from rlbook.data.labelled import Labelled, LabelledBatch
 from rlbook.errors import RequestError
-from rlbook.functional.averages import given
+from rlbook.functional.averages import given_weights
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
-from rlbook.networks.policy import Policy, whole
+from rlbook.networks.policy import Policy, module_tensors
 
 
 def dpo_update(
@@ -111,7 +111,10 @@ def dpo_loss(
         (chosen, rejected),
         (reference_log_prob(better, config), reference_log_prob(worse, config)),
     )
-    average, share = given(torch.full_like(chosen, 1.0 / pairs.count)), len(chosen) / pairs.count
+    average, share = (
+        given_weights(torch.full_like(chosen, 1.0 / pairs.count)),
+        len(chosen) / pairs.count,
+    )
     preference = pair_loss(config, *compared, mismatched_kl, average)
     nll = negative_log_likelihood_loss(log_prob, **better.share)
     total = preference + config.nll_coef * nll
@@ -166,7 +169,7 @@ class DPO(PolicyAgent):
 
     def reference_state(self, reference: Policy) -> State | str:
         changes = self.config.reference_period
-        return whole(reference) if changes else super().reference_state(reference)
+        return module_tensors(reference) if changes else super().reference_state(reference)
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from rlbook.data.rollout import Batch
 from rlbook.functional.intrinsic_rewards import (
-    debiased,
+    debias,
     mean_over_steps,
     mean_probability,
     self_certainty,
@@ -97,7 +97,7 @@ class AnswerProbability:
         right = self.answered(batch)
         score = probability(policy, right.behind_steps)
         baseline = probability(reference or policy, right.alone)
-        reward = debiased(score, baseline) * right.well_formed
+        reward = debias(score, baseline) * right.well_formed
         return (1.0 - self.FORM) * reward + self.FORM * right.well_formed
 
 
@@ -132,7 +132,7 @@ def episode_reward(name: str | None, env: VectorEnv) -> EpisodeReward | None:
             f"actions, got {env.single_action_space}"
         )
     if name == "answer":
-        answered = getattr(env.unwrapped, "answered", None)
+        answered = getattr(env.unwrapped, "with_answers", None)
         if answered is None:
             raise ValueError(
                 "episode_reward 'answer' needs an environment that knows what is right to write"

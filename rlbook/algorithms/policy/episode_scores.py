@@ -11,7 +11,7 @@ from rlbook.algorithms.policy.episode_rewards import EpisodeReward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.data.refill import differ
 from rlbook.data.rollout import Batch, Rollout
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import ESTIMATORS
 from rlbook.functional.policy_losses import truncated_importance_weight
 from rlbook.networks.policy import Policy
@@ -53,7 +53,7 @@ def score_episodes(
         batch.reference_log_prob = reference.evaluate(batch, entropy=False)[0]
         estimate = ESTIMATORS[config.kl_estimator]
         kl = estimate(batch.log_prob, batch.reference_log_prob, batch.mask)  # [N, T]
-        metrics["reference_kl"] = float(averaged(kl, batch.mask))
+        metrics["reference_kl"] = float(weighted_sum(kl, batch.mask))
         if config.kl_in == "reward":
             score = returns - config.kl_coef * kl.sum(1)
             if batch.reward is not None:
@@ -83,4 +83,4 @@ def weight_by_importance(batch: Batch, policy: Policy, config: GRPOConfig) -> fl
         episode=config.importance_of == "sequence",
     )
     batch.log_prob = log_prob
-    return float(averaged(batch.importance, batch.mask))
+    return float(weighted_sum(batch.importance, batch.mask))

@@ -44,7 +44,7 @@ from rlbook.algorithms.policy.recorded_groups import fit_groups
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
-from rlbook.functional.averages import averaged, given
+from rlbook.functional.averages import given_weights, weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import (
     clip_fraction,
@@ -135,19 +135,19 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
         old = torch.zeros_like(old)
     weight = batch.weight if batch.importance is None else batch.weight * batch.importance
     clip: Any = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
-    weighted = clip | {"average": given(weight)}
+    weighted = clip | {"average": given_weights(weight)}
     if config.ratio == "cispo":
         policy_loss = clipped_weight_loss(new, old, batch.advantage, **weighted)
     else:
         policy_loss = clipped_surrogate_loss(
             new, old, batch.advantage, dual_clip=config.dual_clip, **weighted
         )
-    entropy, kl = averaged(entropy, **batch.share), loss_penalty(log_prob, batch, config)
+    entropy, kl = weighted_sum(entropy, **batch.share), loss_penalty(log_prob, batch, config)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
     advantage = None if config.ratio == "cispo" else batch.advantage
-    share = clip_fraction(new.detach(), old, advantage, **clip, average=given(batch.weight))
-    moved = averaged(k3(batch.log_prob, log_prob.detach(), mask), **batch.share)
+    share = clip_fraction(new.detach(), old, advantage, **clip, average=given_weights(batch.weight))
+    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **batch.share)
     metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
     return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": share})
 
@@ -179,7 +179,7 @@ class GRPO(PolicyAgent):
 
     @property
     def settings(self) -> GRPOConfig:
-        return self.config.resolved(self.progress, kl_coef=self.control.coef_at(self.progress))
+        return self.config.resolve(self.progress, kl_coef=self.control.coef_at(self.progress))
 
     @property
     def may_be_best(self) -> bool:  # type: ignore[override]

@@ -10,7 +10,7 @@ from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.algorithms.policy.options import ReferenceOptions
 from rlbook.checks import value_at
 from rlbook.data.rollout import Batch, Rollout
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import (
     ESTIMATORS,
     adapted_kl_coef,
@@ -56,7 +56,7 @@ class KLPenalty:
         reference_log_prob = reference.evaluate(episodes, entropy=False)[0].T
         estimate = ESTIMATORS[self.config.kl_estimator]
         kl = estimate(episodes.log_prob.T, reference_log_prob, mask)
-        self.kl = float(averaged(kl, mask))
+        self.kl = float(weighted_sum(kl, mask))
         if self.config.kl_in == "reward":
             reward = reward - kl_coef * kl
         return reward, reference_log_prob
@@ -137,4 +137,4 @@ def loss_penalty(
         return None
     estimate = ESTIMATORS[config.kl_estimator]
     kl = estimate(log_prob, batch.reference_log_prob, batch.share.get("mask"))
-    return averaged(kl, **batch.share)
+    return weighted_sum(kl, **batch.share)

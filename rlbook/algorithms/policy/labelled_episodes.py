@@ -24,7 +24,7 @@ from rlbook.algorithms.policy.preference_pairs import (
 )
 from rlbook.data.labelled import LabelledBatch
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import averaged, given, per_token
+from rlbook.functional.averages import given_weights, per_token, weighted_sum
 from rlbook.functional.kto_losses import labelled_kto_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.preference_losses import implicit_reward
@@ -73,23 +73,24 @@ def labelled_loss(
         kl,
         beta=config.beta,
         good_weight=config.good_weight,
-        average=given(rows.share),
+        average=given_weights(rows.share),
     )
     nll = negative_log_likelihood_loss(log_prob, **episodes.share)
     total = preference + config.nll_coef * nll
     with torch.no_grad():
         reward, ratio = implicit_reward(whole, reference, config.beta), whole - reference
         right = ((ratio > kl) == rows.good).to(reward)
-        good, bad = given(rows.share_of_good), given(rows.share_of_bad)
+        good, bad = given_weights(rows.share_of_good), given_weights(rows.share_of_bad)
         return LossOutput(
             total,
             {
                 "preference_loss": preference.detach(),
                 "nll": nll.detach(),
-                "accuracy": averaged(right, average=given(rows.share)),
-                "reward_margin": averaged(reward, average=good) - averaged(reward, average=bad),
-                "chosen_log_ratio": averaged(ratio, average=good),
-                "rejected_log_ratio": averaged(ratio, average=bad),
+                "accuracy": weighted_sum(right, average=given_weights(rows.share)),
+                "reward_margin": weighted_sum(reward, average=good)
+                - weighted_sum(reward, average=bad),
+                "chosen_log_ratio": weighted_sum(ratio, average=good),
+                "rejected_log_ratio": weighted_sum(ratio, average=bad),
             },
         )
 

@@ -41,8 +41,8 @@ from rlbook.networks.policy import (
     check_digest,
     digest,
     load_saved,
-    saved,
-    whole,
+    module_tensors,
+    saved_tensors,
 )
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
@@ -176,7 +176,7 @@ class PolicyAgent(Agent):
     @property
     def settings(self) -> Any:
         """The config with its schedules at this point of training."""
-        return self.config.resolved(self.progress)
+        return self.config.resolve(self.progress)
 
     def now(self, name: str) -> float:
         """The value at this point of training of a hyper-parameter that may be a schedule."""
@@ -184,7 +184,7 @@ class PolicyAgent(Agent):
 
     def state_dict(self) -> State:
         return {
-            "policy": saved(self.policy),
+            "policy": saved_tensors(self.policy),
             "optimizer": self.optimizer.state_dict(),
             "reference": None if self.reference is None else self.reference_state(self.reference),
             "rngs": [rng_state(self.exploration), rng_state(self.shuffling)],
@@ -196,7 +196,7 @@ class PolicyAgent(Agent):
     def reference_state(self, reference: Policy) -> State | str:
         """What a checkpoint keeps of the reference, which stays what it is: its weights, once for
         all, or their digest where they are read from a named folder."""
-        weights = whole(reference)
+        weights = module_tensors(reference)
         named = self.parts.reference is not None or self.policy.named
         return digest(weights) if named and weights else Frozen(weights)
 
@@ -204,7 +204,9 @@ class PolicyAgent(Agent):
         load_saved(self.policy, state["policy"])
         self.optimizer.load_state_dict(state["optimizer"])
         if self.reference is not None and isinstance(state["reference"], str):
-            check_digest("the reference's weights", whole(self.reference), state["reference"])
+            check_digest(
+                "the reference's weights", module_tensors(self.reference), state["reference"]
+            )
         elif self.reference is not None:
             load_saved(self.reference, state["reference"])
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):

@@ -36,7 +36,7 @@ from rlbook.algorithms.policy.ppo_config import METRICS, PPOConfig
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import explained_variance, gae, normalize, whiten
-from rlbook.functional.averages import averaged, per_token
+from rlbook.functional.averages import per_token, weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import clip_fraction, regularised_loss
 from rlbook.functional.value_losses import clipped_value_loss, squared_value_loss
@@ -94,7 +94,7 @@ def ppo_update(
     Args:
         policy, optimizer: changed in place.
         batch: rows, as `ppo_rows` makes them.
-        config: hyper-parameters, each schedule at its value (`Hyperparameters.resolved`).
+        config: hyper-parameters, each schedule at its value (`Hyperparameters.resolve`).
         rng: shuffles the rows.
         loss: of a minibatch; None is `ppo_loss`.
 
@@ -154,7 +154,7 @@ def ppo_loss(
         value_loss = clipped_value_loss(
             value, batch.value, batch.target, clip=config.clip_value, **batch.share
         )
-    entropy = None if entropy is None else averaged(entropy, **batch.share)
+    entropy = None if entropy is None else weighted_sum(entropy, **batch.share)
     kl = loss_penalty(log_prob, batch, config)
     total = regularised_loss(
         policy_loss + config.value_coef * value_loss,
@@ -184,7 +184,7 @@ def standardized(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
 def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str, Tensor]:
     """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
     old_log_prob = batch.log_prob
-    kl = averaged(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.share)
+    kl = weighted_sum(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.share)
     assert batch.advantage is not None
     clipped = clip_fraction(
         log_prob,
@@ -222,7 +222,7 @@ class PPO(ActorCriticAgent):
 
     @property
     def settings(self) -> PPOConfig:
-        return self.config.resolved(self.progress, kl_coef=self.penalty.coef_at(self.progress))
+        return self.config.resolve(self.progress, kl_coef=self.penalty.coef_at(self.progress))
 
     def prepare(self) -> tuple[Batch, Metrics]:
         reward, data, metrics, fields = self.rewards(), self.rollout_data, {}, {}

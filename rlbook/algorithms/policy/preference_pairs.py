@@ -13,7 +13,7 @@ from torch import Tensor
 from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE, SMOOTHED, DPOConfig
 from rlbook.data.rollout import Batch
 from rlbook.functional import preference_losses as losses
-from rlbook.functional.averages import Average, averaged, per_token
+from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.kto_losses import kto_loss, mismatched_kl
 from rlbook.functional.preference_losses import (
     implicit_reward,
@@ -162,7 +162,7 @@ def pair_metrics(
     ]
     return {
         "accuracy": preference_accuracy(*rewards) * share,
-        "reward_margin": averaged(rewards[0] - rewards[1], average=average),
-        "chosen_log_ratio": averaged(policy[0] - reference[0], average=average),
-        "rejected_log_ratio": averaged(policy[1] - reference[1], average=average),
+        "reward_margin": weighted_sum(rewards[0] - rewards[1], average=average),
+        "chosen_log_ratio": weighted_sum(policy[0] - reference[0], average=average),
+        "rejected_log_ratio": weighted_sum(policy[1] - reference[1], average=average),
     }

@@ -19,7 +19,7 @@ from rlbook.algorithms.policy.policy_agent import weighted_step
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.networks.optimizer import Optimizer, mean_metrics
 from rlbook.networks.policy import Policy
 from rlbook.seeding import rng_for
@@ -91,8 +91,8 @@ def reference_metrics(agent: Learner, batch: Batch) -> Metrics:
     assert agent.reference is not None
     new, old = agent.policy.distributions(batch), agent.reference.distributions(batch)
     ratio = (new.log_prob(batch.action) - batch.log_prob).exp()
-    kl = averaged(new.kl(old), batch.mask)
-    return {"reference_kl": float(kl), "ratio": float(averaged(ratio, batch.mask))}
+    kl = weighted_sum(new.kl(old), batch.mask)
+    return {"reference_kl": float(kl), "ratio": float(weighted_sum(ratio, batch.mask))}
 
 
 @torch.no_grad()

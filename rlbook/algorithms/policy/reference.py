@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, NoHyperparameters, State
 from rlbook.errors import RequestError
-from rlbook.networks.policy import Policy, load_saved, saved
+from rlbook.networks.policy import Policy, load_saved, saved_tensors
 
 if TYPE_CHECKING:
     from rlbook.llm.tokenizers.tokenizer import Codec
@@ -37,7 +37,7 @@ class FrozenPolicy(Agent):
         return self.policy.act(observation, None, None)[0]
 
     def state_dict(self) -> State:
-        return {"policy": saved(self.policy)}
+        return {"policy": saved_tensors(self.policy)}
 
     def load_state_dict(self, state: State) -> None:
         load_saved(self.policy, state["policy"])

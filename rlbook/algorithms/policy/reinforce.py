@@ -30,7 +30,7 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.advantages import leave_one_out_advantage
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.policy_losses import policy_gradient_loss, regularised_loss
 from rlbook.functional.returns import discounted_returns
 from rlbook.functional.value_losses import squared_value_loss
@@ -97,7 +97,7 @@ def reinforce_loss(policy: Policy, batch: Batch, *, config: ReinforceConfig) -> 
     log_prob, entropy, value = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None and batch.advantage is not None
     total = policy_gradient_loss(log_prob, batch.advantage, **batch.share)
-    bonus = averaged(entropy, **batch.share)
+    bonus = weighted_sum(entropy, **batch.share)
     metrics = {"policy_loss": total.detach(), "entropy": bonus.detach()}
     if value is not None and batch.target is not None:
         value_loss = squared_value_loss(value, batch.target, **batch.share)

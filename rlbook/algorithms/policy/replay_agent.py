@@ -158,7 +158,7 @@ class ReplayAgent(Agent):
     @torch.inference_mode()
     def value(self, observations: ArrayLike) -> NDArray[np.float32]:
         """The lowest Q of the greedy action: [N, ...] → [N], in reward units, without entropies."""
-        seen = np.asarray(self.adapted(observations), dtype=np.float32)
+        seen = np.asarray(self.adapt_observations(observations), dtype=np.float32)
         action, obs = torch.from_numpy(self.choose(seen, None)), torch.from_numpy(seen)
         if not self.discrete:
             return as_array(self.critics(obs, action).amin(0))

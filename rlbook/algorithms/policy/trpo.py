@@ -39,7 +39,7 @@ from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
 from rlbook.algorithms.policy.options import OptimizerOptions, SeparateNetworkOptions
 from rlbook.checks import non_negative, open_unit_interval, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.functional.averages import averaged, given
+from rlbook.functional.averages import given_weights, weighted_sum
 from rlbook.functional.natural_gradient import (
     conjugate_gradient,
     fisher_vector_product,
@@ -78,7 +78,7 @@ def trpo_objective(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Mean ρ A, mean KL(π_old ‖ π) and the mean entropy, under the weights as they are."""
     assert batch.advantage is not None and batch.weight is not None
-    new, average = policy.distributions(batch), given(batch.weight)
+    new, average = policy.distributions(batch), given_weights(batch.weight)
     loss = clipped_surrogate_loss(
         new.log_prob(batch.action),
         batch.log_prob,
@@ -87,7 +87,7 @@ def trpo_objective(
         mask=batch.mask,
         average=average,
     )
-    kl, entropy = (averaged(x, batch.mask, average) for x in (old.kl(new), new.entropy()))
+    kl, entropy = (weighted_sum(x, batch.mask, average) for x in (old.kl(new), new.entropy()))
     return -loss, kl, entropy
 
 

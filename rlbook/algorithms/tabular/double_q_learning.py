@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import greedy
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.functional.schedules import CONSTANT, scheduled
+from rlbook.functional.schedules import CONSTANT, scheduled_value
 
 
 def double_q_learning_update(
@@ -69,7 +69,7 @@ def own_step_size(
     count = memory.first_visits[state][action]
     if not first:
         count = memory.visits[state][action] - count
-    return scheduled(settings.alpha, memory.clock[0], count)
+    return scheduled_value(settings.alpha, memory.clock[0], count)
 
 
 class DoubleMemory(ControlMemory):

@@ -24,7 +24,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled
+from rlbook.functional.schedules import CONSTANT, INVERSE, scheduled_value
 
 KINDS = ("epsilon-greedy", "softmax", "ucb")
 EPSILON_GREEDY, SOFTMAX, UCB = range(3)
@@ -136,7 +136,7 @@ def epsilon_greedy(
 
 def softmax(memory: ControlMemory, settings: ControlSettings, rng: Generator, state: int) -> int:
     """With probabilities ∝ exp(Q / τ)."""
-    row, temperature = memory.q[state], scheduled(settings.temperature, memory.clock[0], 1)
+    row, temperature = memory.q[state], scheduled_value(settings.temperature, memory.clock[0], 1)
     best, total = largest(row), 0.0
     for action in range(len(row)):
         total += math.exp((row[action] - best) / temperature)
@@ -188,7 +188,7 @@ def exploration_rate(memory: ControlMemory, settings: ControlSettings, state: in
     if settings.epsilon.kind == INVERSE:
         for action in range(len(memory.visits[state])):
             count += memory.visits[state][action]
-    return min(1.0, scheduled(settings.epsilon, memory.clock[0], count))
+    return min(1.0, scheduled_value(settings.epsilon, memory.clock[0], count))
 
 
 def step_size(memory: ControlMemory, settings: ControlSettings, state: int, action: int) -> float:
@@ -197,14 +197,14 @@ def step_size(memory: ControlMemory, settings: ControlSettings, state: int, acti
         memory.visits[state][action] += 1
     if settings.alpha.kind == CONSTANT:
         return settings.alpha.start
-    return scheduled(settings.alpha, memory.clock[0], memory.visits[state][action])
+    return scheduled_value(settings.alpha, memory.clock[0], memory.visits[state][action])
 
 
 def probability(memory: ControlMemory, settings: ControlSettings, state: int, action: int) -> float:
     """π(action|state): how likely `explore` is to take it, in [0, 1]."""
     row = memory.q[state]
     if settings.exploration == SOFTMAX:
-        temperature = scheduled(settings.temperature, memory.clock[0], 1)
+        temperature = scheduled_value(settings.temperature, memory.clock[0], 1)
         best, total = largest(row), 0.0
         for other in range(len(row)):
             total += math.exp((row[other] - best) / temperature)

@@ -17,7 +17,7 @@ from rlbook.algorithms.tabular.episode import Episode, record, to_returns
 from rlbook.algorithms.tabular.exploration import num_allowed, random_action
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.envs.tabular.outcomes import draw
-from rlbook.functional.schedules import scheduled
+from rlbook.functional.schedules import scheduled_value
 
 
 def prediction_update(
@@ -35,7 +35,10 @@ def prediction_update(
 
     Returns their mean |change of V| in reward units, or None before that.
     """
-    target, epsilon = memory.target[state][action], scheduled(settings.epsilon, memory.clock[0], 1)
+    target, epsilon = (
+        memory.target[state][action],
+        scheduled_value(settings.epsilon, memory.clock[0], 1),
+    )
     time = record(memory, state, action, reward)
     chance = epsilon / num_allowed(memory.q[state]) + (1.0 - epsilon) * target
     memory.ratios[time - 1] = target / chance
@@ -81,7 +84,7 @@ def average_in(
             change = weight / memory.total[state][0] * (outcome - memory.v[state])
     else:
         memory.total[state][0] += 1.0
-        alpha = scheduled(settings.alpha, memory.clock[0], memory.total[state][0])
+        alpha = scheduled_value(settings.alpha, memory.clock[0], memory.total[state][0])
         change = alpha * (weight * outcome - memory.v[state])
     memory.v[state] += change
     return change
@@ -96,7 +99,7 @@ def count(memory: OffPolicyMemory, weight: float) -> None:
 
 def behave(memory: OffPolicyMemory, settings: OffPolicySettings, rng: Generator, state: int) -> int:
     """Prediction: a random action with probability ε, otherwise one of the target policy."""
-    if rng.random() < scheduled(settings.epsilon, memory.clock[0], 1):
+    if rng.random() < scheduled_value(settings.epsilon, memory.clock[0], 1):
         return random_action(memory.q[state], rng)
     return draw(memory.sums[state], 0, rng)
 

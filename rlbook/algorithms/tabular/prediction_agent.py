@@ -29,7 +29,7 @@ from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.checks import at_least, finite, unit_interval
 from rlbook.envs.tabular.outcomes import draw
-from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled
+from rlbook.functional.schedules import CONSTANT, Constant, Inverse, scheduled_value
 
 
 class PredictionMemory(Memory):
@@ -50,7 +50,7 @@ def state_step_size(memory: PredictionMemory, settings: Settings, state: int) ->
         memory.visits[state] += 1
     if settings.alpha.kind == CONSTANT:
         return settings.alpha.start
-    return scheduled(settings.alpha, memory.clock[0], memory.visits[state])
+    return scheduled_value(settings.alpha, memory.clock[0], memory.visits[state])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.rainbow_replay import Minibatch
-from rlbook.functional.averages import averaged
+from rlbook.functional.averages import weighted_sum
 from rlbook.functional.rainbow import (
     best_next_distribution,
     categorical_divergence,
@@ -48,7 +48,7 @@ def distributional_loss(
     gamma = config.gamma if batch.discount is None else batch.discount
     successor = prob, rows.reward, rows.terminated, gamma, support
     error = categorical_divergence(log_prob, categorical_projection(*successor))  # [B]
-    loss, value = averaged(error, average=batch.average), categorical_mean(log_prob, support)
+    loss, value = weighted_sum(error, average=batch.average), categorical_mean(log_prob, support)
     metrics = {"td_loss": loss.detach(), "q": value.detach().mean()}
     metrics["clipped_mass"] = clipped_mass(*successor)
     if config.prioritized:

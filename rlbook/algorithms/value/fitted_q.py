@@ -164,7 +164,7 @@ class FittedQ(Agent):
     def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
         with torch.inference_mode():
-            seen = torch.as_tensor(self.adapted(observations), dtype=torch.float32)
+            seen = torch.as_tensor(self.adapt_observations(observations), dtype=torch.float32)
             return as_array(self.q(seen))
 
     def fit(self, data: Data) -> Iterator[Metrics]:

@@ -190,7 +190,7 @@ class LinearPrediction(LinearAgent):
 
     def value(self, observations: ArrayLike) -> NDArray[np.float64]:
         """v of the environment's observations: [N, ...] → [N], in reward units."""
-        return linear(self.weights, self.features(self.adapted(observations)))[..., 0]
+        return linear(self.weights, self.features(self.adapt_observations(observations)))[..., 0]
 
     def values(self) -> NDArray[np.float64]:
         """v(s): [S], in reward units, where states can be counted."""

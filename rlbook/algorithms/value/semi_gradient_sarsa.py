@@ -135,7 +135,9 @@ class SemiGradientSarsa(SemiGradientAgent):
 
     def value(self, observations: ArrayLike) -> NDArray[np.float64]:
         """max_a q(s, a) of the environment's observations: [N, ...] → [N], in reward units."""
-        return linear(self.weights, self.features(self.adapted(observations))).max(axis=-1)
+        return linear(self.weights, self.features(self.adapt_observations(observations))).max(
+            axis=-1
+        )
 
     def values(self) -> NDArray[np.float64]:
         """max_a q(s, a): [S], in reward units, where states can be counted."""

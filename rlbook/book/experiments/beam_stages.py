@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlbook.book.experiments.beams import right_without_shots, scores
 from rlbook.llm.tasks.retrieval import RetrievalTask
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,7 +84,7 @@ def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> BeamS
         after = np.stack([one(folder, seed) for seed, folder in enumerate(folders)])
         alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
         best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])
-    task = built(RetrievalTask)
+    task = build_task(RetrievalTask)
     return BeamStageMeans(
         after,
         alike,

@@ -29,13 +29,13 @@ from rlbook.llm.rewards import Completion, coherence, diversity, downstream
 from rlbook.llm.tasks.retrieval import (
     CANDIDATES,
     RetrievalTask,
-    answered,
     choice,
-    chosen,
     gain,
+    is_answered,
+    parse_choice,
     views,
 )
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec
 from rlbook.runs.run import Run, load
 from rlbook.seeding import rng_for
@@ -109,7 +109,7 @@ def beam_rows(
     for name, weight in weights.items():
         check("a level of the reward", name, one_of(*LEVELS))
         check(f"the weight of {name}", weight, finite)
-    task, codec, rng = built(RetrievalTask), _codec(), rng_for(seed, "environment")
+    task, codec, rng = build_task(RetrievalTask), _codec(), rng_for(seed, "environment")
     order = rng.permutation(len(task.train))[:max_samples]
     for prompt in (task.train[i] for i in order):
         among = pool(prompt, sampler, rng)
@@ -130,7 +130,7 @@ def beam_rows(
 
 
 def _codec() -> Codec:
-    task = built(RetrievalTask)
+    task = build_task(RetrievalTask)
     return character_codec(task.characters, task.words)
 
 
@@ -201,7 +201,7 @@ def scores(
 ) -> NDArray[np.float64]:
     """The mean score of each query [512] over so many samples; of the likeliest text, where
     `samples` is none."""
-    task = built(RetrievalTask)
+    task = build_task(RetrievalTask)
     found = [task.score(*pair) for pair in zip(*choices(run, samples, split, seed), strict=True)]
     return np.array(found).reshape(-1, samples or 1).mean(1)
 
@@ -209,12 +209,16 @@ def scores(
 def right(run: Run, split: str = "held_out") -> NDArray[np.float64]:
     """Whether each query is answered rightly with the shots of the likeliest text [512], 0 or 1."""
     pairs = zip(*choices(run, None, split), strict=True)
-    return np.array([float(answered(prompt, chosen(text) or ())) for prompt, text in pairs])
+    return np.array(
+        [float(is_answered(prompt, parse_choice(text) or ())) for prompt, text in pairs]
+    )
 
 
 def right_without_shots(split: str = "held_out") -> NDArray[np.float64]:
     """The same without shots: what any choice is to be compared with."""
-    return np.array([float(answered(prompt, ())) for prompt in built(RetrievalTask).prompts(split)])
+    return np.array(
+        [float(is_answered(prompt, ())) for prompt in build_task(RetrievalTask).prompts(split)]
+    )
 
 
 def divergence(
@@ -253,7 +257,7 @@ def divergence(
 
 def _rules(split: str) -> TokenRules:
     return TokenRules(
-        built(RetrievalTask), split=split, reward="judged", model=None, max_new_tokens=None
+        build_task(RetrievalTask), split=split, reward="judged", model=None, max_new_tokens=None
     )
 
 

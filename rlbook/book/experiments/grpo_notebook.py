@@ -28,7 +28,7 @@ from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError
 from rlbook.llm.rewards import last_boxed, number
 from rlbook.llm.tasks import ReasoningTask
-from rlbook.llm.tasks.task import whole
+from rlbook.llm.tasks.task import integer_kind
 
 MODULO = 1000
 HELD_OUT = 0.1
@@ -72,7 +72,7 @@ def write_problems(
     """
     check("split", split, one_of("train", "held_out"))
     check("kind", kind, one_of(*KINDS))
-    check("count", count, whole(2, 1_000_000))
+    check("count", count, integer_kind(2, 1_000_000))
     check("split_seed", split_seed, positive_int)
     source = KINDS[kind](seed) if problems is None else read_problems(Path(problems))
     kept = list(itertools.islice(answered_rows(source), count))

@@ -22,7 +22,7 @@ from rlbook.algorithms.tabular.prediction_agent import PredictionAgent
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
-from rlbook.fast.compiled import linked
+from rlbook.fast.compiled import link_globals
 from rlbook.fast.curves import record
 from rlbook.fast.simulation import CHUNK, Clock, simulate
 from rlbook.fast.table_interaction import TableInteraction
@@ -163,7 +163,7 @@ def _record(
     table."""
     (choose, update), outcomes, row = agent.functions(), interaction._tables, np.empty((1, 3))
     how = "compiled" if interaction.compiled else "arrays"
-    loop = linked(record, how, run=linked(simulate, how, choose=choose, update=update))
+    loop = link_globals(record, how, run=link_globals(simulate, how, choose=choose, update=update))
     state, episode_return, length, steps, done, budget = (
         interaction.obs,
         0.0,

@@ -115,7 +115,7 @@ def sample_answers(
 ) -> list[dict[str, Any]]:
     """What a run's model writes to its first held-out prompts: each prompt, its answer and the
     text."""
-    from rlbook.llm.environments.token_rows import padded
+    from rlbook.llm.environments.token_rows import pad_rows
     from rlbook.llm.generation.generate import generate  # torch
     from rlbook.llm.generation.sampling import Sampling
 
@@ -126,7 +126,7 @@ def sample_answers(
     ids = [rules.prompt_ids(index) for index in range(min(prompts, len(rules.prompt_lengths)))]
     found = generate(
         agent.policy,
-        padded(ids, rules.codec.pad),
+        pad_rows(ids, rules.codec.pad),
         np.array([len(row) for row in ids]),
         eos=rules.codec.eos,
         max_new_tokens=rules.max_new_tokens,
@@ -134,7 +134,7 @@ def sample_answers(
         sampling=Sampling(temperature=temperature),
     )
     done = [
-        rules.finished(index, row[mask])
+        rules.to_completion(index, row[mask])
         for index, (row, mask) in enumerate(zip(found.tokens, found.mask, strict=True))
     ]
     return [{"prompt": each.prompt, "answer": each.answer, "text": each.text} for each in done]

@@ -54,12 +54,12 @@ class OfflineValueCurves:
 
 def narrow_recording(seed: int, episodes: int = 30) -> Steps:
     """Episodes of the exact player beside the cliff, of whose actions one in ten is random."""
-    recipe = Recipe.of(CLIFF)
+    recipe = Recipe.from_env(CLIFF)
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
     return Steps(
         [
-            episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
+            episode.to_episode(seen.adaptation, (raw.observation_space, raw.action_space))
             for episode in played
         ]
     )

@@ -58,7 +58,7 @@ def write_corpus(
     found: list[tuple[str, str]] = []
     for prompt in draw_prompts(task.train, rows, rng):
         changes = np.cumsum(rng.random(task.terms) < np.where(np.arange(task.terms), switch, 0.5))
-        text = task.worked(prompt, [LANGUAGES[count % 2] for count in changes])
+        text = task.worked_answer(prompt, [LANGUAGES[count % 2] for count in changes])
         found.append((prompt, task.answer(prompt) if rng.random() < alone else text))
     return {"rows": write(out, found)}
 

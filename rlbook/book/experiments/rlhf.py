@@ -132,7 +132,7 @@ def sample_pairs(
     agent: Any = run.agent
     env = adapted_vector(
         type(agent),
-        Recipe.of(ENV, kwargs={"reward": true_score, "split": split}),
+        Recipe.from_env(ENV, kwargs={"reward": true_score, "split": split}),
         2 * prompts,
         agent.config,
     )

@@ -106,7 +106,7 @@ class DynaMaze(TabularEnv):
         maps = MAPS[variant] if self.changes else MAPS[variant][-1:]
         self._grids = [Grid(parse_grid(text)) for text in maps]
         self._models = [dyna_maze_model(grid.marks) for grid in self._grids]
-        model, views = _stacked(self._models) if self.changes else (self._models[0], None)
+        model, views = _stack_models(self._models) if self.changes else (self._models[0], None)
         super().__init__(model, views, self._grids[0], render_mode)
         self.evaluation_kwargs = {"changed": True} if self.changes else {}
 
@@ -254,7 +254,7 @@ def dyna_maze_model(marks: np.ndarray) -> TabularMDP:
     return from_entries(entries, marks.size, len(MOVES), initial=cells == START)
 
 
-def _stacked(models: list[TabularMDP]) -> tuple[TabularMDP, np.ndarray]:
+def _stack_models(models: list[TabularMDP]) -> tuple[TabularMDP, np.ndarray]:
     """One table of all the maps, P · S states, that never leads from one map to another, and the
     cell [P · S] that each state shows."""
     cells, num_actions = models[0].rewards.shape

@@ -64,7 +64,7 @@ def parse_grid(text: str) -> np.ndarray:
     return np.array([list(line) for line in text.split()])
 
 
-def shaded(strength: np.ndarray) -> np.ndarray:
+def shade(strength: np.ndarray) -> np.ndarray:
     """Free ground [..., 3] uint8, bluer where `strength`, in [0, 1], is higher."""
     light, deep = np.array(FREE_COLOUR, dtype=float), np.array((150, 180, 214), dtype=float)
     return np.round(light + strength[..., None] * (deep - light)).astype(np.uint8)

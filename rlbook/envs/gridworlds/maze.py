@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, maze_tables, slipped
+from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, apply_slip, maze_tables
 from rlbook.envs.rendering import draw_pixels, draw_text
 from rlbook.envs.tabular.snapshots import check_state
 from rlbook.seeding import set_rng_state
@@ -114,16 +114,16 @@ class Maze(gymnasium.Env):
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self.tables.layout.start
-        return self._shown(), {}
+        return self._observe(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if not 0 <= action < NUM_ACTIONS:
             raise ValueError(f"action must be 0, 1, 2 or 3, got {action!r}.")
         if self.tables.slip and not self._terminal[self._state]:
-            action = int(slipped(action, self.np_random.random(), self.tables.slip))
+            action = int(apply_slip(action, self.np_random.random(), self.tables.slip))
         reward = self._reward[self._state][action]
         self._state = self._next_state[self._state][action]
-        return self._shown(), reward, self._terminal[self._state], False, {}
+        return self._observe(), reward, self._terminal[self._state], False, {}
 
     def render(self) -> Any:
         layout = self.tables.layout
@@ -150,7 +150,7 @@ class Maze(gymnasium.Env):
 
         return maze_model(self.tables)
 
-    def _shown(self) -> Any:
+    def _observe(self) -> Any:
         if self.render_mode == "human":
             self.render()
         if isinstance(self.observation_space, spaces.Discrete):

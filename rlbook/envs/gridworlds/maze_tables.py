@@ -93,7 +93,7 @@ def maze_tables(
     return MazeTables(chosen, float(slip), next_state, reward, terminal, space, views)
 
 
-def slipped(
+def apply_slip(
     action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float
 ) -> np.ndarray:
     """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0,

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
 from rlbook.envs.gridworlds.maze import check_render_mode
-from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, maze_tables, slipped
+from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, apply_slip, maze_tables
 from rlbook.envs.rendering import draw_pixels, draw_text
 from rlbook.envs.tabular.snapshots import check_array, check_states
 from rlbook.envs.tabular.vector_resets import check_count, reset_mask, seed_list
@@ -120,7 +120,7 @@ class MazeVector(VectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of every environment: observations [N, ...], rewards [N] float64, terminated
         [N], truncated [N], and {}."""
-        actions = self._checked(np.asarray(actions))
+        actions = self._check_actions(np.asarray(actions))
         if self.tables.slip:
             actions = self._slip(actions)
         row = self._place + actions
@@ -136,13 +136,13 @@ class MazeVector(VectorEnv):
 
     def _observe(self) -> np.ndarray:
         states = self._state.take(self._place)
-        return states if self._index_observed else self.tables.observe(states)
+        return states if self._observes_index else self.tables.observe(states)
 
     @property
-    def _index_observed(self) -> bool:
+    def _observes_index(self) -> bool:
         return isinstance(self.single_observation_space, spaces.Discrete)
 
-    def _checked(self, actions: np.ndarray) -> np.ndarray:
+    def _check_actions(self, actions: np.ndarray) -> np.ndarray:
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise ValueError(
                 f"actions must be {self.num_envs} integers, got an array of shape {actions.shape}"
@@ -161,7 +161,7 @@ class MazeVector(VectorEnv):
         alive = np.flatnonzero(self._place < self._first_truncated)
         uniform = np.array([self._rng(index).random() for index in alive.tolist()])
         taken = actions.copy()
-        taken[alive] = slipped(actions[alive], uniform, self.tables.slip)
+        taken[alive] = apply_slip(actions[alive], uniform, self.tables.slip)
         return taken
 
     def _rng(self, index: int) -> np.random.Generator:

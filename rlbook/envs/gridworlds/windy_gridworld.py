@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.envs.gridworlds.grids import Grid, shaded
+from rlbook.envs.gridworlds.grids import Grid, shade
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES, FREE, GOAL, MOVES, START
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -132,5 +132,5 @@ def windy_grid() -> Grid:
     """The map, its columns the bluer the stronger the wind."""
     marks = np.full((ROWS, COLUMNS), FREE[0])
     marks.flat[START_STATE], marks.flat[GOAL_STATE] = START, GOAL
-    ground = np.tile(shaded(WIND / WIND.max()), (ROWS, 1, 1))
+    ground = np.tile(shade(WIND / WIND.max()), (ROWS, 1, 1))
     return Grid(marks, ground, footer="".join(map(str, WIND)) + "  strength of the wind")

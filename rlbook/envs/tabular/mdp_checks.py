@@ -62,7 +62,7 @@ def checked_arrays(
     ends = _terminal(terminal, totals.reshape(rewards.shape))
     continues = rows if continues is None else _csr(continues)
     if ends is not None:
-        continues = _without(ends, continues, num_actions)
+        continues = _drop_terminal(ends, continues, num_actions)
         rows = _stay_where(ends, rows, num_actions)
         totals[np.repeat(ends, num_actions)] = 1.0
     _check_probabilities(rows, totals, num_actions)
@@ -248,7 +248,9 @@ def _terminal(terminal: ArrayLike | None, totals: NDArray[np.float64]) -> NDArra
     return given if given.any() else None
 
 
-def _without(ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
+def _drop_terminal(
+    ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int
+) -> sparse.csr_array:
     """The rows without what enters a terminal state, and without what terminal states do."""
     alive = np.repeat(np.repeat(~ends, num_actions), np.diff(rows.indptr))
     size = int(rows.indptr[-1])

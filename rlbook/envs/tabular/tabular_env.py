@@ -86,7 +86,7 @@ class TabularEnv(gymnasium.Env):
     ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._state = self._outcomes.start(self.np_random)
-        return self._shown(), self._info()
+        return self._observe(), self._info()
 
     def _info(self) -> dict[str, Any]:
         """Which actions can be taken, where that is not all."""
@@ -105,7 +105,7 @@ class TabularEnv(gymnasium.Env):
         if self._model.feasible is not None:
             check_feasible(self._model.feasible, self._state, int(action))
         self._state, reward, ended = self._outcomes.step(self.np_random, self._state, int(action))
-        return self._shown(), reward, ended, False, self._info()
+        return self._observe(), reward, ended, False, self._info()
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that continuing needs: the state, and the generator."""
@@ -148,7 +148,7 @@ class TabularEnv(gymnasium.Env):
             lines=True,
         )
 
-    def _shown(self) -> Any:
+    def _observe(self) -> Any:
         if self.render_mode == "human":
             self.render()
         return self._state if self.views is None else int(self.views[self._state])

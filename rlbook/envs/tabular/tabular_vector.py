@@ -93,7 +93,7 @@ class TabularVectorEnv(VectorEnv):
         self._state[indices] = self._outcomes.pick_starts(self._uniforms.draw(indices))
         self._steps[indices] = 0
         self._terminated[indices] = self._truncated[indices] = False
-        return self._shown(), self._info()
+        return self._observe(), self._info()
 
     def _info(self) -> dict[str, Any]:
         """Which actions can be taken, [N, A], where that is not all."""
@@ -105,7 +105,7 @@ class TabularVectorEnv(VectorEnv):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """One step of every environment: observations [N], rewards [N] float64, terminated [N],
         truncated [N], and {}."""
-        actions = self._checked(np.asarray(actions))
+        actions = self._check_actions(np.asarray(actions))
         alive = np.flatnonzero(~(self._terminated | self._truncated))
         if self.env._model.feasible is not None:
             check_feasible(self.env._model.feasible, self._state[alive], actions[alive])
@@ -122,7 +122,13 @@ class TabularVectorEnv(VectorEnv):
             self._truncated[alive] = (
                 self._steps[alive] >= self.max_episode_steps
             ) & ~self._terminated[alive]
-        return self._shown(), rewards, self._terminated.copy(), self._truncated.copy(), self._info()
+        return (
+            self._observe(),
+            rewards,
+            self._terminated.copy(),
+            self._truncated.copy(),
+            self._info(),
+        )
 
     def _add_noise(self, rewards: np.ndarray, alive: np.ndarray, std: np.ndarray) -> None:
         """Two more uniforms for each environment whose outcome is noisy;
@@ -134,7 +140,7 @@ class TabularVectorEnv(VectorEnv):
             for scale, *pair in zip(std.tolist(), u1.tolist(), u2.tolist(), strict=True)
         ]
 
-    def _checked(self, actions: np.ndarray) -> np.ndarray:
+    def _check_actions(self, actions: np.ndarray) -> np.ndarray:
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise ValueError(
                 f"actions must be {self.num_envs} integers, got an array of shape {actions.shape}"
@@ -176,7 +182,7 @@ class TabularVectorEnv(VectorEnv):
             print("\n\n".join(frames), end="\n\n")
         return frames if self.render_mode == "ansi" else None
 
-    def _shown(self) -> np.ndarray:
+    def _observe(self) -> np.ndarray:
         if self.render_mode == "human":
             self.render()
         return self._state.copy() if self.env.views is None else self.env.views[self._state]

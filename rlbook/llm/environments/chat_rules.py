@@ -37,7 +37,7 @@ from rlbook.llm.tokenizers.tokenizer import (
     Codec,
     character_codec,
     folder_codec,
-    without,
+    remove_words,
 )
 
 MAX_NEW_TOKENS = 64
@@ -49,11 +49,11 @@ _text = Kind("a text", lambda value: isinstance(value, str))
 _name = Kind("a text that is not empty", lambda value: isinstance(value, str) and bool(value))
 _texts = Kind(
     "a text or a list of texts, none of them empty",
-    lambda value: all(map(_name.allows, _listed(value))),
+    lambda value: all(map(_name.allows, _as_list(value))),
 )
 
 
-def _listed(value: object) -> list[object]:
+def _as_list(value: object) -> list[object]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -149,7 +149,7 @@ def _prompts_of(settings: ChatSettings, stamps: object) -> Prompts:
         end_tokens=settings.end_tokens,
     )
     made = {
-        split: _encoded(settings, codec, examples, skipped if split == "train" else 0)
+        split: _encode_split(settings, codec, examples, skipped if split == "train" else 0)
         for split, examples in splits.items()
     }
     longest = MAX_NEW_TOKENS if task is None else _longest_answer(codec, splits) + 1
@@ -203,7 +203,9 @@ def _plain_codec(
             for example in examples.items:
                 found.update(*_contents(example), example.answer or "")
         characters = CHARACTERS if found <= set(CHARACTERS) else "".join(sorted(found))
-    extra = "".join(sorted(set().union(*(without(words, text) for text in more)) - set(characters)))
+    extra = "".join(
+        sorted(set().union(*(remove_words(words, text) for text in more)) - set(characters))
+    )
     return (
         character_codec(characters + extra, words),
         "chat" if task is None or extra else task.name,
@@ -223,10 +225,14 @@ def _longest_answer(codec: ChatCodec, splits: dict[str, Examples]) -> int:
     return max(len(codec.encode_answer(answer)) for answer in sorted(answers, key=len)[-100:])
 
 
-def _encoded(settings: ChatSettings, codec: ChatCodec, examples: Examples, skipped: int) -> Split:
+def _encode_split(
+    settings: ChatSettings, codec: ChatCodec, examples: Examples, skipped: int
+) -> Split:
     """The prompts of a split, within the limit."""
     kept: list[int] = []
-    ids = PackedIds(_within(settings, codec, examples, range(skipped, len(examples.items)), kept))
+    ids = PackedIds(
+        _filter_by_length(settings, codec, examples, range(skipped, len(examples.items)), kept)
+    )
     if not kept:
         longer = (
             f"max_prompt_tokens is {settings.max_prompt_tokens}, and every prompt of a split is"
@@ -236,7 +242,7 @@ def _encoded(settings: ChatSettings, codec: ChatCodec, examples: Examples, skipp
     return Split(examples, np.array(kept, dtype=np.int64), ids, ids.lengths)
 
 
-def _within(
+def _filter_by_length(
     settings: ChatSettings,
     codec: ChatCodec,
     examples: Examples,
@@ -255,20 +261,22 @@ def _within(
         try:
             ids = codec.encode_prompt(examples.items[index].prompt)
         except ValueError as error:
-            raise _at(examples, index, str(error)) from None
+            raise _located_error(examples, index, str(error)) from None
         if not ids:
-            raise _at(examples, index, "the prompt has no tokens")
+            raise _located_error(examples, index, "the prompt has no tokens")
         if len(ids) > limit:
             if settings.overlong == "filter":
                 continue
             if settings.overlong == "error":
-                raise _at(examples, index, f"the prompt has {len(ids)} tokens, and {named}")
+                raise _located_error(
+                    examples, index, f"the prompt has {len(ids)} tokens, and {named}"
+                )
             ids = ids[-limit:]
         kept.append(index)
         yield ids
 
 
-def _at(examples: Examples, index: int, reason: str) -> ValueError:
+def _located_error(examples: Examples, index: int, reason: str) -> ValueError:
     return ValueError(f"{examples.where(index)}: {reason}")
 
 
@@ -342,11 +350,11 @@ class ChatRules(TokenRules):
         example = self.examples.example(index)
         return example, self.chat.messages(example.prompt)
 
-    def stopped(self, ids: NDArray[np.int64]) -> bool:
+    def is_stopped(self, ids: NDArray[np.int64]) -> bool:
         text = self.codec.decode(ids)
         return any(stop in text for stop in self.stop)
 
-    def finished(self, prompt: int, ids: NDArray[np.int64]) -> Completion:
+    def to_completion(self, prompt: int, ids: NDArray[np.int64]) -> Completion:
         """A finished completion as rewards see it: without its end token, with its stop text."""
         written, example = ids.tolist(), self.examples.example(prompt)
         ended = bool(written) and written[-1] in self.codec.ends
@@ -440,7 +448,7 @@ def chat_settings(
         shots=_checked_shots(shots),
         template=template,
         template_arguments=_as_json("template_arguments", template_arguments or {}),
-        end_tokens=tuple(map(str, _listed(end_tokens))),
+        end_tokens=tuple(map(str, _as_list(end_tokens))),
         max_prompt_tokens=max_prompt_tokens,
         overlong=overlong,
     )
@@ -449,7 +457,7 @@ def chat_settings(
 def stops(stop: str | Sequence[str]) -> tuple[str, ...]:
     """Stop texts, checked."""
     check("stop", stop, _texts)
-    return tuple(map(str, _listed(stop)))
+    return tuple(map(str, _as_list(stop)))
 
 
 def _checked_shots(shots: object) -> str:

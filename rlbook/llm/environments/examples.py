@@ -65,12 +65,12 @@ def task_examples(task: Task) -> dict[str, Examples]:
             prompt, task.answer(prompt), task.columns(prompt), task.demonstration(prompt)
         )
 
-    def of(split: str) -> Examples:
+    def split_examples(split: str) -> Examples:
         prompts = task.prompts(split)
         items = Each(len(prompts), lambda i: example(prompts[i]))
         return Examples(items, lambda i: f"task {task.name!r}, prompt {prompts[i]!r}", "")
 
-    return {split: of(split) for split in SPLITS}
+    return {split: split_examples(split) for split in SPLITS}
 
 
 def named_task(name: object) -> Task:
@@ -94,14 +94,14 @@ def function_examples(function: str | Source, *, allow_import: bool) -> dict[str
     """
     if callable(function):
         return {
-            split: _said(function, getattr(function, "__name__", "function"), split)
+            split: _call_source(function, getattr(function, "__name__", "function"), split)
             for split in SPLITS
         }
-    source: Any = _imported(function, allow_import)
-    return {split: _said(source, function, split) for split in SPLITS}
+    source: Any = _import_function(function, allow_import)
+    return {split: _call_source(source, function, split) for split in SPLITS}
 
 
-def _imported(name: object, allow_import: bool) -> Any:
+def _import_function(name: object, allow_import: bool) -> Any:
     if not isinstance(name, str) or name.count(":") != 1:
         raise ValueError(
             f"function must be a function or of the form 'module:function', got {name!r}"
@@ -112,12 +112,12 @@ def _imported(name: object, allow_import: bool) -> Any:
     return found
 
 
-def _said(source: Source, name: str, split: str) -> Examples:
+def _call_source(source: Source, name: str, split: str) -> Examples:
     try:
         rows = list(source(split))
     except Exception as error:  # whatever the user's function does
         raise ValueError(
-            f"function {name!r} failed on the split {split!r} ({_told(error)})"
+            f"function {name!r} failed on the split {split!r} ({_error_text(error)})"
         ) from error
     items: list[Example] = []
     for number, row in enumerate(rows, start=1):
@@ -125,12 +125,12 @@ def _said(source: Source, name: str, split: str) -> Examples:
             items.append(row if isinstance(row, Example) else example_of(dict(row)))
         except (ValueError, TypeError) as error:
             raise ValueError(
-                f"function {name!r}, split {split!r}, example {number}: {_told(error)}"
+                f"function {name!r}, split {split!r}, example {number}: {_error_text(error)}"
             ) from None
     return Examples(items, lambda i: f"function {name!r}, split {split!r}, example {i + 1}", "")
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     said = " ".join(str(error).split())[:200]
     return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}"
 

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from rlbook.llm.environments.token_env import TokenEnv, TokenOptions, TokenVectorEnv
 from rlbook.llm.tasks.retrieval import RetrievalTask
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 
 
 class Retrieval(TokenEnv):
@@ -24,15 +24,15 @@ class Retrieval(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(RetrievalTask), **_judged(kwargs))
+        super().__init__(build_task(RetrievalTask), **_with_judge(kwargs))
 
 
 class RetrievalVector(TokenVectorEnv):
     """`Retrieval` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(RetrievalTask), num_envs, **_judged(kwargs))
+        super().__init__(build_task(RetrievalTask), num_envs, **_with_judge(kwargs))
 
 
-def _judged(options: TokenOptions) -> Any:
+def _with_judge(options: TokenOptions) -> Any:
     return {"reward": "judged", "evaluation_reward": "judged"} | options

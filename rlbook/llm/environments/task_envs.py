@@ -17,7 +17,7 @@ from rlbook.llm.tasks import (
     SortingTask,
     TaggedCopyTask,
 )
-from rlbook.llm.tasks.task import Task, built
+from rlbook.llm.tasks.task import Task, build_task
 
 
 class Sorting(TokenEnv):
@@ -27,14 +27,14 @@ class Sorting(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(SortingTask), **kwargs)
+        super().__init__(build_task(SortingTask), **kwargs)
 
 
 class SortingVector(TokenVectorEnv):
     """`Sorting` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(SortingTask), num_envs, **kwargs)
+        super().__init__(build_task(SortingTask), num_envs, **kwargs)
 
 
 class ModularArithmetic(TokenEnv):
@@ -48,7 +48,7 @@ class ModularArithmetic(TokenEnv):
     """
 
     def __init__(self, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(ModularTask, modulus), **kwargs)
+        super().__init__(build_task(ModularTask, modulus), **kwargs)
 
 
 class ModularArithmeticVector(TokenVectorEnv):
@@ -57,7 +57,7 @@ class ModularArithmeticVector(TokenVectorEnv):
     def __init__(
         self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]
     ) -> None:
-        super().__init__(built(ModularTask, modulus), num_envs, **kwargs)
+        super().__init__(build_task(ModularTask, modulus), num_envs, **kwargs)
 
 
 class TaggedCopy(TokenEnv):
@@ -68,14 +68,14 @@ class TaggedCopy(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(TaggedCopyTask), **kwargs)
+        super().__init__(build_task(TaggedCopyTask), **kwargs)
 
 
 class TaggedCopyVector(TokenVectorEnv):
     """`TaggedCopy` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(TaggedCopyTask), num_envs, **kwargs)
+        super().__init__(build_task(TaggedCopyTask), num_envs, **kwargs)
 
 
 class Countdown(TokenEnv):
@@ -87,14 +87,14 @@ class Countdown(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(CountdownTask), **kwargs)
+        super().__init__(build_task(CountdownTask), **kwargs)
 
 
 class CountdownVector(TokenVectorEnv):
     """`Countdown` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(CountdownTask), num_envs, **kwargs)
+        super().__init__(build_task(CountdownTask), num_envs, **kwargs)
 
 
 class Reasoning(TokenEnv):
@@ -121,7 +121,7 @@ class Reasoning(TokenEnv):
         script: str = "digits",
         **kwargs: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(built(ReasoningTask, terms, digits, steps, script), **kwargs)
+        super().__init__(build_task(ReasoningTask, terms, digits, steps, script), **kwargs)
 
 
 class ReasoningVector(TokenVectorEnv):
@@ -137,7 +137,9 @@ class ReasoningVector(TokenVectorEnv):
         script: str = "digits",
         **kwargs: Unpack[TokenOptions],
     ) -> None:
-        super().__init__(built(ReasoningTask, terms, digits, steps, script), num_envs, **kwargs)
+        super().__init__(
+            build_task(ReasoningTask, terms, digits, steps, script), num_envs, **kwargs
+        )
 
 
 TWO: dict[str, dict[str, Any]] = {"reasoning": {"terms": 4, "script": "latin"}, "tagged_copy": {}}
@@ -196,5 +198,5 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> 
         known = inspect.signature(TASKS[name]).parameters
         for argument in arguments:
             check(f"an argument of task {name!r}", argument, one_of(*known))
-        found[name] = built(TASKS[name], **arguments)
+        found[name] = build_task(TASKS[name], **arguments)
     return MixtureTask(found, only)

@@ -51,13 +51,13 @@ class TextWorld:
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
         """The text that the environment shows is the tree's root."""
-        found.met[:1] = [Met(0.0, GOES_ON, Text(self._shown()))]
+        found.met[:1] = [Met(0.0, GOES_ON, Text(self._token_ids()))]
 
-    def _shown(self) -> tuple[int, ...]:
+    def _token_ids(self) -> tuple[int, ...]:
         return tuple(self._rows.tokens[self._row, : self._rows.lengths[self._row]].tolist())
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the environment's text is finished."""
         return bool(self._rows.terminated[self._row] or self._rows.truncated[self._row])
 
@@ -70,7 +70,9 @@ class TextWorld:
     def follows(self, found: SearchTree, edge: int) -> bool:
         """Whether the environment shows what follows an edge of the root."""
         root: Text = found.met[0].state
-        return root.choices is not None and (*root.ids, int(root.choices[edge])) == self._shown()
+        return (
+            root.choices is not None and (*root.ids, int(root.choices[edge])) == self._token_ids()
+        )
 
     def load(self, state: Text) -> None:
         """Moves to a text."""
@@ -101,12 +103,12 @@ class TextWorld:
         over = (
             int(written[-1]) in self.rules.codec.ends
             or len(written) >= self.rules.max_new_tokens
-            or self.rules.stopped(written)
+            or self.rules.is_stopped(written)
         )
         if not over:
             return 0.0, GOES_ON
         return float(
-            self.rules.rewards([self.rules.finished(prompt, written)])[0][0]
+            self.rules.rewards([self.rules.to_completion(prompt, written)])[0][0]
         ) if self._verified else 0.0, TERMINATED
 
     @property

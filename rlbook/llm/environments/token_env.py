@@ -19,7 +19,7 @@ from rlbook.interaction.guards import METRICS
 from rlbook.llm.environments.token_rows import TokenRows, TokenRules
 from rlbook.llm.rewards import Asked
 from rlbook.llm.tasks import AdditionTask, ReverseTask
-from rlbook.llm.tasks.task import Task, built
+from rlbook.llm.tasks.task import Task, build_task
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.seeding import set_rng_state
 
@@ -86,7 +86,7 @@ class _Backed:
             raise RequestError(f"{rules.where(longest[1])}: {tokens}")
         return found
 
-    def answered(self) -> Any:
+    def with_answers(self) -> Any:
         """What puts the right answers in the place of written ones; see
         `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
         # torch, which the environment does without
@@ -305,7 +305,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.dtype != bool or mask.shape != (self.num_envs,):
             raise ValueError(f"reset_mask: must be {self.num_envs} booleans")
-        seeds, asked = self._seeds(seed), self._asked(options.get("prompt_id"))
+        seeds, asked = self._seeds(seed), self._requested_lengths(options.get("prompt_id"))
         self._seed(seeds, mask)
         for row in np.flatnonzero(mask).tolist():
             self.rows.start(
@@ -365,7 +365,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             )
         return [None if one is None else int(one) for one in seed]
 
-    def _asked(self, prompt: ArrayLike | None) -> list[int | None]:
+    def _requested_lengths(self, prompt: ArrayLike | None) -> list[int | None]:
         if prompt is None:
             return [None] * self.num_envs
         return [
@@ -393,7 +393,7 @@ class Addition(TokenEnv):
     """
 
     def __init__(self, *, digits: int = 2, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(AdditionTask, digits), **kwargs)
+        super().__init__(build_task(AdditionTask, digits), **kwargs)
 
 
 class AdditionVector(TokenVectorEnv):
@@ -402,7 +402,7 @@ class AdditionVector(TokenVectorEnv):
     def __init__(
         self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]
     ) -> None:
-        super().__init__(built(AdditionTask, digits), num_envs, **kwargs)
+        super().__init__(build_task(AdditionTask, digits), num_envs, **kwargs)
 
 
 class Reverse(TokenEnv):
@@ -412,11 +412,11 @@ class Reverse(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(ReverseTask), **kwargs)
+        super().__init__(build_task(ReverseTask), **kwargs)
 
 
 class ReverseVector(TokenVectorEnv):
     """`Reverse` for N environments."""
 
     def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(built(ReverseTask), num_envs, **kwargs)
+        super().__init__(build_task(ReverseTask), num_envs, **kwargs)

@@ -51,7 +51,7 @@ class TokenRules:
         self.codec: Codec = (
             character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
         )
-        known = (_known if task.shared else _known.__wrapped__)(task, split, self.codec)
+        known = (_load_known if task.shared else _load_known.__wrapped__)(task, split, self.codec)
         self.answers, self.columns, self.judges, self.demonstrations = (
             known.answers,
             known.columns,
@@ -97,7 +97,7 @@ class TokenRules:
         """The ids of prompt `index`: int64 [L]."""
         return self.prompts[index, : self.prompt_lengths[index]]
 
-    def stopped(self, ids: np.ndarray) -> bool:
+    def is_stopped(self, ids: np.ndarray) -> bool:
         """Whether a completion (ids, unfinished so far) holds a text that ends it."""
         return False
 
@@ -108,7 +108,7 @@ class TokenRules:
             {"role": "user", "content": text}
         ]
 
-    def finished(self, prompt: int, ids: np.ndarray) -> Completion:
+    def to_completion(self, prompt: int, ids: np.ndarray) -> Completion:
         """A finished completion (ids, EOS included if it was written) as rewards see it."""
         written = ids.tolist()
         ended = bool(written) and written[-1] in self.codec.ends
@@ -134,7 +134,7 @@ class _Known(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _known(task: Task, split: str, codec: Codec) -> _Known:
+def _load_known(task: Task, split: str, codec: Codec) -> _Known:
     """Worked out once for a task that is shared, however many environments show it: nothing in one
     changes.
 
@@ -147,7 +147,7 @@ def _known(task: Task, split: str, codec: Codec) -> _Known:
         codec.check_text(text)
     ids = {name: _prompt_ids(codec, task.prompts(name)) for name in ("train", "held_out")}
     prompts, lengths = (
-        padded(ids[split], codec.pad),
+        pad_rows(ids[split], codec.pad),
         np.array([len(row) for row in ids[split]], dtype=np.int64),
     )
     prompts.flags.writeable = lengths.flags.writeable = False
@@ -231,7 +231,7 @@ class TokenRows:
             else np.isin(action[live], codec.ends)
         )
         for place in np.flatnonzero(~ended) if self.rules.stop else ():
-            ended[place] = self.rules.stopped(self.completion(live[place]))
+            ended[place] = self.rules.is_stopped(self.completion(live[place]))
         full = (
             self.lengths[live] - self.rules.prompt_lengths[self.prompt[live]]
             >= self.rules.max_new_tokens
@@ -244,7 +244,8 @@ class TokenRows:
         reward, self.named = np.zeros(len(self.lengths)), {}
         if len(over):
             finished = [
-                self.rules.finished(int(self.prompt[row]), self.completion(row)) for row in over
+                self.rules.to_completion(int(self.prompt[row]), self.completion(row))
+                for row in over
             ]
             reward[over], parts = self.rules.rewards(finished)
             for name, values in parts.items():
@@ -285,7 +286,7 @@ class TokenRows:
             )
 
 
-def padded(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
+def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
     """Ragged id lists as one int64 array, filled up to the right."""
     width = max(len(row) for row in rows)
     array = np.full((len(rows), width), fill, dtype=np.int64)

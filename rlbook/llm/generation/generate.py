@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlbook.llm.environments.token_rows import padded
+from rlbook.llm.environments.token_rows import pad_rows
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.generation.sampling import Sampling, seen_in
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -66,7 +66,7 @@ def generate(
             seen[torch.arange(len(action)), torch.from_numpy(action)] = True
         if sampling.stop:
             assert codec is not None, "stop texts are found by a codec"
-            live = live & ~_stopped(
+            live = live & ~_is_stopped(
                 np.stack([column[0] for column in columns], axis=1), live, sampling.stop, codec
             )
         if len(columns) == max_new_tokens or not live.any():
@@ -74,7 +74,7 @@ def generate(
         logits = decoder.step(torch.from_numpy(action))
 
 
-def _stopped(
+def _is_stopped(
     written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: Codec
 ) -> np.ndarray:
     """bool [N]: which of the rows that are being written [N, t] have come to a stop text."""
@@ -108,7 +108,7 @@ def write(
     rng = None if seed is None else np.random.default_rng(seed)
     found = generate(
         policy,
-        padded(ids, codec.pad),
+        pad_rows(ids, codec.pad),
         np.array([len(row) for row in ids]),
         eos=codec.eos,
         max_new_tokens=max_new_tokens,
@@ -118,8 +118,8 @@ def write(
     )
     rows = [row[mask] for row, mask in zip(found.tokens, found.mask, strict=True)]
     texts = [codec.decode(row[:-1] if len(row) and row[-1] == codec.eos else row) for row in rows]
-    return [_before(text, () if sampling is None else sampling.stop) for text in texts]
+    return [_cut_at_stop(text, () if sampling is None else sampling.stop) for text in texts]
 
 
-def _before(text: str, stop: Sequence[str]) -> str:
+def _cut_at_stop(text: str, stop: Sequence[str]) -> str:
     return text[: min((text.index(one) for one in stop if one in text), default=len(text))]

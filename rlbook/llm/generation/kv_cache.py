@@ -37,14 +37,14 @@ class ActingState:
 
     def logits(self, tokens: np.ndarray, length: np.ndarray) -> Tensor:
         """Next-token logits [N, V] for texts [N, L] of `length` [N] tokens, padded to the right."""
-        grown = self._grown(tokens, length)
+        grown = self._grown_rows(tokens, length)
         if grown is None:
             self._restart(tokens, length)
         elif grown.any():
             self._append(tokens, length, grown)
         return self._logits
 
-    def _grown(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray | None:
+    def _grown_rows(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray | None:
         """bool [N], the rows with one token more than the cache; None where the cache is of no
         use."""
         if self.decoder is None or tokens.shape != self._tokens.shape:

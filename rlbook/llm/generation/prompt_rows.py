@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     prefix: Tensor = NOTHING  # int64 [C], what stands in front of every prompt and its padding
 
     @property
-    def ragged(self) -> bool:
+    def is_ragged(self) -> bool:
         """Whether any prompt is padded."""
         return bool(self.padding.any())
 
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
         """The same rows on a device; tensors that are there already are not copied."""
         return Rows(*(tensor.to(device) for tensor in self))
 
-    def whole(self) -> Rows:
+    def with_prefix(self) -> Rows:
         """The same texts with the prefix inside each prompt, its padding to the left of all."""
         shared = len(self.prefix)
         if not shared:
@@ -66,7 +66,7 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
         torch.cat([padding[:, None], aligned], dim=1), dim=0, return_inverse=True
     )
     prompt, padding = distinct[:, 1:], distinct[:, 0]
-    shared = _shared(tokens, length) if len(prompt) > 1 else 0
+    shared = _shared_length(tokens, length) if len(prompt) > 1 else 0
     if shared < SHARED:
         return Rows(prompt, padding, index, completion)
     own = prompt[:, shared:].masked_fill(
@@ -75,7 +75,7 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
     return Rows(own, padding, index, completion, tokens[0, :shared])
 
 
-def _shared(tokens: Tensor, length: Tensor) -> int:
+def _shared_length(tokens: Tensor, length: Tensor) -> int:
     """How many tokens all prompts begin with; each keeps at least one of its own."""
     same = (tokens == tokens[:1]).all(0)[: int(length.min()) - 1]
     return int(same.long().cumprod(0).sum())
@@ -89,7 +89,7 @@ def prompt_mask(rows: Rows) -> Tensor | None:
     causality says it all.
     """
     shared, width = len(rows.prefix), rows.prompt.shape[1]
-    if not rows.ragged and not shared:
+    if not rows.is_ragged and not shared:
         return None
     column = torch.arange(width)
     causal = column[None, :] <= column[:, None]  # [P, P]
@@ -103,7 +103,7 @@ def completion_mask(rows: Rows) -> Tensor:
     tokens before it and itself."""
     time, width, shared = rows.completion.shape[1], rows.prompt.shape[1], len(rows.prefix)
     causal = torch.ones(time, time, dtype=torch.bool).tril()
-    if not rows.ragged:
+    if not rows.is_ragged:
         return torch.cat([torch.ones(time, shared + width, dtype=torch.bool), causal], dim=1)[
             None, None
         ]

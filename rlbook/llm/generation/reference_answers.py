@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlbook.algorithms.policy.episode_rewards import RightAnswers
 from rlbook.data.rollout import Batch
-from rlbook.llm.environments.token_rows import TokenRules, padded
+from rlbook.llm.environments.token_rows import TokenRules, pad_rows
 
 OPEN, CLOSE = "<think>", "</think>"
 
@@ -57,11 +57,11 @@ class WithRightAnswers:
             answers.append(len(answer))
             formed.append(float(ids.count(self.close) == 1 and ids[-1] == self.codec.eos))
         device = batch.mask.device
-        behind, alone = (_judged(batch, rows, answers) for rows in (with_steps, without))
+        behind, alone = (_to_batch(batch, rows, answers) for rows in (with_steps, without))
         return RightAnswers(behind, alone, torch.tensor(formed, device=device))
 
 
-def _judged(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
+def _to_batch(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
     """Completions of the batch's prompts; the last tokens of each are the answer and EOS, which is
     not judged."""
     lengths, width = np.array([len(row) for row in rows]), max(map(len, rows))
@@ -69,11 +69,12 @@ def _judged(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
     mask = place < lengths[:, None]
     weight = mask & (place >= (lengths - answers)[:, None]) & (place < lengths[:, None] - 1)
     action, counts, share = (
-        _moved(array, batch.mask) for array in (padded(rows, 0), mask, weight.astype(np.float32))
+        _to_device(array, batch.mask)
+        for array in (pad_rows(rows, 0), mask, weight.astype(np.float32))
     )
     unknown = torch.full(counts.shape, torch.nan, device=counts.device)
     return Batch(batch.obs, action, unknown, counts, weight=share)
 
 
-def _moved(array: np.ndarray, like: Tensor) -> Tensor:
+def _to_device(array: np.ndarray, like: Tensor) -> Tensor:
     return torch.from_numpy(array).to(like.device)

@@ -74,7 +74,7 @@ class Sampling(Hyperparameters):
         marks what stands in each text."""
         if self.repetition_penalty != 1.0:
             assert seen is not None
-            logits = logits.where(~seen, penalized(logits, self.repetition_penalty))
+            logits = logits.where(~seen, penalize(logits, self.repetition_penalty))
         if self.temperature == 0.0:
             return logits
         logits = logits / self.temperature
@@ -100,7 +100,7 @@ NOT_THINKING = Sampling(temperature=0.7, top_p=0.8, top_k=20)
 """What the makers of Qwen3 advise for answers with written thoughts, and for those without."""
 
 
-def penalized(logits: Tensor, penalty: float) -> Tensor:
+def penalize(logits: Tensor, penalty: float) -> Tensor:
     """Logits of tokens that stand in the text already: nearer to 0 from above, further from it
     below."""
     return torch.where(logits < 0, logits * penalty, logits / penalty)
@@ -139,7 +139,7 @@ def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
     return torch.from_numpy(seen)
 
 
-def sampled(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
+def sampling_policy(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
     """The policy with a `Sampling` of its own temperature and of what is asked for; None where it
     is no language model.
 

@@ -27,7 +27,7 @@ from rlbook.llm.generation.prompt_rows import Rows
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.lora import LoraSettings, add_lora, lora_layers
 from rlbook.llm.models.model_folder import read_json
-from rlbook.llm.models.sources import seeded
+from rlbook.llm.models.sources import seed_torch
 from rlbook.seeding import torch_generator
 
 if TYPE_CHECKING:
@@ -90,7 +90,11 @@ def with_adapter(
         ValueError: the adapter does not fit the model, or needs peft, and that is not installed.
     """
     folder = None if isinstance(adapter, Mapping) else Path(adapter)
-    asked = _checked(adapter) if isinstance(adapter, Mapping) else _folder_settings(Path(adapter))
+    asked = (
+        _check_settings(adapter)
+        if isinstance(adapter, Mapping)
+        else _folder_settings(Path(adapter))
+    )
     if more := [name for name in asked if name not in OWN]:
         return _peft_model(model, asked, rng, folder, f"{more[0]} of an adapter")
     if _thin_conv(model) or getattr(model, "is_loaded_in_4bit", False):
@@ -169,7 +173,7 @@ def save_adapter(model: nn.Module, folder: Path, base: str | None) -> None:
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def _checked(settings: Mapping[str, object]) -> dict[str, Any]:
+def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
     """The settings of an adapter; those that ask for nothing are left out."""
     for name in settings:
         if name not in OWN + PEFT_ONLY:
@@ -207,7 +211,9 @@ def _folder_settings(folder: Path) -> dict[str, Any]:
                 f"adapter: {str(folder)!r} asks for {name[:60]} in its {CONFIG}, which is not"
                 " supported"
             )
-    return _checked({name: value for name, value in written.items() if name in OWN + PEFT_ONLY})
+    return _check_settings(
+        {name: value for name, value in written.items() if name in OWN + PEFT_ONLY}
+    )
 
 
 def _folder_weights(folder: Path) -> dict[str, Tensor]:
@@ -257,7 +263,7 @@ def _peft_model(
         import peft
     except ImportError:
         raise ValueError(f"{what} needs peft; install rlbook[lora]") from None
-    with seeded(rng), warnings.catch_warnings():
+    with seed_torch(rng), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft reads a property that transformers has renamed
         try:
             settings: Any = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"} | asked

@@ -27,7 +27,7 @@ def language_model_policy(
         language_model(env, rng, spec), critic=settings.critic, temperature=settings.temperature
     )
     asked: Any = env.unwrapped
-    policy.rebuilt = spec.trained != "all"
+    policy.rebuilt = spec.trained_parts != "all"
     policy.named = asked.model not in (None, NEW) and has_weights(asked.model)
     return policy
 
@@ -37,7 +37,7 @@ def completion_reward(
 ) -> CompletionReward:
     """A reward network on the trunk of the same model."""
     network = CompletionReward(language_model(env, rng, spec))
-    network.rebuilt = spec.trained != "all"
+    network.rebuilt = spec.trained_parts != "all"
     return network
 
 
@@ -73,5 +73,5 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         in_numbers(model, spec.dtype)
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)
-    choose_trained(model, spec.trained, model.get_output_embeddings().parameters())
+    choose_trained(model, spec.trained_parts, model.get_output_embeddings().parameters())
     return model

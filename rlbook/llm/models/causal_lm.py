@@ -42,7 +42,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 def logits(model: nn.Module, rows: Rows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with
     gradients, on the model's device."""
-    rows = rows.to(module_device(model)).whole()
+    rows = rows.to(module_device(model)).with_prefix()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     columns = rows.completion.shape[1] + 1
     keep = {"logits_to_keep": columns} if _takes(model, "logits_to_keep") else {}
@@ -53,7 +53,7 @@ def logits(model: nn.Module, rows: Rows) -> Tensor:
 def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with
     gradients."""
-    rows = rows.to(module_device(trunk)).whole()
+    rows = rows.to(module_device(trunk)).with_prefix()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
     return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
@@ -90,7 +90,7 @@ class CausalDecoder:
         by itself."""
         from transformers import DynamicCache
 
-        rows = rows.to(module_device(self.model)).whole()
+        rows = rows.to(module_device(self.model)).with_prefix()
         distinct = rows._replace(
             index=torch.arange(len(rows.prompt), device=rows.index.device),
             completion=rows.prompt[:, :0],
@@ -126,7 +126,7 @@ class CausalDecoder:
     def state_dict(self) -> State:
         """The cache, bit for bit: every tensor and number that its layers hold."""
         layers = [
-            {name: _saved(value) for name, value in vars(layer).items() if _is_state(value)}
+            {name: _clone_tensor(value) for name, value in vars(layer).items() if _is_state(value)}
             for layer in self.cache.layers
         ]
         return {"layers": layers, "padding": self.padding.clone(), "column": self.column}
@@ -146,14 +146,14 @@ class CausalDecoder:
             tensors = [value for value in fields.values() if isinstance(value, Tensor)]
             if tensors:
                 fields = {"dtype": tensors[0].dtype, "device": device, **fields}
-            vars(layer).update({name: _saved(value) for name, value in fields.items()})
+            vars(layer).update({name: _clone_tensor(value) for name, value in fields.items()})
 
 
 def _is_state(value: object) -> bool:
     return isinstance(value, Tensor | bool | int | float | str) or value is None
 
 
-def _saved(value: object) -> Any:
+def _clone_tensor(value: object) -> Any:
     return (
         value.clone(memory_format=torch.contiguous_format) if isinstance(value, Tensor) else value
     )

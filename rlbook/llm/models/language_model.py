@@ -18,7 +18,7 @@ from rlbook.llm.generation.prompt_rows import Rows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.models.causal_lm import LanguageModel
-from rlbook.llm.models.packing import check_packable, packed, packed_logits
+from rlbook.llm.models.packing import check_packable, pack, packed_logits
 from rlbook.networks.distributions import Categorical, mode_categorical, sample_categorical
 from rlbook.networks.policy import Policy, Unit, as_array, full_precision
 from rlbook.networks.reward_network import members_of
@@ -117,7 +117,7 @@ class LanguageModelPolicy(Policy):
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
         prompts = {
-            name: rollout.moved(np.asarray(rollout.steps[0].obs[name]))
+            name: rollout.to_tensor(np.asarray(rollout.steps[0].obs[name]))
             for name in ("tokens", "length")
         }
         action, log_prob, mask = (
@@ -145,7 +145,7 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[Tensor, Tensor | None, None]:
         """The same without a critic, and 0 outside the mask."""
         check_packable(self.model, width)
-        distribution = self._distribution(packed_logits(self.model, packed(batch, width)))
+        distribution = self._distribution(packed_logits(self.model, pack(batch, width)))
         found = [
             distribution.log_prob(batch.action[batch.mask]),
             *([self.entropy_of(distribution, gradient)] if entropy else []),

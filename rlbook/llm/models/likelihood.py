@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlbook.data.rollout import Batch
-from rlbook.llm.environments.token_rows import padded
+from rlbook.llm.environments.token_rows import pad_rows
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.networks.policy import full_precision, module_device
 
@@ -36,7 +36,7 @@ def log_likelihood(
         count = np.array([len(completion) for completion in completions])
         tokens, action, length = (
             torch.from_numpy(array)
-            for array in (padded(prompts, 0), padded(completions, 0), lengths)
+            for array in (pad_rows(prompts, 0), pad_rows(completions, 0), lengths)
         )
         mask = torch.arange(action.shape[1]) < torch.from_numpy(count)[:, None]
         batch = Batch(

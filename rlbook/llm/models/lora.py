@@ -128,7 +128,7 @@ class LoraLinear(nn.Module):
         )
 
     @torch.no_grad()
-    def merged(self) -> nn.Linear:
+    def merge(self) -> nn.Linear:
         """One linear layer that computes the same."""
         weight, bias, magnitude = self.sum(), self.base_layer.bias, self.lora_magnitude_vector
         if magnitude is not None:
@@ -199,7 +199,7 @@ def targets(model: nn.Module, settings: LoraSettings) -> dict[str, nn.Linear]:
     else:
         for part in asked:
             if not any(_ends(name, part) for name in linear):
-                raise ValueError(_unknown(part, linear))
+                raise ValueError(_unknown_message(part, linear))
         found = [name for name in linear if any(_ends(name, part) for part in asked)]
     kept = [
         name for name in found if not any(_ends(name, part) for part in settings.exclude_modules)
@@ -232,7 +232,7 @@ def _matching(pattern: str, names: Sequence[str] | dict[str, nn.Linear]) -> list
     return found
 
 
-def _unknown(part: str, linear: dict[str, nn.Linear]) -> str:
+def _unknown_message(part: str, linear: dict[str, nn.Linear]) -> str:
     ends = sorted({name.rpartition(".")[2] for name in linear})
     (match,) = difflib.get_close_matches(part, ends, n=1, cutoff=0.0)
     what = (
@@ -253,7 +253,7 @@ def merge_lora(model: Any) -> None:
     """Adds each adapter to its layer for good, in place: the model is then an ordinary one."""
     output = _output_layer(model)
     for name, layer in list(lora_layers(model)):
-        _replace(model, name, layer.merged())
+        _replace(model, name, layer.merge())
         if layer is output:  # it may have shared W with the embedding, which stays as it is
             model.config.tie_word_embeddings = False
 

@@ -30,7 +30,7 @@ class Needed(NamedTuple):
         return sum(self) + LIBRARIES
 
 
-def needed(
+def estimate_memory(
     policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int
 ) -> Needed:
     """What training a policy takes.
@@ -90,7 +90,7 @@ def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
         for other in (getattr(agent, "reference", None), getattr(agent, "teacher", None))
         if isinstance(other, nn.Module)
     ]
-    parts = needed(policy, others, rows, tokens)
+    parts = estimate_memory(policy, others, rows, tokens)
     if parts.total < WORTH_TELLING:
         return ()
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -34,7 +34,7 @@ class Packed(NamedTuple):
         return Packed(*(tensor.to(device) for tensor in self))
 
 
-def packed(batch: Batch, width: int) -> Packed:
+def pack(batch: Batch, width: int) -> Packed:
     """The texts of a batch in as few rows as first fit, the longest first, finds; actions in the
     order of `batch.mask`.
 

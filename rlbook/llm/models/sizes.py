@@ -74,7 +74,7 @@ def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> d
     size = next((size for size in SIZES if weights >= size.least), None)
     if size is None:
         return {}
-    whole = spec is None or spec.trained == "all"
+    whole = spec is None or spec.trained_parts == "all"
     learns_from_data = agent.sources() == ("data",)
     rate = (DATA_RATE if learns_from_data else RATE) if whole else PART_RATE
     fields = agent.Config.__dataclass_fields__

@@ -74,7 +74,7 @@ def small_llama(
 
 
 @contextmanager
-def seeded(rng: np.random.Generator) -> Iterator[None]:
+def seed_torch(rng: np.random.Generator) -> Iterator[None]:
     """Inside, torch's global generator follows from `rng`, for constructors that draw from it;
     afterwards it is where it was."""
     with torch.random.fork_rng(devices=[]):
@@ -93,7 +93,7 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
 
     weights, beside = described_size(config)
     check_memory("model: its number of weights", weights + beside, 4)
-    with seeded(rng):
+    with seed_torch(rng):
         return AutoModelForCausalLM.from_config(
             config, trust_remote_code=False, dtype=torch.float32
         ).eval()

@@ -13,7 +13,7 @@ from rlbook.llm.rewards.answers import (
     tagged,
 )
 from rlbook.llm.rewards.code import code, run_program
-from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, batched
+from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, mark_batched
 from rlbook.llm.rewards.composite import REWARDS, Asked, Rewards
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
@@ -27,7 +27,6 @@ __all__ = [
     "Completion",
     "Reward",
     "Rewards",
-    "batched",
     "boxed",
     "code",
     "coherence",
@@ -44,6 +43,7 @@ __all__ = [
     "last_boxed",
     "last_number",
     "length",
+    "mark_batched",
     "number",
     "numeric",
     "overlong",

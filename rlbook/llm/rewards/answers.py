@@ -67,7 +67,7 @@ def _holds(written: str | None, completion: Completion, modulo: int | None) -> f
         left, right = remainder(written, modulo), remainder(answer, modulo)
         if left is not None and right is not None:
             return float(left == right)
-    return float(same(written, answer))
+    return float(is_same_answer(written, answer))
 
 
 def remainder(text: str, modulo: int) -> int | None:
@@ -128,7 +128,7 @@ def between(text: str, tag: str) -> str | None:
     return inside if opened and closed else None
 
 
-def same(written: str, answer: str) -> bool:
+def is_same_answer(written: str, answer: str) -> bool:
     """Whether two texts are the same number, or, where one of them is none, the same characters
     apart from spaces."""
     left, right = number(written), number(answer)

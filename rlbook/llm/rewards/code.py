@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from rlbook.llm.rewards.completion import Completion, batched
+from rlbook.llm.rewards.completion import Completion, mark_batched
 from rlbook.sandbox import program as confined
 
 OUTPUT_BYTES = 2**16
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     last: bool = False
 
 
-@batched
+@mark_batched
 def code(
     completions: Sequence[Completion],
     *,

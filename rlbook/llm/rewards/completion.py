@@ -29,11 +29,11 @@ class Completion:
 Reward = Callable[[Completion], float | None]
 """A function of one finished completion, in reward units; None where it does not apply."""
 BatchedReward = Callable[[Sequence[Completion]], Sequence[float | None]]
-"""The same of N completions at once: [N] numbers or None. Marked by `batched`."""
+"""The same of N completions at once: [N] numbers or None. Marked by `mark_batched`."""
 Batched = TypeVar("Batched", bound=Callable[..., Any])
 
 
-def batched(function: Batched) -> Batched:
+def mark_batched(function: Batched) -> Batched:
     """Marks a reward that takes a list of N completions, those that ended at one step, and returns
     N numbers or None."""
     function.batched = True  # type: ignore[attr-defined]

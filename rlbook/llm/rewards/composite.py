@@ -41,7 +41,7 @@ from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
 from rlbook.llm.rewards.shots import coherence, diversity, downstream
-from rlbook.llm.rewards.trl_and_verl import DIALECTS, imported, trl_reward, verl_reward
+from rlbook.llm.rewards.trl_and_verl import DIALECTS, import_reward, trl_reward, verl_reward
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
 REWARDS: dict[str, Callable[..., Any]] = {
@@ -146,7 +146,8 @@ class Rewards:
     def verifier(self) -> Part | None:
         """The first of them that tells right from wrong."""
         return next(
-            (part for part in self.parts if inspect.unwrap(given(part)) in RIGHT_OR_WRONG), None
+            (part for part in self.parts if inspect.unwrap(given_function(part)) in RIGHT_OR_WRONG),
+            None,
         )
 
     def __call__(
@@ -178,7 +179,7 @@ class Rewards:
         return np.zeros(len(completions)) if total is None else total, named
 
 
-def given(part: Part) -> Callable[..., Any]:
+def given_function(part: Part) -> Callable[..., Any]:
     """Its function. The run's reward model is none of the environment's."""
     assert part.function is not None
     return part.function
@@ -199,7 +200,7 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
     if part.batched:
         return _values_at_once(part, completions)
     found: list[Any] = []
-    function = given(part)
+    function = given_function(part)
     try:
         for completion in completions:
             found.append(
@@ -209,7 +210,7 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
             )
     except Exception as error:  # whatever the user's function does
         raise BadAnswer(
-            f"reward {part.name!r} failed on {_shown(completions[len(found)])}: {_told(error)}"
+            f"reward {part.name!r} failed on {_shorten(completions[len(found)])}: {_error_text(error)}"
         ) from error
     return found
 
@@ -219,10 +220,10 @@ def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
     there = [_applies(part, completion) for completion in completions]
     asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
     try:
-        found = list(given(part)(asked)) if asked else []
+        found = list(given_function(part)(asked)) if asked else []
     except Exception as error:  # whatever the user's function does
         raise BadAnswer(
-            f"reward {part.name!r} failed on {len(asked)} completions: {_told(error)}"
+            f"reward {part.name!r} failed on {len(asked)} completions: {_error_text(error)}"
         ) from error
     if len(found) != len(asked):
         raise BadAnswer(
@@ -273,12 +274,12 @@ def _value(part: Part, value: Any, completion: Completion) -> float | None:
     if not math.isfinite(number):
         raise BadAnswer(
             f"reward {part.name!r} must return a finite number or None, got {shown!r} for"
-            f" {_shown(completion)}"
+            f" {_shorten(completion)}"
         )
     return number
 
 
-def _shown(completion: Completion) -> str:
+def _shorten(completion: Completion) -> str:
     text, prompt = (
         part if len(part) <= 60 else part[:57] + "..."
         for part in (completion.text, completion.prompt)
@@ -286,7 +287,7 @@ def _shown(completion: Completion) -> str:
     return f"the completion {text!r} of {prompt!r}"
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
@@ -318,7 +319,7 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
     check(f"the weight of reward {name!r}", weight, finite)
     if source == MODEL and not options:
         return Part(name, float(weight), None)
-    function = _found(name, source, options, allow_import)
+    function = _find_function(name, source, options, allow_import)
     plain = inspect.unwrap(function)
     return Part(
         name,
@@ -330,14 +331,14 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
     )
 
 
-def _found(
+def _find_function(
     name: str, source: object, options: dict[str, Any], allow_import: bool
 ) -> Callable[..., Any]:
     """The function of an entry, with its options."""
     dialect: str | None = None
     function: Any = source
     if isinstance(source, str) and ":" in source:
-        dialect, function = imported(source, allow_import=allow_import)
+        dialect, function = import_reward(source, allow_import=allow_import)
     elif not callable(source):
         check("reward", source, one_of(*REWARDS, MODEL))
         function = REWARDS[str(source)]
@@ -351,7 +352,7 @@ def _found(
             return adapter(function, **options)
         except Exception as error:  # a sentence of ours, or whatever the user's function does
             raise ValueError(
-                f"reward {name!r}: {error if isinstance(error, ValueError) else _told(error)}"
+                f"reward {name!r}: {error if isinstance(error, ValueError) else _error_text(error)}"
             ) from error
     assert callable(function)
     _check_options(name, function, options)

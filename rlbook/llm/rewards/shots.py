@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlbook.llm.rewards.completion import Completion
-from rlbook.llm.tasks.retrieval import answered, candidates, chosen, features, similarity
+from rlbook.llm.tasks.retrieval import candidates, features, is_answered, parse_choice, similarity
 
 
 def coherence(completion: Completion) -> float:
@@ -31,9 +31,9 @@ def diversity(completion: Completion) -> float:
 def downstream(completion: Completion) -> float:
     """1 where the model of the world answers the query rightly with these shots, else 0; without a
     choice, as without shots."""
-    return float(answered(completion.prompt, _shots(completion) or ()))
+    return float(is_answered(completion.prompt, _shots(completion) or ()))
 
 
 def _shots(completion: Completion) -> tuple[int, int] | None:
     """What was chosen, EOS behind it."""
-    return chosen(completion.text) if completion.ended else None
+    return parse_choice(completion.text) if completion.ended else None

@@ -21,14 +21,14 @@ from typing import Any
 
 from rlbook import checks
 from rlbook.checks import check, one_of, optional, positive, positive_int
-from rlbook.llm.rewards.completion import Completion, batched
+from rlbook.llm.rewards.completion import Completion, mark_batched
 from rlbook.llm.rewards.lengths import overlong
 
 DIALECTS = ("trl", "verl")
 MANAGERS = ("naive", "batch", "concurrent", "dapo")
 
 
-def imported(source: str, *, allow_import: bool) -> tuple[str | None, Callable[..., Any]]:
+def import_reward(source: str, *, allow_import: bool) -> tuple[str | None, Callable[..., Any]]:
     """The dialect and the function of "module:function", "trl:module:function" or
     "verl:module:function".
 
@@ -66,8 +66,8 @@ def trl_reward(
     """
     reward = function(**make) if make is not None else function
 
-    @batched
-    def scored(completions: Sequence[Completion]) -> list[float | None]:
+    @mark_batched
+    def score(completions: Sequence[Completion]) -> list[float | None]:
         rows = [{"answer": completion.answer, **completion.columns} for completion in completions]
         told: dict[str, Any] = {
             name: [row.get(name) for row in rows]
@@ -86,9 +86,11 @@ def trl_reward(
             completion_ids=[list(completion.ids) for completion in completions],
             **(told | {"trainer_state": None, "log_extra": _drop, "log_metric": _drop}),
         )
-        return [None if value is None or _is_nan(value) else value for value in _awaited(found)]
+        return [
+            None if value is None or _is_nan(value) else value for value in _await_result(found)
+        ]
 
-    return scored
+    return score
 
 
 def verl_reward(
@@ -133,7 +135,7 @@ def verl_reward(
     score = partial(function, **(kwargs or {}))
 
     def one(completion: Completion) -> Any:
-        return _awaited(score(**_row(completion)))
+        return _await_result(score(**_row(completion)))
 
     def with_penalty(completion: Completion) -> Any:
         found, penalty = (
@@ -147,13 +149,13 @@ def verl_reward(
     def all_at_once(completions: Sequence[Completion]) -> list[Any]:
         rows = [_row(completion) for completion in completions]
         return list(
-            _awaited(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
+            _await_result(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
         )
 
     def side_by_side(completions: Sequence[Completion]) -> list[Any]:
         pool = ThreadPoolExecutor(jobs)
         waiting = [
-            pool.submit(lambda row: _awaited(score(*row.values())), _row(completion))
+            pool.submit(lambda row: _await_result(score(*row.values())), _row(completion))
             for completion in completions
         ]
         found = [_first_number(task, timeout) for task in waiting]
@@ -161,7 +163,7 @@ def verl_reward(
         return found
 
     if manager in ("batch", "concurrent"):
-        return batched(all_at_once if manager == "batch" else side_by_side)
+        return mark_batched(all_at_once if manager == "batch" else side_by_side)
     return one if manager == "naive" else with_penalty  # type: ignore[return-value]  # of one completion
 
 
@@ -201,7 +203,7 @@ def _reply(completion: Completion) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": completion.text}]
 
 
-def _awaited(found: Any) -> Any:
+def _await_result(found: Any) -> Any:
     """The result of a function, or of one that is `async`."""
     return asyncio.run(found) if inspect.iscoroutine(found) else found
 

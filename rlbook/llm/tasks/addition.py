@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlbook.checks import check
-from rlbook.llm.tasks.task import Task, drawn, whole
+from rlbook.llm.tasks.task import Task, draw_numbers, integer_kind
 from rlbook.llm.tokenizers.tokenizer import CHARACTERS
 
 COUNT = 16_384
@@ -21,7 +21,7 @@ class AdditionTask(Task):
     characters = CHARACTERS
 
     def __init__(self, digits: int = 2) -> None:
-        check("digits", digits, whole(2, 4))
+        check("digits", digits, integer_kind(2, 4))
         self.digits = digits
         if digits > 2:
             self.name = f"addition of {digits} digits"
@@ -29,7 +29,7 @@ class AdditionTask(Task):
 
     def all_prompts(self) -> list[str]:
         least, size = 10 ** (self.digits - 1), 9 * 10 ** (self.digits - 1)
-        pairs = range(size**2) if self.digits == 2 else drawn(size**2, COUNT)
+        pairs = range(size**2) if self.digits == 2 else draw_numbers(size**2, COUNT)
         return [f"{least + pair // size}+{least + pair % size}=" for pair in pairs]
 
     def answer(self, prompt: str) -> str:

@@ -50,7 +50,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.place, self.numbers = text, 0, list[int]()
 
-    def next(self) -> str:
+    def next_character(self) -> str:
         """The next character that is no space; "" at the end."""
         while self.text[self.place : self.place + 1] == " ":
             self.place += 1
@@ -58,32 +58,32 @@ class _Reader:
 
     def expression(self, depth: int) -> Fraction:
         value = self.term(depth)
-        while (sign := self.next()) in ("+", "-"):
+        while (sign := self.next_character()) in ("+", "-"):
             self.place += 1
             value = OPERATORS[sign](value, self.term(depth))
         return value
 
     def term(self, depth: int) -> Fraction:
         value = self.factor(depth)
-        while (sign := self.next()) in ("*", "/"):
+        while (sign := self.next_character()) in ("*", "/"):
             self.place += 1
             value = OPERATORS[sign](value, self.factor(depth))
         return value
 
     def factor(self, depth: int) -> Fraction:
-        if self.next() != "(":
+        if self.next_character() != "(":
             return self.number()
         if depth == DEEPEST:
             raise _Wrong
         self.place += 1
         value = self.expression(depth + 1)
-        if self.next() != ")":
+        if self.next_character() != ")":
             raise _Wrong
         self.place += 1
         return value
 
     def number(self) -> Fraction:
-        self.next()
+        self.next_character()
         start = self.place
         while self.text[self.place : self.place + 1] in DIGITS:
             self.place += 1
@@ -94,5 +94,5 @@ class _Reader:
         return Fraction(int(digits))
 
     def end(self) -> None:
-        if self.next():
+        if self.next_character():
             raise _Wrong

@@ -31,7 +31,9 @@ class MixtureTask(Task):
             dict.fromkeys("".join(task.characters for task in tasks.values()))
         )
         self.words = tuple(dict.fromkeys(word for task in tasks.values() for word in task.words))
-        self.held_out, self.train = (self._joined(split, tasks) for split in ("held_out", "train"))
+        self.held_out, self.train = (
+            self._join_prompts(split, tasks) for split in ("held_out", "train")
+        )
         self.of = {
             prompt: name for name, task in tasks.items() for prompt in (*task.train, *task.held_out)
         }
@@ -43,9 +45,9 @@ class MixtureTask(Task):
 
     def prompts(self, split: str) -> tuple[str, ...]:
         check("split", split, one_of("train", "held_out"))
-        return self._joined(split, self.shown)
+        return self._join_prompts(split, self.shown)
 
-    def _joined(self, split: str, names: Mapping[str, Task] | list[str]) -> tuple[str, ...]:
+    def _join_prompts(self, split: str, names: Mapping[str, Task] | list[str]) -> tuple[str, ...]:
         return tuple(prompt for name in names for prompt in self.tasks[name].prompts(split))
 
     def answer(self, prompt: str) -> str:

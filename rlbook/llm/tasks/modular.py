@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from rlbook.checks import check
 from rlbook.llm.tasks.expressions import OPERATORS
-from rlbook.llm.tasks.task import Task, drawn, whole
+from rlbook.llm.tasks.task import Task, draw_numbers, integer_kind
 
 COUNT = 16_384
 
@@ -23,14 +23,14 @@ class ModularTask(Task):
     characters = "0123456789+-*%="
 
     def __init__(self, modulus: int = 10) -> None:
-        check("modulus", modulus, whole(2, 99))
+        check("modulus", modulus, integer_kind(2, 99))
         self.modulus = modulus
         super().__init__()
 
     def all_prompts(self) -> list[str]:
         return [
             f"{10 + i % 90}{'+-*'[i // 8100]}{10 + i // 90 % 90}%{self.modulus}="
-            for i in drawn(3 * 90 * 90, COUNT)
+            for i in draw_numbers(3 * 90 * 90, COUNT)
         ]
 
     def answer(self, prompt: str) -> str:

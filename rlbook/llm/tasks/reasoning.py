@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from rlbook.checks import boolean, check, one_of
-from rlbook.llm.tasks.task import Task, drawn, whole
+from rlbook.llm.tasks.task import Task, draw_numbers, integer_kind
 
 COUNT = 8192
 OPEN, CLOSE = "<think>", "</think>"
@@ -48,8 +48,8 @@ class ReasoningTask(Task):
     def __init__(
         self, terms: int = 6, digits: int = 1, steps: bool = True, script: str = "digits"
     ) -> None:
-        check("terms", terms, whole(3, 8))
-        check("digits", digits, whole(1, 2))
+        check("terms", terms, integer_kind(3, 8))
+        check("digits", digits, integer_kind(1, 2))
         check("steps", steps, boolean)
         check("script", script, one_of(*SCRIPTS))
         self.terms, self.digits, self.steps, self.script = terms, digits, steps, script
@@ -59,7 +59,7 @@ class ReasoningTask(Task):
 
     def all_prompts(self) -> list[str]:
         count = 10 ** (self.digits * self.terms)
-        rows = [f"{i:0{self.digits * self.terms}d}" for i in drawn(count, min(COUNT, count))]
+        rows = [f"{i:0{self.digits * self.terms}d}" for i in draw_numbers(count, min(COUNT, count))]
         return [
             "+".join(row[k : k + self.digits] for k in range(0, len(row), self.digits)) + "="
             for row in rows
@@ -71,9 +71,9 @@ class ReasoningTask(Task):
     def demonstration(self, prompt: str) -> str:
         if not self.steps:
             return self.answer(prompt)
-        return self.worked(prompt, [self.script] * self.terms)
+        return self.worked_answer(prompt, [self.script] * self.terms)
 
-    def worked(self, prompt: str, scripts: Sequence[str]) -> str:
+    def worked_answer(self, prompt: str, scripts: Sequence[str]) -> str:
         """The answer behind its steps, each written in one of `scripts`."""
         sums = map(self._last_digits, accumulate(_terms(prompt)))
         steps = [

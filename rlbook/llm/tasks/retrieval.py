@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.llm.tasks.task import SPLIT_SEED, Task, drawn
+from rlbook.llm.tasks.task import SPLIT_SEED, Task, draw_numbers
 
 QUERIES, CANDIDATES, SHOTS = 1_024, 64, 2
 LEVELS = ("0123456789", "abcdefghij", "ABCDEFGHIJ", "KLMNOPQRST")
@@ -47,8 +47,8 @@ class RetrievalTask(Task):
 
     def all_prompts(self) -> list[str]:
         return [
-            written([i // 10**k % 10 for k in range(len(LEVELS))])
-            for i in drawn(10 ** len(LEVELS), QUERIES)
+            write_query([i // 10**k % 10 for k in range(len(LEVELS))])
+            for i in draw_numbers(10 ** len(LEVELS), QUERIES)
         ]
 
     def answer(self, prompt: str) -> str:
@@ -62,7 +62,7 @@ class RetrievalTask(Task):
     def score_recorded(prompt: str, answer: str, text: str) -> float:
         """By how much the shots raise the probability of a right answer; 0 where the text is not
         two candidates, as without shots."""
-        shots = chosen(text)
+        shots = parse_choice(text)
         return 0.0 if shots is None else gain(prompt, shots)
 
     def optimum(self, prompt: str) -> float:
@@ -70,7 +70,7 @@ class RetrievalTask(Task):
         return float(pair_scores(prompt).max())
 
 
-def written(levels: Sequence[int]) -> str:
+def write_query(levels: Sequence[int]) -> str:
     """The query with these levels."""
     text = "".join(characters[level] for characters, level in zip(LEVELS, levels, strict=True))
     return f"{text[:TEXT]}|{text[TEXT:]}="
@@ -125,7 +125,7 @@ def pair_scores(prompt: str) -> NDArray[np.float64]:
     return 1.0 / (1.0 + np.exp(-evidence)) - 0.5
 
 
-def answered(prompt: str, shots: Sequence[int]) -> bool:
+def is_answered(prompt: str, shots: Sequence[int]) -> bool:
     """Whether the query is answered rightly with these shots: where P(right) is above a number in
     [0, 1] that each query has of its own."""
     seed = [SPLIT_SEED, *(int(level) for level in features(prompt))]
@@ -137,7 +137,7 @@ def choice(shots: Sequence[int]) -> str:
     return "".join(WORDS[shot] for shot in shots)
 
 
-def chosen(text: str) -> tuple[int, int] | None:
+def parse_choice(text: str) -> tuple[int, int] | None:
     """The two candidates that a text names; None where it is anything else."""
     found = [int(number) for number in _CHOICE.findall(text)]
     return (found[0], found[1]) if len(found) == SHOTS and text == choice(found) else None

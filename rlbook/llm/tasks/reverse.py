@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlbook.llm.tasks.task import Task, drawn
+from rlbook.llm.tasks.task import Task, draw_numbers
 from rlbook.llm.tokenizers.tokenizer import CHARACTERS
 
 LETTERS = "abcdefghij"
@@ -17,7 +17,7 @@ class ReverseTask(Task):
     characters = CHARACTERS
 
     def all_prompts(self) -> list[str]:
-        return [_word(number) + "=" for number in drawn(len(LETTERS) ** LENGTH, COUNT)]
+        return [_word(number) + "=" for number in draw_numbers(len(LETTERS) ** LENGTH, COUNT)]
 
     def answer(self, prompt: str) -> str:
         return prompt.rstrip("=")[::-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlbook.llm.tasks.task import Task, drawn
+from rlbook.llm.tasks.task import Task, draw_numbers
 from rlbook.llm.tokenizers.tokenizer import CHARACTERS
 
 LENGTH = 8
@@ -16,7 +16,7 @@ class SortingTask(Task):
     characters = CHARACTERS
 
     def all_prompts(self) -> list[str]:
-        return [f"{number:0{LENGTH}d}=" for number in drawn(10**LENGTH, COUNT)]
+        return [f"{number:0{LENGTH}d}=" for number in draw_numbers(10**LENGTH, COUNT)]
 
     def answer(self, prompt: str) -> str:
         return "".join(sorted(prompt.rstrip("=")))

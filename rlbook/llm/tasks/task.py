@@ -10,13 +10,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from rlbook.checks import Kind, check, one_of
-from rlbook.llm.tokenizers.tokenizer import without
+from rlbook.llm.tokenizers.tokenizer import remove_words
 
 HELD_OUT = 512
 SPLIT_SEED = 20_240_512
 
 
-def whole(low: int, high: int) -> Kind:
+def integer_kind(low: int, high: int) -> Kind:
     """An integer from `low` to `high`, both included."""
     return Kind(
         f"an integer from {low} to {high}",
@@ -24,7 +24,7 @@ def whole(low: int, high: int) -> Kind:
     )
 
 
-def drawn(total: int, count: int) -> list[int]:
+def draw_numbers(total: int, count: int) -> list[int]:
     """`count` different numbers below `total`, the same ones every time, in an order drawn with
     them."""
     return np.random.default_rng(SPLIT_SEED).choice(total, count, replace=False).tolist()
@@ -45,7 +45,7 @@ class Task(ABC):
     words: tuple[str, ...] = ()
     """What is one token although it has several characters, such as "<think>"."""
     shared: bool = False
-    """Whether `built` gave it to everybody, so that nothing in it may change."""
+    """Whether `build_task` gave it to everybody, so that nothing in it may change."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(SPLIT_SEED)
@@ -53,7 +53,7 @@ class Task(ABC):
         if not self.characters:
             texts = (prompt + self.demonstration(prompt) for prompt in prompts)
             self.characters = "".join(
-                sorted(set().union(*(without(self.words, text) for text in texts)))
+                sorted(set().union(*(remove_words(self.words, text) for text in texts)))
             )
         order = rng.permutation(len(prompts))
         self.held_out = tuple(prompts[i] for i in order[:HELD_OUT])
@@ -94,17 +94,17 @@ class Task(ABC):
         return self.train if split == "train" else self.held_out
 
 
-def built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
+def build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
     """A task with these arguments. Nothing in one changes, so that all environments of a process
     share it."""
     try:
-        return _built(kind, *arguments, **named)
+        return _build_task(kind, *arguments, **named)
     except TypeError:  # a list is no key; the task says what it wants instead
         return kind(*arguments, **named)
 
 
 @functools.lru_cache(maxsize=32, typed=True)
-def _built(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
+def _build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
     task = kind(*arguments, **named)
     task.shared = True
     return task

@@ -55,7 +55,7 @@ class ChatCodec(Codec):
             own = given + own
         return [*own[: len(given)], *self.shots, *own[len(given) :]]
 
-    def rendered(self, prompt: str | Sequence[Message]) -> str:
+    def render(self, prompt: str | Sequence[Message]) -> str:
         """The text of a prompt, special tokens and all.
 
         Raises:
@@ -70,7 +70,7 @@ class ChatCodec(Codec):
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
         """Ids of a chat that waits for its next answer."""
-        text = self.rendered(prompt)
+        text = self.render(prompt)
         return self.encode_prompts([text])[0] if self.plain else self.encode_rendered(text)
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:

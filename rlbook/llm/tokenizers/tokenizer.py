@@ -160,10 +160,12 @@ class Codec:
 
     def check_text(self, text: str) -> None:
         """Raises ValueError where there is no token for a character of `text`."""
-        if self.characters is None or self.characters.issuperset(without(self.words, text)):
+        if self.characters is None or self.characters.issuperset(remove_words(self.words, text)):
             return
         strange = next(
-            character for character in without(self.words, text) if character not in self.characters
+            character
+            for character in remove_words(self.words, text)
+            if character not in self.characters
         )
         raise ValueError(
             f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has:"
@@ -184,7 +186,7 @@ class Codec:
         )
 
 
-def without(words: tuple[str, ...], text: str) -> str:
+def remove_words(words: tuple[str, ...], text: str) -> str:
     """The characters of `text` outside of `words`."""
     for word in words:
         text = text.replace(word, "")

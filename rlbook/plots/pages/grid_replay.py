@@ -22,7 +22,7 @@ from rlbook.agent import Step
 from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.envs.gridworlds.layouts import MOVES, Layout
 from rlbook.envs.gridworlds.maze_model import maze_model
-from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, slipped
+from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, apply_slip
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.bandits import softmax
@@ -171,7 +171,7 @@ class _Walk:
     def step(self, action: int) -> Step:
         """One step; after the end of an episode the agent stands at the start again."""
         tables, state = self.tables, self.state
-        taken = int(slipped(action, self.rng.random(), tables.slip)) if tables.slip else action
+        taken = int(apply_slip(action, self.rng.random(), tables.slip)) if tables.slip else action
         reward, following = float(tables.reward[state, taken]), int(tables.next_state[state, taken])
         terminated = bool(tables.terminal[following])
         self.visits[state, action] += 1

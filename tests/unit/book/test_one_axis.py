@@ -45,7 +45,7 @@ class Fixed(Agent):
     def __init__(self, policy: list[int]) -> None:
         self.policy = np.array(policy)
 
-    def adapted(self, observations: np.ndarray) -> np.ndarray:
+    def adapt_observations(self, observations: np.ndarray) -> np.ndarray:
         return np.eye(len(self.policy))[observations]
 
     def act(self, observation: np.ndarray, *, explore: bool = True) -> np.ndarray:
@@ -91,7 +91,7 @@ def test_a_table_and_a_network_are_asked_the_same() -> None:
     assert greedy_policy(table, 16).tolist() == table.greedy_policy().tolist()
     network = rlbook.train("ppo", "FrozenLake-v1", steps=1_024, seed=0, eval_every=0).agent
     one_by_one = [
-        int(network.act(network.adapted(np.array([state])), explore=False)[0])
+        int(network.act(network.adapt_observations(np.array([state])), explore=False)[0])
         for state in range(16)
     ]
     assert greedy_policy(network, 16).tolist() == one_by_one

@@ -317,7 +317,7 @@ class Constant:
     """A reward model of two members that pay 2 and 4 for every step: mean 3, standard deviation
     √2."""
 
-    def adapted(self, observations: Any) -> Any:
+    def adapt_observations(self, observations: Any) -> Any:
         return observations
 
     def score_steps(self, obs: Any, action: Any, next_obs: Any, over: Any) -> tuple[Any, Any]:

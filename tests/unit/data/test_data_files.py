@@ -28,7 +28,7 @@ EOS, BOS = IDS["<eos>"], IDS["<bos>"]
 
 
 def env_of(name: str) -> Any:
-    return adapted_vector(BehaviorCloning, Recipe.of(name), 1, BehaviorCloning.Config())
+    return adapted_vector(BehaviorCloning, Recipe.from_env(name), 1, BehaviorCloning.Config())
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def test_a_row_of_walks_is_a_step() -> None:
 
 
 def test_whole_walks_are_padded_and_masked() -> None:
-    batch = Episodes(WALKS).whole()[np.array([0, 1])]
+    batch = Episodes(WALKS).as_whole_episodes()[np.array([0, 1])]
     assert batch.obs.shape == (2, 3, 1) and batch.action.tolist() == [[3, 3, 1], [0, 0, 0]]
     assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
 
@@ -151,12 +151,12 @@ def test_pairs_keep_the_better_and_the_worse_side_by_side() -> None:
 
 
 def test_ranked_pairs_prefer_the_larger_return_and_leave_ties_out() -> None:
-    data = Pairs.ranked([*WALKS, WALKS[0]], np.random.default_rng(0), per_episode=8)
+    data = Pairs.from_ranked([*WALKS, WALKS[0]], np.random.default_rng(0), per_episode=8)
     assert all(episode.episode_return == 8 for episode in data.better) and all(
         e.episode_return == -5 for e in data.worse
     )
     with pytest.raises(ValueError, match="one and the same return"):
-        Pairs.ranked([WALKS[0], WALKS[0]], np.random.default_rng(0))
+        Pairs.from_ranked([WALKS[0], WALKS[0]], np.random.default_rng(0))
 
 
 def test_groups_come_one_behind_the_other_with_their_sizes() -> None:

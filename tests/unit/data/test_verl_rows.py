@@ -89,7 +89,7 @@ def earned(rules: Any, prompt: str, text: str) -> float:
     """What a completion earns that ends with EOS."""
     index = list(rules.texts).index(prompt)
     return float(
-        rules.rewards([rules.finished(index, np.array(rules.codec.encode_answer(text)))])[0][0]
+        rules.rewards([rules.to_completion(index, np.array(rules.codec.encode_answer(text)))])[0][0]
     )
 
 
@@ -129,7 +129,7 @@ def test_rows_of_sums_in_steps_are_scored_behind_the_steps(
         )
         answer, judge = (
             rules.answers[index],
-            rules.finished(index, np.array(rules.codec.encode_answer("1"))).judge,
+            rules.to_completion(index, np.array(rules.codec.encode_answer("1"))).judge,
         )
         assert (
             judge is not None
@@ -144,7 +144,7 @@ def test_rows_of_retrieval_are_worth_what_their_shots_gain(
     path = tmp_path / "rows.jsonl"
     written(["Retrieval-v0", "--env.split", "held_out", "--episodes", "4"], path, capsys)
     rules = Chat(data=str(path), held_out_data=str(path), reward="judged").rules
-    judge = rules.finished(0, np.array(rules.codec.encode_answer("1"))).judge
+    judge = rules.to_completion(0, np.array(rules.codec.encode_answer("1"))).judge
     assert (
         judge is not None
         and judge("<17><42>") == RetrievalTask().score(rules.texts[0], "<17><42>") != 0.0

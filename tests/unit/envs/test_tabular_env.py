@@ -354,7 +354,7 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
-    recipe = Recipe.of(chain())
+    recipe = Recipe.from_env(chain())
     envs = recipe.make_native_vector(3)
     assert isinstance(envs, TabularVectorEnv) and envs.max_episode_steps == 1000
     assert recipe.time_limit == 1000
@@ -362,4 +362,4 @@ def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
         rlbook.RequestError,
         match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray",
     ):
-        Recipe.of(np.zeros(3))
+        Recipe.from_env(np.zeros(3))

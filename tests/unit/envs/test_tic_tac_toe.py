@@ -17,13 +17,13 @@ from rlbook.envs import TabularMDP
 from rlbook.envs.tic_tac_toe import (
     LINES,
     TicTacToe,
-    after,
     boards,
-    finished,
-    lost,
+    is_finished,
+    is_lost,
     number,
     perfect_values,
     positions,
+    successor_table,
     symmetries,
 )
 
@@ -113,12 +113,12 @@ def test_the_positions_are_those_that_playing_reaches_each_with_its_end_and_its_
         len(states) == len(set(states.tolist())) == positions().sum() == 5478
         and positions()[states].all()
     )
-    assert finished()[states].tolist() == [over(board) for board in every_board()]
-    assert lost()[states].tolist() == [
+    assert is_finished()[states].tolist() == [over(board) for board in every_board()]
+    assert is_lost()[states].tolist() == [
         won(board, "X") or won(board, "O") for board in every_board()
     ]
     assert perfect_values()[states].tolist() == [worth(board) for board in every_board()]
-    assert perfect_values()[0] == 0 and finished()[states].sum() == 958
+    assert perfect_values()[0] == 0 and is_finished()[states].sum() == 958
     assert "5478 positions, 958 of them ends" in DOC
 
 
@@ -261,7 +261,9 @@ def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_t
     for way in ways:
         turned = number(shown[:, way])
         np.testing.assert_array_equal(perfect_values()[turned], perfect_values())
-        np.testing.assert_array_equal(after()[turned], number(shown[after()[:, way]][:, :, way]))
+        np.testing.assert_array_equal(
+            successor_table()[turned], number(shown[successor_table()[:, way]][:, :, way])
+        )
     assert TicTacToe(observation="index").symmetries is None
 
 
@@ -269,4 +271,4 @@ def test_the_board_has_eight_symmetries_and_a_move_turned_with_the_board_leads_t
 def test_finished_games_are_the_terminal_states_that_can_be_reached(opponent: str) -> None:
     model = TabularMDP.from_env(rlbook.make("TicTacToe-v0", opponent=opponent))
     reached = model.reachable()
-    assert np.array_equal(model.terminal[reached], finished()[reached])
+    assert np.array_equal(model.terminal[reached], is_finished()[reached])

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.intrinsic_rewards import (
-    debiased,
+    debias,
     mean_over_steps,
     mean_probability,
     root_probability,
@@ -76,7 +76,7 @@ def test_clip_names_the_value_first() -> None:
     """The notes' clip(0, 1, r - r') would be min(max(0, 1), r - r') in torch's order: negative
     where reasoning does harm."""
     gain = torch.tensor([0.3, -0.2, 1.4])
-    assert_near(debiased(gain, torch.zeros(3)), torch.tensor([0.3, 0.0, 1.0]))
+    assert_near(debias(gain, torch.zeros(3)), torch.tensor([0.3, 0.0, 1.0]))
     misread = torch.clamp(torch.zeros(3), torch.ones(3), gain)
     assert misread[1] < 0
 

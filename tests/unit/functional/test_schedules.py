@@ -14,7 +14,7 @@ from rlbook.functional.schedules import (
     Inverse,
     Linear,
     parse_schedule,
-    scheduled,
+    scheduled_value,
 )
 
 number = st.floats(-1e6, 1e6)
@@ -133,4 +133,4 @@ def test_an_inverse_schedule_falls_by_its_power(power: float, count: int, value:
     """2 / N^p: of N = 4 the root is 2; of N = 16 the fourth root is 2, and its third power 8."""
     found = parse_schedule(f"inverse(2.0, {power})")
     assert isinstance(found, Inverse)
-    assert found(0.3, count) == scheduled(found.numbers, 0.9, count) == near(value)
+    assert found(0.3, count) == scheduled_value(found.numbers, 0.9, count) == near(value)

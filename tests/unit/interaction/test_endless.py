@@ -96,15 +96,15 @@ def test_an_evaluation_takes_about_as_many_steps_as_training_did_since_the_one_b
     """30 steps of training between evaluations: an episode is cut after 30, and a table begins no
     other one after that."""
     agent = rlbook.train(algorithm, Endless(), steps=100, eval_every=0).agent
-    recipe = Recipe.of(Endless())
+    recipe = Recipe.from_env(Endless())
     shortened, whole = (
         playing.play(agent, recipe, 4, 0, effort=30),
         playing.play(agent, recipe, 4, 0),
     )
-    assert set(whole.lengths) == {50} and whole.unfinished == 4
-    assert set(shortened.lengths) == {30} and shortened.unfinished == len(shortened.lengths) == (
-        1 if algorithm == "q_learning" else 4
-    )
+    assert set(whole.lengths) == {50} and whole.num_unfinished == 4
+    assert set(shortened.lengths) == {30} and shortened.num_unfinished == len(
+        shortened.lengths
+    ) == (1 if algorithm == "q_learning" else 4)
     assert set(playing.play(agent, recipe, 4, 0, effort=1).lengths) == {20}, (
         "no episode is cut sooner than that"
     )
@@ -134,7 +134,7 @@ def test_episodes_of_every_world_that_has_no_time_limit_end_by_themselves_or_are
     assert endless == ["CliffWalking-v1", "CliffWalkingSlippery-v1"]
     assert not Recipe("CliffWalking-v1", {"max_episode_steps": 100}).may_never_end
     assert Recipe("rlbook/Maze-v0", {"max_episode_steps": -1}).may_never_end
-    assert not Recipe.of(gymnasium.wrappers.TimeLimit(Endless(), 9)).may_never_end
+    assert not Recipe.from_env(gymnasium.wrappers.TimeLimit(Endless(), 9)).may_never_end
 
 
 def test_evaluate_says_how_many_episodes_did_not_finish(

@@ -158,7 +158,7 @@ def test_system_text_and_shots_stand_before_the_prompt(folder: Path) -> None:
 def test_the_built_in_models_chats_are_its_templates() -> None:
     env, tokenizer = Chat(shots=2), character_tokenizer()
     for i in (0, 7):
-        messages = env.rules.finished(i, np.array([4])).messages
+        messages = env.rules.to_completion(i, np.array([4])).messages
         ids = tokenizer.apply_chat_template(
             messages, tokenize=True, add_generation_prompt=True, return_dict=False
         )

@@ -128,7 +128,9 @@ def test_a_file_of_chats_is_one_episode_each_from_the_first_answer_on(tmp_path: 
     file.write_text(
         json.dumps({"messages": CHAT}) + "\n" + json.dumps({"messages": CHAT[:2]}) + "\n"
     )
-    env = adapted_vector(BehaviorCloning, Recipe.of("Addition-v0"), 1, BehaviorCloning.Config())
+    env = adapted_vector(
+        BehaviorCloning, Recipe.from_env("Addition-v0"), 1, BehaviorCloning.Config()
+    )
     data: Any = load(file, env)
     several, one = data.episodes[0], data.episodes[1]
     codec = character_codec()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import rlbook
 from rlbook.llm.models.lora import Dropout, LoraLinear, LoraSettings, add_lora, lora_layers, targets
 from rlbook.llm.models.sources import small_llama
-from rlbook.networks.policy import saved
+from rlbook.networks.policy import saved_tensors
 
 
 def layer(
@@ -40,7 +40,7 @@ def test_the_change_is_alpha_over_r_times_b_a_x() -> None:
     assert layer(W, A, B, lora_alpha=3)(X).tolist() == [4 + 3 / 1 * 2, 10]
     twice = layer(W, A * 2, [[2.0, 2.0], [0.0, 0.0]], lora_alpha=3)  # rank 2: B A x = (2 + 2, 0)
     assert twice(X).tolist() == [4 + 3 / 2 * 4, 10]
-    assert twice.merged().weight.tolist() == [[1 + 1.5 * 4, 2 - 1.5 * 4], [3, 4]]
+    assert twice.merge().weight.tolist() == [[1 + 1.5 * 4, 2 - 1.5 * 4], [3, 4]]
     root = layer(W, A * 2, [[2.0, 2.0], [0.0, 0.0]], lora_alpha=3, use_rslora=True)
     assert root(X).tolist() == near([4 + 3 / math.sqrt(2) * 4, 10], dtype="float32", terms=4)
 
@@ -56,7 +56,7 @@ def test_dora_gives_each_row_a_length_of_its_own() -> None:
     with torch.no_grad():
         made.lora_magnitude_vector.mul_(2)
     assert made(X).tolist() == near([2 * math.sqrt(5 / 65) * 10, 20], **sums)
-    assert_near(made.merged()(X), made(X), **sums)
+    assert_near(made.merge()(X), made(X), **sums)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,9 @@ def test_dropout_keeps_the_mean_and_is_at_work_only_where_gradients_are_recorded
 
 def bits(run: Any) -> dict[str, Tensor]:
     return {
-        name: value for name, value in saved(run.agent.policy).items() if isinstance(value, Tensor)
+        name: value
+        for name, value in saved_tensors(run.agent.policy).items()
+        if isinstance(value, Tensor)
     }
 
 

@@ -12,7 +12,7 @@ from torch import nn
 import rlbook
 from rlbook.llm.models import memory
 from rlbook.llm.models.language_model import LanguageModelPolicy
-from rlbook.llm.models.memory import first_trained_layer, needed
+from rlbook.llm.models.memory import estimate_memory, first_trained_layer
 from rlbook.llm.models.sources import small_llama
 
 
@@ -25,10 +25,10 @@ def test_what_is_trained_needs_four_times_its_weights() -> None:
     assert policy.critic is not None
     weights = sum(parameter.nbytes for parameter in policy.parameters())
     model = sum(parameter.nbytes for parameter in policy.model.parameters())
-    parts = needed(policy, [], rows=0, tokens=0)
+    parts = estimate_memory(policy, [], rows=0, tokens=0)
     assert parts == (weights, 3 * weights, model, 0)
     policy.critic.requires_grad_(False)
-    assert needed(policy, [policy.model, nn.Linear(2, 3)], rows=0, tokens=0)[:2] == (
+    assert estimate_memory(policy, [policy.model, nn.Linear(2, 3)], rows=0, tokens=0)[:2] == (
         weights + 4 * 9,
         3 * model,
     )
@@ -39,7 +39,7 @@ def test_a_pass_keeps_numbers_for_each_token_and_layer() -> None:
     1 000 × 40."""
     policy = LanguageModelPolicy(small_llama(torch.Generator().manual_seed(0), vocabulary_size=30))
     assert (
-        needed(policy, [], rows=1000, tokens=40).update
+        estimate_memory(policy, [], rows=1000, tokens=40).update
         == 4 * (2 * (8 * 64 + 4 * 256) + 3 * 30) * 40_000
     )
 
@@ -51,7 +51,7 @@ def test_layers_below_the_first_one_that_is_trained_keep_nothing() -> None:
         parameter.requires_grad_(".layers.1." in name)
     assert first_trained_layer(policy.model) == 1
     assert (
-        needed(policy, [], rows=1000, tokens=40).update
+        estimate_memory(policy, [], rows=1000, tokens=40).update
         == 4 * (1 * (8 * 64 + 4 * 256) + 3 * 30) * 40_000
     )
 

@@ -25,7 +25,7 @@ def test_steps_are_written_in_the_letters_of_a_script() -> None:
     """4, 11, 19, 24: the last digits 4, 1, 9, 4 are e, b, j, e, where a is 0."""
     assert LATIN.demonstration("4+7+8+5=") == "<think>e,b,j,e</think>4"
     assert ReasoningTask(4, script="greek").demonstration("4+7+8+5=") == "<think>ε,β,κ,ε</think>4"
-    mixed = LATIN.worked("4+7+8+5=", ["latin", "greek", "digits", "greek"])
+    mixed = LATIN.worked_answer("4+7+8+5=", ["latin", "greek", "digits", "greek"])
     assert mixed == "<think>e,β,9,ε</think>4" and LATIN.score("4+7+8+5=", mixed) == 1.0
     assert (
         ReasoningTask(3, digits=2, script="latin").demonstration("47+86+75=")
@@ -41,7 +41,7 @@ def test_the_share_of_latin_steps_is_the_languages_reward(
     scripts: str, share: float | None
 ) -> None:
     names = {"l": "latin", "g": "greek", "d": "digits"}
-    text = LATIN.worked("4+7+8+5=", [names[letter] for letter in scripts])
+    text = LATIN.worked_answer("4+7+8+5=", [names[letter] for letter in scripts])
     assert language(Completion("4+7+8+5=", "4", text, ended=True)) == share
 
 

@@ -19,7 +19,7 @@ from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.generation.prompt_rows import packing_mask
 from rlbook.llm.models import packing
-from rlbook.llm.models.packing import check_packable, packed
+from rlbook.llm.models.packing import check_packable, pack
 
 TEXTS = [
     Episode(np.array([1, 5, 6]), np.array([7, 2])),
@@ -33,7 +33,7 @@ TEXTS = [
 def test_where_texts_lie_and_what_they_see_by_hand() -> None:
     """Lengths without the last token: 4 = 3 + 2 - 1 and 1. In 5 columns both have room in one row,
     the longer first."""
-    rows = packed(Episodes(TEXTS)[np.array([0, 2])], 6)
+    rows = pack(Episodes(TEXTS)[np.array([0, 2])], 6)
     assert rows.tokens.tolist() == [[1, 5, 6, 7, 1]]
     assert rows.text.tolist() == [[0, 0, 0, 0, 1]] and rows.position.tolist() == [[0, 1, 2, 3, 0]]
     assert rows.row.tolist() == [0, 0, 0] and rows.column.tolist() == [2, 3, 4], (
@@ -51,7 +51,7 @@ def test_where_texts_lie_and_what_they_see_by_hand() -> None:
 
 def test_the_longest_come_first_and_each_fills_the_first_row_with_room() -> None:
     """Lengths 8, 7, 4, 4, 1 in rows of 12: 8 + 4 = 12, 7 + 4 + 1 = 12."""
-    rows = packed(Episodes(TEXTS)[np.arange(5)], 12)
+    rows = pack(Episodes(TEXTS)[np.arange(5)], 12)
     assert rows.tokens.shape == (2, 12) and (rows.text >= 0).all()
     assert sorted(set(rows.text[0].tolist())) == [0, 3] and sorted(set(rows.text[1].tolist())) == [
         1,
@@ -63,7 +63,7 @@ def test_the_longest_come_first_and_each_fills_the_first_row_with_room() -> None
 def agent_for(**settings: Any) -> BehaviorCloning:
     config = BehaviorCloning.Config(**settings)
     return BehaviorCloning(
-        adapted_vector(BehaviorCloning, Recipe.of("Addition-v0"), 2, config), config
+        adapted_vector(BehaviorCloning, Recipe.from_env("Addition-v0"), 2, config), config
     )
 
 

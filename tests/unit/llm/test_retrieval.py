@@ -23,13 +23,13 @@ from rlbook.interaction.environments import Recipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
 from rlbook.llm.tasks import retrieval as world
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 from rlbook.recipes.recipe import Recipe as Stages
 from rlbook.recipes.running import run_recipe
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 
-TASK = built(world.RetrievalTask)
+TASK = build_task(world.RetrievalTask)
 QUERY = TASK.held_out[0]
 
 
@@ -55,7 +55,7 @@ def test_a_score_is_what_the_formula_says_by_hand(monkeypatch: pytest.MonkeyPatc
     )
     assert (
         world.features("3f|CR=").tolist() == [3, 5, 2, 7]
-        and world.written([3, 5, 2, 7]) == "3f|CR="
+        and world.write_query([3, 5, 2, 7]) == "3f|CR="
     )
     assert float(world.similarity(np.array([1.0, 2.0]), np.array([4.0, 2.0]))) == near(
         1 - (3 + 0) / 2 / 9, terms=3
@@ -84,7 +84,7 @@ def test_the_optimum_is_the_best_of_all_pairs_and_is_reached_by_the_answer() -> 
 
 @pytest.mark.parametrize("text", ["", "<17>", "<17><42><03>", "17", "<17>|<42>", "<17><64>"])
 def test_what_is_no_choice_is_worth_as_much_as_no_shots(text: str) -> None:
-    assert world.chosen("<17><42>") == (17, 42)
+    assert world.parse_choice("<17><42>") == (17, 42)
     assert TASK.score(QUERY, text) == 0.0 if text != "<17><64>" else "<64>" not in TASK.words
 
 
@@ -113,7 +113,7 @@ def test_the_three_levels_of_reward() -> None:
     assert judged(written) == near(world.gain(QUERY, (17, 42)), terms=6, size=1.0)
     cut = Completion(QUERY, None, "<17><42>", False, judge=written.judge)
     assert judged(cut) == coherence(cut) == diversity(cut) == 0.0 and downstream(cut) == float(
-        world.answered(QUERY, ())
+        world.is_answered(QUERY, ())
     )
     right = np.mean(
         [
@@ -121,7 +121,7 @@ def test_the_three_levels_of_reward() -> None:
             for prompt in TASK.held_out
         ]
     )
-    plain = np.mean([world.answered(prompt, ()) for prompt in TASK.held_out])
+    plain = np.mean([world.is_answered(prompt, ()) for prompt in TASK.held_out])
     assert plain < right, "the best shots make more queries right"
 
 
@@ -159,7 +159,7 @@ def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
         path,
         adapted_vector(
             rlbook.algorithms()["rce"],
-            Recipe.of("Retrieval-v0"),
+            Recipe.from_env("Retrieval-v0"),
             1,
             rlbook.algorithms()["rce"].Config(),
         ),

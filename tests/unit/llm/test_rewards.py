@@ -20,7 +20,6 @@ from rlbook.llm.environments.token_env import Addition, AdditionVector
 from rlbook.llm.rewards import (
     Completion,
     Rewards,
-    batched,
     boxed,
     edit,
     form,
@@ -29,6 +28,7 @@ from rlbook.llm.rewards import (
     last_boxed,
     last_number,
     length,
+    mark_batched,
     number,
     numeric,
     overlong,
@@ -77,7 +77,7 @@ def test_a_reward_that_does_not_apply_adds_nothing() -> None:
 def test_a_batched_reward_sees_all_completions_that_end_together() -> None:
     seen: list[int] = []
 
-    @batched
+    @mark_batched
     def rank(completions: Sequence[Completion]) -> list[float]:
         seen.append(len(completions))
         return [float(len(completion.ids)) for completion in completions]
@@ -146,11 +146,11 @@ def fails(completion: Completion) -> float:
             ),
         ),
         (
-            batched(lambda cs: [1.0] * 3),
+            mark_batched(lambda cs: [1.0] * 3),
             "reward 'mine' must return 1 numbers, one a completion, got 3",
         ),
         (
-            batched(lambda cs: [1.0 / 0.0]),
+            mark_batched(lambda cs: [1.0 / 0.0]),
             "reward 'mine' failed on 1 completions: ZeroDivisionError",
         ),
     ],

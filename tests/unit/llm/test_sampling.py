@@ -15,13 +15,13 @@ from closeness import assert_near
 
 import rlbook
 from rlbook.cli.main import main
-from rlbook.llm.generation.generate import _stopped, write
+from rlbook.llm.generation.generate import _is_stopped, write
 from rlbook.llm.generation.sampling import (
     NOT_THINKING,
     THINKING,
     Sampling,
     SamplingPolicy,
-    sampled,
+    sampling_policy,
     seen_in,
 )
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -204,7 +204,7 @@ def test_a_stop_text_may_lie_within_a_token() -> None:
     isn't live is not looked at."""
     codec = character_codec(words=("1+2",))
     written = np.array([codec.encode_answer(text)[:2] for text in ("31+2", "312", "31+2")])
-    assert _stopped(written, np.array([True, True, False]), ("+",), codec).tolist() == [
+    assert _is_stopped(written, np.array([True, True, False]), ("+",), codec).tolist() == [
         True,
         False,
         False,
@@ -220,7 +220,7 @@ def test_the_seed_decides_what_is_written(adding: LanguageModelPolicy) -> None:
 
 
 def test_tokens_of_a_narrowed_distribution_are_not_trained_on(adding: LanguageModelPolicy) -> None:
-    policy: Any = sampled(adding, {"top_k": 1})
+    policy: Any = sampling_policy(adding, {"top_k": 1})
     with pytest.raises(
         ValueError,
         match=(

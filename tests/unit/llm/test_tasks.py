@@ -25,7 +25,7 @@ from rlbook.llm.tasks import (
 )
 from rlbook.llm.tasks.expressions import parse
 from rlbook.llm.tasks.reasoning import final_answer
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 from rlbook.llm.tokenizers.tokenizer import IDS, character_codec, character_tokenizer
 
 ALL = {name: kind() for name, kind in TASKS.items()}
@@ -240,10 +240,12 @@ def test_another_right_expression_earns_as_much_as_the_tasks_own() -> None:
     )
     other = "+".join(reversed(env.rules.task.answer(prompt).split("+")))
     number, codec = env.rules.texts.index(prompt), env.codec
-    whole = env.rules.finished(number, np.array(codec.encode_answer(other)))
+    whole = env.rules.to_completion(number, np.array(codec.encode_answer(other)))
     assert (correct(whole), exact(whole)) == (1.0, 0.0)
     # cut off before EOS
-    assert correct(env.rules.finished(number, np.array(codec.encode_answer(other)[:-1]))) == 0.0
+    assert (
+        correct(env.rules.to_completion(number, np.array(codec.encode_answer(other)[:-1]))) == 0.0
+    )
     # nobody says that it is right
     assert correct(Completion("2,3,7:13=", "2*3+7", "7+3*2", ended=True)) == 0.0
 
@@ -295,4 +297,4 @@ def test_a_task_of_ones_own_that_changes_is_read_as_it_is_now() -> None:
     before = TokenEnv(task).rules.answers
     task.train = task.train[:64]
     assert TokenEnv(task).rules.answers == before[:64]
-    assert built(AdditionTask, 2).shared and not task.shared
+    assert build_task(AdditionTask, 2).shared and not task.shared

@@ -23,7 +23,7 @@ from rlbook.llm.environments.token_env import (
 )
 from rlbook.llm.rewards import Completion, edit, exact, prefix
 from rlbook.llm.tasks import AdditionTask, ReverseTask, Task
-from rlbook.llm.tasks.task import built
+from rlbook.llm.tasks.task import build_task
 from rlbook.llm.tokenizers.tokenizer import IDS, character_codec, character_tokenizer
 
 EOS = IDS["<eos>"]
@@ -143,7 +143,8 @@ def test_the_vocabulary_comes_from_the_task() -> None:
 
 def test_environments_of_one_task_share_what_follows_from_it_and_nobody_can_change_it() -> None:
     one, other, held_out = (
-        TokenEnv(built(AdditionTask), split=split).rules for split in ("train", "train", "held_out")
+        TokenEnv(build_task(AdditionTask), split=split).rules
+        for split in ("train", "train", "held_out")
     )
     assert (
         one.prompts is other.prompts

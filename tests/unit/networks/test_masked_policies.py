@@ -20,7 +20,7 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, TARGET_SHARE, SACConfig
 from rlbook.data.refill import Refill
 from rlbook.data.replay import Transitions
-from rlbook.data.rollout import Batch, Rollout, joined
+from rlbook.data.rollout import Batch, Rollout, concatenate
 from rlbook.functional.distillation_losses import DIVERGENCES, divergence
 from rlbook.functional.maximum_entropy import expected_soft_value
 from rlbook.functional.natural_gradient import fisher_vector_product, flat_gradient
@@ -323,7 +323,7 @@ def episodes_of(length: int, mask: torch.Tensor | None) -> Batch:
 def test_in_padding_everything_is_allowed() -> None:
     """So that no row of logits is forbidden altogether, which would be no distribution."""
     only = torch.tensor([[[True, False, False]]])
-    batch = joined([episodes_of(1, only), episodes_of(3, None)])
+    batch = concatenate([episodes_of(1, only), episodes_of(3, None)])
     assert batch.action_mask is not None
     assert batch.action_mask.tolist() == [
         [[True, False, False], [True] * 3, [True] * 3],
@@ -331,7 +331,7 @@ def test_in_padding_everything_is_allowed() -> None:
     ]
     log_prob, entropy, _ = policy_of().float().evaluate(batch)
     assert log_prob.isfinite().all() and entropy.isfinite().all()
-    assert joined([episodes_of(1, None), episodes_of(3, None)]).action_mask is None
+    assert concatenate([episodes_of(1, None), episodes_of(3, None)]).action_mask is None
 
 
 def test_what_a_refill_keeps_is_written_with_masks_only_where_there_are_some() -> None:

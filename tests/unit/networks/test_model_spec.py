@@ -18,7 +18,7 @@ from rlbook.llm.models.sources import folder_model, small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.networks.build import PolicySettings, build_policy
 from rlbook.networks.model_spec import ModelSpec
-from rlbook.networks.policy import Policy, load_saved, saved
+from rlbook.networks.policy import Policy, load_saved, saved_tensors
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -57,23 +57,24 @@ def sizes_alone(tmp_path: Path) -> Path:
 
 
 def test_a_folder_a_spec_its_fields_and_sizes_all_name_a_model() -> None:
-    assert ModelSpec.of(None) is None
+    assert ModelSpec.from_value(None) is None
     assert (
-        ModelSpec.of("m")
-        == ModelSpec.of(Path("m"))
-        == ModelSpec.of({"folder": "m"})
+        ModelSpec.from_value("m")
+        == ModelSpec.from_value(Path("m"))
+        == ModelSpec.from_value({"folder": "m"})
         == ModelSpec(folder="m")
     )
-    assert ModelSpec.of({"hidden_size": 8, "dtype": "float32"}) == ModelSpec(
+    assert ModelSpec.from_value({"hidden_size": 8, "dtype": "float32"}) == ModelSpec(
         config={"hidden_size": 8, "dtype": "float32"}
     )
     spec = ModelSpec(
         config={"hidden_size": 8}, adapter=LORA, trainable=("*lora_B*",), dtype="bfloat16"
     )
     assert (
-        ModelSpec.of(spec.given()) == spec and json.loads(json.dumps(spec.given())) == spec.given()
+        ModelSpec.from_value(spec.explicit_fields()) == spec
+        and json.loads(json.dumps(spec.explicit_fields())) == spec.explicit_fields()
     )
-    assert ModelSpec(adapter=LORA).trained == "adapter" and ModelSpec().trained == "all"
+    assert ModelSpec(adapter=LORA).trained_parts == "adapter" and ModelSpec().trained_parts == "all"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_folder_a_spec_its_fields_and_sizes_all_name_a_model() -> None:
 )
 def test_what_cannot_be_a_model_is_refused_in_one_sentence(given: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        ModelSpec.of(given)
+        ModelSpec.from_value(given)
     with pytest.raises(RequestError, match=sentence):
         Request.build("grpo", "Addition-v0", model=given)
 
@@ -399,7 +400,7 @@ def test_a_run_with_an_adapter_resumes_bit_for_bit_and_keeps_what_is_trained(
     whole = rlbook.train("grpo", "Addition-v0", model=spec, **longer)
     rlbook.train("grpo", "Addition-v0", model=spec, folder=tmp_path / "run", **more)
     again = rlbook.load(tmp_path / "run").resume(steps=80)
-    one, two = (saved(run.agent.policy) for run in (whole, again))  # type: ignore[attr-defined]
+    one, two = (saved_tensors(run.agent.policy) for run in (whole, again))  # type: ignore[attr-defined]
     assert one.keys() == two.keys() and {name for name in one if "lora_" not in name} == {"frozen"}
     assert one.pop("frozen") == two.pop("frozen") and all(
         torch.equal(one[name], two[name]) for name in one
@@ -423,11 +424,11 @@ def test_a_run_with_an_adapter_resumes_bit_for_bit_and_keeps_what_is_trained(
 def test_weights_that_are_not_trained_must_come_back_the_same() -> None:
     spec = ModelSpec(config={"hidden_size": 8}, trainable="head")
     one, same, other = policy_of(spec), policy_of(spec), policy_of(spec, seed=1)
-    load_saved(same, saved(one))
+    load_saved(same, saved_tensors(one))
     with pytest.raises(RuntimeError, match="the weights that are not trained have changed"):
-        load_saved(other, saved(one))
+        load_saved(other, saved_tensors(one))
     with pytest.raises(RuntimeError, match=r"missing or left over: model.lm_head.weight"):
-        load_saved(same, {"frozen": saved(one)["frozen"]})
+        load_saved(same, {"frozen": saved_tensors(one)["frozen"]})
 
 
 def test_a_reward_model_starts_from_a_model_spec_too() -> None:

@@ -43,7 +43,7 @@ def planned(env: str, **options: Any) -> Any:
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_board_has_its_shape_and_its_cells(name: str) -> None:
     env, kwargs, shape, decided = BOARDS[name]
-    (board,) = boards_of(Recipe.of(env, kwargs=kwargs))
+    (board,) = boards_of(Recipe.from_env(env, kwargs=kwargs))
     assert (board.rows, board.columns) == shape and board.decided.sum() == decided
 
 
@@ -56,10 +56,10 @@ def test_the_list_of_boards_is_the_truth() -> None:
     assert {*DRAWN} <= {*shipped}
     for name in shipped:  # other tests register environments of their own
         if name in DRAWN:
-            assert boards_of(Recipe.of(name))
+            assert boards_of(Recipe.from_env(name))
         else:
             with pytest.raises(RequestError, match=f"{name} is none of them"):
-                boards_of(Recipe.of(name))
+                boards_of(Recipe.from_env(name))
 
 
 def test_an_arrow_points_where_its_action_leads() -> None:
@@ -69,7 +69,7 @@ def test_an_arrow_points_where_its_action_leads() -> None:
         ("FrozenLake-v1", {"is_slippery": False}),
         ("DynaMaze-v0", {}),
     ):
-        (board,) = boards_of(Recipe.of(env, kwargs=kwargs))
+        (board,) = boards_of(Recipe.from_env(env, kwargs=kwargs))
         model: Any = board.model
         assert board.moves is not None
         # each has one
@@ -206,7 +206,7 @@ def test_blackjack_has_a_panel_with_and_one_without_a_usable_ace() -> None:
     assert [chart.board.title for chart in charts] == ["usable ace", "no usable ace"]
     agent: Any = run.agent
     for ace, chart in zip((1, 0), charts, strict=True):
-        seen = agent.adapted((np.array([14]), np.array([10]), np.array([ace])))[0]
+        seen = agent.adapt_observations((np.array([14]), np.array([10]), np.array([ace])))[0]
         assert chart.values[2 * 10 + 9] == agent.values()[seen]  # the row of 14, the column of 10
     figure = plot_value_map(charts)
     titles = [axes.get_title() for axes in figure.axes[:2]]

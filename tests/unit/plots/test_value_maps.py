@@ -110,7 +110,10 @@ def test_a_critics_values_and_an_actors_arrows_are_the_networks(observation: str
         seen = tables.observe(np.array([state]))
         value, terms = float(run.agent.value(seen)[0]), widths(run.agent.policy)  # type: ignore[attr-defined]
         assert chart.values[state] == near(value, dtype="float32", terms=terms, size=1.0)
-        assert chart.policy[state] == run.agent.act(run.agent.adapted(seen), explore=False)[0]
+        assert (
+            chart.policy[state]
+            == run.agent.act(run.agent.adapt_observations(seen), explore=False)[0]
+        )
 
 
 def test_a_q_networks_value_is_its_best_action_value() -> None:

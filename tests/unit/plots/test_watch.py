@@ -208,7 +208,7 @@ def test_a_gif_of_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     env = Countdown()
     agent = rlbook.train("ppo", env, steps=8, eval_every=0, num_envs=1).agent
     with pytest.raises(RequestError, match="cannot be drawn here"):
-        save_gif(agent, Recipe.of(Countdown()), tmp_path / "film.gif")
+        save_gif(agent, Recipe.from_env(Countdown()), tmp_path / "film.gif")
     with pytest.raises(RequestError, match=r"must end in \.gif"):
         watch(solved(), gif=tmp_path / "film.mp4")
     assert list(tmp_path.iterdir()) == []

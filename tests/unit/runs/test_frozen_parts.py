@@ -24,7 +24,7 @@ from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
-from rlbook.networks.policy import FROZEN, Policy, load_saved, saved
+from rlbook.networks.policy import FROZEN, Policy, load_saved, saved_tensors
 from rlbook.runs.storage.array_files import ArrayFile
 from rlbook.runs.storage.checkpoints import load_checkpoint, save_checkpoint
 from rlbook.runs.storage.files import CheckpointError
@@ -371,7 +371,7 @@ def test_frozen_weights_stand_apart_in_a_saved_module_and_come_back() -> None:
         torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1)) for _ in range(2)
     )
     network[0].requires_grad_(False)
-    found = saved(network)
+    found = saved_tensors(network)
     assert set(found) == {"1.weight", "1.bias", FROZEN} and set(found[FROZEN]) == {
         "0.weight",
         "0.bias",

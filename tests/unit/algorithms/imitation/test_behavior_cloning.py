@@ -27,7 +27,7 @@ from rlbook.runs.run import Run
 
 def agent_for(env: str, **settings: object) -> BehaviorCloning:
     config = BehaviorCloning.Config(**settings)  # type: ignore[arg-type]
-    return BehaviorCloning(adapted_vector(BehaviorCloning, Recipe.of(env), 2, config), config)
+    return BehaviorCloning(adapted_vector(BehaviorCloning, Recipe.from_env(env), 2, config), config)
 
 
 def rows(path: Path, count: int) -> Path:

@@ -34,7 +34,7 @@ TEXTS = Episodes(
 
 def agent_for(env: str, **settings: Any) -> CoDistillation:
     config = CoDistillation.Config(**settings)
-    return CoDistillation(adapted_vector(CoDistillation, Recipe.of(env), 2, config), config)
+    return CoDistillation(adapted_vector(CoDistillation, Recipe.from_env(env), 2, config), config)
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:

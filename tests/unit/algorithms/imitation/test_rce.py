@@ -80,7 +80,7 @@ def test_equal_scores_weigh_alike_and_a_smaller_group_keeps_its_sum() -> None:
 
 def agent_for(env: str, **settings: Any) -> RCE:
     config = RCE.Config(**settings)
-    return RCE(adapted_vector(RCE, Recipe.of(env), 2, config), config)
+    return RCE(adapted_vector(RCE, Recipe.from_env(env), 2, config), config)
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
@@ -120,7 +120,7 @@ def test_the_loss_is_the_weighted_sum_of_each_answers_own(
 def test_a_data_set_keeps_the_scores_and_without_them_the_order_counts(tmp_path: Path) -> None:
     rows = [{"prompt": "1+1=", "completions": ["3", "2"], "scores": [0.25, 1.0]}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    env = adapted_vector(RCE, Recipe.of("Addition-v0"), 1, RCE.Config())
+    env = adapted_vector(RCE, Recipe.from_env("Addition-v0"), 1, RCE.Config())
     batch = load(tmp_path / "rows.jsonl", env)[np.array([0])]
     assert batch.returns.tolist() == [1.0, 0.25] and batch.sizes.tolist() == [2]  # type: ignore[union-attr]
     assert Groups([[text(7, 2), text(8, 2), text(9, 2)]])[np.array([0])].returns.tolist() == [
@@ -136,7 +136,7 @@ def test_neighbouring_walks_make_groups_the_best_first() -> None:
         Episode(states[:1], np.array([0]), np.array([value], dtype=np.float32))
         for value in (1.0, 3.0, 2.0, 5.0, 4.0)
     ]
-    groups = Groups.ranked(walks, 2)
+    groups = Groups.from_ranked(walks, 2)
     assert len(groups) == 2 and groups[np.array([0, 1])].returns.tolist() == [3.0, 1.0, 5.0, 2.0]
 
 

@@ -44,7 +44,9 @@ def test_what_is_kept_by_hand(keep: int | None, least: float | None, expected: l
 
 def agent_for(env: str, **settings: Any) -> RejectionSampling:
     config = RejectionSampling.Config(group_size=2, **settings)
-    return RejectionSampling(adapted_vector(RejectionSampling, Recipe.of(env), 2, config), config)
+    return RejectionSampling(
+        adapted_vector(RejectionSampling, Recipe.from_env(env), 2, config), config
+    )
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:

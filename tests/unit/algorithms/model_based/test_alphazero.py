@@ -18,7 +18,7 @@ from rlbook.algorithms.model_based.alphazero import AlphaZero, alphazero_loss
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
 from rlbook.algorithms.planning.puct_selection import select_puct, visit_policy, with_noise
 from rlbook.data.positions import Positions
-from rlbook.envs.tic_tac_toe import boards, finished, number, perfect_values, positions
+from rlbook.envs.tic_tac_toe import boards, is_finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
@@ -67,9 +67,9 @@ def some_positions(count: int) -> np.ndarray:
     ]
     free = boards() == 0
     uneven = np.where(free, after, np.inf).min(axis=1) < np.where(free, after, -np.inf).max(axis=1)
-    return np.random.default_rng(0).permutation(np.flatnonzero(positions() & ~finished() & uneven))[
-        :count
-    ]
+    return np.random.default_rng(0).permutation(
+        np.flatnonzero(positions() & ~is_finished() & uneven)
+    )[:count]
 
 
 def share_of_best_moves(agent: AlphaZero, env: Any, states: np.ndarray) -> float:

@@ -76,7 +76,7 @@ def test_an_imagined_step_is_what_the_members_say_of_the_policys_action(env: str
     agent.model = Known(end=15.0, members=2)
     stored = agent.replay.rows_at(np.arange(4)).obs
     found = imagined_step(agent.model, agent.imagined_action, stored)
-    acted = agent.model.encoded(found.action)
+    acted = agent.model.encode_action(found.action)
     expected = stored + acted + torch.tensor([10.0, 10.0, 20.0, 20.0])[:, None]
     assert_near(found.next_obs, expected, terms=3)
     size = stored.abs().sum(-1).max().item()
@@ -95,7 +95,7 @@ def test_a_termination_is_imagined_where_it_is_likelier_than_not() -> None:
     stored = agent.replay.rows_at(np.arange(1)).obs
     after = agent.model.forward(
         stored,
-        agent.model.encoded(imagined_step(agent.model, agent.imagined_action, stored).action),
+        agent.model.encode_action(imagined_step(agent.model, agent.imagined_action, stored).action),
     ).next_obs[..., 0]
     for log_odds in (-0.3, 0.3):  # the action is 0 or 1, by chance
         agent.model.end = after.item() - log_odds

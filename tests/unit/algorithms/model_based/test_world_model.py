@@ -198,7 +198,7 @@ def test_new_steps_are_predicted_and_so_are_terminations() -> None:
     assert found["one_step_error"] < 0.15 and found["rollout_error"] < 0.3
     agent: Any = run.agent
     rows = agent.replay.rows_at(np.arange(agent.replay.size))
-    odds = agent.model(rows.obs, agent.model.encoded(rows.action)).terminated.mean(0)
+    odds = agent.model(rows.obs, agent.model.encode_action(rows.action)).terminated.mean(0)
     assert rows.terminated.sum() > 20 and ((odds > 0) == rows.terminated).float().mean() > 0.98
 
 

@@ -124,7 +124,7 @@ def test_enough_simulations_find_the_completion_that_the_closed_form_goes_to(see
     """As β goes to 0, π* of the table is the completion of the largest reward; a uniform prior
     hides none."""
     reward = three_tokens.rewards(seed)
-    task = Recipe.of(three_tokens.writing(reward))
+    task = Recipe.from_env(three_tokens.writing(reward))
     assert three_tokens.optimum(np.full(27, 1 / 27), reward, 0.01).argmax() == reward.argmax()
     uniform = Looker(np.zeros(three_tokens.END + 1), three_tokens.TOKENS)
     model = simulator_of(task.make(), None, three_tokens.TOKENS)
@@ -142,7 +142,7 @@ class Looker(rlbook.Agent):
         super().__init__(None, None)
         self.policy: Any = _Uniform(torch.from_numpy(values), num_actions)
 
-    def adapted(self, observations: Any) -> Any:
+    def adapt_observations(self, observations: Any) -> Any:
         return np.asarray(observations, dtype=np.float32)
 
     def state_dict(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class _Uniform(rlbook.networks.policy.Policy):
 
 
 def test_on_the_maze_the_same_class_with_exact_values_walks_as_well_as_anyone_can() -> None:
-    task = Recipe.of("Maze-v0")
+    task = Recipe.from_env("Maze-v0")
     planner = rlbook.train("value_iteration", "Maze-v0")
     assert isinstance(planner.agent, ValueIteration)
     model = simulator_of(task.make(), None, 4)
@@ -194,7 +194,7 @@ def test_what_comes_later_is_discounted(gamma: float, length: int) -> None:
     model = TabularMDP.from_arrays(
         transitions, rewards, terminal=[False, False, True], initial=[1.0, 0.0, 0.0]
     )
-    task = Recipe.of(TabularEnv(model))
+    task = Recipe.from_env(TabularEnv(model))
     table = simulator_of(task.make(), None, 2)
     assert isinstance(table, TableModel)
     found = GuidedSearch(

@@ -252,7 +252,9 @@ def started(
     settings = MCControlConfig(exploring_starts=exploring_starts, epsilon=0.0, **config)
     fitted = AdaptedEnv(env, adapt_to(MCControl, env, settings))
     agent = MCControl(fitted, settings, 0)
-    streams: Any = interaction_for(agent, fitted, Recipe.of("Maze-v0"), rng_for(0, "environment"))
+    streams: Any = interaction_for(
+        agent, fitted, Recipe.from_env("Maze-v0"), rng_for(0, "environment")
+    )
     states, actions = [], []
     streams.start()
     agent.begin()
@@ -354,7 +356,7 @@ def test_stepping_one_by_one_is_the_same_as_the_loop() -> None:
         streams = (
             SingleInteraction(fitted, rng)
             if kind == "one"
-            else interaction_for(agent, fitted, Recipe.of("Blackjack-v1"), rng)
+            else interaction_for(agent, fitted, Recipe.from_env("Blackjack-v1"), rng)
         )
         for _ in loop(agent, streams, Budget(500, None)):
             pass

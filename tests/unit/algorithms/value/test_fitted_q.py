@@ -45,7 +45,7 @@ def two_steps(*, terminated: bool = True, last: bool = True) -> Episode:
 
 def agent_for(kind: type[FittedQ], **settings: Any) -> FittedQ:
     config = kind.Config(**settings)
-    return kind(adapted_vector(kind, Recipe.of("Maze-v0"), 2, config), config)
+    return kind(adapted_vector(kind, Recipe.from_env("Maze-v0"), 2, config), config)
 
 
 def test_a_row_is_a_step_with_its_true_successor_and_only_terminations_end() -> None:
@@ -167,12 +167,12 @@ def test_a_run_cut_in_a_round_goes_on_bit_for_bit(tmp_path: Path, algorithm: str
 
 def narrow(seed: int) -> Steps:
     """Beside the cliff, 30 episodes of the exact policy, of whose actions one in ten is random."""
-    recipe = Recipe.of("CliffWalking-v1")
+    recipe = Recipe.from_env("CliffWalking-v1")
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), 30)
     return Steps(
         [
-            episode.as_seen(seen.adaptation, (raw.observation_space, raw.action_space))
+            episode.to_episode(seen.adaptation, (raw.observation_space, raw.action_space))
             for episode in played
         ]
     )
