@@ -67,8 +67,7 @@ html_css_files = ["book.css"]
 html_js_files = [("frames.js", {"defer": "defer"})]
 html_search_scorer = str(HERE / "ext" / "search_scorer.js")
 html_show_sphinx = False
-html_use_index = html_domain_indices = (
-    False  # the page of terms is the book's index, and the search finds names
-)
+# the page of terms is the book's index, and the search finds names
+html_use_index = html_domain_indices = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}

@@ -86,9 +86,8 @@ class Measurement:
     evaluate: str = "--episodes 20"
     sampled: bool = False
     record: str = ""  # `rlbook record RECORD --out walks` comes first, with the run's seed
-    expert: str = (
-        ""  # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
-    )
+    # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
+    expert: str = ""
 
     def commands(self, seeds: Sequence[int] | None = None) -> list[str]:
         """As the pages show them, with these seeds; None: those that it would be measured with

@@ -28,9 +28,8 @@ STROKED = re.compile(r"(?<![^\s])(?!-&gt;)(?=\S*\w)(?=\S*-)\S{2,26}(?![^\s])")
 COMMENT = re.compile(r'(<span class="c1?">)(# [^\s<]+)')
 JOINT = re.compile(r'(?=<span class="o">\.</span>)|(?<=\(</span>)(?=<)|(?<=\[</span>)(?=<)')
 SHORT = 40  # characters that have room on every page
-FITTING = (
-    64  # characters up to which a plain text is made smaller instead; what has boxes in it, always
-)
+# characters up to which a plain text is made smaller instead; what has boxes in it, always
+FITTING = 64
 FURTHER = 4  # characters by which the rest of a line is set in
 
 

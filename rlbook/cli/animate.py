@@ -28,9 +28,8 @@ Examples:
 class AnimateOptions:
     """What to animate, and where to write it."""
 
-    out: File = (
-        None  # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
-    )
+    # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
+    out: File = None
     frames: Number = None  # pictures at most (default: 60)
     steps: Number = None  # environment steps to train for, or sweeps to plan (default: as train)
     episodes: Number = None  # finished episodes to train for (default: as train)

@@ -49,9 +49,8 @@ class Course:
     due: Word = None  # grade: files that were changed after this day or time are late, such as 2026-10-01 or 2026-10-01T18:00
     out: File = None  # grade: the file for the marks (default: marks.csv)
     details: File = None  # grade: a file for what is to be said of each answer, a line an answer
-    jobs: Number = (
-        None  # grade: answers that run at the same time (default: one for each processor)
-    )
+    # grade: answers that run at the same time (default: one for each processor)
+    jobs: Number = None
     seconds: Number = None  # grade: of the processor that an answer may take (default: 10)
     trust: Flag = False  # grade: without a sandbox, where the system has none; time and memory are limited all the same
     json: Flag = False  # print one JSON object on standard output, and nothing else there

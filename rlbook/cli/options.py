@@ -56,9 +56,8 @@ class CommandOptions:
     talk."""
 
     out: Folder = None  # the run's folder (default: a new one under runs/)
-    resume: Folder = (
-        None  # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
-    )
+    # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
+    resume: Folder = None
     config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     tensorboard: Flag = False  # write TensorBoard events into the run's folder too
@@ -75,7 +74,13 @@ def run_options() -> type:
     from rlbook.cli.explain import comments
     from rlbook.runs.options import FOLDERS, LEAST, RETURNS, RunOptions, SeveralSeeds
 
-    meanings, fields = comments(RunOptions) | comments(SeveralSeeds), []
+    kinds = typing.get_type_hints(CommandOptions, include_extras=True)
+    meanings = comments(CommandOptions) | comments(RunOptions) | comments(SeveralSeeds)
+    # a class that is made here has no source in which tyro could look for the comments
+    fields: list[Any] = [
+        (item.name, Annotated[kinds[item.name], arg(help=meanings[item.name])], item.default)
+        for item in dataclasses.fields(CommandOptions)
+    ]
     for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
         shown = (
             "N"
@@ -122,12 +127,10 @@ class Evaluate:
     temperature: Number = None  # a language model samples: its logits are divided by this, 0 takes the likeliest token
     top_p: Number = None  # it draws from the likeliest tokens that have this probability together
     top_k: Number = None  # it draws from so many of the likeliest tokens
-    min_p: Number = (
-        None  # it draws from tokens with this share of the likeliest one's probability at least
-    )
-    repetition_penalty: Number = (
-        None  # above 1, tokens that stand in the text already become less likely
-    )
+    # it draws from tokens with this share of the likeliest one's probability at least
+    min_p: Number = None
+    # above 1, tokens that stand in the text already become less likely
+    repetition_penalty: Number = None
     workers: Number = None  # processes that step the environments, for slow ones (default: 1)
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -183,9 +186,8 @@ class Plot:
     """
 
     folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
-    values: Flag = (
-        False  # draw the value map instead of curves, with the policy as arrows, numbers or letters
-    )
+    # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    values: Flag = False
     tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html or .gif that plays it, instead of curves
     out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
     json: Flag = False  # print one JSON object on standard output, and nothing else there
@@ -254,9 +256,8 @@ class Verify:
 
     algorithm: Positional[Word] = None  # of this algorithm alone
     env: Positional[Word] = None  # on this environment alone
-    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = (
-        None  # such as 90s, 10min or 1h (default: 10min)
-    )
+    # such as 90s, 10min or 1h (default: 10min)
+    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = None
     jobs: Number = None  # how many train at a time (default: as many as there are cores)
     seed: Number = None  # of each run (default: 0)
     json: Flag = False  # print one JSON object on standard output, and nothing else there

@@ -39,15 +39,13 @@ class RecipeOptions:
       rlbook recipe beams --max-samples 64 --dry-run
     """
 
-    name: Positional[Word] = (
-        None  # a recipe of the book, or a .yaml file; without one, the book's are listed
-    )
+    # a recipe of the book, or a .yaml file; without one, the book's are listed
+    name: Positional[Word] = None
     out: Folder = None  # the recipe's folder (default: runs/recipe-NAME-SEED)
     stage: Word = None  # run this stage alone
     seed: Number = None  # of every stage (default: the recipe's)
-    max_samples: Number = (
-        None  # rows that a stage makes at most, of each stage that says max_samples
-    )
+    # rows that a stage makes at most, of each stage that says max_samples
+    max_samples: Number = None
     dry_run: Flag = False  # check every stage's request, print the plan, and write nothing
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     allow_import: Flag = False  # let a recipe of your own import the modules that it names

@@ -33,19 +33,15 @@ class Record:
     """
 
     source: Positional[Word]  # a run's folder, or an environment's id
-    out: Folder = (
-        None  # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
-    )
+    # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
+    out: Folder = None
     episodes: Number = None  # how many episodes (default: 100), or examples (default: all)
-    schema: Word = (
-        None  # write no episodes but the environment's examples, as rows of this form: verl
-    )
-    policy: Word = (
-        None  # who acts in an environment: uniform, or optimal from its model (default: uniform)
-    )
-    epsilon: Number = (
-        None  # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
-    )
+    # write no episodes but the environment's examples, as rows of this form: verl
+    schema: Word = None
+    # who acts in an environment: uniform, or optimal from its model (default: uniform)
+    policy: Word = None
+    # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
+    epsilon: Number = None
     seed: Number = None  # decides the episodes' starts and the random actions (default: 0)
     explore: Flag = False  # let a run's agent act as in training instead of greedily
     checkpoint: Word = None  # of a run: a step, or best (default: the last one)

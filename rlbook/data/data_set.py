@@ -29,13 +29,11 @@ class DataSet(ABC, Generic[Batch_]):
 
     def __init__(self) -> None:
         self._rng: np.random.Generator | None = None
-        self._before: State | None = (
-            None  # the generator's state before this pass's order was drawn
-        )
+        # the generator's state before this pass's order was drawn
+        self._before: State | None = None
         self._order: Rows | None = None  # of this pass; None before it is drawn
-        self._pass = self._position = (
-            0  # passes finished, and rows of this one that have been handed out
-        )
+        # passes finished, and rows of this one that have been handed out
+        self._pass = self._position = 0
         self._held_out = 0  # rows that no pass has
         self._kept: Rows | None = None  # those that a pass has; None: all
 

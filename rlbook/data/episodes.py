@@ -30,12 +30,10 @@ class Episode:
     action: NDArray[np.generic]  # [T] or [T, A]
     reward: NDArray[np.float32] | None = None  # [T], in reward units; None where nobody rewarded
     terminated: bool = True  # False: cut off by a limit
-    last_obs: NDArray[np.generic] | None = (
-        None  # [O], what was seen behind the last action; None where nobody kept it
-    )
-    counts: NDArray[np.bool_] | None = (
-        None  # [T], which actions are to be learned from, as one's own turns of a chat; None: all
-    )
+    # [O], what was seen behind the last action; None where nobody kept it
+    last_obs: NDArray[np.generic] | None = None
+    # [T], which actions are to be learned from, as one's own turns of a chat; None: all
+    counts: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.action):
@@ -191,9 +189,8 @@ class PairedBatch(NamedTuple):
 
     better: Batch
     worse: Batch
-    margin: Tensor | None = (
-        None  # [P] float32, by how much the better one should win, in reward units
-    )
+    # [P] float32, by how much the better one should win, in reward units
+    margin: Tensor | None = None
 
 
 class Pairs(DataSet[PairedBatch]):

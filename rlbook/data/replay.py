@@ -57,9 +57,8 @@ class ReplayBuffer:
         check_memory("buffer_size", capacity, bytes_each * 2 * observation_size + 8)
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size, self.device = observation_size, device
-        self.rows: Transitions | None = (
-            None  # [capacity, ...] each; the first step says of which shapes and types
-        )
+        # [capacity, ...] each; the first step says of which shapes and types
+        self.rows: Transitions | None = None
 
     def add(self, step: Step) -> None:
         """Takes in one vector step: N transitions, N at most the capacity.

@@ -35,14 +35,12 @@ class Batch:
     target: Tensor | None = None  # the value target, in reward units
     reference_log_prob: Tensor | None = None  # log π_ref(a|s), in nats
     weight: Tensor | None = None  # share of each element in the average
-    importance: Tensor | None = (
-        None  # what it weighs beside that, where another program drew the actions
-    )
+    # what it weighs beside that, where another program drew the actions
+    importance: Tensor | None = None
     score: Tensor | None = None  # [B], what each episode is worth, in reward units
     reward: Tensor | None = None  # [B, T], what each step was paid, in reward units
-    token_mask: Tensor | None = (
-        None  # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
-    )
+    # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
+    token_mask: Tensor | None = None
     action_mask: Tensor | None = None  # bool, [B, A] or [B, T, A]; True marks the allowed actions
 
     def __len__(self) -> int:

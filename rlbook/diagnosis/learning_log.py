@@ -22,12 +22,10 @@ class Log:
     settings: Mapping[str, object]  # the hyper-parameters
     # standard deviation of each component of an observation, where that is known
     scales: Sequence[float]
-    completion_limit: int | None = (
-        None  # tokens that a completion may have at most, where the episodes are texts
-    )
-    ratio_error: float | None = (
-        None  # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
-    )
+    # tokens that a completion may have at most, where the episodes are texts
+    completion_limit: int | None = None
+    # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
+    ratio_error: float | None = None
 
     def values(self, name: str) -> list[float]:
         """One number of all reports that have it."""

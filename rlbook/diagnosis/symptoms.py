@@ -23,9 +23,8 @@ WORSE = -0.05  # explained variance under which a critic is worse than a constan
 CLIPPED = 0.3  # share of samples that the clip holds from which on the step is too large
 FAR = 0.05  # nats from the old policy to the new one, from which on the step is too large
 UNMOVED = 0.001  # nats within which an entropy has not changed
-STILL = (
-    0.15  # of the range of returns, by which they still grow at the end of a run that is too short
-)
+# of the range of returns, by which they still grow at the end of a run that is too short
+STILL = 0.15
 SWAMPED = 100  # times max_grad_norm, beyond which clipping leaves nothing but a direction
 LARGE = 100.0  # squared reward units, of a critic's loss that comes from the size of the rewards
 UNEVEN = 30  # ratio of the scales of two components from which on a network hardly sees the smaller

@@ -164,13 +164,11 @@ class CompiledSweeps(Sweeps):
         self._lead = np.full(len(rewards), -1.0)
         self._drift, self._size = 0.0, -1.0
         self._history: list[np.ndarray] | None = None
-        self._chain: tuple[np.ndarray, ...] | None = (
-            None  # the actions of a policy alone, one row a state
-        )
+        # the actions of a policy alone, one row a state
+        self._chain: tuple[np.ndarray, ...] | None = None
         self._at = 0
-        self._last: np.ndarray | None = (
-            None  # what follows from the sweeps so far; the leads hold for it alone
-        )
+        # what follows from the sweeps so far; the leads hold for it alone
+        self._last: np.ndarray | None = None
 
     def in_place(self, values: np.ndarray) -> Extremes:
         self._last = None
@@ -323,9 +321,8 @@ class SparseSweeps(Sweeps):
         self._blank = False  # whether all values are 0, so that no transition need be read
         self._rivals: Rivals | None = None
         self._widest = 0.0  # changes from which it is not worth looking for rivals
-        self._last: np.ndarray | None = (
-            None  # what follows from the sweeps so far; the rivals hold for it alone
-        )
+        # what follows from the sweeps so far; the rivals hold for it alone
+        self._last: np.ndarray | None = None
 
     def in_place(self, values: np.ndarray) -> Extremes:
         if self._lists is None:

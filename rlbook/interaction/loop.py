@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rlbook.interaction.vector import VectorInteraction
 
 T = TypeVar("T")
-SAMPLED = (
-    17  # one step of so many is timed; prime, so that it falls on every step of a rollout in turn
-)
+# one step of so many is timed; prime, so that it falls on every step of a rollout in turn
+SAMPLED = 17
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,8 @@ class SingleInteraction:
         self._seeds: Iterator[int | None] = self._one_seed() if seeds is None else iter(seeds)
         self._check = check_for(env)
         self._masks = MaskReader(env)
-        self.action_mask: Any = (
-            None  # [A] bool, what the environment allows now; None where it shows no mask
-        )
+        # [A] bool, what the environment allows now; None where it shows no mask
+        self.action_mask: Any = None
         self.notes = self._masks.notes  # what turned out on the way that is worth saying
         self.finished: list[Episode] = []  # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0

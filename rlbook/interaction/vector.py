@@ -72,9 +72,8 @@ class VectorInteraction:
         self.env: Any = env
         self._check = check_for(env)
         self._masks = MaskReader(env)
-        self.action_mask: Any = (
-            None  # [N, A] bool, what is allowed now; None where the environment shows no masks
-        )
+        # [N, A] bool, what is allowed now; None where the environment shows no masks
+        self.action_mask: Any = None
         self.notes = self._masks.notes  # what turned out on the way that is worth saying
         self.finished: list[Episode] = []  # episodes that ended; whoever reads them clears them
         self.steps = self.episodes = 0
@@ -84,9 +83,8 @@ class VectorInteraction:
         """[N]: of the episodes in progress, in reward units and in steps; of one that waits, in
         all."""
         self._over = ~self._all
-        self.obs: Any = (
-            None  # None before the first reset, and after the last given seed's episodes
-        )
+        # None before the first reset, and after the last given seed's episodes
+        self.obs: Any = None
 
     def start(self) -> None:
         """Resets all environments with fresh seeds, one a group."""

@@ -46,9 +46,8 @@ ROUNDING = 1e-9  # reward units; a smaller error is none
 TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
 FEWEST = 3  # points that a panel below the returns must have; two say nothing
 DOTTED = 40  # sweeps up to which each has a dot
-PAGE = (
-    "logged-numbers.html"  # of the book's site; what an SVG or a PDF that lies beside it links to
-)
+# of the book's site; what an SVG or a PDF that lies beside it links to
+PAGE = "logged-numbers.html"
 
 
 Points = tuple[np.ndarray, np.ndarray]

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 Observations: TypeAlias = np.ndarray | tuple[np.ndarray, ...]
 
 CHUNK = 1_024  # states that a network sees at once
-ROUNDING = (
-    1e-12  # a learner's action values that differ by no more are equal, relative to the largest
-)
+# a learner's action values that differ by no more are equal, relative to the largest
+ROUNDING = 1e-12
 VALUES = "value V(s) (reward units)"
 ESTIMATES = "estimate Q(a) (reward units)"
 RETURNS = "return of the greedy policy (reward units)"

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 
-DEARER = (
-    4  # an evaluation on the way takes at most so many times the steps of the training before it,
-)
+# an evaluation on the way takes at most so many times the steps of the training before it,
+DEARER = 4
 FREE = 1_000  # or so many, and plays
 FEWEST = 5  # episodes in any case
 

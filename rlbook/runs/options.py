@@ -39,27 +39,22 @@ class RunOptions:
     """How long, from which seed, and with what beside the environment. None leaves it to the preset
     of the pair."""
 
-    steps: AtLeast1 = (
-        None  # environment steps to train for (planners: sweeps; recorded data: minibatches)
-    )
+    # environment steps to train for (planners: sweeps; recorded data: minibatches)
+    steps: AtLeast1 = None
     episodes: AtLeast1 = None  # finished episodes to train for
     passes: AtLeast1 = None  # passes over recorded data to train for
-    seed: AtLeast0 = (
-        None  # feeds every source of randomness: the same seed gives the same bytes (default: 0)
-    )
+    # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    seed: AtLeast0 = None
     num_envs: AtLeast1 = None  # environments side by side, for algorithms that take many
-    eval_every: AtLeast0 = (
-        None  # steps between greedy evaluations; 0 for none (default: ten in the run)
-    )
+    # steps between greedy evaluations; 0 for none (default: ten in the run)
+    eval_every: AtLeast0 = None
     eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
-    stop_at_return: Return = (
-        None  # end the training at the first evaluation whose mean return is at least this
-    )
+    # end the training at the first evaluation whose mean return is at least this
+    stop_at_return: Return = None
     workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
     inspect: AtLeast1 = None  # held-out starts from which the policy's actions are recorded at each report, for `rlbook inspect`
-    data: Folder = (
-        None  # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
-    )
+    # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
+    data: Folder = None
     expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
     teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned
     reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
@@ -97,12 +92,11 @@ class SeveralSeeds:
     part of any of these runs."""
 
     seeds: AtLeast1 = None  # train so many runs: with seed, seed + 1, … (from --seed on), each in its own folder, OUT/seed-0, OUT/seed-1, …
-    jobs: AtLeast1 = (
-        None  # of --seeds, how many train at a time (default: as many as there are cores)
-    )
-    cluster: str | None = (
-        None  # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose machines see OUT
-    )
+    # of --seeds, how many train at a time (default: as many as there are cores)
+    jobs: AtLeast1 = None
+    # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose
+    # machines see OUT
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         _check_counts(self)

@@ -3,8 +3,10 @@ what it leaves behind."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -96,6 +98,18 @@ def test_every_command_explains_its_options(name: str, capsys: pytest.CaptureFix
     assert cli.main([name, "--help"]) == 0
     captured = capsys.readouterr()
     assert captured.err == "" and f"rlbook {name}" in captured.out and "--debug" in captured.out
+    assert options_without_help(captured.out) == []
+
+
+def options_without_help(text: str) -> list[str]:
+    """The options after which nothing is said: no words on their line, and none on the next."""
+    lines = [line.strip("│|").rstrip() for line in text.splitlines()]
+    alone = re.compile(r" +--[a-z][\w-]*( [A-Z|{}, ]+)?")
+    return [
+        line.strip()
+        for line, after in itertools.pairwise([*lines, ""])
+        if alone.fullmatch(line) and not after.startswith("     ")
+    ]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -107,7 +121,9 @@ def test_the_help_of_an_algorithm_teaches_each_hyperparameter(
     from rlbook.registry import agent_class
 
     assert cli.main(["train", name, "--help"]) == 0
-    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    shown = capsys.readouterr().out
+    assert options_without_help(shown) == []
+    text = " ".join(shown.replace("│", " ").split())
     for field in dataclasses.fields(agent_class(name).Config):
         assert f"--{field.name.replace('_', '-')} " in text
     assert f"{name.replace('_', '-')} options" in text and "--env.KEY" in text

@@ -24,9 +24,8 @@ class Grid:
     """A rectangular map; a state is a cell's number, `row * columns + column`."""
 
     marks: np.ndarray  # [rows, columns] of one character each, out of `MARKS`
-    ground: np.ndarray | None = (
-        None  # [rows, columns, 3] uint8, the colour of free cells; None: one colour for all
-    )
+    # [rows, columns, 3] uint8, the colour of free cells; None: one colour for all
+    ground: np.ndarray | None = None
     footer: str = ""  # a line below the map, in text
 
     @property

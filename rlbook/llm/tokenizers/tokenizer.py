@@ -90,16 +90,13 @@ class Codec:
     pad: int  # fills observations to the right; never shown to a model
     bos: int | None  # begins a prompt; None where the tokenizer has none
     eos: int  # ends an episode
-    context: int | None = (
-        None  # the longest text the model reads, in tokens; None where it states no limit
-    )
-    characters: frozenset[str] | None = (
-        None  # all that it has tokens for; None where it has tokens for any text
-    )
+    # the longest text the model reads, in tokens; None where it states no limit
+    context: int | None = None
+    # all that it has tokens for; None where it has tokens for any text
+    characters: frozenset[str] | None = None
     words: tuple[str, ...] = ()  # what is one token besides, of several characters
-    template: Callable[..., str] | None = (
-        None  # messages, and arguments of the chat template by name, as the text of a prompt
-    )
+    # messages, and arguments of the chat template by name, as the text of a prompt
+    template: Callable[..., str] | None = None
     template_text: str | None = None  # the chat template itself; None where the tokenizer has none
     ends: tuple[int, ...] = ()  # all that end an episode, EOS first; () is EOS alone
 

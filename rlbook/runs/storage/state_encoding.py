@@ -51,9 +51,8 @@ class _Found:
     """What encoding has met so far."""
 
     arrays: Arrays = field(default_factory=dict)
-    frozen: dict[str, Arrays] | None = (
-        None  # sha256 → arrays; None: frozen parts are treated as any other
-    )
+    # sha256 → arrays; None: frozen parts are treated as any other
+    frozen: dict[str, Arrays] | None = None
 
 
 def encode(state: State) -> tuple[object, Arrays]:
