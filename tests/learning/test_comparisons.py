@@ -207,10 +207,61 @@ def test_a_tree_spends_tokens_best_with_a_perfect_judge_and_gains_nothing_with_a
         )
         return share - found[f"{task}, {who}, ±"], share + found[f"{task}, {who}, ±"]
 
-    for task in ("sums", "reasoning"):
-        assert ends(task, "mcts, verifier")[0] > ends(task, "best of n, verifier")[1]
+    def tokens(task: str, who: str) -> int:
+        (name,) = (key for key in found if key.startswith(f"{task}, {who}, ") and "±" not in key)
+        return int(name.rpartition(", ")[2].removesuffix(" tokens"))
+
+    assert ends("sums", "mcts, verifier")[0] > ends("sums", "best of n, verifier")[1]
+    for task, share in (("sums", 2 / 3), ("reasoning", 1 / 3)):
+        tree, best = (tokens(task, f"{way}, verifier") for way in ("mcts", "best of n"))
+        assert tree < share * best
+        assert ends(task, "mcts, verifier")[1] > ends(task, "best of n, verifier")[0]
         assert ends(task, "mcts, value")[0] < ends(task, "greedy")[1]
         assert ends(task, "best of n, value")[1] < ends(task, "greedy")[0]
+
+
+def test_what_pages_say_of_language_models_is_what_their_seeds_came_to() -> None:
+    """docs/llm/r1.md, rlhf.md, evaluation.md, beams.md and intrinsic-rewards.md. Both halves of a
+    pair of measurements are over the same prompts; each of these held on the seeds 0, 1 and 2,
+    too."""
+    r1, judge, beams, tries, sure = (
+        RESULTS[name]["measured"]
+        for name in ("r1", "over_optimisation", "beam_stages", "more_tries", "intrinsic_rewards")
+    )
+    for gain in ("zero - base", "reasoning_rl - cold_start", "distilled - small_rl"):
+        assert r1[f"{gain}: sums, sampled"] > r1[f"{gain}: sums, sampled, ±"]
+    assert r1["reasoning_rl: Latin, sampled"] > 0.99 > r1["zero: Latin, sampled"]
+    for stage in ("ppo", "too_far"):
+        assert judge[f"{stage}: AUC, least fall of a seed"] > 0.1
+    for number in (1, 2, 3):
+        online = beams[f"GRPO, online: gain, run {number}"]
+        assert online > 2 * beams[f"RCE: gain, run {number}"] > 0
+        assert online > 2 * beams[f"GRPO, recorded: gain, run {number}"] > 0
+    assert tries["grpo: pass@1"] > tries["start: pass@1"] + 0.1
+    assert abs(tries["grpo: pass@64"] - tries["start: pass@64"]) < 0.02
+    for reward in ("entropy", "trajectory"):
+        for kind in ("drawn", "greedy"):
+            before = sure[f"{reward}: {kind}, before"]
+            assert sure[f"{reward}: {kind}, at the end"] < before - 0.1
+            error = (before * (1 - before) / 512) ** 0.5  # of the share of one seed's 512 prompts
+            assert sure[f"{reward}: {kind}, best on the way"] - before < error
+    falls = [fall for _, fall in RESULTS["rlhf"]["before and after"]["too_far: fall"]]
+    assert min(falls) > 0.05
+    for before, after in RESULTS["rlhf"]["before and after"]["ppo: true score"]:
+        assert after > before + 0.2
+
+
+def test_which_labels_and_which_reward_are_better_is_not_told_by_three_seeds() -> None:
+    """docs/algorithms/distillation.md and docs/llm/intrinsic-rewards.md say so."""
+
+    def three(measured: dict[str, float], who: str) -> list[float]:
+        return [measured[f"{who}, run {number}"] for number in (1, 2, 3)]
+
+    labels = RESULTS["distilled_sizes"]["measured"]
+    assert difference_holds_0(three(labels, "soft labels"), three(labels, "hard labels"))
+    rewards = RESULTS["answer_probability"]["measured"]
+    assert difference_holds_0(three(rewards, "answer"), three(rewards, "verifier"))
+    assert min(three(rewards, "answer") + three(rewards, "verifier")) > rewards["before"]
 
 
 def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_first_on_the_lake() -> (

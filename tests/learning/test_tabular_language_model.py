@@ -60,6 +60,26 @@ def test_a_penalty_in_the_loss_settles_beside_it_unless_no_token_matters_to_late
         assert (away["k2"] < 1e-4) == exact and 1e-3 < away["k3"] < 0.05, away
 
 
+@pytest.mark.parametrize("estimator", ["k2", "k3"])
+def test_where_gradients_cancel_is_found_and_not_swung_around(estimator: str) -> None:
+    """With seed 12 and β = 1 a step of 5 swings between two policies, which are .18 (k2) and .30
+    (k3) away from the closed form; the gradients cancel within .01 of it."""
+    reference = tabular.table(tabular.reference_run(12))
+    best = tabular.optimum(tabular.chances(reference), tabular.rewards(12), 1.0)
+    found = tabular.fixed_point(reference, tabular.rewards(12), 1.0, estimator)
+    assert np.abs(found - best).max() < 0.01
+    with pytest.raises(ValueError, match="no fixed point after 2 steps"):
+        tabular.fixed_point(reference, tabular.rewards(12), 1.0, estimator, steps=2)
+
+
+def test_the_picture_shows_every_run() -> None:
+    """A distance of .09 stands on the axis as one of .01 does."""
+    away = {beta: np.array([0.01, 0.09]) for beta in tabular.BETAS}
+    (axes,) = tabular.draw({"grpo, k3 in the loss": tabular.CompletionDistances(away, away)}).axes
+    low, high = axes.get_xlim()
+    assert low <= 0.0 and high > 0.09
+
+
 def test_grpo_comes_within_three_hundredths_of_the_closed_form() -> None:
     """From .108 away, where the reference is."""
     reference, reward = tabular.chances(tabular.table(tabular.reference_run(0))), tabular.rewards(0)

@@ -5,10 +5,10 @@ verifier.
     found["answer"].accuracy                 # [R, K], greedy, on held-out prompts, after found["answer"].rounds[r, k] updates
 
 The task is `Reasoning-v0`: sums of four digits in written steps. A model is shown demonstrations
-until it answers half of the held-out sums rightly; from there `grpo` goes on twice, with the same
-settings and as many tokens. Once a program compares the answer (1 or 0). Once nobody compares, and
-the reward is what the written steps add to the probability that the model itself gives the
-reference answer.
+until it answers at least half of the held-out sums rightly; from there `grpo` goes on twice, with
+the same settings and as many tokens. Once a program compares the answer (1 or 0). Once nobody
+compares, and the reward is what the written steps add to the probability that the model itself
+gives the reference answer.
 
 Source: Yu et al. 2025 (RLPR), arXiv:2506.18254.
 """
@@ -107,12 +107,13 @@ def run(
 
 
 def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
-    """Means over the seeds, and each seed's end."""
+    """Means over the runs, and each run's end."""
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():
         numbers[f"{name}, mean"] = float(each.accuracy[:, -1].mean())
         numbers |= {
-            f"{name}, seed {seed}": float(end) for seed, end in enumerate(each.accuracy[:, -1])
+            f"{name}, run {number}": float(end)
+            for number, end in enumerate(each.accuracy[:, -1], start=1)
         }
     numbers["answer less verifier, mean"] = numbers["answer, mean"] - numbers["verifier, mean"]
     return numbers

@@ -77,13 +77,17 @@ def without_weights(folder: Path, seed: int) -> float:
 
 
 def run(seeds: int = 3, first: int = 0, home: str | Path | None = None) -> BeamStageMeans:
-    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and finished stages in it are not done
-    again."""
+    """`one` for the seeds `first`, `first` + 1, …; `home` keeps the folders, and finished stages
+    in it are not done again."""
     with tempfile.TemporaryDirectory() as scratch:
-        folders = [Path(home or scratch) / f"seed-{seed}" for seed in range(first, first + seeds)]
-        after = np.stack([one(folder, seed) for seed, folder in enumerate(folders)])
-        alike = np.array([without_weights(folder, seed) for seed, folder in enumerate(folders)])
-        best = np.array([_best_beam(folder / "beams" / "data.jsonl") for folder in folders])
+        folders = {
+            seed: Path(home or scratch) / f"seed-{seed}" for seed in range(first, first + seeds)
+        }
+        after = np.stack([one(folder, seed) for seed, folder in folders.items()])
+        alike = np.array([without_weights(folder, seed) for seed, folder in folders.items()])
+        best = np.array(
+            [_best_beam(folder / "beams" / "data.jsonl") for folder in folders.values()]
+        )
     task = build_task(RetrievalTask)
     return BeamStageMeans(
         after,
@@ -100,7 +104,7 @@ def _best_beam(path: Path) -> float:
 
 
 def measurements(found: BeamStageMeans) -> dict[str, float]:
-    """The numbers that the page names: means over the seeds, and each seed's gain over SFT and KL
+    """The numbers that the page names: means over the runs, and each run's gain over SFT and KL
     to it."""
     sampled, greedy, right, kl = found.after.mean(0).T
     gain = found.after[:, 1:, 0] - found.after[:, :1, 0]  # [K, 3]
@@ -114,10 +118,12 @@ def measurements(found: BeamStageMeans) -> dict[str, float]:
         if k:
             numbers |= {f"{name}: least gain of a seed": gain[:, k - 1].min(), f"{name}: KL": kl[k]}
             numbers |= {
-                f"{name}: gain, seed {seed}": value for seed, value in enumerate(gain[:, k - 1])
+                f"{name}: gain, run {number}": value
+                for number, value in enumerate(gain[:, k - 1], start=1)
             }
             numbers |= {
-                f"{name}: KL, seed {seed}": value for seed, value in enumerate(found.after[:, k, 3])
+                f"{name}: KL, run {number}": value
+                for number, value in enumerate(found.after[:, k, 3], start=1)
             }
     extra = {
         "RCE's passes with equal weights: sampled": found.alike.mean(),

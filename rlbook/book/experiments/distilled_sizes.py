@@ -100,9 +100,9 @@ def measurements(found: DistilledSizes) -> dict[str, float]:
     """The shares of right sums: the teacher's, the students' means, and each student's."""
     means = {f"{labels}, mean": float(each.mean()) for labels, each in found.accuracy.items()}
     single = {
-        f"{labels}, seed {seed}": float(one)
+        f"{labels}, run {number}": float(one)
         for labels, each in found.accuracy.items()
-        for seed, one in enumerate(each)
+        for number, one in enumerate(each, start=1)
     }
     size = found.parameters[1] / found.parameters[0]
     return (

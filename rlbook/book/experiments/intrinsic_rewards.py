@@ -1,14 +1,14 @@
-"""Learning to add from one's own certainty: the share of right answers may rise for a few rounds,
-and then falls.
+"""Learning to add from one's own certainty: the share of right answers falls, and no rise before
+that can be told from chance.
 
     found = run(seeds=3)
     found["entropy"].accuracy                # [R, K], greedy, on held-out prompts, after found["entropy"].rounds[r, k] updates
     found["entropy"].sampled                 # [R, K], the same of answers that are drawn
     found["entropy"].reward                  # [R, K], what the policy paid itself
 
-Nobody says which answers are right. Being surer of what one mostly gets right makes it more often
-right; but the same reward is paid for being sure of anything, and there is more of it to be had
-there.
+Nobody says which answers are right. Being surer of what one mostly gets right could make it more
+often right; but the same reward is paid for being sure of anything, and there is more of it to be
+had there.
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134.
 """

@@ -48,6 +48,7 @@ STATES = np.array([[0, 1 + a, 4 + TOKENS * a + b] for a, b, _ in COMPLETIONS])
 END = 13
 BETAS = (1.0, 0.5)
 ROUND = 1_024  # episodes
+STILL = 1e-9  # a change of every completion's probability by less, in one step, is none
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "grpo, k1 in the reward": ("grpo", {"kl_in": "reward", "kl_estimator": "k1"}),
@@ -103,7 +104,7 @@ def optimum(reference: Array, reward: Array, beta: float) -> Array:
 
 
 def fixed_point(
-    reference: Array, reward: Array, beta: float, estimator: str, steps: int = 4_000
+    reference: Array, reward: Array, beta: float, estimator: str, steps: int = 50_000
 ) -> Array:
     """Where exact gradients of the reward and of the penalty cancel, for a penalty as a term of the
     loss: [27].
@@ -113,19 +114,23 @@ def fixed_point(
         reward: [27].
         beta: β.
         estimator: "k2" or "k3".
-        steps: of gradient ascent, from π_ref.
+        steps: of gradient ascent, from π_ref, at most. The curvature of the penalty grows with β,
+            so a step is ∝ 1 / β: a longer one swings to and fro beside the point for ever.
     """
-    logits = np.log(reference)
+    logits, before = np.log(reference), np.full(len(COMPLETIONS), np.inf)
     for _ in range(steps):
         policy = softmax(logits)
         chance, ratio = chances(policy), np.log(policy / reference)[STATES, COMPLETIONS]
+        if np.abs(chance - before).max() < STILL:
+            return chance
+        before = chance
         pull = ratio if estimator == "k2" else 1 - np.exp(-ratio)  # the estimators' derivatives
         score = chance[:, None] * ((reward - chance @ reward)[:, None] - beta * pull)
         gradient, total = np.zeros_like(logits), np.zeros(len(logits))
         np.add.at(gradient, (STATES, COMPLETIONS), score)
         np.add.at(total, STATES, score)
-        logits = logits + 5.0 * (gradient - total[:, None] * policy)
-    return chances(softmax(logits))
+        logits = logits + (gradient - total[:, None] * policy) / beta
+    raise ValueError(f"no fixed point after {steps:,} steps")
 
 
 def table(run: Run) -> Array:
@@ -277,7 +282,7 @@ def draw(found: dict[str, CompletionDistances]) -> Figure:
         away = np.concatenate([each.distance[beta] for each in found.values()])
         axes.plot(away, rows, "o", color=curve_colour(place), label=f"β = {beta:g}")
     axes.set_yticks(range(len(found)), list(found))
-    axes.set_xlim(0, 0.04)
+    axes.set_xlim(left=0.0)
     axes.invert_yaxis()
     legend(axes, "lower right")
     return figure

@@ -30,7 +30,7 @@ def test_what_is_told_is_the_mean_of_the_ends() -> None:
             for name, each in ends.items()
         }
     )
-    assert told["before"] == near(0.45, terms=2) and told["answer, seed 0"] == 0.7
+    assert told["before"] == near(0.45, terms=2) and told["answer, run 1"] == 0.7
     assert told["answer less verifier, mean"] == near(0.65 - 0.7, terms=4, size=0.7)
 
 

@@ -16,9 +16,8 @@ def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:
 
 
 @pytest.mark.slow
-def test_soft_labels_bring_a_student_of_a_third_of_the_size_near_its_teacher_and_above_hard_labels() -> (
-    None
-):
+def test_soft_labels_bring_a_student_of_a_third_of_the_size_near_its_teacher() -> None:
+    """Of six seeds five do, and with hard labels as many: see docs/results.json,
+    `distilled_sizes`, and the page, which says that the labels cannot be told apart."""
     found = distilled_sizes.run(seeds=1)
-    soft, hard = (float(found.accuracy[f"{kind} labels"].mean()) for kind in ("soft", "hard"))
-    assert soft >= found.teacher - 0.05 and soft > hard
+    assert found.accuracy["soft labels"].mean() >= found.teacher - 0.05

@@ -61,7 +61,11 @@ def test_looks_become_curves_and_a_picture() -> None:
 
 @pytest.mark.slow
 def test_the_learned_score_rises_while_the_judge_forgets_how_to_judge(tmp_path: Path) -> None:
-    """Three seeds: see docs/results.json, `over_optimisation`."""
-    first, last = book.trace_recipe(tmp_path, 0, looks=1)["too_far"]
-    assert last.learned > first.learned + 1.0
-    assert last.auc < first.auc - 0.1 and last.pairs < first.pairs - 0.1
+    """On six seeds the AUC falls by .29 and the pairs by .23 at least with the penalty; without
+    it, where seeds differ more, the AUC by .13: see docs/results.json, `over_optimisation`."""
+    seen = book.trace_recipe(tmp_path, 0, looks=1)
+    for stage, fall in (("ppo", 0.2), ("too_far", 0.1)):
+        first, last = seen[stage]
+        assert last.learned > first.learned + 1.0 and last.auc < first.auc - fall
+    first, last = seen["ppo"]
+    assert last.pairs < first.pairs - 0.2
