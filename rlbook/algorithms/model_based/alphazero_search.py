@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
 from rlbook.algorithms.planning.network_estimates import NetworkEstimates
 from rlbook.algorithms.planning.puct_selection import (
-    descend_by_puct,
     masks_vary,
+    puct_choice,
     visit_policy,
     with_noise,
 )
-from rlbook.algorithms.planning.search_agent import SearchAgent
+from rlbook.algorithms.planning.search_agent import SearchAgent, descend
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.algorithms.planning.search_world import World
 from rlbook.algorithms.planning.simulators import Snapshots
@@ -33,9 +33,8 @@ from rlbook.seeding import rng_for, torch_generator
 def simulate(
     found: SearchTree,
     world: World,
+    choose: Callable[[int], int],
     estimate: Callable[[object, Any], tuple[list[float], float]],
-    *,
-    c: float,
     discount: float,
 ) -> None:
     """One simulation: selection, expansion, evaluation, backup.
@@ -43,13 +42,13 @@ def simulate(
     Args:
         found: the tree so far, with room for one more node, and the prior of its nodes.
         world: where steps are taken.
+        choose: from a node to one of its edges; see `puct_choice`.
         estimate: the network: from an observation and what is allowed there, [A], to P [A], which
             is 0 where not allowed, and V, in reward units.
-        c: weight of the prior against returns scaled to [0, 1].
         discount: what the next state's value counts for the side that moves: γ; against oneself -γ.
     """
     num_actions = found.num_actions
-    node, length, ending, new = descend_by_puct(found, world, c)
+    node, length, ending, new = descend(found, world, choose)
     if new and (ending != TERMINATED or found.mode == "open-loop"):
         first = node * num_actions
         allowed = [1] * num_actions if masks_vary(found, world) else world.allowed
@@ -110,8 +109,9 @@ class NetworkSearchAgent(SearchAgent):
             prior = with_noise(prior, self._noise, self.config.noise_fraction)
         found.prior = prior + [0.0] * (len(found.tree.count) - len(prior))
         found.estimate = [0.0] * len(found.tree.key)
+        choose = puct_choice(found, self._world, self.config.c)
         for _ in range(simulations):
-            simulate(found, self._world, self.expect, c=self.config.c, discount=self.discount)
+            simulate(found, self._world, choose, self.expect, self.discount)
 
     def expect(
         self, observation: object, allowed: ArrayLike | None = None

@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
 from rlbook.algorithms.planning.observation_digest import content
-from rlbook.algorithms.planning.puct_selection import descend_by_puct
-from rlbook.algorithms.planning.search_agent import found_under
+from rlbook.algorithms.planning.puct_selection import puct_choice
+from rlbook.algorithms.planning.search_agent import descend, found_under
 from rlbook.algorithms.planning.search_guide import Descent, Judge, SearchGuide, Shown
 from rlbook.algorithms.planning.search_guide import row as row_of
 from rlbook.algorithms.planning.search_tree import SearchTree
@@ -68,10 +68,11 @@ def guided_search(
             finished texts are worth into their rewards.
         config: hyper-parameters.
     """
+    choices = [puct_choice(found, world, config.c) for found, world in searches]
     for _ in range(config.simulations):
         descents = [
-            Descent(found, world, *descend_by_puct(found, world, config.c))
-            for found, world in searches
+            Descent(found, world, *descend(found, world, choose))
+            for (found, world), choose in zip(searches, choices, strict=True)
         ]
         evaluate([descent for descent in descents if descent.new])
         for found, _, node, length, ending, _ in descents:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.algorithms.planning.search_agent import descend
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.algorithms.planning.search_world import World
 from rlbook.algorithms.planning.table_model import TableModel
@@ -59,22 +59,22 @@ def select_puct(
     return best
 
 
-def descend_by_puct(found: SearchTree, world: World, c: float) -> tuple[int, int, int, bool]:
-    """One simulation's selection and expansion by PUCT; see `descend`, which says what it returns.
+def puct_choice(found: SearchTree, world: World, c: float) -> Callable[[int], int]:
+    """How a search goes down a tree by PUCT: from a node to one of its edges; see `descend`.
 
     Args:
-        found: the tree so far, with the prior of its nodes.
+        found: the tree, with the prior of its nodes; both may grow while it is used.
         world: where steps are taken.
         c: weight of the prior against returns scaled to [0, 1].
     """
-    num_actions, prior, tree = found.num_actions, found.prior, found.tree
-    varies = masks_vary(found, world)
+    num_actions, prior, varies = found.num_actions, found.prior, masks_vary(found, world)
+    count, mean, bounds = found.tree.count, found.tree.mean, found.tree.bounds
 
     def choose(node: int) -> int:
         allowed = world.allowed if varies else None
-        return select_puct(node, num_actions, tree.count, tree.mean, prior, tree.bounds, c, allowed)
+        return select_puct(node, num_actions, count, mean, prior, bounds, c, allowed)
 
-    return descend(found, world, choose)
+    return choose
 
 
 def masks_vary(found: SearchTree, world: World) -> bool:

@@ -101,8 +101,8 @@ class SearchTree:
         reward units. See `tree_arrays.back_up`.
         """
         _, _, visits, _, count, mean, used, bounds, path, rewards = self.tree
-        here = path, rewards, self.num_actions, visits, count, mean, used, bounds
-        back_up(value, length, *here, discount)
+        size = self.num_actions
+        back_up(value, length, path, rewards, size, visits, count, mean, used, bounds, discount)
 
     def below(self, node: int, spare: int) -> SearchTree:
         """The part of the tree under a node, which becomes the root, with room for `spare` more
