@@ -17,8 +17,8 @@ from rlbook.functional._shapes import same_shape, where_masked
 Average = Callable[[Tensor], Tensor]
 """mask (bool, [B] or [B, T]) → weights (float, same shape, 0 outside the mask).
 
-A quotient of a bool mask and a count is float32. For values of float64 `weighted_sum` gives the mask
-as 0 and 1 in float64, so that the weights are float64, too.
+A quotient of a bool mask and a count is float32. For values of float64 `weighted_sum` gives the
+mask as 0 and 1 in float64, so that the weights are float64, too.
 """
 
 

@@ -52,8 +52,8 @@ def module_tensors(module: nn.Module) -> State:
 
 
 def saved_tensors(module: nn.Module) -> State:
-    """The tensors of `module_tensors`; what is not trained stands apart, or, of a module that is `rebuilt`
-    from its `ModelSpec`, is named by its digest.
+    """The tensors of `module_tensors`; what is not trained stands apart, or, of a module that is
+    `rebuilt` from its `ModelSpec`, is named by its digest.
     """
     frozen = frozen_parameters(module)
     state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
