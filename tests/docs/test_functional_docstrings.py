@@ -13,8 +13,8 @@ import rlbook.functional
 FOLDER = Path(rlbook.functional.__file__).parent
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
 WITHOUT_SOURCE = {
-    "averaged",
-    "given",
+    "weighted_sum",
+    "given_weights",
     "backward_sum",
     "sequence_log_prob",
     "mean_log_prob",
