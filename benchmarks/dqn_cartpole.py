@@ -8,7 +8,7 @@ import numpy as np
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 
 GRADIENT_STEPS, ROUNDS, STORED = 500, 7, 10_000
@@ -37,7 +37,7 @@ def our_agent() -> DQN:
         double=False,
         gradient_steps=GRADIENT_STEPS,
     )
-    agent = DQN(adapted_vector(DQN, Recipe.from_env("CartPole-v1"), 1, config), config)
+    agent = DQN(adapted_vector(DQN, EnvRecipe.from_env("CartPole-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(
             Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool))

@@ -8,7 +8,7 @@ import numpy as np
 import rlbook
 from benchmarks.timing import Comparison, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
@@ -37,7 +37,7 @@ def steps_per_second() -> float:
 def acting_steps_per_second(num_envs: int = 4_096, rounds: int = 100) -> float:
     """Through the loop, with a network of 2 × 64 units that draws every action."""
     config = PPOConfig()
-    env = adapted_vector(PPO, Recipe.from_env("Maze-v0"), num_envs, config)
+    env = adapted_vector(PPO, EnvRecipe.from_env("Maze-v0"), num_envs, config)
     agent, interaction = PPO(env, config), VectorInteraction(env, np.random.default_rng(0))
     steps = act_step_reset(interaction, agent.act, nothing)
 

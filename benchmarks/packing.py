@@ -12,7 +12,7 @@ from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Parts
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 
 TEXTS, MEAN, LONGEST, WIDTH, ROUNDS = 64, 30, 120, 256, 7
@@ -28,7 +28,7 @@ SIZES = {
 def learner(packing: int | None) -> BehaviorCloning:
     """An agent of these sizes, the same each time."""
     config = BehaviorCloning.Config(packing=packing)
-    env = adapted_vector(BehaviorCloning, Recipe.from_env("Addition-v0"), 1, config)
+    env = adapted_vector(BehaviorCloning, EnvRecipe.from_env("Addition-v0"), 1, config)
     return BehaviorCloning(env, config, parts=Parts(model=SIZES))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
@@ -106,7 +106,7 @@ def our_solution(seed: int) -> bool:
     it."""
     settings = dict(TUNED)
     num_envs, config = settings.pop("num_envs"), PPOConfig(**settings)
-    env = adapted_vector(PPO, Recipe.from_env("CartPole-v1"), num_envs, config)
+    env = adapted_vector(PPO, EnvRecipe.from_env("CartPole-v1"), num_envs, config)
     interaction = VectorInteraction(env, np.random.default_rng(seed))
     returns: deque[float] = deque(maxlen=LAST)
     for _ in loop(PPO(env, config, seed), interaction, Budget(AT_MOST, None)):

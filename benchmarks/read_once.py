@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from benchmarks.timing import Comparison, in_turn
-from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.sources import small_llama
-from rlbook.llm.models.transformer import Sizes, Transformer, generate_greedy
+from rlbook.llm.models.transformer import Transformer, TransformerSizes, generate_greedy
 
 VOCABULARY, NEW_TOKENS, ROUNDS = 128, 128, 3
 PROMPTS, SHARED, OWN, COMPLETIONS, WRITTEN = 16, 256, 8, 2, 16
@@ -31,7 +31,7 @@ def compare() -> list[Comparison]:
 
 def cache() -> Comparison:
     torch.manual_seed(0)
-    sizes = Sizes(
+    sizes = TransformerSizes(
         VOCABULARY, width=128, layers=4, heads=4, kv_heads=4, head_width=32, feed_forward=512
     )
     model, text = Transformer(sizes), torch.arange(16)[None]
@@ -84,7 +84,7 @@ def beginnings() -> list[Comparison]:
     return found
 
 
-def example() -> Rows:
+def example() -> PromptRows:
     prompts = torch.randint(
         3, VOCABULARY, (PROMPTS, SHARED + OWN), generator=torch.Generator().manual_seed(1)
     )
@@ -93,11 +93,11 @@ def example() -> Rows:
     return rows_of(tokens, torch.full((len(tokens),), SHARED + OWN), tokens[:, :WRITTEN])
 
 
-def acting(model: Any, rows: Rows) -> None:
+def acting(model: Any, rows: PromptRows) -> None:
     causal_lm.decoder(model).prefill(rows, new_tokens=WRITTEN)
 
 
-def training(model: Any, rows: Rows) -> None:
+def training(model: Any, rows: PromptRows) -> None:
     causal_lm.logits(model, rows).log_softmax(-1)[..., 0].mean().backward()
 
 

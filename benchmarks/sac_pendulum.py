@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.policy.sac import SAC, SACConfig
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 
 GRADIENT_STEPS, ROUNDS, STORED = 100, 7, 10_000
@@ -34,7 +34,7 @@ def our_agent(precision: Literal["highest", "medium"] = "highest") -> SAC:
     config = SACConfig(
         buffer_size=STORED, gradient_steps=GRADIENT_STEPS, matmul_precision=precision
     )
-    agent = SAC(adapted_vector(SAC, Recipe.from_env("Pendulum-v1"), 1, config), config)
+    agent = SAC(adapted_vector(SAC, EnvRecipe.from_env("Pendulum-v1"), 1, config), config)
     for obs, action, reward, next_obs, terminated in transitions():
         agent.replay.add(
             Step(obs, action, reward, next_obs, terminated, np.zeros(1, bool), np.ones(1, bool))

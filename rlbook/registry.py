@@ -16,7 +16,7 @@ from rlbook.checks import did_you_mean, import_object
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
 from rlbook.interaction.advice import check_advisable, check_comparable
-from rlbook.interaction.environments import Recipe, environments
+from rlbook.interaction.environments import EnvRecipe, environments
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def presets(agent: type[Agent]) -> Presets:
 
 def why_not(algorithm: str, env_name: str) -> str | None:
     """Why this algorithm does not train on this environment; None where it does."""
-    return _why_not(algorithm, env_name, Recipe.from_env(env_name).make())
+    return _why_not(algorithm, env_name, EnvRecipe.from_env(env_name).make())
 
 
 def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
@@ -332,7 +332,7 @@ def model_of(env: gymnasium.Env) -> TabularMDP:
 def table() -> dict[str, dict[str, str | None]]:
     """Algorithm → environment → None (it trains) or the reason why not."""
     # once each: a task lists all its prompts
-    made = {env: Recipe.from_env(env).make() for env in environments()}
+    made = {env: EnvRecipe.from_env(env).make() for env in environments()}
     return {
         algorithm: {name: _why_not(algorithm, name, env) for name, env in made.items()}
         for algorithm in ALGORITHMS

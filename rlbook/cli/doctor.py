@@ -34,7 +34,7 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
     from rlbook.evaluation.optimal_return import optimal_return
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
     from rlbook.runs.storage.folder import read_config
 
@@ -43,7 +43,7 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     except RequestError:  # an environment that was made without an id
         return symptoms(folder)
     recipe, settings = request.recipe, vars(request.config)
-    usual = Recipe(recipe.id).time_limit if recipe.id is not None else None
+    usual = EnvRecipe(recipe.id).time_limit if recipe.id is not None else None
     scales = observation_scales(recipe) if settings.get("normalize_observation") is False else ()
     known: dict[str, Any] = {
         "time_limit": recipe.time_limit,

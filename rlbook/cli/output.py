@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rlbook.evaluation.comparison import Improvement, Row
+    from rlbook.evaluation.comparison import ImprovementChance, Row
     from rlbook.runs.run import Run
 
 Result = tuple[dict[str, Any], str]
@@ -131,7 +131,7 @@ def export_summary(facts: dict[str, Any]) -> str:
 
 
 def comparison_summary(
-    rows: list[Row], found: Sequence[Improvement] = (), *, mean: bool = False
+    rows: list[Row], found: Sequence[ImprovementChance] = (), *, mean: bool = False
 ) -> Result:
     """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
     better than another."""

@@ -12,7 +12,7 @@ import numpy as np
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.labelled import Labelled
 from rlbook.data.minari_files import data_folder, read_minari
-from rlbook.data.schemas import Conversation, Message, Prompt, Schema, Text, schema_of
+from rlbook.data.schemas import Conversation, Message, Prompt, RowText, Schema, schema_of
 from rlbook.data.text_files import TextFile, read_rows
 from rlbook.errors import RequestError
 
@@ -126,7 +126,7 @@ class EncodedTexts(Sequence[list[Episode]]):
                 tried = True  # the template, which all rows have in common
                 self._conversation(index, text)
 
-    def _check_length(self, index: int, text: Text) -> None:
+    def _check_length(self, index: int, text: RowText) -> None:
         """Raises RequestError where a row has more tokens than the model reads. A token has a byte
         at least: short rows are not encoded."""
         most = _bytes(text.prompt) + max(map(_bytes, text.completions))
@@ -156,7 +156,7 @@ class EncodedTexts(Sequence[list[Episode]]):
                     " vocabulary"
                 )
 
-    def text(self, index: int) -> Text:
+    def text(self, index: int) -> RowText:
         """What row `index` says."""
         row = self.rows[index]
         missing = [column for column in self.schema.columns if column not in row]
@@ -184,7 +184,7 @@ class EncodedTexts(Sequence[list[Episode]]):
         except ValueError as error:
             raise RequestError(f"{self.rows.where(index)}: {error}") from None
 
-    def _conversation(self, index: int, text: Text) -> Episode | None:
+    def _conversation(self, index: int, text: RowText) -> Episode | None:
         """A chat with several answers as one episode, of which the answers count; it begins with
         the first of them."""
         messages: list[Message] = [
@@ -251,7 +251,7 @@ def _at_the_end(score: float, length: int) -> np.ndarray:
 
 
 class Column(Sequence[Any]):
-    """What each row says beside its texts: a field of `rlbook.data.schemas.Text`."""
+    """What each row says beside its texts: a field of `rlbook.data.schemas.RowText`."""
 
     def __init__(self, texts: EncodedTexts, name: str) -> None:
         self.texts, self.name = texts, name

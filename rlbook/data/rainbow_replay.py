@@ -22,7 +22,7 @@ from rlbook.functional.rainbow import importance_weights
 
 
 @dataclass(frozen=True)
-class Minibatch:
+class RainbowMinibatch:
     """B stored transitions, and what the target network says of their successors."""
 
     rows: Transitions
@@ -39,14 +39,14 @@ class Minibatch:
         """The mean over rows, each counted as its importance weight says."""
         return per_token if self.weight is None else given_weights(self.weight / len(self))
 
-    def split(self, size: int) -> Iterator[Minibatch]:
+    def split(self, size: int) -> Iterator[RainbowMinibatch]:
         """Consecutive parts of `size` rows."""
         if size == len(self):
             yield self
             return
         for start in range(0, len(self), size):
             here = slice(start, start + size)
-            yield Minibatch(
+            yield RainbowMinibatch(
                 self.rows.each(operator.itemgetter(here)),
                 self.next_q[here],
                 discount=None if self.discount is None else self.discount[here],
@@ -101,7 +101,7 @@ class RainbowReplay(ReplayBuffer):
         *,
         beta: float = 1.0,
         together: int = 64,
-    ) -> Iterator[Minibatch]:
+    ) -> Iterator[RainbowMinibatch]:
         """`count` minibatches of `size` rows, drawn with replacement.
 
         Args:
@@ -118,7 +118,7 @@ class RainbowReplay(ReplayBuffer):
             )
             with torch.no_grad():
                 next_q = successors(rows.next_obs)
-            yield from Minibatch(rows, next_q, discount, weight, places).split(size)
+            yield from RainbowMinibatch(rows, next_q, discount, weight, places).split(size)
 
     def _draw(
         self, size: int, rng: np.random.Generator, beta: float

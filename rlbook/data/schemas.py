@@ -35,7 +35,7 @@ Prompt = str | list[Message] | list[int]
 """A text, a chat, or token ids."""
 
 
-class Text(NamedTuple):
+class RowText(NamedTuple):
     """What a row says."""
 
     prompt: Prompt
@@ -70,7 +70,7 @@ class Schema(NamedTuple):
 
     columns: tuple[str, ...]
     kind: str  # "episodes", "pairs", "groups", "labelled" or "examples"
-    read: Callable[[Row], Text]
+    read: Callable[[Row], RowText]
 
 
 def schema_of(row: Row, *, answered: bool = True) -> Schema:
@@ -137,11 +137,11 @@ def example_of(row: Row) -> Example:
     )
 
 
-def _completion(row: Row) -> Text:
-    return Text(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
+def _completion(row: Row) -> RowText:
+    return RowText(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
-def _labelled_text(row: Row) -> Text:
+def _labelled_text(row: Row) -> RowText:
     if not isinstance(row["label"], bool):
         raise ValueError(
             "label must be true (a good completion) or false (a bad one), got"
@@ -150,54 +150,54 @@ def _labelled_text(row: Row) -> Text:
     return _completion(row)._replace(good=row["label"])
 
 
-def _messages(row: Row) -> Text:
+def _messages(row: Row) -> RowText:
     return _chat_text("messages", _chat("messages", row["messages"]))
 
 
-def _conversations(row: Row) -> Text:
+def _conversations(row: Row) -> RowText:
     return _chat_text(
         "conversations", _turns("conversations", row["conversations"], row.get("system"))
     )
 
 
-def _chat_text(name: str, messages: list[Message]) -> Text:
+def _chat_text(name: str, messages: list[Message]) -> RowText:
     if len(messages) < 2 or messages[-1]["role"] != "assistant":
         raise ValueError(
             f"{name} must be a chat of at least two messages that ends with one of the role"
             " 'assistant'"
         )
-    return Text(
+    return RowText(
         messages[:-1],
         [messages[-1]["content"]],
         turns=any(message["role"] == "assistant" for message in messages[:-1]),
     )
 
 
-def _preference(row: Row) -> Text:
+def _preference(row: Row) -> RowText:
     margin = row.get("margin", 0.0)
     if not _is_number(margin) or margin < 0.0:
         raise ValueError(f"margin must be a number of at least 0, got {_short(margin)}")
-    return Text(
+    return RowText(
         _prompt(row["prompt"]),
         [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])],
         margin=float(margin),
     )
 
 
-def _candidates(row: Row) -> Text:
+def _candidates(row: Row) -> RowText:
     given = row["completions"]
     if not isinstance(given, list) or len(given) < 2:
         raise ValueError(f"completions must be a list of at least two texts, got {_short(given)}")
     completions = [_answer("completions", completion) for completion in given]
     prompt = _prompt(row["prompt"])
     if row.get("scores") is None:
-        return Text(prompt, completions)
+        return RowText(prompt, completions)
     scores = _scores("scores", row["scores"], len(given))
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
-    return Text(prompt, [completions[i] for i in order], [scores[i] for i in order])
+    return RowText(prompt, [completions[i] for i in order], [scores[i] for i in order])
 
 
-def _beams(row: Row) -> Text:
+def _beams(row: Row) -> RowText:
     beams, prompt = row["id_list"], row["prompt"]
     if not isinstance(beams, list) or len(beams) < 2:
         raise ValueError(
@@ -208,7 +208,7 @@ def _beams(row: Row) -> Text:
     scores = _scores("score_list", row["score_list"], len(ids))
     order = sorted(range(len(scores)), key=lambda i: -scores[i])
     in_ids = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], dict)
-    return Text(
+    return RowText(
         _ids("prompt", prompt) if in_ids else _prompt(prompt),
         [ids[i] for i in order],
         [scores[i] for i in order],
@@ -236,7 +236,7 @@ def _scores(name: str, value: object, count: int) -> list[float]:
     return value
 
 
-def _verl(row: Row) -> Text:
+def _verl(row: Row) -> RowText:
     truth = (
         row["reward_model"].get("ground_truth") if isinstance(row["reward_model"], dict) else None
     )
@@ -245,10 +245,10 @@ def _verl(row: Row) -> Text:
             f"reward_model must hold a ground_truth, got {_short(row['reward_model'])}"
         )
     text = json.dumps(truth, ensure_ascii=False) if isinstance(truth, list | dict) else str(truth)
-    return Text(_prompt(row["prompt"]), [_answer("ground_truth", text)])
+    return RowText(_prompt(row["prompt"]), [_answer("ground_truth", text)])
 
 
-def _alpaca(row: Row) -> Text:
+def _alpaca(row: Row) -> RowText:
     instruction, more = (
         _text("instruction", row["instruction"]),
         _text("input", row.get("input") or "", empty=True),
@@ -259,7 +259,7 @@ def _alpaca(row: Row) -> Text:
     )
     system, history = row.get("system") or "", row.get("history") or []
     if not system and not history:
-        return Text(asked, answer)
+        return RowText(asked, answer)
     if not isinstance(history, list) or not all(
         isinstance(turn, list) and len(turn) == 2 for turn in history
     ):
@@ -270,16 +270,16 @@ def _alpaca(row: Row) -> Text:
         for role, text in zip(("user", "assistant"), turn, strict=True)
     ]
     first = [{"role": "system", "content": system}] if system else []
-    return Text(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
+    return RowText(_chat("history", [*first, *turns, {"role": "user", "content": asked}]), answer)
 
 
-def _answered_text(row: Row) -> Text:
-    return Text(_prompt(row["prompt"]), [_answer("answer", _number_as_text(row["answer"]))])
+def _answered_text(row: Row) -> RowText:
+    return RowText(_prompt(row["prompt"]), [_answer("answer", _number_as_text(row["answer"]))])
 
 
-def _question(row: Row) -> Text:
+def _question(row: Row) -> RowText:
     answer = _answer("answer", _number_as_text(row["answer"]))
-    return Text(
+    return RowText(
         _text("question", row["question"]),
         [answer.rpartition("####")[2].strip().replace(",", "") if "####" in answer else answer],
     )
@@ -289,8 +289,8 @@ def _number_as_text(value: object) -> object:
     return str(value) if _is_number(value) else value
 
 
-def _prompt_text(row: Row) -> Text:
-    return Text(_prompt(row["prompt"]), [])
+def _prompt_text(row: Row) -> RowText:
+    return RowText(_prompt(row["prompt"]), [])
 
 
 SCHEMAS = (

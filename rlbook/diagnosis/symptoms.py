@@ -16,7 +16,7 @@ from gymnasium.spaces import Box
 
 from rlbook.diagnosis.learning_log import FEW, Log
 from rlbook.diagnosis.text_symptoms import TEXT_RULES
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.runs.storage.log import read_episodes, read_metrics
 
 WORSE = -0.05  # explained variance under which a critic is worse than a constant, and not by chance
@@ -72,7 +72,7 @@ def symptoms(
     return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
 
 
-def observation_scales(recipe: Recipe) -> list[float]:
+def observation_scales(recipe: EnvRecipe) -> list[float]:
     """The standard deviation of each component of an environment's observations, acting at random;
     empty where they are no vector."""
     env = recipe.make()

@@ -14,7 +14,7 @@ from rlbook.diagnosis.learning_log import Log
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
 
 AWAY, GONE = 0.5, 2.0  # nats a step from the reference, of a policy that is no better, and of any
 CUT_OFF = 0.5  # share of the last texts at their limit, from which on length runs away
@@ -129,7 +129,7 @@ TEXT_RULES: Mapping[str, Callable[[Log], str | None]] = {
 }
 
 
-def first_ratio_error(agent: Agent, recipe: Recipe) -> float | None:
+def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
     """The largest |ρ - 1| of tokens that the agent draws now, ρ being their recomputed probability
     over that of the draw.
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rlbook.agent import Agent, Step
 from rlbook.errors import RequestError
 from rlbook.evaluation.completions import LARGE, LARGE_ROWS
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.playing import adapted_vector, check_spaces
@@ -39,7 +39,7 @@ ROWS = 1024  # completions that are written side by side
 Floats = NDArray[np.float64]
 
 
-class Written(NamedTuple):
+class SampledCompletions(NamedTuple):
     """N completions, those of one prompt next to each other."""
 
     tokens: NDArray[np.int64]  # [N, L], prompts and completions, padded to the right
@@ -62,11 +62,11 @@ class Written(NamedTuple):
 def sample_completions(
     agent: Agent,
     policy: LanguageModelPolicy,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     starts: Sequence[int],
     n: int,
     rng: np.random.Generator,
-) -> Written:
+) -> SampledCompletions:
     """n completions from each of P reset seeds. Nothing in the agent changes.
 
     Args:
@@ -88,7 +88,7 @@ def sample_completions(
         part = seeds[first : first + env.num_envs]
         parts.append(_round(policy, env, np.resize(part, env.num_envs).tolist(), len(part), rng))
     arrays = [np.concatenate([part[i] for part in parts]) for i in range(5)]
-    return Written(*arrays, [one for part in parts for one in part.finished])  # type: ignore[arg-type]
+    return SampledCompletions(*arrays, [one for part in parts for one in part.finished])  # type: ignore[arg-type]
 
 
 def _round(
@@ -97,7 +97,7 @@ def _round(
     seeds: list[int],
     count: int,
     rng: np.random.Generator,
-) -> Written:
+) -> SampledCompletions:
     """One completion from each seed, of which the first `count` are wanted."""
     state, log_prob, total = policy.initial_state(), np.zeros(0), np.zeros(env.num_envs)
 
@@ -120,7 +120,7 @@ def _round(
         rules.to_completion(int(rows.prompt[row]), rows.completion(row)) for row in range(count)
     ]
     mean = total[:count] / (length - prompt)
-    return Written(
+    return SampledCompletions(
         rows.tokens[:count].copy(),
         prompt,
         length,
@@ -130,7 +130,9 @@ def _round(
     )
 
 
-def scores(judge: str | LearnedReward, policy: LanguageModelPolicy, found: Written) -> Floats:
+def scores(
+    judge: str | LearnedReward, policy: LanguageModelPolicy, found: SampledCompletions
+) -> Floats:
     """What a judge says of completions: [N].
 
     Args:
@@ -180,7 +182,7 @@ def most_frequent(finished: Sequence[Completion]) -> int:
     return answers.index(votes.most_common(1)[0][0]) if votes else 0
 
 
-def read_by(judge: str | LearnedReward | None, found: Written, n: int) -> float:
+def read_by(judge: str | LearnedReward | None, found: SampledCompletions, n: int) -> float:
     """Tokens that all networks read for each prompt, with a KV cache, each counted once for each
     network.
 

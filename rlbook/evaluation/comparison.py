@@ -52,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Improvement:
+class ImprovementChance:
     """How likely one kind of run scores above another."""
 
     better: str
@@ -89,7 +89,7 @@ def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> lis
     return [_row(group, seed) for group in groups.values()]
 
 
-def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
+def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[ImprovementChance]:
     """For each two kinds of runs that share an environment, how likely the first scores above the
     second."""
     kinds: dict[str, dict[str, np.ndarray]] = {}
@@ -102,7 +102,7 @@ def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[Improvement]:
         if worlds := tuple(world for world in first if world in second):
             pairs = [(first[world], second[world]) for world in worlds]
             found.append(
-                Improvement(one, other, worlds, *probability_of_improvement(pairs, seed=seed))
+                ImprovementChance(one, other, worlds, *probability_of_improvement(pairs, seed=seed))
             )
     return found
 

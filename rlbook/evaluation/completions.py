@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.evaluation.samples import Sample, SampledEvaluation
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.playing import adapted_vector, check_spaces
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.generation.sampling import sampling_policy
@@ -40,7 +40,7 @@ ROWS, LARGE_ROWS, LARGE = (
 
 def sample(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     *,
     samples: int,
     prompts: int | None = None,
@@ -89,7 +89,7 @@ def sample(
         agent, held_out, (rules.rewards, trained.rules.rewards), dict(sampling or {}), reward_model
     )
     count = min(prompts or PROMPTS, len(rules.texts))
-    with single_threaded():
+    with use_one_thread():
         written = writer.write(
             [prompt for prompt in range(count) for _ in range(samples)], rng_for(seed, "noise")
         )
@@ -120,7 +120,7 @@ class _Writer:
     def __init__(
         self,
         agent: Agent,
-        recipe: Recipe,
+        recipe: EnvRecipe,
         rewards: Sequence[Rewards],
         asked: dict[str, Any],
         learned: LearnedReward | None,
@@ -218,7 +218,7 @@ class _Writer:
         ]
 
     def likelihood(
-        self, recipe: Recipe, count: int
+        self, recipe: EnvRecipe, count: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """log π of the right answers to the first prompts, in nats, and their tokens, [P] each; NaN
         where nothing is known of them."""

@@ -15,7 +15,7 @@ from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.evaluation.search import Judge, Search, evaluate_search
-from rlbook.interaction.environments import EnvLike, Recipe
+from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.playing import Evaluation, play
 from rlbook.registry import name_of
 from rlbook.runs.parts import agent_of, agent_of_model, model_folder
@@ -114,7 +114,7 @@ def evaluate(
     recipe = (
         None
         if env is None
-        else Recipe.from_env(
+        else EnvRecipe.from_env(
             env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
         )
     )
@@ -181,7 +181,7 @@ def evaluate_samples(
     recipe = (
         None
         if env is None
-        else Recipe.from_env(
+        else EnvRecipe.from_env(
             env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
         )
     )
@@ -246,7 +246,7 @@ def _pays(run: Run) -> Agent | None:
 
 def _samples(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     samples: int,
     prompts: int | None,
     seed: int,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import gymnasium
 import numpy as np
 
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -46,12 +46,12 @@ def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = 
     return values
 
 
-def horizon_of(recipe: Recipe) -> int:
+def horizon_of(recipe: EnvRecipe) -> int:
     """An environment's time limit, in steps."""
     return recipe.time_limit or NO_LIMIT
 
 
-def optimal_return(recipe: Recipe) -> float | None:
+def optimal_return(recipe: EnvRecipe) -> float | None:
     """The best expected return of an episode, in reward units; None where nobody knows.
 
     An environment may state it itself (`optimal_return`); otherwise it follows from the

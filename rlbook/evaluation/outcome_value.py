@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.evaluation.best_of_n import Written
+from rlbook.evaluation.best_of_n import SampledCompletions
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.models.language_model import Critic, LanguageModelPolicy
@@ -49,7 +49,7 @@ class OutcomeValue:
 
     def fit(
         self,
-        found: Written,
+        found: SampledCompletions,
         rng: np.random.Generator,
         *,
         passes: int = 3,
@@ -107,7 +107,7 @@ class OutcomeValue:
         ), None
 
 
-def _batch(found: Written) -> Batch:
+def _batch(found: SampledCompletions) -> Batch:
     """Completions as rows: prompts in `obs`, what was paid in `score`."""
     column = np.arange(found.tokens.shape[1])
     width = int(found.num_tokens.max())

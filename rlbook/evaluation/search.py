@@ -12,7 +12,7 @@ import numpy as np
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import Evaluation, play
 from rlbook.runs.parts import agent_of
 from rlbook.seeding import rng_for
@@ -106,7 +106,7 @@ class Search:
 
 def evaluate_search(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     episodes: int,
     seed: int,
     asked: Search,
@@ -138,7 +138,7 @@ def _judge_name(judge: Judge) -> str | None:
 
 def _tree_search(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     episodes: int,
     seed: int,
     asked: Search,
@@ -200,7 +200,7 @@ def _table(env: Env) -> Any:
 
 def _choice(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     episodes: int,
     seed: int,
     asked: Search,
@@ -208,7 +208,7 @@ def _choice(
     sampling: dict[str, Any],
 ) -> Searched:
     from rlbook.evaluation.best_of_n import best, most_frequent, read_by, sample_completions, scores
-    from rlbook.interaction.threads import single_threaded
+    from rlbook.interaction.threads import use_one_thread
     from rlbook.llm.generation.sampling import sampling_policy
 
     try:
@@ -224,7 +224,7 @@ def _choice(
         asked.samples or SAMPLES,
         int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes)),
     )
-    with single_threaded():
+    with use_one_thread():
         found = sample_completions(
             agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise")
         )

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.envs.tabular.outcomes import Outcomes
-from rlbook.fast.simulation import Chunk, Clock, Uniform, simulate
+from rlbook.fast.simulation import Chunk, SimulationClock, UniformDraws, simulate
 
 run: Callable[..., Chunk] = simulate
 """`simulation.simulate`, linked to an agent's functions, stands here in the linked copy."""
@@ -19,12 +19,12 @@ def record(
     model: Outcomes,
     memory: Memory,
     settings: Settings,
-    rng: Uniform,
-    world_rng: Uniform,
+    rng: UniformDraws,
+    world_rng: UniformDraws,
     state: int,
     episode_return: float,
     length: int,
-    clock: Clock,
+    clock: SimulationClock,
     row: NDArray[np.float64],
     table: NDArray[np.float64],
     curve: NDArray[np.float64],
@@ -42,7 +42,7 @@ def record(
     """
     steps, episodes = clock.steps, clock.episodes
     while steps < clock.last_step and episodes < clock.last_episode:
-        here = Clock(steps, episodes, clock.last_step, episodes + 1, *clock[4:])
+        here = SimulationClock(steps, episodes, clock.last_step, episodes + 1, *clock[4:])
         out = run(model, memory, settings, rng, world_rng, state, episode_return, length, here, row)
         state, episode_return, length, steps = out[0], out[1], out[2], out[3]
         if out[4] > episodes:

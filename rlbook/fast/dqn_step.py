@@ -10,7 +10,7 @@ from numpy.random import Generator
 from torch import Tensor
 
 from rlbook.algorithms.value.dqn import DQNConfig, dqn_target
-from rlbook.data.rainbow_replay import Minibatch
+from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.mlp import Weights, backward_pass, forward_pass, weights_of
 from rlbook.fast.modules import is_unmodified, trains_plainly
@@ -22,7 +22,7 @@ from rlbook.networks.values import ActionValue
 @torch.no_grad()
 def step(
     optimizer: Optimizer,
-    batch: Minibatch,
+    batch: RainbowMinibatch,
     max_grad_norm: float | None,
     q: ActionValue,
     *,
@@ -61,7 +61,7 @@ def step(
 
 
 def _weights(
-    optimizer: Optimizer, batch: Minibatch, q: ActionValue, config: DQNConfig
+    optimizer: Optimizer, batch: RainbowMinibatch, q: ActionValue, config: DQNConfig
 ) -> Weights | None:
     """The network's weights, or None where it, its parameters or the rows ask for more."""
     rows = batch.rows

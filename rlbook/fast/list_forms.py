@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from rlbook.algorithms.tabular.exploration import (
     FORBIDDEN,
-    among_allowed,
+    draw_greedy_allowed,
     epsilon_greedy,
     exploration_rate,
     greedy,
@@ -39,7 +39,7 @@ def epsilon_greedy_on_lists(
         epsilon = exploration_rate(memory, settings, state)
     if rng.random() < epsilon:
         action = int(rng.random() * len(row))
-        return action if row[action] > FORBIDDEN else among_allowed(row, rng)
+        return action if row[action] > FORBIDDEN else draw_greedy_allowed(row, rng)
     best = max(row)
     return row.index(best) if row.count(best) == 1 else greedy(row, rng)
 

@@ -24,7 +24,7 @@ from rlbook.agent import State
 from rlbook.fast.matrix_product import linear, product
 from rlbook.fast.modules import inside, is_unmodified, ordinary
 from rlbook.llm.generation.prompt_rows import (
-    Rows,
+    PromptRows,
     completion_mask,
     packing_mask,
     positions,
@@ -94,14 +94,14 @@ def _plain_layer(module: nn.Module, home: str) -> bool:
     return not (module.training and getattr(module, "attention_dropout", 0.0))
 
 
-def logits(model: Any, rows: Rows) -> Tensor:
+def logits(model: Any, rows: PromptRows) -> Tensor:
     """The fast form of `rlbook.llm.models.causal_lm.logits`."""
     if not is_plain_llama(model):
         return causal_lm.logits.plain(model, rows)  # type: ignore[attr-defined]
     return model.lm_head(_hidden_states(model.model, rows))
 
 
-def hidden_states(trunk: Any, rows: Rows) -> Tensor:
+def hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
     """The fast form of `rlbook.llm.models.causal_lm.hidden_states`."""
     return (
         _hidden_states(trunk, rows)
@@ -115,7 +115,7 @@ def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
     return LlamaDecoder(model) if is_plain_llama(model) else causal_lm.decoder.plain(model)  # type: ignore[attr-defined]
 
 
-class Sizes(NamedTuple):
+class LlamaSizes(NamedTuple):
     """The numbers of a model that its forward pass needs."""
 
     heads: int  # H, query heads
@@ -125,11 +125,11 @@ class Sizes(NamedTuple):
     qk_norm: bool  # whether queries and keys are normed, head by head
 
     @staticmethod
-    def from_config(config: Any) -> Sizes:
+    def from_config(config: Any) -> LlamaSizes:
         width = (
             getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         )
-        return Sizes(
+        return LlamaSizes(
             config.num_attention_heads,
             config.num_key_value_heads,
             width,
@@ -138,7 +138,7 @@ class Sizes(NamedTuple):
         )
 
 
-def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
+def _hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
     """What the last layer says after the prompt and after each completion token, with gradients.
 
     Args:
@@ -156,7 +156,9 @@ def _hidden_states(trunk: Any, rows: Rows) -> Tensor:
     split = [shared, count * width, batch * time]
     tokens = torch.cat([rows.prefix, rows.prompt.reshape(-1), rows.completion.reshape(-1)])
     position = torch.cat([torch.arange(shared), *(part.reshape(-1) for part in positions(rows))])
-    x = _through_layers(trunk, tokens, position, _Attention(Sizes.from_config(trunk.config), rows))
+    x = _through_layers(
+        trunk, tokens, position, _Attention(LlamaSizes.from_config(trunk.config), rows)
+    )
     _, prompt, completion = x.split(split)
     last = prompt.view(count, width, -1)[:, -1][rows.index]  # [B, d]
     return torch.cat([last[:, None], completion.view(batch, time, last.shape[1])], dim=1)
@@ -167,7 +169,7 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
     if not is_plain_llama(model):
         return packing.packed_logits.plain(model, rows)  # type: ignore[attr-defined]
     grouped, mask = (
-        Sizes.from_config(model.config).heads != Sizes.from_config(model.config).kv_heads,
+        LlamaSizes.from_config(model.config).heads != LlamaSizes.from_config(model.config).kv_heads,
         packing_mask(rows.text),
     )
 
@@ -185,7 +187,7 @@ def _through_layers(
 ) -> Tensor:
     """What the last layer says of M tokens [M] at their positions [M]; `attend` knows which of them
     see each other. [M, d]"""
-    sizes = Sizes.from_config(trunk.config)
+    sizes = LlamaSizes.from_config(trunk.config)
     x = trunk.embed_tokens(tokens)  # [M, d]
     cos, sin = _rotation(trunk, position)  # [M, 1, D]
     for layer in trunk.layers:
@@ -212,7 +214,7 @@ class _Attention:
     """Attention over prefix, prompts and completions laid behind each other: q [M, H, D], k and v
     [M, K, D] → [M, H·D]."""
 
-    def __init__(self, sizes: Sizes, rows: Rows, scale: float | None = None) -> None:
+    def __init__(self, sizes: LlamaSizes, rows: PromptRows, scale: float | None = None) -> None:
         self.rows, self.scale = rows, scale
         self.split = [len(rows.prefix), rows.prompt.numel(), rows.completion.numel()]
         self.prompt_mask, self.completion_mask = prompt_mask(rows), completion_mask(rows)
@@ -333,7 +335,7 @@ class LlamaDecoder:
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.sizes = model, Sizes.from_config(model.config)
+        self.model, self.sizes = model, LlamaSizes.from_config(model.config)
         self._merge()
 
     @torch.inference_mode()
@@ -370,7 +372,7 @@ class LlamaDecoder:
         )
 
     @torch.inference_mode()
-    def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
+    def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
         """Reads the prompts (`rows.completion` is ignored) and makes room for `new_tokens` more
         columns. Returns logits [N, V]."""
         sizes, (count, width), shared = self.sizes, rows.prompt.shape, len(rows.prefix)

@@ -59,7 +59,7 @@ def clipped_surrogate_loss(
     return _ClippedSurrogate.apply(log_prob, old_log_prob, advantage, 1.0 - clip, high)  # type: ignore[return-value]
 
 
-class _Saved(Protocol):
+class _SurrogateContext(Protocol):
     """What `_ClippedSurrogate` keeps between its two passes."""
 
     low: float
@@ -74,7 +74,7 @@ class _ClippedSurrogate(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: _Saved,
+        ctx: _SurrogateContext,
         log_prob: Tensor,
         old_log_prob: Tensor,
         advantage: Tensor,
@@ -90,7 +90,7 @@ class _ClippedSurrogate(torch.autograd.Function):
         return torch.minimum(plain, clipped).mean().neg_()
 
     @staticmethod
-    def backward(ctx: _Saved, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: _SurrogateContext, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         log_prob, old_log_prob, advantage, plain, clipped, log_ratio, ratio = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph: the gradient gets a graph of its own
             loss = policy_losses.clipped_surrogate_loss(

@@ -179,7 +179,7 @@ def _weight_gradient(delta: Tensor, h: Tensor, out: Tensor | None) -> Tensor:
     return times(delta.t(), h, out)
 
 
-class _Saved(Protocol):
+class _BackpropContext(Protocol):
     """What `Backpropagation` keeps between its two passes."""
 
     activation: str
@@ -203,7 +203,7 @@ class Backpropagation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Saved, x: Tensor, activation: str, networks: int, *weights: Tensor
+        ctx: _BackpropContext, x: Tensor, activation: str, networks: int, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         saved, outputs, share = [x, *weights], [], len(weights) // networks
         for start in range(0, len(weights), share):
@@ -215,7 +215,7 @@ class Backpropagation(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
-    def backward(ctx: _Saved, *deltas: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _BackpropContext, *deltas: Tensor) -> tuple[Tensor | None, ...]:
         share, count = ctx.share, ctx.share * ctx.networks
         x, *rest = ctx.saved_tensors
         weights, between = rest[:count], rest[count:]
@@ -234,7 +234,7 @@ class Backpropagation(torch.autograd.Function):
 
 
 def _differentiable(
-    ctx: _Saved, x: Tensor, weights: list[Tensor], deltas: tuple[Tensor, ...]
+    ctx: _BackpropContext, x: Tensor, weights: list[Tensor], deltas: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradient by autograd's own nodes, so that it can be differentiated again."""
     phi, outputs = torch.tanh if ctx.activation == "tanh" else torch.relu, []

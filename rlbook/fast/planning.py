@@ -235,7 +235,7 @@ def modified_policy_iteration_sweep(agent: ModifiedPolicyIteration, model: Tabul
     if agent._finished:
         return
     agent._values, work.spare = sweeps.follow(policy, agent._values, before, m)
-    agent._rest(model)
+    agent._raise_to_zero(model)
 
 
 def policy_evaluation_sweep(agent: PolicyEvaluation, model: TabularMDP) -> None:

@@ -42,13 +42,13 @@ Chunk = tuple[int, float, int, int, int, float, int, bool]
 """What a loop returns; see `simulate`."""
 
 
-class Uniform(Protocol):
+class UniformDraws(Protocol):
     """A `Generator`, or its numbers drawn ahead."""
 
     def random(self) -> float: ...
 
 
-class Clock(NamedTuple):
+class SimulationClock(NamedTuple):
     """How far the run is, and when to come back."""
 
     steps: int  # environment steps taken
@@ -66,12 +66,12 @@ def simulate(
     model: Outcomes,
     memory: Memory,
     settings: Settings,
-    rng: Uniform,
-    world_rng: Uniform,
+    rng: UniformDraws,
+    world_rng: UniformDraws,
     state: int,
     episode_return: float,
     length: int,
-    clock: Clock,
+    clock: SimulationClock,
     finished: NDArray[np.float64] | list[list[float]],
 ) -> Chunk:
     """Acts, samples and learns until the chunk is full.
@@ -192,11 +192,11 @@ def interact(
     world: World,
     memory: Memory,
     settings: Settings,
-    rng: Uniform,
+    rng: UniformDraws,
     state: int,
     episode_return: float,
     length: int,
-    clock: Clock,
+    clock: SimulationClock,
     finished: list[Episode],
 ) -> Chunk:
     """As `simulate`, in an environment, a `World`.
@@ -307,7 +307,7 @@ def skip(rng: np.random.Generator, count: int) -> None:
     bits.advance(count)
 
 
-class Uniforms:
+class DrawnAhead:
     """A generator's uniform numbers, drawn ahead in blocks: the same numbers as `rng.random()`,
     several times faster from Python."""
 

@@ -21,16 +21,25 @@ from gymnasium.utils.seeding import np_random
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from rlbook.agent import Agent, State, Step, Totals
-from rlbook.algorithms.tabular.records import Memory, Record
+from rlbook.algorithms.tabular.records import Memory, NamedRecord
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, is_mask_of_state
 from rlbook.checks import ENDLESS
 from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import announce_compilation, available, link_globals
-from rlbook.fast.simulation import CHUNK, EPISODES, Clock, Uniforms, World, interact, simulate, skip
+from rlbook.fast.simulation import (
+    CHUNK,
+    EPISODES,
+    DrawnAhead,
+    SimulationClock,
+    World,
+    interact,
+    simulate,
+    skip,
+)
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
 from rlbook.interaction.loop import Budget
@@ -78,12 +87,12 @@ class ChunkedInteraction(SingleInteraction, ABC):
         """Sums and counts of what the environment named in this chunk."""
         return {}
 
-    def _clock(self, budget: Budget, progress: float) -> Clock:
+    def _clock(self, budget: Budget, progress: float) -> SimulationClock:
         mark = math.floor(progress * self.marks) + 1
         last_step = min(self.steps + CHUNK, _reaching(mark, self.marks, budget.steps))
         last_episode = min(self.episodes + EPISODES, _reaching(mark, self.marks, budget.episodes))
         budgets = float(budget.steps or math.inf), float(budget.episodes or math.inf)
-        return Clock(
+        return SimulationClock(
             self.steps,
             self.episodes,
             last_step,
@@ -97,7 +106,7 @@ class ChunkedInteraction(SingleInteraction, ABC):
     noisy, sure = False, False
 
     @abstractmethod
-    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+    def _run(self, agent: TableAgent, clock: SimulationClock) -> tuple[float, int]:
         """Takes the steps. Returns Σ |δ| and how many of them there were."""
 
 
@@ -194,7 +203,7 @@ class TableInteraction(ChunkedInteraction):
             next_action_mask=self.action_mask,
         )
 
-    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+    def _run(self, agent: TableAgent, clock: SimulationClock) -> tuple[float, int]:
         choose, update = agent.functions()
         here = (self.obs, self._return, self._length, clock)
         if self.compiled:
@@ -216,7 +225,7 @@ class TableInteraction(ChunkedInteraction):
         else:
             how, memory = _lists(agent.memory)
             loop = link_globals(simulate, how, choose=choose, update=update)
-            rng, world_rng = Uniforms(agent.rng), Uniforms(self.world_rng)
+            rng, world_rng = DrawnAhead(agent.rng), DrawnAhead(self.world_rng)
             out = loop(
                 self._tables, memory, _Fields(agent.settings), rng, world_rng, *here, self._rows
             )
@@ -272,13 +281,13 @@ class EnvInteraction(ChunkedInteraction):
         self._recorder: Any = next(item for item in chain if isinstance(item, ResumableEnv))
         self.limit = min(longest, (_time_limit(env) or ENDLESS) if self._bare else ENDLESS)
 
-    def _run(self, agent: TableAgent, clock: Clock) -> tuple[float, int]:
+    def _run(self, agent: TableAgent, clock: SimulationClock) -> tuple[float, int]:
         choose, update = agent.functions()
         if self.action_mask is not None:
             agent.forbid(self.obs, self.action_mask)
         how, memory = _lists(agent.memory)
         loop = link_globals(interact, how, choose=choose, update=update)
-        rng = Uniforms(agent.rng)
+        rng = DrawnAhead(agent.rng)
         finished: list[Episode] = []
         here = (self.obs, self._return, self._length, clock, finished)
         try:
@@ -315,7 +324,7 @@ class EnvInteraction(ChunkedInteraction):
         return size, updates
 
     def _world(
-        self, finished: list[Episode], agent: TableAgent, memory: Any, clock: Clock
+        self, finished: list[Episode], agent: TableAgent, memory: Any, clock: SimulationClock
     ) -> World:
         """What the loop needs of the environment; a reset follows the last episode that `finished`
         has. What is allowed goes into the tables of `memory`, for a first state when its action is
@@ -378,7 +387,11 @@ def _reaching(mark: int, marks: int, budget: int | None) -> int:
 
 
 def interaction_for(
-    agent: Agent, env: AdaptedEnv, recipe: Recipe, rng: np.random.Generator, longest: int = ENDLESS
+    agent: Agent,
+    env: AdaptedEnv,
+    recipe: EnvRecipe,
+    rng: np.random.Generator,
+    longest: int = ENDLESS,
 ) -> SingleInteraction:
     """The fastest interaction for this agent: with the environment's model, in chunks, or step by
     step.
@@ -511,7 +524,7 @@ def _as_lists(tables: Outcomes) -> Outcomes:
 class _Fields:
     """A record's fields as plain attributes, which Python reads several times faster."""
 
-    def __init__(self, fields: Record) -> None:
+    def __init__(self, fields: NamedRecord) -> None:
         for name in fields._fields:
             setattr(self, name, getattr(fields, name))
 

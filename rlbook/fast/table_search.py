@@ -16,7 +16,7 @@ import numpy as np
 from rlbook.algorithms.planning import mcts
 from rlbook.algorithms.planning.mcts import MCTSConfig, World
 from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.table_model import Table, TableModel
+from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
 from rlbook.algorithms.planning.tree_arrays import (
     Tree,
     add_child,
@@ -27,7 +27,7 @@ from rlbook.algorithms.planning.tree_arrays import (
 )
 from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.fast.compiled import available, link_globals
-from rlbook.fast.simulation import Uniform
+from rlbook.fast.simulation import UniformDraws
 
 WORTH_COMPILING = 200_000
 """Simulations after which a search goes on in compiled code: about a second of plain ones, which is
@@ -37,7 +37,7 @@ BLOCK = 512
 
 def grow(
     tree: Tree,
-    table: Table,
+    table: OutcomeTable,
     root: int,
     num_actions: int,
     simulations: int,
@@ -45,7 +45,7 @@ def grow(
     exploration: float,
     depth: int,
     open_loop: bool,
-    rng: Uniform,
+    rng: UniformDraws,
 ) -> None:
     """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`.
     Draws from `rng.random()` alone."""
@@ -87,7 +87,7 @@ def grow(
 
 
 def rollout(
-    table: Table, state: int, num_actions: int, depth: int, gamma: float, rng: Uniform
+    table: OutcomeTable, state: int, num_actions: int, depth: int, gamma: float, rng: UniformDraws
 ) -> float:
     """The discounted return of `depth` random actions, all allowed ones alike, and what the state
     counts in which they end."""
@@ -115,7 +115,7 @@ def rollout(
     return total + discount * value[state]
 
 
-class Uniforms:
+class BlockUniforms:
     """`rng.random()`, drawn in blocks, since a call for each number takes ten times as long.
     `close` gives back what was not used."""
 
@@ -146,7 +146,7 @@ def grow_tree(
     """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come
     faster."""
     if type(world) is not TableModel:
-        uniforms: Any = Uniforms(rng)
+        uniforms: Any = BlockUniforms(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
         uniforms.close()
         return
@@ -167,22 +167,22 @@ def grow_tree(
     )
 
 
-def arrays_of(world: TableModel) -> Table:
+def arrays_of(world: TableModel) -> OutcomeTable:
     """The table as arrays, made once."""
-    made: tuple[Table, Table] | None = vars(world).get("_arrays")
+    made: tuple[OutcomeTable, OutcomeTable] | None = vars(world).get("_arrays")
     if made is None or made[0] is not world.table:
         kinds = (np.int64, np.float64, np.int64, np.float64, np.int64, np.float64, np.int64)
         columns: list[Any] = [
             np.array(field, dtype=kind) for field, kind in zip(world.table, kinds, strict=True)
         ]
-        made = world.table, Table(*columns)
+        made = world.table, OutcomeTable(*columns)
         world._arrays = made  # type: ignore[attr-defined]
     return made[1]
 
 
 def grow_plain(
     tree: Tree,
-    table: Table,
+    table: OutcomeTable,
     root: int,
     num_actions: int,
     simulations: int,
@@ -193,7 +193,7 @@ def grow_plain(
     rng: np.random.Generator,
 ) -> Tree:
     """`grow` on lists. Returns the tree, as lists."""
-    uniforms, tree = Uniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
+    uniforms, tree = BlockUniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
     grow(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms
     )
@@ -203,7 +203,7 @@ def grow_plain(
 
 def grow_compiled(
     tree: Tree,
-    table: Table,
+    table: OutcomeTable,
     root: int,
     num_actions: int,
     simulations: int,

@@ -149,13 +149,13 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     Raises:
         RequestError: unknown id, or an argument that the environment refuses.
     """
-    return Recipe(
+    return EnvRecipe(
         find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import
     ).make()
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EnvRecipe:
     """How to make an environment again: what a run folder remembers of it."""
 
     id: str | None
@@ -168,7 +168,7 @@ class Recipe:
     @classmethod
     def from_env(
         cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None
-    ) -> Recipe:
+    ) -> EnvRecipe:
         """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a
         `TabularMDP` to draw episodes from."""
         if isinstance(env, str):
@@ -258,18 +258,18 @@ class Recipe:
             isinstance(item, gymnasium.wrappers.TimeLimit) for item in _wrappers(self.instance)
         )
 
-    def for_evaluation(self) -> Recipe:
+    def for_evaluation(self) -> EnvRecipe:
         """The same environment as evaluation wants it: it may name arguments to replace
         (`evaluation_kwargs`: held-out prompts)."""
         if self.id is None:
-            return Recipe(None, {}, self._copy())
+            return EnvRecipe(None, {}, self._copy())
         return (
             replace(self, kwargs=self.kwargs | self._evaluation_kwargs)
             if self._evaluation_kwargs
             else self
         )
 
-    def on_held_out(self) -> Recipe:
+    def on_held_out(self) -> EnvRecipe:
         """As `for_evaluation`, with the reward of training."""
         held_out = (
             {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"}

@@ -142,7 +142,7 @@ class Features(ABC):
         return whole
 
 
-class Table(Features):
+class TableFeatures(Features):
     """One feature a state.
 
     Args:
@@ -161,7 +161,7 @@ class Table(Features):
         return (digits if self._weights is None else digits @ self._weights)[..., None]
 
 
-class Rows(Features):
+class FeatureRows(Features):
     """A vector for each numbered state, [S, d]."""
 
     binary = False
@@ -331,7 +331,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
             )
         sizes = _sizes(space)
         _check_number(choice, math.prod(int(size) for size in sizes), num_actions)
-        return Table(sizes, numbered=numbered)
+        return TableFeatures(sizes, numbered=numbered)
     found = _in_a_box(space, config, choice, num_actions)
     if (
         isinstance(space, spaces.Discrete)
@@ -368,7 +368,7 @@ def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -
         )
 
 
-def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Rows:
+def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> FeatureRows:
     if not isinstance(space, spaces.Discrete):
         raise RequestError(
             "features given as vectors need numbered states, which these observations are not"
@@ -377,7 +377,7 @@ def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Row
         raise RequestError(
             f"features must be one vector for each of the {space.n} states, got {len(rows)}"
         )
-    return Rows(np.array(rows))
+    return FeatureRows(np.array(rows))
 
 
 def _bounds(

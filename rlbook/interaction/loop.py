@@ -54,7 +54,7 @@ class Chunked(Protocol):
     def advance(self, agent: Agent, budget: Budget) -> Totals: ...
 
 
-class Clock:
+class LoopClock:
     """How long the agent acts and the environment steps, in seconds: what is measured at one step
     of `SAMPLED`, times that.
 
@@ -86,7 +86,7 @@ def act_step_reset(
     act: Callable[..., Any],
     learn: Callable[[Step], T],
     begin: Callable[[], None] = nothing,
-    clock: Clock | None = None,
+    clock: LoopClock | None = None,
 ) -> Iterator[T]:
     """Acts, steps, learns and resets, for as long as there is a next observation.
 
@@ -135,7 +135,7 @@ def loop(
     budget: Budget,
     *,
     in_chunks: bool = True,
-    clock: Clock | None = None,
+    clock: LoopClock | None = None,
 ) -> Iterator[Metrics | Totals]:
     """Acts and learns until the budget is used up; one item a (vector) step. Between two items
     everything may be saved.

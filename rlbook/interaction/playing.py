@@ -12,12 +12,12 @@ from gymnasium import spaces
 from rlbook.agent import Agent
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.interaction.workers import Workers, WorkerVector
 from rlbook.seeding import rng_for
@@ -64,7 +64,7 @@ def t_interval(values: np.ndarray) -> tuple[float, float]:
 
 def play(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     episodes: int,
     seed: int,
     *,
@@ -89,7 +89,7 @@ def play(
     if explore:
         agent = copy.deepcopy(agent)
         agent.begin()
-    with single_threaded():
+    with use_one_thread():
         if agent.batched:
             result = _play_many(agent, recipe, episodes, base, explore, workers, effort)
         else:
@@ -102,12 +102,12 @@ def play(
     return result
 
 
-def training_limit(recipe: Recipe) -> int:
+def training_limit(recipe: EnvRecipe) -> int:
     """Steps after which a training episode is cut that might never end."""
     return LONGEST if recipe.may_never_end else ENDLESS
 
 
-def _longest(recipe: Recipe, effort: int | None) -> int:
+def _longest(recipe: EnvRecipe, effort: int | None) -> int:
     """Steps after which an episode of an evaluation is cut."""
     if effort is None or not recipe.may_never_end:
         return max(recipe.time_limit or 0, LONGEST)
@@ -115,7 +115,7 @@ def _longest(recipe: Recipe, effort: int | None) -> int:
 
 
 def _play_one(
-    agent: Agent, recipe: Recipe, episodes: int, base: int, explore: bool, effort: int | None
+    agent: Agent, recipe: EnvRecipe, episodes: int, base: int, explore: bool, effort: int | None
 ) -> Evaluation:
     raw = recipe.make()
     env = AdaptedEnv(raw, adapt_to(type(agent), raw, agent.config))
@@ -135,7 +135,7 @@ def _play_one(
     return Evaluation(np.array(returns), np.array(lengths), limit=_reported_limit(recipe, longest))
 
 
-def _reported_limit(recipe: Recipe, longest: int) -> int:
+def _reported_limit(recipe: EnvRecipe, longest: int) -> int:
     """The limit that an evaluation tells of: none where the environment has its own, or ends by
     itself."""
     return longest if recipe.may_never_end else ENDLESS
@@ -143,7 +143,7 @@ def _reported_limit(recipe: Recipe, longest: int) -> int:
 
 def _play_many(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     episodes: int,
     base: int,
     explore: bool,
@@ -174,7 +174,7 @@ def _play_many(
     return Evaluation(returns, lengths, limit=_reported_limit(recipe, longest))
 
 
-def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
+def check_spaces(agent: Agent, recipe: EnvRecipe, found: Adaptation) -> None:
     """Raises RequestError where the environment is not of the kind that the agent was made for."""
     made = agent.adaptation
     if made is None:
@@ -192,7 +192,7 @@ def check_spaces(agent: Agent, recipe: Recipe, found: Adaptation) -> None:
 
 def adapted_vector(
     agent: type[Agent],
-    recipe: Recipe,
+    recipe: EnvRecipe,
     num_envs: int,
     config: object,
     workers: Workers | None = None,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def single_threaded() -> Iterator[None]:
+def use_one_thread() -> Iterator[None]:
     """One torch thread inside, as before outside; nothing where torch is not loaded."""
     torch = sys.modules.get("torch")
     if torch is None:

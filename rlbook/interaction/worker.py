@@ -18,10 +18,10 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import end_with_parent
 from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 
 
 def serve(connection: Connection) -> None:
@@ -32,7 +32,7 @@ def serve(connection: Connection) -> None:
         while True:
             key, method, arguments = connection.recv()
             try:
-                with single_threaded():
+                with use_one_thread():
                     answer = False, _execute(vectors, key, method, arguments)
             except Exception as error:
                 answer = True, _sendable(error)
@@ -53,7 +53,7 @@ def _execute(
     return None
 
 
-def _make_vector(recipe: Recipe, spec: EnvSpec | None, count: int) -> SyncVector:
+def _make_vector(recipe: EnvRecipe, spec: EnvSpec | None, count: int) -> SyncVector:
     """`count` environments; what the other process has registered is registered here too."""
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import start_module
 from rlbook.interaction.sync_vector import (
     Advanced,
@@ -181,7 +181,7 @@ class WorkerVector(VectorEnv):
         RequestError: the environment cannot be sent to another process.
     """
 
-    def __init__(self, workers: Workers, recipe: Recipe, num_envs: int) -> None:
+    def __init__(self, workers: Workers, recipe: EnvRecipe, num_envs: int) -> None:
         env = recipe.make()  # is asked what it is like, and never stepped
         describe(self, env, num_envs)
         if recipe.id is not None:
@@ -305,7 +305,7 @@ class WorkerVector(VectorEnv):
         return self.workers.ask(self._key, asked)
 
 
-def _sendable(recipe: Recipe) -> tuple[Recipe, EnvSpec | None]:
+def _sendable(recipe: EnvRecipe) -> tuple[EnvRecipe, EnvSpec | None]:
     """A recipe, and what the registry says about its id, as another process can be sent them."""
     spec = None if recipe.id is None else gymnasium.registry[recipe.id]
     recipe = recipe if recipe.written_id is None else replace(recipe, instance=None)

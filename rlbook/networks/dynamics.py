@@ -36,7 +36,7 @@ class Prediction(NamedTuple):
     terminated: Tensor  # [K, B], log-odds of the episode's termination
 
 
-class Ensemble(nn.Module):
+class BatchedEnsemble(nn.Module):
     """K networks of the same shape with weights of their own: [K, B, in] → [K, B, out].
 
     All K run as one product of stacks of matrices. SiLU between the layers, since the function to
@@ -93,7 +93,7 @@ class WorldModel(nn.Module):
         self.members, self.observation_size = members, observation_size
         self.action_size = action_size
         inputs, outputs = observation_size + action_size, observation_size + 1
-        self.ensemble = Ensemble(members, (inputs, *hidden_sizes, outputs + 1), generator)
+        self.ensemble = BatchedEnsemble(members, (inputs, *hidden_sizes, outputs + 1), generator)
         for name, size in (("input", inputs), ("output", outputs)):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
             self.register_buffer(f"{name}_std", torch.ones(size))

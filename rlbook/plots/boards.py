@@ -20,7 +20,7 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 
 if TYPE_CHECKING:
     from gymnasium.envs.toy_text.blackjack import BlackjackEnv
@@ -134,7 +134,7 @@ class Board:
         return self.actions[action][:1].upper() if self.actions else str(action)
 
 
-def boards_of(recipe: Recipe, *, steps: int | None = None) -> list[Board]:
+def boards_of(recipe: EnvRecipe, *, steps: int | None = None) -> list[Board]:
     """The boards of an environment: one, or for Blackjack one without and one with a usable ace.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 from rlbook.runs.inspecting import advantage_meaning, advantages, play_round
@@ -27,7 +27,7 @@ SAMPLES = 4  # completions of a prompt, for agents that have no group size
 
 
 @dataclass(frozen=True)
-class Completion:
+class DisplayedCompletion:
     """One completion of a prompt."""
 
     prompt: str
@@ -39,10 +39,10 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Written:
+class DisplayedCompletions:
     """Completions, those of one prompt next to each other."""
 
-    completions: list[Completion]
+    completions: list[DisplayedCompletion]
     meaning: str  # what the advantages are
 
     @property
@@ -51,7 +51,7 @@ class Written:
         return float(np.mean([completion.reward for completion in self.completions]))
 
 
-def writes(agent: Agent, recipe: Recipe) -> bool:
+def writes(agent: Agent, recipe: EnvRecipe) -> bool:
     """Whether the agent acts with a language model in a token environment."""
     return getattr(getattr(agent, "policy", None), "unit", None) == "episode" and hasattr(
         recipe.make().unwrapped, "rules"
@@ -60,13 +60,13 @@ def writes(agent: Agent, recipe: Recipe) -> bool:
 
 def write(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     starts: Sequence[int],
     *,
     samples: int | None = None,
     seed: int = 0,
     greedy: bool = False,
-) -> Written:
+) -> DisplayedCompletions:
     """Has the agent's language model complete prompts. Nothing in the agent changes.
 
     Args:
@@ -99,11 +99,11 @@ def write(
         probability = np.exp(as_array(batch.log_prob[row, : len(ids)]))
         answer = rules.answers[rows.prompt[row]]
         completions.append(
-            Completion(
+            DisplayedCompletion(
                 prompt, answer, texts, probability, as_array(advantage[row, : len(ids)]), reward
             )
         )
-    return Written(completions, meaning)
+    return DisplayedCompletions(completions, meaning)
 
 
 # Advantages: what each algorithm itself would teach
@@ -142,7 +142,7 @@ def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor
 # Showing
 
 
-def written_text(written: Written, terminal: Terminal) -> str:
+def written_text(written: DisplayedCompletions, terminal: Terminal) -> str:
     """Prompts, and below each its completions: a token, its probability, its advantage; coloured by
     the advantage."""
     largest = max(
@@ -167,7 +167,7 @@ def written_text(written: Written, terminal: Terminal) -> str:
     return "\n\n".join(blocks)
 
 
-def _completion_text(completion: Completion, largest: float, terminal: Terminal) -> str:
+def _completion_text(completion: DisplayedCompletion, largest: float, terminal: Terminal) -> str:
     """One completion: its reward, then its tokens, on one line or more."""
     cells = [
         _token_text(token, float(probability), float(advantage), largest, terminal)

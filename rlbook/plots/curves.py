@@ -24,7 +24,7 @@ from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import labels, named_world
 from rlbook.evaluation.optimal_return import optimal_return
-from rlbook.interaction.environments import Recipe, find
+from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
@@ -347,7 +347,7 @@ def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     optimum = None if planning else _draw_optimum(axes, curves[0])
     follow(axes, shown, evaluations, optimum)
     axes.set_title(
-        curves[0].world + (_seeds(groups[0]) if _alike(groups) else ""),
+        curves[0].world + (_seeds(groups[0]) if _is_uniform(groups) else ""),
         **words(fontsize=11, pad=18),
     )
     _name_panel(axes, _quantity_of(curves[0].unit))
@@ -504,7 +504,7 @@ def _draw_group(
 def _draw_optimum(axes: Axes, curve: Curve) -> float | None:
     """A dashed line at the best return, and that return, where it is known."""
     try:
-        best = optimal_return(Recipe(find(curve.env).id, curve.env_kwargs))
+        best = optimal_return(EnvRecipe(find(curve.env).id, curve.env_kwargs))
     except RequestError:  # registered elsewhere; the curve can be drawn all the same
         return None
     if best is not None:
@@ -523,12 +523,12 @@ def _labels(groups: list[list[Curve]]) -> list[str]:
     it has."""
     named = labels([(group[0].world, group[0].algorithm, group[0].settings) for group in groups])
     return [
-        label + ("" if _alike(groups) else _seeds(group))
+        label + ("" if _is_uniform(groups) else _seeds(group))
         for label, group in zip(named, groups, strict=True)
     ]
 
 
-def _alike(groups: list[list[Curve]]) -> bool:
+def _is_uniform(groups: list[list[Curve]]) -> bool:
     """Whether there are several groups of equally many seeds: the title then says once how many."""
     return len(groups) > 1 and len({len(group) for group in groups}) == 1
 

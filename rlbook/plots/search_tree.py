@@ -20,7 +20,7 @@ from rlbook.algorithms.planning.mcts import MCTS
 from rlbook.algorithms.planning.search_tree import SearchTree
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import MaskReader
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.plots.boards import boards_of
 from rlbook.plots.colours import GREY, INK, PALE, PAPER, Colour, readable_on
@@ -173,7 +173,7 @@ def draw_search(
 
 
 def first_search(
-    agent: MCTS, recipe: Recipe, path: str | Path, *, seed: int = 0, pictures: int | None = None
+    agent: MCTS, recipe: EnvRecipe, path: str | Path, *, seed: int = 0, pictures: int | None = None
 ) -> Path:
     """The search at the start of an episode, as `draw_search` draws it."""
     env = recipe.make()
@@ -197,7 +197,7 @@ def first_search(
     )
 
 
-def _action_names(recipe: Recipe) -> Sequence[str] | None:
+def _action_names(recipe: EnvRecipe) -> Sequence[str] | None:
     try:
         return boards_of(recipe)[0].actions or None
     except RequestError:  # the states have no places in a picture

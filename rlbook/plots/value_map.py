@@ -18,7 +18,7 @@ from rlbook.agent import Agent, Planner
 from rlbook.algorithms.planning.greedy import TIE
 from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_of, horizon_values
-from rlbook.interaction.environments import EnvLike, Recipe
+from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.plots.boards import Board, boards_of
 
 if TYPE_CHECKING:
@@ -107,14 +107,14 @@ def value_maps(
     if isinstance(target, Agent):
         if env is None:
             raise RequestError("an agent alone does not say which environment to draw; give env")
-        recipe = Recipe.from_env(env)
+        recipe = EnvRecipe.from_env(env)
         return maps_on(boards_of(recipe), target, recipe, type(target).__name__)
     run = (
         target
         if isinstance(target, Run)
         else load(target, checkpoint=checkpoint, allow_import=allow_import)
     )
-    recipe = run.request.recipe if env is None else Recipe.from_env(env)
+    recipe = run.request.recipe if env is None else EnvRecipe.from_env(env)
     return maps_on(
         boards_of(recipe, steps=run.steps if env is None else None),
         run.agent,
@@ -123,7 +123,7 @@ def value_maps(
     )
 
 
-def maps_on(boards: list[Board], agent: Agent, recipe: Recipe, name: str) -> list[ValueMap]:
+def maps_on(boards: list[Board], agent: Agent, recipe: EnvRecipe, name: str) -> list[ValueMap]:
     """The agent's value maps as it is now; see `value_maps`.
 
     Args:
@@ -159,7 +159,7 @@ def _estimates(board: Board, values: np.ndarray, title: str) -> ValueMap:
     return ValueMap(board, values.astype(float), chosen, best[:, None], ESTIMATES, title)
 
 
-def _map_on(board: Board, agent: Agent, recipe: Recipe, title: str) -> ValueMap:
+def _map_on(board: Board, agent: Agent, recipe: EnvRecipe, title: str) -> ValueMap:
     chunks = [_part(board.observations, places) for places in _chunks(board.num_states)]
     own = [known for chunk in chunks if (known := _values(agent, chunk)) is not None]
     if own and not np.isfinite(np.concatenate(own)[board.decided]).all():

@@ -39,7 +39,7 @@ Measured = dict[str, list[float]]
 
 
 @dataclass
-class Outcome:
+class StageOutcome:
     """What is known of a stage."""
 
     finished: bool = False
@@ -149,7 +149,7 @@ def _train(
     recipe: Recipe,
     stage: Stage,
     folder: Path,
-    found: Outcome,
+    found: StageOutcome,
     on_report: Callable[[Run], None] | None,
 ) -> None:
     """A run, new or continued, and what is measured of it before and after."""
@@ -349,13 +349,13 @@ def _facts(recipe: Recipe, folder: Path) -> dict[str, Any]:
     }
 
 
-def _outcome(folder: Path, stage: Stage) -> Outcome:
+def _outcome(folder: Path, stage: Stage) -> StageOutcome:
     held = _read_json(folder / DONE / f"{stage.name}.json") or {}
-    known = inspect.signature(Outcome).parameters
-    return Outcome(**{key: value for key, value in held.items() if key in known})
+    known = inspect.signature(StageOutcome).parameters
+    return StageOutcome(**{key: value for key, value in held.items() if key in known})
 
 
-def _note(folder: Path, stage: Stage, found: Outcome) -> None:
+def _note(folder: Path, stage: Stage, found: StageOutcome) -> None:
     with report_disk_errors(folder):
         _write(folder / DONE / f"{stage.name}.json", vars(found))
 

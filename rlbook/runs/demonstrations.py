@@ -18,13 +18,13 @@ from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import takes_action_mask
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import WALK, WALKED, check_teachable, exact_planner
 from rlbook.runs.request import Request
@@ -67,7 +67,7 @@ class UniformAgent(Agent):
         pass
 
 
-class Recorder(gymnasium.Wrapper):
+class EpisodeRecorder(gymnasium.Wrapper):
     """Keeps what happens in an episode, as the environment shows and takes it."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -95,7 +95,7 @@ class Recorder(gymnasium.Wrapper):
 
 def record_episodes(
     agent: Agent,
-    recipe: Recipe,
+    recipe: EnvRecipe,
     seed: int,
     *,
     explore: bool = False,
@@ -112,7 +112,7 @@ def record_episodes(
         epsilon: the share of actions that are drawn uniformly instead, in [0, 1].
         longest: steps after which an episode is cut.
     """
-    recorder, seeds = Recorder(recipe.make()), rng_for(seed, "environment")
+    recorder, seeds = EpisodeRecorder(recipe.make()), rng_for(seed, "environment")
     adaptation = adapt_to(type(agent), recorder, agent.config)
     if agent.batched:
         many = AdaptedVectorEnv(SyncVector([recorder]), adaptation)
@@ -188,7 +188,7 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     expert = parts.expert or exact_expert(request.recipe)
     steps, episodes, wanted = 0, [], request.config.demonstrations
     raw = request.recipe.make()
-    with single_threaded():
+    with use_one_thread():
         for episode in record_episodes(expert, request.recipe, request.seed):
             seen = episode.to_episode(env.adaptation, (raw.observation_space, raw.action_space))
             episodes.append(Episode(seen.obs[: wanted - steps], seen.action[: wanted - steps]))
@@ -285,7 +285,7 @@ def random_walks(
     """
     raw = request.recipe.make()
     agent = UniformAgent(AdaptedEnv(raw, adapt_to(UniformAgent, raw, None)))
-    with single_threaded():
+    with use_one_thread():
         endless = record_episodes(agent, request.recipe, request.seed, longest=WALK)
         played = list(islice(endless, request.config.walks))
         returns = {float(np.sum(episode.rewards)) for episode in played}
@@ -330,7 +330,7 @@ def far_pairs(
     )
 
 
-def exact_expert(recipe: Recipe) -> Agent:
+def exact_expert(recipe: EnvRecipe) -> Agent:
     """The exact planner of an environment with a model.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.runs.run import load
 
 
@@ -80,7 +80,7 @@ def export(
     }
 
 
-def _token_env(recipe: Recipe) -> Any:
+def _token_env(recipe: EnvRecipe) -> Any:
     env: Any = recipe.make().unwrapped
     return env if getattr(env, "policy_kind", None) == "language_model" else None
 

@@ -23,7 +23,7 @@ from rlbook.checks import ENDLESS
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES
 from rlbook.errors import RequestError
 from rlbook.interaction.loop import act_step_reset
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import name_of
 from rlbook.runs.setup import environment_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rlbook.agent import Agent, Step
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.data.rollout import Batch, Rollout
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
     from rlbook.networks.policy import Policy
     from rlbook.runs.request import Request
 
@@ -135,7 +135,7 @@ class Inspector:
             moment before, over what it had then. `again`: how far the ratio of the new actions,
             evaluated again, is from 1 at most.
         """
-        with single_threaded():
+        with use_one_thread():
             ratio = None if before is None else self._ratio(before)
             rollout, named = play_round(
                 self.agent.policy,
@@ -425,7 +425,7 @@ def _quantities(agent: PolicyAgent) -> Quantities:
     return Quantities(meaning, absent)
 
 
-def action_names(recipe: Recipe) -> Sequence[str] | None:
+def action_names(recipe: EnvRecipe) -> Sequence[str] | None:
     """What the actions are called, where the environment says so."""
     env: Any = recipe.make().unwrapped
     return (

@@ -12,7 +12,7 @@ from rlbook.agent import Agent
 from rlbook.checks import check, one_of, unit_interval, whole_number
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.runs.demonstrations import (
     OPTIMAL,
@@ -131,7 +131,7 @@ def record_examples(
         raise RequestError(
             "schema is for the examples of an environment given by its id, and a run was given"
         )
-    recipe = Recipe.from_env(source, allow_import=allow_import, kwargs=env_kwargs)
+    recipe = EnvRecipe.from_env(source, allow_import=allow_import, kwargs=env_kwargs)
     rules: Any = getattr(recipe.make().unwrapped, "rules", None)
     if not hasattr(rules, "example"):
         raise RequestError(
@@ -177,7 +177,7 @@ def _acting(
     checkpoint: int | str | None,
     allow_import: bool,
     env_kwargs: dict[str, Any] | None,
-) -> tuple[Agent, Recipe, str]:
+) -> tuple[Agent, EnvRecipe, str]:
     """Who acts, where, and what that is called."""
     if isinstance(source, Run) or Path(source).is_dir():
         if policy is not None or env_kwargs:
@@ -193,7 +193,7 @@ def _acting(
         return run.agent, run.request.recipe, run.request.algorithm
     if checkpoint is not None:
         raise RequestError("checkpoint is for a run's folder")
-    recipe = Recipe.from_env(str(source), allow_import=allow_import, kwargs=env_kwargs)
+    recipe = EnvRecipe.from_env(str(source), allow_import=allow_import, kwargs=env_kwargs)
     if (policy or UNIFORM) == OPTIMAL:
         return exact_expert(recipe), recipe, OPTIMAL
     env = recipe.make()

@@ -17,7 +17,7 @@ from rlbook.agent import Agent
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names, field_values
-from rlbook.interaction.environments import EnvLike, Recipe
+from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.loop import Budget
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
@@ -35,7 +35,7 @@ class Request:
     """A checked request; see `rlbook.train` for what the fields mean."""
 
     agent: type[Agent]
-    recipe: Recipe
+    recipe: EnvRecipe
     options: RunOptions
     """With what the preset says where the user said nothing."""
     config: Any
@@ -74,7 +74,7 @@ class Request:
         # its tokenizer decides what the environment shows, so the environment is told
         if folder is not None:
             env_kwargs = {**(env_kwargs or {}), "model": folder}
-        recipe = Recipe.from_env(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
+        recipe = EnvRecipe.from_env(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
         settings = preset(agent, recipe.name) | _for_size(recipe, spec, agent)
         held = {name: settings.pop(name) for name in NAMES if name in settings}
@@ -95,7 +95,7 @@ class Request:
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
         asked_for = {**settings, **variant, **(hyperparameters or {})}
         config = _config(agent, asked_for)
-        needed = getattr(agent, "walks_needed", None)
+        needed = getattr(agent, "num_random_episodes", None)
         walks = whole.steps and asked.data is None and "walks" not in asked_for
         # of texts there are no walks
         if needed is not None and walks and not hasattr(recipe.make().unwrapped, "policy_kind"):
@@ -272,7 +272,7 @@ def split_model(model: object) -> tuple[str | None, ModelSpec]:
     return spec.folder, dataclasses.replace(spec, folder=None)
 
 
-def _for_size(recipe: Recipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
+def _for_size(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
     """The preset of a large language model, which goes before that of the environment."""
     folder = recipe.kwargs.get("model")
     if folder is None:

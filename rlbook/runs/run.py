@@ -17,7 +17,7 @@ from rlbook.checks import parse_json
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.loop import Budget
-from rlbook.interaction.threads import repeatable, single_threaded
+from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.workers import Workers
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions
@@ -45,7 +45,7 @@ from rlbook.runs.storage.log import MetricsLog
 from rlbook.runs.training_loop import TrainingLoop
 
 if TYPE_CHECKING:
-    from rlbook.runs.token_record import Recorder
+    from rlbook.runs.token_record import TokenRecorder
 
 SECONDS, SECONDS_LIMIT = "seconds.json", 10_000  # where the time went, and its bytes at most
 
@@ -58,7 +58,7 @@ class Run(RunState):
     def __init__(self, request: Request) -> None:
         count = request.options.workers or 1
         workers = Workers(count) if count > 1 else None
-        with single_threaded():
+        with use_one_thread():
             agent, source, notes = set_up(request, partial(_agent_in, request), workers)
         super().__init__(request, agent, source, notes, workers)
 
@@ -129,7 +129,7 @@ class Run(RunState):
         self._untouched = False
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.workers or contextlib.nullcontext())
-            stack.enter_context(single_threaded())
+            stack.enter_context(use_one_thread())
             stack.enter_context(repeatable(device_of(self.request.options.device)))
             if self.folder is not None:
                 stack.enter_context(lock_folder(self.folder))
@@ -148,7 +148,7 @@ class Run(RunState):
                 raise
         return self
 
-    def _opened_record(self, stack: contextlib.ExitStack) -> Recorder | None:
+    def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
         """What records the policy's actions, where that is asked for or was begun."""
         assert self.folder is not None
         if not self.request.options.inspect and not (self.folder / "tokens.jsonl").exists():

@@ -27,7 +27,7 @@ from rlbook.runs.storage.state_encoding import StateError
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
-    from rlbook.runs.token_record import Recorder
+    from rlbook.runs.token_record import TokenRecorder
 
 REPORTS = 100  # in a run; a planner reports every sweep
 
@@ -63,7 +63,7 @@ class Reports:
         return found
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         return self.marks > REPORTS
 
 
@@ -94,7 +94,7 @@ class RunState:
         loops, which do all at once, everything."""
         self.reports = Reports()
         self._log: MetricsLog | None = None
-        self._recorder: Recorder | None = None  # notes what the policy does at each report
+        self._recorder: TokenRecorder | None = None  # notes what the policy does at each report
         self._interrupts = Interrupts()
         self._modified: list[str] = []  # hooks and the like that the run was trained with
         self._untouched = True  # nothing was learned or restored yet

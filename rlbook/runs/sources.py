@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
-from rlbook.interaction.loop import Budget, Clock, loop
+from rlbook.interaction.loop import Budget, LoopClock, loop
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -30,7 +30,7 @@ class Source(ABC):
     """Whether each item is a line of the log, rather than a hundredth of the budget."""
     model: TabularMDP | None
     """The environment's exact model, where it is known."""
-    clock: Clock | None = None
+    clock: LoopClock | None = None
     """How long acting and stepping took, where there is an environment."""
 
     @property
@@ -87,7 +87,7 @@ class EnvironmentSource(Source):
     unit = "steps"
 
     def __init__(self, interaction: SingleInteraction | VectorInteraction) -> None:
-        self.interaction, self.model, self.clock = interaction, interaction.model, Clock()
+        self.interaction, self.model, self.clock = interaction, interaction.model, LoopClock()
 
     @property
     def steps(self) -> int:

@@ -25,7 +25,7 @@ FILE, LIMIT = "tokens.jsonl", 2**30
 
 
 @dataclass(frozen=True)
-class Record:
+class TokenRecord:
     """What is known of a run's actions."""
 
     head: dict[str, Any]
@@ -35,7 +35,7 @@ class Record:
     """In the order of their steps."""
 
 
-class Recorder:
+class TokenRecorder:
     """Appends a moment at a time to the run's file.
 
     Args:
@@ -70,7 +70,7 @@ class Recorder:
             self.last = moment
             self._file.write(_line(moment))
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> TokenRecorder:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -79,7 +79,7 @@ class Recorder:
 
 def recorder_of(
     agent: Agent, request: Request, folder: Path, step: int, load: Callable[[Path], Agent]
-) -> Recorder | None:
+) -> TokenRecorder | None:
     """What records a run that was asked to be inspected, or was inspected before it was
     interrupted; None where neither is so."""
     found = read_record(folder)
@@ -87,7 +87,7 @@ def recorder_of(
     if prompts is None:
         return None
     inspector = Inspector(agent, request, prompts, load)
-    return Recorder(folder, inspector, head_of(request, inspector), step)
+    return TokenRecorder(folder, inspector, head_of(request, inspector), step)
 
 
 def head_of(request: Request, inspector: Inspector) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def head_of(request: Request, inspector: Inspector) -> dict[str, Any]:
     }
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> TokenRecord | None:
     """What the run's file holds; a last line without its end is left out. None where there is no
     file.
 
@@ -129,7 +129,7 @@ def read_record(folder: Path) -> Record | None:
         whole = False
     if not whole:
         raise CheckpointError(f"{folder / FILE} is not what a run writes; remove it to go without.")
-    return Record(head, moments)
+    return TokenRecord(head, moments)
 
 
 def _line(item: dict[str, Any]) -> bytes:

@@ -34,7 +34,7 @@ class TrainingLoop:
 
     def run(self) -> None:
         """Goes on until the run has ended."""
-        if self.reports.ended:
+        if self.reports.is_ended:
             return
         self.trained._note_modifications()
         self._record()
@@ -49,9 +49,9 @@ class TrainingLoop:
                 if self._is_due():
                     self._report()
             self.trained._interrupts()
-            if self.reports.ended:
+            if self.reports.is_ended:
                 break
-        if not self.reports.ended:
+        if not self.reports.is_ended:
             self._finish()
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:

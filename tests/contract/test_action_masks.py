@@ -217,20 +217,20 @@ def test_an_agent_without_masks_is_told_of_once() -> None:
 
 
 def test_evaluating_and_playing_pass_the_mask_on() -> None:
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
     from rlbook.plots.films.episode_frames import play_frames
 
     run = rlbook.train(Opener, Doors(), steps=20, eval_every=0)
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
     assert any(
         frame.over
-        for frame in play_frames(run.agent, Recipe.from_env(Doors()), None, episodes=2, seed=0)
+        for frame in play_frames(run.agent, EnvRecipe.from_env(Doors()), None, episodes=2, seed=0)
     )
     many = rlbook.train(ManyOpener, Doors(), steps=20, num_envs=2, eval_every=0)
     assert len(rlbook.evaluate(many, episodes=20).returns) == 20
     assert any(
         frame.over
-        for frame in play_frames(many.agent, Recipe.from_env(Doors()), None, episodes=2, seed=0)
+        for frame in play_frames(many.agent, EnvRecipe.from_env(Doors()), None, episodes=2, seed=0)
     )
 
 

@@ -276,7 +276,7 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:
     pytest.importorskip("transformers", reason="a machine with a GPU may have torch alone")
-    from rlbook.llm.generation.prompt_rows import Rows
+    from rlbook.llm.generation.prompt_rows import PromptRows
     from rlbook.llm.models.causal_lm import logits
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.sources import small_llama
@@ -284,7 +284,7 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
     model = small_llama(torch.Generator().manual_seed(0))
     model.set_attn_implementation("eager")  # the other one looks at the mask's numbers
     policy = LanguageModelPolicy(model, critic=True).to("meta")
-    here = Rows(
+    here = PromptRows(
         torch.ones(3, 5).long(),
         torch.tensor([0, 1, 2]),
         torch.zeros(8).long(),

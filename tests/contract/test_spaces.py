@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlbook
 from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import Adaptation, adapt
 
 FLAT = spaces.Discrete(2)
@@ -494,7 +494,9 @@ def test_a_request_survives_its_file(algorithm: str) -> None:
         env_kwargs={"is_slippery": False, "map_name": "8x8"},
     )
     again = Request.from_yaml(request.as_yaml())
-    assert again == request and Recipe.from_env(env, kwargs=again.recipe.kwargs) == request.recipe
+    assert (
+        again == request and EnvRecipe.from_env(env, kwargs=again.recipe.kwargs) == request.recipe
+    )
 
 
 def test_a_small_file_cannot_stand_for_a_vast_one() -> None:

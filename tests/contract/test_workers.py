@@ -19,7 +19,7 @@ import pytest
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError, TrainingError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.workers import Workers, WorkerVector
 from rlbook.runs.storage.checkpoints import latest
@@ -49,8 +49,8 @@ def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def recipe(env_id: str = "Signs-v0", **kwargs: Any) -> Recipe:
-    return Recipe.from_env(env_id, kwargs=kwargs)
+def recipe(env_id: str = "Signs-v0", **kwargs: Any) -> EnvRecipe:
+    return EnvRecipe.from_env(env_id, kwargs=kwargs)
 
 
 # ---- the same as in one process

@@ -155,3 +155,65 @@ def test_lines_that_the_site_shows_can_be_read_without_scrolling() -> None:
         if len(line) > 100
     ]
     assert not long
+
+
+IRREGULAR = frozenset(
+    "told shown drawn written kept made found seen sent held built left taken given known lost met paid said sold"
+    " spent thought understood won gone done begun beaten bound bought brought caught chosen driven eaten fallen"
+    " felt forgotten frozen hidden laid led meant spoken stolen stuck struck taught thrown torn worn worth whole"
+    " alone alike likely same other rest together of at by per into on below after before under over within without"
+    " beyond like up off out apart next".split()
+)
+NO_PARTICIPLES = frozenset(
+    "flatten shorten whiten seed unseed reseed feed need speed embed exceed proceed token open"
+    " listen screen green children between when then down".split()
+)
+FIRST_WORDS = frozenset(  # verbs, and what a number or a question begins with
+    "as back build can check choose count decode detach draw encode evaluate from grow has index is"
+    " last load look mark nth num prune read refuse repr reset save score select show strip take to"
+    " train trains upper where write".split()
+)
+NAMED_FROM_OUTSIDE = {  # function → why its name stays
+    "allowed": "a property of a search's table, an attribute of its simulators",
+    "boxed": "a reward, by its name in --env.reward",
+    "tagged": "a reward, by its name in --env.reward",
+    "judged": "a reward, by its name in --env.reward",
+}
+
+
+def is_bare_participle(name: str) -> bool:
+    """Whether a name says only how something is, and neither what a function does nor what it
+    returns: `told`, `whole`, `walks_needed`; not `check_saved`, `counted_model`."""
+    words = name.strip("_").split("_")
+    last = words[-1]
+    ending = len(last) > 3 and last.endswith(("ed", "en", "wn")) and last not in NO_PARTICIPLES
+    if len(words) == 1:
+        return ending or last in IRREGULAR
+    prepositions = (
+        "of at by per into on below after before under over within without like up off out".split()
+    )
+    return (ending or (last in IRREGULAR and last not in prepositions)) and words[
+        0
+    ] not in FIRST_WORDS
+
+
+def test_functions_are_verbs_or_nouns() -> None:
+    named = {
+        f"{module}.{node.name}"
+        for module, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and not node.name.startswith("__")
+        and node.name not in NAMED_FROM_OUTSIDE
+        and is_bare_participle(node.name)
+    }
+    assert sorted(named) == []
+
+
+def test_a_class_name_means_one_class() -> None:
+    homes: dict[str, list[str]] = {}
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

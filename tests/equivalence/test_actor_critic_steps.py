@@ -20,7 +20,7 @@ from rlbook.algorithms.policy.ppo import PPO, PPOConfig, ppo_loss
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.optimizer import Group, adam, rmsprop
 
@@ -38,7 +38,7 @@ def agent_with(kind: Any = PPO, **settings: Any) -> Any:
     made = A2CConfig if kind is A2C else PPOConfig
     config = made(**({"hidden_sizes": (7, 5), "anneal_learning_rate": False} | settings))
     agent: Any = kind(
-        adapted_vector(kind, Recipe.from_env("CartPole-v1"), 1, config), config, seed=1
+        adapted_vector(kind, EnvRecipe.from_env("CartPole-v1"), 1, config), config, seed=1
     )
     agent.policy.double()
     with torch.no_grad():

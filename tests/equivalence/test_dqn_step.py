@@ -16,10 +16,10 @@ from torch.testing import assert_close
 
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_loss
-from rlbook.data.rainbow_replay import Minibatch
+from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.optimizer import Group, LossOutput, adam
 
@@ -36,7 +36,7 @@ def agent_with(kind: type[DQN] = DQN, **settings: Any) -> Any:
     chosen: dict[str, Any] = {"hidden_sizes": (7, 5)} | settings
     config = DQNConfig(**chosen)
     agent: Any = kind(
-        adapted_vector(kind, Recipe.from_env("CartPole-v1"), 1, config), config, seed=1
+        adapted_vector(kind, EnvRecipe.from_env("CartPole-v1"), 1, config), config, seed=1
     )
     agent.q.double()
     return with_optimizer(agent)
@@ -48,7 +48,7 @@ def with_optimizer(agent: Any) -> Any:
     return agent
 
 
-def minibatch() -> Minibatch:
+def minibatch() -> RainbowMinibatch:
     """Errors on both sides of the Huber loss's δ = 1."""
     generator = torch.Generator().manual_seed(0)
     obs, next_obs, reward, next_q = (
@@ -57,11 +57,11 @@ def minibatch() -> Minibatch:
     )
     action = torch.randint(2, (ROWS,), generator=generator)
     terminated = torch.rand(ROWS, generator=generator) < 0.2
-    return Minibatch(Transitions(obs, action, reward, next_obs, terminated), next_q)
+    return RainbowMinibatch(Transitions(obs, action, reward, next_obs, terminated), next_q)
 
 
 def steps(
-    agent: Any, batch: Minibatch, count: int = 3
+    agent: Any, batch: RainbowMinibatch, count: int = 3
 ) -> tuple[list[dict[str, Tensor]], Tensor, bool]:
     """The metrics of some gradient steps, the weights, and whether a graph was recorded."""
     saved: list[Tensor] = []
@@ -184,7 +184,7 @@ def test_what_is_put_into_the_network_counts(change: str) -> None:
 def test_a_loss_of_ones_own_counts() -> None:
     calls: list[int] = []
 
-    def counting(q: Any, batch: Minibatch, **options: Any) -> LossOutput:
+    def counting(q: Any, batch: RainbowMinibatch, **options: Any) -> LossOutput:
         calls.append(len(batch))
         return dqn_loss(q, batch, **options)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
 from rlbook.fast_forms import plain_forms
-from rlbook.llm.generation.prompt_rows import SHARED, Rows, rows_of
+from rlbook.llm.generation.prompt_rows import SHARED, PromptRows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import adapters_off
 from rlbook.llm.models.causal_lm import CausalDecoder
@@ -55,7 +55,7 @@ def model(request: pytest.FixtureRequest, random_model: Callable[..., Any]) -> A
     return random_model(kind, **sizes)
 
 
-def texts(shared: int, lengths: tuple[int, ...] = (3, 1, 7, 3), time: int = 5) -> Rows:
+def texts(shared: int, lengths: tuple[int, ...] = (3, 1, 7, 3), time: int = 5) -> PromptRows:
     """Completions of prompts that begin with the same `shared` tokens and have so many of their
     own; the first and the last are equal."""
     rng = np.random.default_rng(0)
@@ -71,7 +71,7 @@ def texts(shared: int, lengths: tuple[int, ...] = (3, 1, 7, 3), time: int = 5) -
     )
 
 
-def alone(model: Any, rows: Rows, row: int) -> Tensor:
+def alone(model: Any, rows: PromptRows, row: int) -> Tensor:
     """Logits [T + 1, V] of one row by transformers' own forward pass on its text and nothing
     else."""
     whole = rows.with_prefix()

@@ -25,7 +25,7 @@ from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
 from rlbook.fast_forms import plain_forms
 from rlbook.llm.generation.generate import generate
-from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model
 from rlbook.networks.mlp import MLP, MLPPolicy
@@ -521,7 +521,7 @@ def test_a_layer_that_peft_trains_beside_its_adapters_is_off_with_them(
     assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
 
 
-def prompts() -> Rows:
+def prompts() -> PromptRows:
     tokens, length = map(torch.from_numpy, texts())
     return rows_of(tokens, length, tokens[:, :0])
 

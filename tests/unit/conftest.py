@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from rlbook.agent import Metrics, Step
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import agent_class
@@ -29,7 +29,7 @@ class Stage:
     ) -> None:
         made = agent_class(algorithm)
         settings = made.Config(**config)
-        self.env = adapted_vector(made, Recipe.from_env(env), num_envs, settings)
+        self.env = adapted_vector(made, EnvRecipe.from_env(env), num_envs, settings)
         self.agent: Any = made(self.env, settings, seed)
         environment = rng_for(seed, "environment")
         self.interaction = VectorInteraction(

@@ -35,7 +35,7 @@ def episodes_of(batch: Preferences) -> Sequence[Batch]:
     return [batch.episodes] if isinstance(batch, RankedBatch) else batch[:2]
 
 
-def ordered(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def order_pairs(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """The scores of the better [P] and of the worse [P] of every pair in a batch; in a group, ties
     make none."""
     if not isinstance(batch, RankedBatch):
@@ -70,7 +70,7 @@ def ordered_scores(
     for start in range(0, len(rows), size):
         batch = data[rows[start : start + size]]
         scores = [member_scores(network, one).mean(0) for one in episodes_of(batch)]
-        found.append(ordered(batch, scores))
+        found.append(order_pairs(batch, scores))
     better, worse = (torch.cat(scores).double() for scores in zip(*found, strict=True))
     return as_array(better), as_array(worse)
 

@@ -112,7 +112,7 @@ class RCE(PolicyAgent):
         self.config: RCEConfig = config
 
     @classmethod
-    def walks_needed(cls, config: RCEConfig, minibatches: int) -> int:
+    def num_random_episodes(cls, config: RCEConfig, minibatches: int) -> int:
         """Random walks that so many minibatches are made of, each group read as often as in the
         default budget; at least one minibatch's.
         """

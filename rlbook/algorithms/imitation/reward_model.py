@@ -44,7 +44,7 @@ from rlbook.algorithms.imitation.preference_scores import (
     episodes_of,
     member_averages,
     member_scores,
-    ordered,
+    order_pairs,
     ordered_scores,
     step_scores,
 )
@@ -119,7 +119,7 @@ def reward_model_loss(
     ]
     loss = torch.stack(losses).mean()
     with torch.no_grad():
-        better, worse = ordered(batch, [score.mean(0) for score in scores])
+        better, worse = order_pairs(batch, [score.mean(0) for score in scores])
         metrics = {"loss": loss.detach()}
         if len(better):  # ties alone prefer nothing
             metrics["accuracy"] = preference_accuracy(better, worse)
@@ -133,7 +133,7 @@ def preference_loss(
     batch: Preferences, scores: Sequence[Tensor], average: Average, config: RewardModelConfig
 ) -> Tensor:
     """The loss of one member, whose scores of the batch's episodes are given."""
-    better, worse = ordered(batch, scores)
+    better, worse = order_pairs(batch, scores)
     if isinstance(batch, RankedBatch):
         grouped, level = batch.by_group(scores[0]), batch.by_group(batch.returns)[0]
         loss = plackett_luce_loss(*grouped, level=level.to(grouped[0]), average=average)
@@ -197,7 +197,7 @@ class RewardModel(Agent):
             yield metrics
 
     @classmethod
-    def walks_needed(cls, config: RewardModelConfig, minibatches: int) -> int:
+    def num_random_episodes(cls, config: RewardModelConfig, minibatches: int) -> int:
         """Random walks that so many minibatches are made of, each pair read as often as in the
         default budget. A walk is in four pairs or more; some have equal returns or are held out.
         """

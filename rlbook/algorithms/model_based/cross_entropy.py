@@ -64,7 +64,7 @@ class Plans(Protocol):
         """From elites [N, E, H, A]."""
         ...
 
-    def most_likely(self) -> Tensor:
+    def mode(self) -> Tensor:
         """The plan at the distribution's mode: [N, H, A]."""
         ...
 
@@ -88,7 +88,7 @@ class GaussianPlans:
         std, mean = torch.std_mean(elites, dim=1, correction=0)
         return GaussianPlans(mean, std, self.low, self.high)
 
-    def most_likely(self) -> Tensor:
+    def mode(self) -> Tensor:
         return self.mean
 
 
@@ -117,6 +117,6 @@ class CategoricalPlans:
         mixed = (1 - self.floor) * frequency + self.floor / actions
         return CategoricalPlans(mixed, self.floor, self.allowed)
 
-    def most_likely(self) -> Tensor:
+    def mode(self) -> Tensor:
         chosen = self.probability.argmax(-1)
         return F.one_hot(chosen, self.probability.shape[-1]).to(self.probability.dtype)

@@ -187,7 +187,7 @@ class MBPO(SAC):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return mbpo_update(
-            self.trained,
+            self.trained_networks,
             self.critic_optimizer,
             self.actor_optimizer,
             batch,

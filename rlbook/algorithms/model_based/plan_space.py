@@ -65,14 +65,14 @@ class PlanSpace:
             allowed[:, 0] = torch.from_numpy(action_mask)
         return CategoricalPlans((center + self.center(len(center))) / 2, allowed=allowed)
 
-    def rest(self, plans: Plans) -> Tensor:
+    def next_centre(self, plans: Plans) -> Tensor:
         """The centre of the next search: the plans that were found, one step on: [N, H, A]."""
-        found = plans.probability if isinstance(plans, CategoricalPlans) else plans.most_likely()
+        found = plans.probability if isinstance(plans, CategoricalPlans) else plans.mode()
         return torch.cat([found[:, 1:], self.center(len(found))[:, :1]], dim=1)
 
     def first_action(self, plans: Plans) -> NDArray[np.int64] | NDArray[np.float32]:
         """What the most likely plans do first: [N] or [N, A]."""
-        first = plans.most_likely()[:, 0]
+        first = plans.mode()[:, 0]
         return as_array(first.argmax(-1) if self.discrete else first)
 
     def random_action(

@@ -185,7 +185,7 @@ class WorldModelAgent(Agent):
             return self.plans.random_action(len(obs), self.exploration, action_mask)
         plans = self.plans.around(self.plan_left, action_mask)
         plans = plan_in_model(self.model, obs, plans, self.config, self.exploration)
-        self.plan_left = self.plans.rest(plans)
+        self.plan_left = self.plans.next_centre(plans)
         return self.plans.first_action(plans)
 
     def learn(self, step: Step) -> Metrics:

@@ -39,7 +39,7 @@ def from_largest_change(change: float, gamma: float) -> float:
     return gamma / (1 - gamma) * change
 
 
-def extrapolated(change: float, last_change: float, apart: int = 1) -> float:
+def extrapolate(change: float, last_change: float, apart: int = 1) -> float:
     """What the changes of later sweeps add up to if they go on shrinking; ∞ where they grow.
 
     Args:
@@ -76,26 +76,26 @@ class ErrorBound:
         self._loss = math.inf
 
     @property
-    def centred(self) -> bool:
+    def centers_values(self) -> bool:
         """Whether V moves to the middle of the interval in the end."""
         return not (self.can_end or self.in_place)
 
-    def swept(self, low: float, high: float, *, apart: int = 1) -> None:
+    def record_sweep(self, low: float, high: float, *, apart: int = 1) -> None:
         """Takes in the extreme changes of a sweep, `apart` sweeps after the last one taken in."""
         if self.can_end:
             low, high = min(low, 0.0), max(high, 0.0)
         gamma, last_change, self.change = self.gamma, self.change, max(abs(low), abs(high))
         self.travelled += self.change
         if gamma == 1:
-            self.error = extrapolated(self.change, last_change, apart)
+            self.error = extrapolate(self.change, last_change, apart)
             return
         self._extremes = (low, high)
         self.error = from_largest_change(self.change, gamma)
-        if self.centred:
+        if self.centers_values:
             self.error = half_width(low, high, gamma)
         self._loss = 2 * self.error if self.in_place else gamma * (high - low)
 
-    def reached(self, tolerance: float, values: np.ndarray) -> bool:
+    def is_reached(self, tolerance: float, values: np.ndarray) -> bool:
         """Whether the error is within the tolerance, or no more than rounding of `values` [S]."""
         if self.error <= tolerance:
             return True
@@ -104,7 +104,7 @@ class ErrorBound:
     @property
     def shift(self) -> float:
         """From V to the middle of the interval, where it is to be moved there; in reward units."""
-        return middle(*self._extremes, self.gamma) if self.centred else 0.0
+        return middle(*self._extremes, self.gamma) if self.centers_values else 0.0
 
     @property
     def policy_loss(self) -> float:

@@ -48,7 +48,7 @@ def chain_values(
     if gamma == 1.0:
         chain = check_ends(chain, rewards)
     if len(rewards) > DIRECT:
-        values = _iterated(chain, rewards, gamma, guess)
+        values = _iterate(chain, rewards, gamma, guess)
         error = _residual(chain, rewards, gamma, values)
         if error <= PRECISE * max(np.abs(values).max(), np.abs(rewards).max()):
             return values, error
@@ -56,7 +56,7 @@ def chain_values(
     return values, _residual(chain, rewards, gamma, values)
 
 
-def _iterated(
+def _iterate(
     chain: sparse.csr_array, rewards: np.ndarray, gamma: float, guess: np.ndarray
 ) -> np.ndarray:
     system = sparse.csr_array(sparse.eye_array(len(rewards)) - gamma * chain)

@@ -100,9 +100,9 @@ class ModifiedPolicyIteration(TablePlanner):
         if self._finished:
             return
         self._values = evaluate(model, policy, self._values, gamma, m)
-        self._rest(model)
+        self._raise_to_zero(model)
 
-    def _rest(self, model: TabularMDP) -> None:
+    def _raise_to_zero(self, model: TabularMDP) -> None:
         """With γ = 1, V* is at least 0 where one can stay unpaid, whatever the policy did there."""
         if self.config.gamma < 1:
             return

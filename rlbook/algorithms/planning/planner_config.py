@@ -68,6 +68,6 @@ class SpacesOfSize(NamedTuple):
     action_space: SpaceOfSize
 
     @classmethod
-    def of(cls, model: TabularMDP) -> SpacesOfSize:
+    def from_model(cls, model: TabularMDP) -> SpacesOfSize:
         """Those of S states and A actions."""
         return cls(SpaceOfSize(model.num_states), SpaceOfSize(model.num_actions))

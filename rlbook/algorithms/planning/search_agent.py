@@ -91,7 +91,7 @@ def found_under(
     """
     tree, key = found.tree, world.key(observation, found.mode, GOES_ON)
     node = find_child(action, key, tree.child, tree.sibling, tree.key)
-    return None if node < 0 else found.below(node, spare)
+    return None if node < 0 else found.subtree(node, spare)
 
 
 class SearchAgent(Agent):

@@ -104,7 +104,7 @@ class SearchTree:
         size = self.num_actions
         back_up(value, length, path, rewards, size, visits, count, mean, used, bounds, discount)
 
-    def below(self, node: int, spare: int) -> SearchTree:
+    def subtree(self, node: int, spare: int) -> SearchTree:
         """The part of the tree under a node, which becomes the root, with room for `spare` more
         nodes.
         """

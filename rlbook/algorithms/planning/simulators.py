@@ -69,7 +69,7 @@ class Simulator(ABC, Generic[S]):
         return self
 
     def _private_copy(self) -> gymnasium.Env:
-        return copied(self.real, {})
+        return deep_copy(self.real, {})
 
     def set_value(self, value: Callable[[Any], float] | None) -> None:
         """What an observation counts where a simulation stops; None: 0."""
@@ -106,14 +106,14 @@ class Simulator(ABC, Generic[S]):
 
     def here(self) -> S:
         """The state of the real environment."""
-        return self._read(self.real)
+        return self._read_state(self.real)
 
     def save(self) -> S:
         """The state of the copy."""
-        return self._read(self.copy)
+        return self._read_state(self.copy)
 
     @abstractmethod
-    def _read(self, env: gymnasium.Env) -> S:
+    def _read_state(self, env: gymnasium.Env) -> S:
         """The state of either environment."""
 
     @abstractmethod
@@ -161,7 +161,7 @@ class Fields(Simulator[dict[str, object]]):
     def _private_copy(self) -> gymnasium.Env:
         return copy.copy(self.real)
 
-    def _read(self, env: gymnasium.Env) -> dict[str, object]:
+    def _read_state(self, env: gymnasium.Env) -> dict[str, object]:
         return {name: getattr(env, name) for name in self._names}
 
     def load(self, state: dict[str, object]) -> None:
@@ -190,7 +190,7 @@ class Snapshots(Simulator[dict[str, Any]]):
     def _private_copy(self) -> gymnasium.Env:
         return super()._private_copy() if self._rules is None else self._rules
 
-    def _read(self, env: gymnasium.Env) -> dict[str, Any]:
+    def _read_state(self, env: gymnasium.Env) -> dict[str, Any]:
         return cast(Restorable, env).snapshot()
 
     def load(self, state: dict[str, Any]) -> None:
@@ -219,13 +219,13 @@ class Copies(Simulator[gymnasium.Env]):
             )
         return super()._private_copy()
 
-    def _read(self, env: gymnasium.Env) -> gymnasium.Env:
-        state = copied(env, {id(env.unwrapped.np_random): self.noise})
+    def _read_state(self, env: gymnasium.Env) -> gymnasium.Env:
+        state = deep_copy(env, {id(env.unwrapped.np_random): self.noise})
         state.unwrapped.render_mode = None
         return state
 
     def load(self, state: gymnasium.Env) -> None:
-        self.copy = self._read(state)
+        self.copy = self._read_state(state)
 
 
 def _failure(error: Exception) -> TrainingError:
@@ -233,7 +233,7 @@ def _failure(error: Exception) -> TrainingError:
     return TrainingError(f"the environment failed in a simulation of the search: {cause_of(error)}")
 
 
-def copied(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:
+def deep_copy(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:
     """A deep copy. Raises ValueError where the environment does not allow it."""
     try:
         return copy.deepcopy(env, memo)

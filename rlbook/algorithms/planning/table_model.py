@@ -20,7 +20,7 @@ STUCK is the environment's own truncation: nothing is known of what would follow
 """
 
 
-class Table(NamedTuple):
+class OutcomeTable(NamedTuple):
     """`rlbook.envs.tabular.outcomes.Outcomes` as a search reads it: lists, or arrays where it is
     compiled.
 
@@ -53,7 +53,7 @@ class TableModel:
         outcomes = model.outcomes
         self.num_actions, self.start = model.num_actions, start
         self.searched = 0  # simulations so far; a fast form compiles after many
-        self.table = Table(
+        self.table = OutcomeTable(
             outcomes.first.tolist(),
             outcomes.cumulative.tolist(),
             outcomes.successor.tolist(),

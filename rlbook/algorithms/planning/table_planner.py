@@ -75,7 +75,7 @@ class TablePlanner(Planner):
             TrainingError: rewards that add up to infinity, or the limit on sweeps reached although
                 none was given.
         """
-        agent = cls(SpacesOfSize.of(model), cls.Config(**config))
+        agent = cls(SpacesOfSize.from_model(model), cls.Config(**config))
         agent.check_model(model)
         agent._reported = False
         while not agent._finished:
@@ -118,8 +118,8 @@ class TablePlanner(Planner):
 
         In the end, and at the limit too, V moves to the middle of what is proved.
         """
-        self._bound.swept(low, high, apart=apart)
-        self._end_sweep(self._bound.reached(self.tolerance, self._values))
+        self._bound.record_sweep(low, high, apart=apart)
+        self._end_sweep(self._bound.is_reached(self.tolerance, self._values))
         if self._finished:
             self._values += self._bound.shift
 

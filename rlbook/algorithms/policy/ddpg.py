@@ -109,7 +109,7 @@ class DDPG(DeterministicAgent):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return ddpg_update(
-            self.trained,
+            self.trained_networks,
             self.critic_optimizer,
             self.actor_optimizer,
             batch,

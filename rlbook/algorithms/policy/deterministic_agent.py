@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rlbook.agent import Parts
-from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, explored
+from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, add_noise
 from rlbook.checks import non_negative, value_at
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.critics import Critics, polyak_update
@@ -72,12 +72,12 @@ class DeterministicAgent(ReplayAgent):
         action_mask: NDArray[np.bool_] | None = None,
     ) -> np.ndarray:
         action = as_array(self.actor(torch.from_numpy(observation)).tanh())
-        return explored(action, uniform, self.config.exploration_noise)
+        return add_noise(action, uniform, self.config.exploration_noise)
 
     @property
-    def trained(self) -> DeterministicNetworks:
+    def trained_networks(self) -> DeterministicNetworks:
         """What an update changes."""
         return DeterministicNetworks(self.actor, self.critics, self.target, self.actor_target)
 
     def networks(self) -> dict[str, nn.Module]:
-        return self.trained._asdict()
+        return self.trained_networks._asdict()

@@ -51,7 +51,7 @@ def labelled_update(
     metrics = gradient_step(
         optimizer,
         partial(labelled_loss, policy, config=config, mismatched_kl=kl),
-        LabelledRows.of(batch),
+        LabelledRows.from_batch(batch),
         micro_batch_size=config.micro_batch_size,
         max_grad_norm=config.max_grad_norm,
     )
@@ -106,7 +106,7 @@ class LabelledRows:
     share_of_bad: Tensor
 
     @staticmethod
-    def of(batch: LabelledBatch) -> LabelledRows:
+    def from_batch(batch: LabelledBatch) -> LabelledRows:
         episodes, good = batch
         episodes.weight = per_token(episodes.mask & good[:, None])
         return LabelledRows(

@@ -106,7 +106,7 @@ def ppo_update(
     for epoch in range(config.epochs):
         if epoch == 0 or len(batch) > config.batch_size:  # one minibatch stays what it is
             shuffled = minibatches(batch, config.batch_size, rng)
-            rows = [standardized(minibatch, policy, config) for minibatch in shuffled]
+            rows = [standardize_advantages(minibatch, policy, config) for minibatch in shuffled]
         # diagnostics take a tenth of an update: only where somebody looks at them
         diagnose = epoch == config.epochs - 1 or config.target_kl is not None
         step_loss = partial(loss or ppo_loss, policy, config=config, diagnose=diagnose)
@@ -170,7 +170,7 @@ def ppo_loss(
     return LossOutput(total, parts | policy_change(log_prob.detach(), batch, config))
 
 
-def standardized(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
+def standardize_advantages(batch: Batch, policy: Policy, config: PPOConfig) -> Batch:
     """A minibatch with standardised advantages, and each element's share in the loss."""
     assert batch.advantage is not None
     mask = None if policy.unit == "step" else batch.mask

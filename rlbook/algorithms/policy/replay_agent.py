@@ -238,7 +238,7 @@ def products(precision: str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def explored(
+def add_noise(
     action: NDArray[np.float32], uniform: NDArray[np.float64] | None, std: float
 ) -> NDArray[np.float32]:
     """Actions [N, A] with normal noise of this deviation, within [-1, 1]; None: without."""

@@ -221,7 +221,7 @@ class SAC(ReplayAgent):
         self.actor_optimizer = adam([Group([self.actor, self.temperature])], rate)
 
     @property
-    def trained(self) -> SACNetworks:
+    def trained_networks(self) -> SACNetworks:
         """What an update changes."""
         return SACNetworks(self.actor, self.critics, self.target, self.temperature)
 
@@ -244,7 +244,7 @@ class SAC(ReplayAgent):
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         optimizers = self.critic_optimizer, self.actor_optimizer
         losses = {"critic_loss": self.critic_loss, "actor_loss": self.actor_loss}
-        return sac_update(self.trained, *optimizers, batch, self.config, **losses)
+        return sac_update(self.trained_networks, *optimizers, batch, self.config, **losses)
 
     def networks(self) -> dict[str, nn.Module]:
-        return self.trained._asdict()
+        return self.trained_networks._asdict()

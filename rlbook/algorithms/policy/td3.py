@@ -111,7 +111,7 @@ class TD3(DeterministicAgent):
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:
         return td3_update(
-            self.trained,
+            self.trained_networks,
             self.critic_optimizer,
             self.actor_optimizer,
             batch,

@@ -39,7 +39,7 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
 def choose(
-    memory: Memory, config: BanditConfig, rng: Generator, epsilon: float
+    memory: BanditMemory, config: BanditConfig, rng: Generator, epsilon: float
 ) -> NDArray[np.int64]:
     """The action to take while learning: [...]."""
     problems, arms = memory.q.shape[:-1], memory.q.shape[-1]
@@ -55,7 +55,10 @@ def choose(
 
 
 def update(
-    memory: Memory, config: BanditConfig, action: NDArray[np.int64], reward: NDArray[np.float64]
+    memory: BanditMemory,
+    config: BanditConfig,
+    action: NDArray[np.int64],
+    reward: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """One step of `action` [...] and `reward` [...]. Returns r - Q(a), or r - r̄: [...]."""
     q, counts, preferences, mean_reward = memory
@@ -92,7 +95,7 @@ class BanditConfig(Hyperparameters):
     baseline: bool = True
 
 
-class Memory(NamedTuple):
+class BanditMemory(NamedTuple):
     """What is learned in one problem, [A], or in many side by side, [R, A]; changed in place."""
 
     q: NDArray[np.float64]  # [..., A], in reward units
@@ -101,10 +104,10 @@ class Memory(NamedTuple):
     mean_reward: NDArray[np.float64]  # [...]: r̄, in reward units
 
 
-def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> Memory:
+def empty_memory(shape: tuple[int, ...], config: BanditConfig) -> BanditMemory:
     """Before the first step; `shape` is (A,) or (R, A)."""
     q = np.full(shape, float(config.initial_value))
-    return Memory(q, np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape[:-1]))
+    return BanditMemory(q, np.zeros(shape, dtype=np.int64), np.zeros(shape), np.zeros(shape[:-1]))
 
 
 class Bandit(Agent):
@@ -136,7 +139,7 @@ class Bandit(Agent):
         """Among the actions that a mask [A] allows, as if there were no others."""
         allowed = np.arange(len(self.memory.q)) if action_mask is None else action_mask.nonzero()[0]
         q, counts, preferences, mean_reward = self.memory
-        among = Memory(q[allowed], counts[allowed], preferences[allowed], mean_reward)
+        among = BanditMemory(q[allowed], counts[allowed], preferences[allowed], mean_reward)
         if explore:
             epsilon = self.config.epsilon(self.progress)
             return int(allowed[choose(among, self.config, self.rng, epsilon)])

@@ -54,7 +54,7 @@ class ControlConfig(TableConfig):
     simulate: bool = True
 
 
-def _fixed(schedule: Schedule) -> float:
+def _constant_value(schedule: Schedule) -> float:
     """The value of a constant schedule; -1 for any other."""
     return float(schedule.value) if isinstance(schedule, Constant) else -1.0
 
@@ -82,7 +82,7 @@ class ControlAgent(TableAgent):
         a number and -∞ by turns.
         """
         mask = allowed.tobytes()
-        before = self._shown.setdefault(int(state), mask)
+        before = self._shown_masks.setdefault(int(state), mask)
         if before != mask:
             first = np.frombuffer(before, dtype=np.bool_).astype(int).tolist()
             raise TrainingError(
@@ -96,7 +96,7 @@ class ControlAgent(TableAgent):
             forbid(table[state], allowed, float(self.config.initial_value))
 
     @cached_property
-    def _shown(self) -> dict[int, bytes]:
+    def _shown_masks(self) -> dict[int, bytes]:
         """State → its mask [A] as bytes, of the states whose masks were shown; after loading, of
         those in which something is forbidden.
         """
@@ -137,8 +137,8 @@ class ControlAgent(TableAgent):
             exploration=kind,
             temperature=temperature.numbers,
             confidence=float(config.confidence),
-            fixed_alpha=-1.0 if counting else _fixed(alpha),
-            fixed_epsilon=_fixed(epsilon),
+            fixed_alpha=-1.0 if counting else _constant_value(alpha),
+            fixed_epsilon=_constant_value(epsilon),
         )
 
     def make_memory(self) -> ControlMemory:
@@ -189,7 +189,7 @@ class ControlAgent(TableAgent):
             table[table == LOWEST] = FORBIDDEN
         allowed = getattr(self.memory, self.value_tables[0]) > FORBIDDEN
         masked = np.flatnonzero(~allowed.all(axis=1))
-        self._shown = {int(state): allowed[state].tobytes() for state in masked}
+        self._shown_masks = {int(state): allowed[state].tobytes() for state in masked}
 
     def own_policy(self) -> np.ndarray | None:
         """π(a|s), [S, A]: how an on-policy agent acts now, exploration included.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.records import Memory, Record
+from rlbook.algorithms.tabular.records import Memory, NamedRecord
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 
 EPISODE = ("states", "actions", "rewards")
@@ -28,7 +28,7 @@ VISITS = (FIRST, EVERY)
 """What `visits` may be: an episode updates an entry at its first visit only, or at every visit."""
 
 
-class Episode(Record):
+class EpisodeArrays(NamedRecord):
     """The episode in progress."""
 
     states: NDArray[np.int64]  # [T]
@@ -37,18 +37,18 @@ class Episode(Record):
     recorded: NDArray[np.int64]  # [1]: how many of these entries count
 
 
-class EpisodeMemory(Episode, Memory):
+class EpisodeMemory(EpisodeArrays, Memory):
     """The tables of an agent that keeps the episode in progress."""
 
 
 def no_episode() -> dict[str, np.ndarray]:
-    """The fields of `Episode` before the first step."""
+    """The fields of `EpisodeArrays` before the first step."""
     none = np.zeros(0, dtype=np.int64)
     recorded = np.zeros(1, dtype=np.int64)
     return {"states": none, "actions": none, "rewards": np.zeros(0), "recorded": recorded}
 
 
-def record(memory: Episode, state: int, action: int, reward: float) -> int:
+def record(memory: EpisodeArrays, state: int, action: int, reward: float) -> int:
     """Appends a step. Returns how many the episode has now."""
     time = memory.recorded[0]
     memory.states[time] = state
@@ -58,7 +58,7 @@ def record(memory: Episode, state: int, action: int, reward: float) -> int:
     return time + 1
 
 
-def to_returns(memory: Episode, beyond: float, gamma: float) -> int:
+def to_returns(memory: EpisodeArrays, beyond: float, gamma: float) -> int:
     """Makes `rewards` the returns G_t, in reward units, and empties the memory. Returns T.
 
     Args:

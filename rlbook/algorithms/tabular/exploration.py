@@ -80,10 +80,10 @@ def num_allowed(row: Row) -> int:
 def random_action(row: Row, rng: Generator) -> int:
     """One of the allowed actions, all equally likely."""
     action = int(rng.random() * len(row))
-    return action if row[action] > FORBIDDEN else among_allowed(row, rng)
+    return action if row[action] > FORBIDDEN else draw_greedy_allowed(row, rng)
 
 
-def among_allowed(row: Row, rng: Generator) -> int:
+def draw_greedy_allowed(row: Row, rng: Generator) -> int:
     """The same, for a row of which some are forbidden: with one random number."""
     skip = int(rng.random() * num_allowed(row))
     for action in range(len(row)):

@@ -93,7 +93,7 @@ def probabilities(
     return epsilon * table + (1.0 - epsilon) * given / given.sum(axis=1, keepdims=True)
 
 
-def restricted(row: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+def restrict_policy(row: np.ndarray, allowed: np.ndarray) -> np.ndarray:
     """A policy's probabilities in one state, [A], over the actions that are allowed there; all
     alike where it would take forbidden ones alone.
     """

@@ -34,8 +34,8 @@ from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.episode import (
     EVERY,
     VISITS,
-    Episode,
     EpisodeAgent,
+    EpisodeArrays,
     no_episode,
     record,
     to_returns,
@@ -57,8 +57,8 @@ from rlbook.functional.schedules import Constant, Inverse, Schedule
 
 
 def mc_control_update(
-    memory: MCMemory,
-    settings: MCSettings,
+    memory: MCControlMemory,
+    settings: MCControlSettings,
     rng: Generator,
     state: int,
     action: int,
@@ -76,7 +76,7 @@ def mc_control_update(
         memory.first[state][action] = time
     if not (terminated or truncated):
         return None
-    beyond = 0.0 if terminated else worth(memory, settings, next_state)
+    beyond = 0.0 if terminated else policy_value(memory, settings, next_state)
     length, error, updates = to_returns(memory, beyond, settings.gamma), 0.0, 0
     for time in range(length):
         state, action = memory.states[time], memory.actions[time]
@@ -91,14 +91,16 @@ def mc_control_update(
     return error / updates
 
 
-def worth(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
+def policy_value(memory: ControlMemory, settings: ControlSettings, state: int) -> float:
     """V(s) by Q under the policy that acts, in reward units; UCB counts as greedy."""
     if settings.exploration == UCB:
         return largest(memory.q[state])
     return expected_value(memory, settings, state)
 
 
-def start_anywhere(memory: MCMemory, settings: MCSettings, rng: Generator, state: int) -> int:
+def start_anywhere(
+    memory: MCControlMemory, settings: MCControlSettings, rng: Generator, state: int
+) -> int:
     """A uniformly random first action; afterwards as without exploring starts."""
     if memory.recorded[0] == 0:
         return random_action(memory.q[state], rng)
@@ -108,13 +110,13 @@ def start_anywhere(memory: MCMemory, settings: MCSettings, rng: Generator, state
 NONE, ACTIONS, PAIRS = "none", "actions", "pairs"
 
 
-class MCSettings(ControlSettings):
+class MCControlSettings(ControlSettings):
     """With which visits count."""
 
     every_visit: bool  # whether all do, or the first of an episode alone
 
 
-class MCMemory(Episode, ControlMemory):
+class MCControlMemory(EpisodeArrays, ControlMemory):
     """With the episode in progress."""
 
     # [S, A]: the step of this episode, from 1, at which the action was first taken in the state;
@@ -138,8 +140,8 @@ class MCControlConfig(ControlConfig):
 class MCControl(EpisodeAgent, ControlAgent):
     """Monte Carlo control on a table. Acts in one environment; learns when an episode ends."""
 
-    memory: MCMemory
-    settings: MCSettings
+    memory: MCControlMemory
+    settings: MCControlSettings
     Config = MCControlConfig
     on_policy = True
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
@@ -148,16 +150,16 @@ class MCControl(EpisodeAgent, ControlAgent):
     update = staticmethod(mc_control_update)
     marks = ("first",)
 
-    def make_settings(self) -> MCSettings:
-        return MCSettings(*super().make_settings(), every_visit=self.config.visits == EVERY)
+    def make_settings(self) -> MCControlSettings:
+        return MCControlSettings(*super().make_settings(), every_visit=self.config.visits == EVERY)
 
     def functions(self) -> tuple[Choose, Update]:
         choose, update = super().functions()
         return (choose if self.config.exploring_starts == NONE else start_anywhere), update
 
-    def make_memory(self) -> MCMemory:
+    def make_memory(self) -> MCControlMemory:
         first = np.zeros((self.num_states, self.num_actions), dtype=np.int64)
-        return MCMemory(*super().make_memory(), **no_episode(), first=first)
+        return MCControlMemory(*super().make_memory(), **no_episode(), first=first)
 
     def sampled_model(self, model: TabularMDP | None) -> TabularMDP | None:
         """With exploring starts "pairs", episodes begin in a uniformly random state.

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from rlbook.algorithms.tabular.episode import (
     EVERY,
     VISITS,
-    Episode,
     EpisodeAgent,
+    EpisodeArrays,
     no_episode,
     record,
     to_returns,
@@ -47,8 +47,8 @@ from rlbook.functional.schedules import Inverse, Schedule
 
 
 def mc_prediction_update(
-    memory: MCMemory,
-    settings: MCSettings,
+    memory: MCPredictionMemory,
+    settings: MCPredictionSettings,
     rng: Generator,
     state: int,
     action: int,
@@ -81,13 +81,13 @@ def mc_prediction_update(
     return error / updates
 
 
-class MCSettings(Settings):
+class MCPredictionSettings(Settings):
     """With which visits count."""
 
     every_visit: bool  # whether all do, or the first of an episode alone
 
 
-class MCMemory(Episode, PredictionMemory):
+class MCPredictionMemory(EpisodeArrays, PredictionMemory):
     """With the episode in progress."""
 
     # [S]: the step of this episode, from 1, that first came from the state; 0 where none did
@@ -107,8 +107,8 @@ class MCPredictionConfig(PredictionConfig):
 class MCPrediction(EpisodeAgent, PredictionAgent):
     """Monte Carlo prediction with a table. Acts in one environment; learns when an episode ends."""
 
-    memory: MCMemory
-    settings: MCSettings
+    memory: MCPredictionMemory
+    settings: MCPredictionSettings
     Config = MCPredictionConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
         "td_error": "mean of |G - V(s)| over an episode's updates, in reward units",
@@ -116,9 +116,11 @@ class MCPrediction(EpisodeAgent, PredictionAgent):
     update = staticmethod(mc_prediction_update)
     marks = ("first",)
 
-    def make_settings(self) -> MCSettings:
-        return MCSettings(*super().make_settings(), every_visit=self.config.visits == EVERY)
+    def make_settings(self) -> MCPredictionSettings:
+        return MCPredictionSettings(
+            *super().make_settings(), every_visit=self.config.visits == EVERY
+        )
 
-    def make_memory(self) -> MCMemory:
+    def make_memory(self) -> MCPredictionMemory:
         first = np.zeros(self.num_states, dtype=np.int64)
-        return MCMemory(*super().make_memory(), **no_episode(), first=first)
+        return MCPredictionMemory(*super().make_memory(), **no_episode(), first=first)

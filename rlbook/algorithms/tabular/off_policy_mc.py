@@ -47,7 +47,7 @@ from rlbook.algorithms.tabular.given_policy import (
     check_cumulative,
     cumulative,
     probabilities,
-    restricted,
+    restrict_policy,
 )
 from rlbook.algorithms.tabular.off_policy_mc_config import PREDICTION, OffPolicyMCConfig
 from rlbook.algorithms.tabular.off_policy_prediction import (
@@ -215,7 +215,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         """Prediction: the target policy is one over the allowed actions."""
         super().forbid(state, allowed, memory)
         if self.is_prediction:
-            row = self._target[state] = restricted(self._given[state], allowed)
+            row = self._target[state] = restrict_policy(self._given[state], allowed)
             tables: Any = self.memory if memory is None else memory
             tables.target[state][:] = row.tolist()
             tables.sums[state][:] = cumulative(row[None])[0].tolist()
@@ -224,7 +224,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
         """Control: a best action. Prediction: the target policy's most probable one."""
         if self.is_prediction:
             row = self._target[state]
-            return int((row if action_mask is None else restricted(row, action_mask)).argmax())
+            return int((row if action_mask is None else restrict_policy(row, action_mask)).argmax())
         return super().greedy_action(state, action_mask)
 
     def values(self) -> np.ndarray:

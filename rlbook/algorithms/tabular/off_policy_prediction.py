@@ -13,7 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rlbook.algorithms.tabular.episode import Episode, record, to_returns
+from rlbook.algorithms.tabular.episode import EpisodeArrays, record, to_returns
 from rlbook.algorithms.tabular.exploration import num_allowed, random_action
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
 from rlbook.envs.tabular.outcomes import draw
@@ -117,7 +117,7 @@ class OffPolicySettings(ControlSettings):
     clip: float  # the largest weight c of TRUNCATED
 
 
-class OffPolicyMemory(Episode, ControlMemory):
+class OffPolicyMemory(EpisodeArrays, ControlMemory):
     """With the episode in progress, and what prediction learns."""
 
     v: NDArray[np.float64]  # [S]: V(s), in reward units

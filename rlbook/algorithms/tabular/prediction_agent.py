@@ -23,7 +23,7 @@ from rlbook.algorithms.tabular.given_policy import (
     cumulative,
     plain_policy,
     probabilities,
-    restricted,
+    restrict_policy,
 )
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
@@ -125,14 +125,14 @@ class PredictionAgent(TableAgent):
 
     def forbid(self, state: int, allowed: NDArray[np.bool_], memory: Any = None) -> None:
         """The policy is followed, and evaluated, over the allowed actions."""
-        row = self._target_policy[state] = restricted(self._given[state], allowed)
+        row = self._target_policy[state] = restrict_policy(self._given[state], allowed)
         policy = (self.memory if memory is None else memory).policy
         policy[state][:] = cumulative(row[None])[0].tolist()
 
     def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
         """The policy's most probable action; the first of several."""
         row = self._target_policy[state]
-        return int((row if action_mask is None else restricted(row, action_mask)).argmax())
+        return int((row if action_mask is None else restrict_policy(row, action_mask)).argmax())
 
     def values(self) -> np.ndarray:
         """V(s): [S], in reward units."""

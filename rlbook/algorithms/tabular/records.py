@@ -24,7 +24,7 @@ METHODS = ("_fields", "__new__", "__getnewargs__", "__repr__", "_make", "_replac
 
 
 @dataclass_transform(frozen_default=True)
-class Record(tuple[Any, ...]):
+class NamedRecord(tuple[Any, ...]):
     """A named tuple. Its fields stand in the order of a dataclass's: those of the last base first,
     those of its own body last.
     """
@@ -32,7 +32,7 @@ class Record(tuple[Any, ...]):
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        records = [base for base in reversed(cls.__mro__) if issubclass(base, Record)]
+        records = [base for base in reversed(cls.__mro__) if issubclass(base, NamedRecord)]
         fields = [name for base in records[1:] for name in inspect.get_annotations(base)]
         made = namedtuple(cls.__name__, fields)  # held: its dictionary goes when it goes
         for name in (*METHODS, *fields):
@@ -51,7 +51,7 @@ class Record(tuple[Any, ...]):
             ...
 
 
-class Settings(Record):
+class Settings(NamedRecord):
     """The hyper-parameters that every update reads, as numbers."""
 
     gamma: float  # discount per step
@@ -73,7 +73,7 @@ class ControlSettings(Settings):
     fixed_epsilon: float  # ε where it is constant, else -1
 
 
-class Memory(Record):
+class Memory(NamedRecord):
     """The tables of any tabular agent; all that lasts is in one of them."""
 
     clock: NDArray[np.float64]  # [1]: progress in [0, 1], set before each step

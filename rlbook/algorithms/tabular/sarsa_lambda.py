@@ -40,7 +40,7 @@ from rlbook.algorithms.tabular.traces import (
     fade,
     forget,
     no_traces,
-    spread,
+    spread_error,
     visit,
     with_room,
     without_spare_room,
@@ -72,7 +72,7 @@ def sarsa_lambda_update(
             memory.pending[0] = next_action
     error = reward + bootstrap - memory.q[state][action]
     visit(memory, settings.traces, state, action, step_size(memory, settings, state, action))
-    spread(memory, error)
+    spread_error(memory, error)
     if terminated or truncated:
         forget(memory)
     else:

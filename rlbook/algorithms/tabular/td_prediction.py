@@ -191,7 +191,7 @@ class TDPrediction(PredictionAgent):
             extra = max(needed, 2 * len(self.memory.states)) - len(self.memory.states)
             wider = {
                 name: np.concatenate([table, np.zeros(extra, table.dtype)])
-                for name, table in self._kept(None).items()
+                for name, table in self._first_records(None).items()
             }
             self.memory = self.memory._replace(**wider)
 
@@ -204,9 +204,9 @@ class TDPrediction(PredictionAgent):
 
     def state_dict(self) -> State:
         state = super().state_dict()
-        state["memory"] |= self._kept(int(self.memory.kept[0]))
+        state["memory"] |= self._first_records(int(self.memory.kept[0]))
         return state
 
-    def _kept(self, steps: int | None) -> dict[str, np.ndarray]:
+    def _first_records(self, steps: int | None) -> dict[str, np.ndarray]:
         """What was recorded in the first `steps` steps."""
         return {name: getattr(self.memory, name)[:steps].copy() for name in KEPT}

@@ -25,14 +25,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Record
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, NamedRecord
 
 ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
 NAMES = ("accumulating", "replacing", "true-online", "offline")
 LISTED = ("traced_states", "traced_actions", "traces")
 
 
-class Traces(Record):
+class Traces(NamedRecord):
     """The tables of a memory with traces."""
 
     place: NDArray[np.int64]  # [S, A]: an entry's place in the list, from 1; 0: none
@@ -42,7 +42,7 @@ class Traces(Record):
     traces: NDArray[np.float64]  # [K], each above 0
 
 
-class TraceSettings(Record):
+class TraceSettings(NamedRecord):
     """What they do at a visit and between two steps."""
 
     decay: float  # γλ
@@ -77,7 +77,7 @@ def visit(memory: Traces, kind: int, state: int, action: int, alpha: float) -> f
     return memory.traces[place]
 
 
-def spread(memory: TracedControlMemory, error: float) -> None:
+def spread_error(memory: TracedControlMemory, error: float) -> None:
     """Moves every entry of Q by its trace's share of the error, in reward units."""
     for place in range(memory.active[0]):
         state, action = memory.traced_states[place], memory.traced_actions[place]

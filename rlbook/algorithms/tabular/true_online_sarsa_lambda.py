@@ -36,7 +36,7 @@ from rlbook.algorithms.tabular.traces import (
     TracedControlSettings,
     fade,
     forget,
-    spread,
+    spread_error,
     visit,
 )
 
@@ -64,7 +64,7 @@ def true_online_sarsa_lambda_update(
     error = reward + settings.gamma * next_value - value
     alpha = step_size(memory, settings, state, action)
     trace = visit(memory, settings.traces, state, action, alpha)
-    spread(memory, error + drift)
+    spread_error(memory, error + drift)
     if drift != 0.0:
         memory.q[state][action] = value + error * trace + drift * (trace - alpha)
     memory.before[0] = next_value

@@ -42,7 +42,7 @@ from rlbook.algorithms.tabular.traces import (
     fade,
     forget,
     no_traces,
-    spread,
+    spread_error,
     visit,
     with_room,
     without_spare_room,
@@ -67,7 +67,7 @@ def watkins_q_lambda_update(
     bootstrap = 0.0 if terminated else settings.gamma * largest(memory.q[next_state])
     error = reward + bootstrap - memory.q[state][action]
     visit(memory, settings.traces, state, action, step_size(memory, settings, state, action))
-    spread(memory, error)
+    spread_error(memory, error)
     if terminated or truncated:
         forget(memory)
     else:

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.records import Record, Settings
+from rlbook.algorithms.tabular.records import NamedRecord, Settings
 
 
-class Window(Record):
+class Window(NamedRecord):
     """The tables of a memory with a window."""
 
     time: NDArray[np.int64]  # [1]: steps of the episode so far

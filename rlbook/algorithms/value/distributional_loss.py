@@ -12,7 +12,7 @@ import torch
 from numpy.random import Generator
 
 from rlbook.algorithms.value.dqn_config import DQNConfig
-from rlbook.data.rainbow_replay import Minibatch
+from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.rainbow import (
     best_next_distribution,
@@ -27,7 +27,7 @@ from rlbook.networks.values import ActionValue
 
 
 def distributional_loss(
-    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+    q: ActionValue, batch: RainbowMinibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
     """How far the distribution of (s, a)'s return is from its target, in nats; lower is better.
 

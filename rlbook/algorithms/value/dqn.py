@@ -46,7 +46,7 @@ from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.algorithms.value.rainbow_parts import network_parts, replay_with_parts
 from rlbook.checks import check_buffer_size, value_at
 from rlbook.data.prioritized_replay import Priorities
-from rlbook.data.rainbow_replay import Minibatch
+from rlbook.data.rainbow_replay import RainbowMinibatch
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.build import build_action_value
@@ -67,7 +67,7 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state
 def dqn_update(
     q: ActionValue,
     optimizer: Optimizer,
-    batches: Iterable[Minibatch],
+    batches: Iterable[RainbowMinibatch],
     config: DQNConfig,
     *,
     noise: Generator | None = None,
@@ -94,7 +94,7 @@ def dqn_update(
 
 @torch.no_grad()
 def dqn_target(
-    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+    q: ActionValue, batch: RainbowMinibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> Tensor:
     """y of every transition: [B], in reward units."""
     rows, gamma = batch.rows, config.gamma if batch.discount is None else batch.discount
@@ -106,7 +106,7 @@ def dqn_target(
 
 
 def dqn_loss(
-    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
+    q: ActionValue, batch: RainbowMinibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
     """How far Q(s, a) of some rows is from its target; lower is better."""
     if config.distributional:
@@ -192,9 +192,9 @@ class DQN(Agent):
     def learn(self, step: Step) -> Metrics:
         self.replay.add(step)
         before, self.steps = self.steps, self.steps + len(step.reward)
-        due = _crossed(self.config.train_every, before, self.steps)
+        due = _crosses(self.config.train_every, before, self.steps)
         metrics = self.update() if due and self.steps > self.config.learning_starts else {}
-        if _crossed(self.config.target_period, before, self.steps):
+        if _crosses(self.config.target_period, before, self.steps):
             self.target.load_state_dict(self.q.state_dict())
         return metrics
 
@@ -214,7 +214,7 @@ class DQN(Agent):
         )
         return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
 
-    def minibatches(self, count: int) -> Iterator[Minibatch]:
+    def minibatches(self, count: int) -> Iterator[RainbowMinibatch]:
         """Random minibatches, one after the other where priorities or noise change in between."""
         config, successors = self.config, partial(predict, self.target, rng=self.noise)
         return self.replay.minibatches(
@@ -244,6 +244,6 @@ class DQN(Agent):
         self.steps = state["steps"]
 
 
-def _crossed(period: int, before: int, after: int) -> bool:
+def _crosses(period: int, before: int, after: int) -> bool:
     """Whether a multiple of `period` lies in (before, after]."""
     return after // period > before // period

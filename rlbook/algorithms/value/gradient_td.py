@@ -32,7 +32,7 @@ from rlbook.algorithms.tabular.given_policy import (
     UNIFORM,
     GivenPolicy,
     plain_policy,
-    restricted,
+    restrict_policy,
 )
 from rlbook.algorithms.value.linear import LinearPrediction, LinearPredictionConfig
 from rlbook.checks import one_of, positive, saved_array
@@ -114,7 +114,7 @@ class GradientTD(LinearPrediction):
         ratio = float(self._ratios[row, step.action])
         if step.action_mask is not None:
             policies = self._target_policy[row], self._followed[row]
-            wanted, taken = (restricted(each, step.action_mask) for each in policies)
+            wanted, taken = (restrict_policy(each, step.action_mask) for each in policies)
             ratio = float(wanted[step.action] / taken[step.action])
         beta = self.config.helper_alpha(self.progress) / self.features.num_active
         weights, self.helper, error = gradient_td_update(

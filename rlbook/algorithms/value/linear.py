@@ -31,7 +31,7 @@ from rlbook.algorithms.tabular.given_policy import (
     cumulative,
     plain_policy,
     probabilities,
-    restricted,
+    restrict_policy,
 )
 from rlbook.checks import at_least, positive, saved_array, unit_interval
 from rlbook.envs.tabular.outcomes import draw
@@ -155,7 +155,9 @@ class LinearPrediction(LinearAgent):
             table = probabilities(policy, env, self.config.gamma, epsilon)
             if self.allowed is None:
                 return table
-            return np.stack([restricted(*pair) for pair in zip(table, self.allowed, strict=True)])
+            return np.stack(
+                [restrict_policy(*pair) for pair in zip(table, self.allowed, strict=True)]
+            )
         if policy != UNIFORM:
             raise ValueError(
                 f"policy must be 'uniform' where states are not numbered, got {str(policy)[:60]!r}"
@@ -181,11 +183,11 @@ class LinearPrediction(LinearAgent):
         state = int(observation) if isinstance(self.space, Discrete) else 0
         if not explore:
             policy = self._target_policy[state]
-            policy = policy if action_mask is None else restricted(policy, action_mask)
+            policy = policy if action_mask is None else restrict_policy(policy, action_mask)
             return int(policy.argmax())
         if action_mask is None:
             return draw(self._cumulative[state], 0, self.rng)
-        policy = restricted(self._followed[state], action_mask)
+        policy = restrict_policy(self._followed[state], action_mask)
         return draw(cumulative(policy[None])[0], 0, self.rng)
 
     def value(self, observations: ArrayLike) -> NDArray[np.float64]:

@@ -53,7 +53,7 @@ def semi_gradient_sarsa_update(learner: SemiGradientSarsa, step: Step) -> float 
     q_next, learner.pending = 0.0, NONE
     if not step.terminated:
         row = learner.row(learner.features(step.next_obs), step.next_action_mask)
-        next_action = learner.chosen(row)
+        next_action = learner.choose_action(row)
         q_next = row[next_action]
         if not step.truncated:
             learner.pending = next_action
@@ -108,7 +108,7 @@ class SemiGradientSarsa(SemiGradientAgent):
         features = self.features(observation)
         row = self.row(features, action_mask)
         if explore:
-            return self.chosen(row)
+            return self.choose_action(row)
         return deterministic_argmax(row, int(features[0]) if self.features.binary else 0)
 
     def row(
@@ -120,7 +120,7 @@ class SemiGradientSarsa(SemiGradientAgent):
             forbid(row, action_mask, FORBIDDEN)
         return row
 
-    def chosen(self, row: list[float]) -> int:
+    def choose_action(self, row: list[float]) -> int:
         """An action that is random with probability ε, else one of the best by q(s, ·), [A]."""
         if self.rng.random() < self.config.epsilon(self.progress):
             return random_action(row, self.rng)

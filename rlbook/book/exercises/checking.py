@@ -22,7 +22,7 @@ import numpy as np
 from rlbook.book.exercises.exercise import CASES, Exercise, agree, exercises, format_value
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
-from rlbook.llm.rewards.code import Outcome, run_program
+from rlbook.llm.rewards.code import ProgramOutcome, run_program
 
 LONGEST = 100_000  # bytes of a file with an answer
 SECONDS, MEMORY_MB = 10.0, 4_096
@@ -188,7 +188,7 @@ def compare_answers(
     )
 
 
-def _answers_of(outcome: Outcome, seconds: float) -> list[Any] | str:
+def _answers_of(outcome: ProgramOutcome, seconds: float) -> list[Any] | str:
     """The answers of a finished program, or what went wrong. The program may have printed
     anything."""
     if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):

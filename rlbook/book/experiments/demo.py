@@ -19,7 +19,7 @@ from rlbook.plots.terminal import Terminal, value_map_text
 from rlbook.runs.progress import progress
 
 if TYPE_CHECKING:
-    from rlbook.plots.completions import Completion
+    from rlbook.plots.completions import DisplayedCompletion
     from rlbook.runs.run import Run
 
 HELD_OUT = 512  # sums that are never trained on
@@ -133,7 +133,7 @@ class Exam:
 
     greedy: float  # share of right answers when it takes the likeliest token
     sampled: float  # the same when it samples
-    answers: list[Completion]  # its greedy answers to the first few
+    answers: list[DisplayedCompletion]  # its greedy answers to the first few
 
 
 def examine(run: Run) -> Exam:
@@ -161,7 +161,7 @@ def _show_maze(run: Run, terminal: Terminal) -> None:
 def _show_group(run: Run, terminal: Terminal) -> None:
     """The first held-out sum on which the model is right sometimes: there GRPO has something to
     compare."""
-    from rlbook.plots.completions import Written, write, written_text
+    from rlbook.plots.completions import DisplayedCompletions, write, written_text
 
     count = run.request.config.group_size
     written = write(run.agent, run.request.recipe.for_evaluation(), range(32))
@@ -174,11 +174,13 @@ def _show_group(run: Run, terminal: Terminal) -> None:
         "GRPO has it answer each sum several times, and makes likelier what earned more than the"
         " others did:",
     )
-    terminal.write(written_text(Written(group, written.meaning), terminal))
+    terminal.write(written_text(DisplayedCompletions(group, written.meaning), terminal))
     terminal.write()
 
 
-def _show_sums(before: list[Completion], after: list[Completion], terminal: Terminal) -> None:
+def _show_sums(
+    before: list[DisplayedCompletion], after: list[DisplayedCompletion], terminal: Terminal
+) -> None:
     terminal.write(terminal.faint("    sum       answer   before      after"))
     for old, new in zip(before, after, strict=True):
         terminal.write(
@@ -187,7 +189,7 @@ def _show_sums(before: list[Completion], after: list[Completion], terminal: Term
     terminal.write()
 
 
-def _mark(completion: Completion, terminal: Terminal) -> str:
+def _mark(completion: DisplayedCompletion, terminal: Terminal) -> str:
     """An answer, and whether it is right."""
     text = "".join(completion.tokens).replace("<eos>", "")
     right = completion.reward == 1.0

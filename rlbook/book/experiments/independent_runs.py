@@ -24,7 +24,7 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import link_globals
 from rlbook.fast.curves import record
-from rlbook.fast.simulation import CHUNK, Clock, simulate
+from rlbook.fast.simulation import CHUNK, SimulationClock, simulate
 from rlbook.fast.table_interaction import TableInteraction
 from rlbook.interaction.loop import Budget
 from rlbook.seeding import rng_for
@@ -107,7 +107,7 @@ class EpisodeInteraction(TableInteraction):
     marks = 1
     at_once = 1
 
-    def _clock(self, budget: Budget, progress: float) -> Clock:
+    def _clock(self, budget: Budget, progress: float) -> SimulationClock:
         clock = super()._clock(budget, progress)
         return clock._replace(last_episode=min(clock.last_episode, self.episodes + self.at_once))
 

@@ -26,7 +26,7 @@ import rlbook
 from rlbook.algorithms.value.fitted_q import FittedQ
 from rlbook.book.experiments.compounding_errors import Array
 from rlbook.data import Steps
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, record_episodes
@@ -54,7 +54,7 @@ class OfflineValueCurves:
 
 def narrow_recording(seed: int, episodes: int = 30) -> Steps:
     """Episodes of the exact player beside the cliff, of whose actions one in ten is random."""
-    recipe = Recipe.from_env(CLIFF)
+    recipe = EnvRecipe.from_env(CLIFF)
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), episodes)
     return Steps(

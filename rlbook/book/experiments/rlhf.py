@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 import rlbook
 from rlbook.data.episodes import Episode, Pairs, collate
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.rewards import Completion
@@ -132,7 +132,7 @@ def sample_pairs(
     agent: Any = run.agent
     env = adapted_vector(
         type(agent),
-        Recipe.from_env(ENV, kwargs={"reward": true_score, "split": split}),
+        EnvRecipe.from_env(ENV, kwargs={"reward": true_score, "split": split}),
         2 * prompts,
         agent.config,
     )

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import rlbook
 from rlbook.evaluation.best_of_n import (
-    Written,
+    SampledCompletions,
     best,
     most_frequent,
     read_by,
@@ -36,7 +36,7 @@ from rlbook.evaluation.best_of_n import (
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.interaction.playing import t_interval
-from rlbook.interaction.threads import single_threaded
+from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def value_of(run: rlbook.Run, task: str, seed: int) -> OutcomeValue:
     prompts, each = LEARNED_FROM[task]
     starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts)
     value = OutcomeValue(agent.policy)
-    with single_threaded():
+    with use_one_thread():
         found = sample_completions(
             agent,
             agent.policy,
@@ -124,7 +124,7 @@ def try_methods(
     recipe = run.request.recipe.for_evaluation()
     greedy = rlbook.evaluate(run, episodes=prompts, seed=seed)
     base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - prompts))
-    with single_threaded():
+    with use_one_thread():
         samples = sample_completions(
             agent,
             agent.policy,
@@ -160,25 +160,28 @@ def _nothing(folder: object) -> Any:
     raise AssertionError("no judge here is a run")
 
 
-def _prompt_tokens(samples: Written) -> float:
+def _prompt_tokens(samples: SampledCompletions) -> float:
     return float(samples.prompt.mean())
 
 
-def _first(samples: Written, n: int) -> tuple[Written, NDArray[np.int64]]:
+def _first(samples: SampledCompletions, n: int) -> tuple[SampledCompletions, NDArray[np.int64]]:
     """The first n completions of each prompt, and which rows they are [P, n]."""
     rows = samples.choices(SAMPLES[-1])[:, :n]
     flat = rows.ravel()
-    part = Written(*(field[flat] for field in samples[:5]), [samples.finished[i] for i in flat])  # type: ignore[arg-type]
+    part = SampledCompletions(
+        *(field[flat] for field in samples[:5]),  # type: ignore[arg-type]
+        [samples.finished[i] for i in flat],
+    )
     return part, rows
 
 
-def _best(samples: Written, score: Floats, judge: Judge, n: int) -> tuple[float, Floats]:
+def _best(samples: SampledCompletions, score: Floats, judge: Judge, n: int) -> tuple[float, Floats]:
     part, rows = _first(samples, n)
     chosen = np.take_along_axis(rows, best(score[rows])[:, None], axis=1)[:, 0]
     return read_by(judge if n > 1 else None, part, n), samples.reward[chosen]
 
 
-def _majority_vote(samples: Written, n: int) -> tuple[float, Floats]:
+def _majority_vote(samples: SampledCompletions, n: int) -> tuple[float, Floats]:
     part, rows = _first(samples, n)
     chosen = [row[most_frequent([samples.finished[i] for i in row])] for row in rows]
     return read_by(None, part, n), samples.reward[chosen]

@@ -91,7 +91,7 @@ def goals(
     return reached.cumsum()
 
 
-def goals_reached(result: ChangingMazeRewards, name: str, first: int, last: int) -> np.ndarray:
+def goal_counts(result: ChangingMazeRewards, name: str, first: int, last: int) -> np.ndarray:
     """[runs]: how often the goal was reached after step `first` and up to step `last`."""
     return result.rewards[name][:, last] - result.rewards[name][:, first]
 

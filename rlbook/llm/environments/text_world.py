@@ -19,7 +19,7 @@ from rlbook.llm.environments.token_rows import TokenRows
 from rlbook.seeding import Uniform
 
 
-class Text:
+class TextState:
     """A text so far, prompt first, and the tokens that may follow it, once they are known."""
 
     __slots__ = ("choices", "ids")
@@ -47,11 +47,11 @@ class TextWorld:
     def __init__(self, rows: TokenRows, row: int, width: int, *, verified: bool) -> None:
         self.rules, self._rows, self._row, self._verified = rows.rules, rows, row, verified
         self.num_actions = min(width, self.rules.codec.vocabulary_size)
-        self.state = Text(())
+        self.state = TextState(())
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
         """The text that the environment shows is the tree's root."""
-        found.met[:1] = [Met(0.0, GOES_ON, Text(self._token_ids()))]
+        found.met[:1] = [Met(0.0, GOES_ON, TextState(self._token_ids()))]
 
     def _token_ids(self) -> tuple[int, ...]:
         return tuple(self._rows.tokens[self._row, : self._rows.lengths[self._row]].tolist())
@@ -69,16 +69,16 @@ class TextWorld:
 
     def follows(self, found: SearchTree, edge: int) -> bool:
         """Whether the environment shows what follows an edge of the root."""
-        root: Text = found.met[0].state
+        root: TextState = found.met[0].state
         return (
             root.choices is not None and (*root.ids, int(root.choices[edge])) == self._token_ids()
         )
 
-    def load(self, state: Text) -> None:
+    def load(self, state: TextState) -> None:
         """Moves to a text."""
         self.state = state
 
-    def save(self) -> Text:
+    def save(self) -> TextState:
         """The present text."""
         return self.state
 
@@ -98,7 +98,7 @@ class TextWorld:
         follows it."""
         assert self.state.choices is not None
         prompt = int(self._rows.prompt[self._row])
-        self.state = Text((*self.state.ids, int(self.state.choices[action])))
+        self.state = TextState((*self.state.ids, int(self.state.choices[action])))
         written = np.array(self.state.ids[int(self.rules.prompt_lengths[prompt]) :])
         over = (
             int(written[-1]) in self.rules.codec.ends

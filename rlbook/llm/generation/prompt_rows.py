@@ -17,7 +17,7 @@ SHARED = 16  # tokens from which on a beginning that all prompts share stands ap
 NOTHING = torch.zeros(0, dtype=torch.int64)
 
 
-class Rows(NamedTuple):
+class PromptRows(NamedTuple):
     """B completions of U distinct prompts."""
 
     prompt: Tensor  # int64 [U, P], the last column holds each prompt's last token
@@ -31,11 +31,11 @@ class Rows(NamedTuple):
         """Whether any prompt is padded."""
         return bool(self.padding.any())
 
-    def to(self, device: torch.device | str) -> Rows:
+    def to(self, device: torch.device | str) -> PromptRows:
         """The same rows on a device; tensors that are there already are not copied."""
-        return Rows(*(tensor.to(device) for tensor in self))
+        return PromptRows(*(tensor.to(device) for tensor in self))
 
-    def with_prefix(self) -> Rows:
+    def with_prefix(self) -> PromptRows:
         """The same texts with the prefix inside each prompt, its padding to the left of all."""
         shared = len(self.prefix)
         if not shared:
@@ -47,10 +47,10 @@ class Rows(NamedTuple):
         prompt = joined.gather(
             1, torch.where(source < shared, source.clamp(min=0), column)
         ).masked_fill(source < 0, 0)
-        return Rows(prompt, self.padding, self.index, self.completion)
+        return PromptRows(prompt, self.padding, self.index, self.completion)
 
 
-def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
+def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
     """Rows from right-padded prompts.
 
     Args:
@@ -68,11 +68,11 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> Rows:
     prompt, padding = distinct[:, 1:], distinct[:, 0]
     shared = _shared_length(tokens, length) if len(prompt) > 1 else 0
     if shared < SHARED:
-        return Rows(prompt, padding, index, completion)
+        return PromptRows(prompt, padding, index, completion)
     own = prompt[:, shared:].masked_fill(
         torch.arange(width - shared, device=tokens.device) < padding[:, None], 0
     )
-    return Rows(own, padding, index, completion, tokens[0, :shared])
+    return PromptRows(own, padding, index, completion, tokens[0, :shared])
 
 
 def _shared_length(tokens: Tensor, length: Tensor) -> int:
@@ -81,7 +81,7 @@ def _shared_length(tokens: Tensor, length: Tensor) -> int:
     return int(same.long().cumprod(0).sum())
 
 
-def prompt_mask(rows: Rows) -> Tensor | None:
+def prompt_mask(rows: PromptRows) -> Tensor | None:
     """bool [U or 1, 1, P, C + P], true where a column may be looked at: the prefix, no later one
     and no padding.
 
@@ -98,7 +98,7 @@ def prompt_mask(rows: Rows) -> Tensor | None:
     return torch.cat([torch.ones(len(own), width, shared, dtype=torch.bool), own], dim=2)[:, None]
 
 
-def completion_mask(rows: Rows) -> Tensor:
+def completion_mask(rows: PromptRows) -> Tensor:
     """bool [B or 1, 1, T, C + P + T]: a completion's token looks at the prefix, its prompt, the
     tokens before it and itself."""
     time, width, shared = rows.completion.shape[1], rows.prompt.shape[1], len(rows.prefix)
@@ -115,7 +115,7 @@ def completion_mask(rows: Rows) -> Tensor:
     )
 
 
-def positions(rows: Rows) -> tuple[Tensor, Tensor]:
+def positions(rows: PromptRows) -> tuple[Tensor, Tensor]:
     """Position of each token in its own text: prompts [U, P] (the prefix's length on padding),
     completions [B, T]."""
     width, device, shared = rows.prompt.shape[1], rows.prompt.device, len(rows.prefix)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.checks import did_you_mean
-from rlbook.llm.generation.prompt_rows import Rows
+from rlbook.llm.generation.prompt_rows import PromptRows
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.lora import LoraSettings, add_lora, lora_layers
 from rlbook.llm.models.model_folder import read_json
@@ -329,7 +329,7 @@ class DecoderWithoutAdapters:
         with adapters_off(model):
             self.decoder = causal_lm.decoder(cast("PreTrainedModel", model))
 
-    def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
+    def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
         with adapters_off(self.model):
             return self.decoder.prefill(rows, new_tokens)
 

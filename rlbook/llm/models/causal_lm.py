@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.fast_forms import has_fast_form
-from rlbook.llm.generation.prompt_rows import Rows, positions
+from rlbook.llm.generation.prompt_rows import PromptRows, positions
 from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 """A causal language model of transformers, or one with adapters in it."""
 
 
-def _inputs(model: nn.Module, rows: Rows, tokens: Tensor) -> dict[str, Any]:
+def _inputs(model: nn.Module, rows: PromptRows, tokens: Tensor) -> dict[str, Any]:
     """Token ids [B, P or P + T], which of them are real, and where each stands; architectures
     without position ids infer them."""
     prompt, completion = positions(rows)
@@ -39,7 +39,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 
 @has_fast_form
-def logits(model: nn.Module, rows: Rows) -> Tensor:
+def logits(model: nn.Module, rows: PromptRows) -> Tensor:
     """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with
     gradients, on the model's device."""
     rows = rows.to(module_device(model)).with_prefix()
@@ -50,7 +50,7 @@ def logits(model: nn.Module, rows: Rows) -> Tensor:
 
 
 @has_fast_form
-def hidden_states(trunk: nn.Module, rows: Rows) -> Tensor:
+def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with
     gradients."""
     rows = rows.to(module_device(trunk)).with_prefix()
@@ -69,7 +69,7 @@ def decoder(model: LanguageModel) -> Decoder:
 class Decoder(Protocol):
     """Reads N prompts, then one token a row at a time."""
 
-    def prefill(self, rows: Rows, new_tokens: int) -> Tensor: ...
+    def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor: ...
 
     def step(self, token: Tensor) -> Tensor: ...
 
@@ -85,7 +85,7 @@ class CausalDecoder:
         self.model = model
 
     @torch.inference_mode()
-    def prefill(self, rows: Rows, new_tokens: int) -> Tensor:
+    def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
         """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows
         by itself."""
         from transformers import DynamicCache

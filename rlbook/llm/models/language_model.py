@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.llm.generation.kv_cache import ActingState
-from rlbook.llm.generation.prompt_rows import Rows, rows_of
+from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.models.causal_lm import LanguageModel
@@ -259,7 +259,7 @@ def _completions(batch: Batch) -> Tensor:
     return batch.action.where(batch.real, 0)
 
 
-def _states(batch: Batch) -> Rows:
+def _states(batch: Batch) -> PromptRows:
     """The texts in which the T actions were taken: T - 1 tokens lie behind the prompt."""
     return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
 
@@ -280,7 +280,7 @@ class Critic(nn.Module):
         self.weight = nn.Parameter(torch.zeros(1, model.config.get_text_config().hidden_size))
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, rows: Rows) -> Tensor:
+    def forward(self, rows: PromptRows) -> Tensor:
         """[B, T + 1], in reward units, with gradients."""
         hidden = causal_lm.hidden_states(self.trunk, rows)
         return F.linear(hidden.to(self.weight.dtype), self.weight, self.bias).squeeze(-1)

@@ -36,7 +36,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class TransformerSizes:
     """What of a config.json the forward pass needs."""
 
     vocabulary: int  # V
@@ -55,7 +55,7 @@ class Sizes:
 class RMSNorm(nn.Module):
     """x / √(mean of x² + ε) · w: a token's numbers brought to the size of 1."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(sizes.width)), sizes.eps  # [d]
 
@@ -78,7 +78,7 @@ def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
 class Attention(nn.Module):
     """Each token takes up a mean of the values of the tokens up to it, weighted by query · key."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
         self.sizes, bias = sizes, sizes.qkv_bias
         queries, keys = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
@@ -110,7 +110,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """SwiGLU: W_down (silu(W_gate x) · W_up x)."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(sizes.width, sizes.feed_forward, bias=False)  # [f, d]
         self.up_proj = nn.Linear(sizes.width, sizes.feed_forward, bias=False)  # [f, d]
@@ -123,7 +123,7 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention, then the feed-forward part; each adds to x what it has found."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
         self.input_layernorm, self.self_attn = RMSNorm(sizes), Attention(sizes)
         self.post_attention_layernorm, self.mlp = RMSNorm(sizes), FeedForward(sizes)
@@ -136,7 +136,7 @@ class Layer(nn.Module):
 class Transformer(nn.Module):
     """Tokens to the logits of the next one."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.width)  # [V, d]
         self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
@@ -198,7 +198,7 @@ def from_folder(folder: str | Path) -> Transformer:
     return model
 
 
-def sizes_of(config: Mapping[str, Any]) -> Sizes:
+def sizes_of(config: Mapping[str, Any]) -> TransformerSizes:
     """The sizes that a config names. Raises FolderError where it asks for more than the above."""
     kind, rope = config["model_type"], config.get("rope_parameters", {})
     asked = {
@@ -215,7 +215,7 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
             only = " or ".join(map(repr, allowed))
             raise FolderError(f"model: {name} must be {only} here, got {str(value)[:40]!r}")
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    return Sizes(
+    return TransformerSizes(
         vocabulary=config["vocab_size"],
         width=width,
         layers=config["num_hidden_layers"],

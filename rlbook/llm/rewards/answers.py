@@ -50,7 +50,7 @@ def boxed(completion: Completion, *, modulo: int | None = None) -> float:
 def tagged(completion: Completion, *, tag: str = "answer", modulo: int | None = None) -> float:
     """1 where what stands between the last <answer> and its </answer> is the answer; otherwise as
     `boxed`."""
-    return _holds(between(completion.text, tag), completion, modulo)
+    return _holds(text_between(completion.text, tag), completion, modulo)
 
 
 def is_number(completion: Completion) -> float:
@@ -92,7 +92,8 @@ def given_answer(completion: Completion, *, last: bool = False) -> str | None:
         return None
     text = completion.text
     marked = next(
-        (found for found in (last_boxed(text), between(text, "answer")) if found is not None), None
+        (found for found in (last_boxed(text), text_between(text, "answer")) if found is not None),
+        None,
     )
     if marked is None and last:
         value = last_number(text)
@@ -120,7 +121,7 @@ def last_boxed(text: str) -> str | None:
     return None
 
 
-def between(text: str, tag: str) -> str | None:
+def text_between(text: str, tag: str) -> str | None:
     """What stands between the last <tag> and the </tag> behind it; None where there are no such
     two."""
     _, opened, behind = text.rpartition(f"<{tag}>")

@@ -24,7 +24,7 @@ from rlbook.sandbox import program as confined
 OUTPUT_BYTES = 2**16
 
 
-class Outcome(NamedTuple):
+class ProgramOutcome(NamedTuple):
     """How a program ended."""
 
     output: str  # its standard output, at most `OUTPUT_BYTES` bytes of it
@@ -99,7 +99,7 @@ def run_program(
     memory_mb: int = 256,
     isolate: bool = True,
     modules: Sequence[str] = (),
-) -> Outcome:
+) -> ProgramOutcome:
     """Runs a Python program in a new process and an empty folder, and waits for its end.
 
     Args:
@@ -148,13 +148,13 @@ def run_program(
         process.kill()
         process.wait()
         out.seek(0)
-        return Outcome(out.read(OUTPUT_BYTES).decode(errors="replace"), exit_code)
+        return ProgramOutcome(out.read(OUTPUT_BYTES).decode(errors="replace"), exit_code)
 
 
 @cache
 def isolation_works() -> bool:
     """Whether this machine's kernel can keep a program from processes, the network and files."""
-    return run_program("print(1)") == Outcome("1\n", 0)
+    return run_program("print(1)") == ProgramOutcome("1\n", 0)
 
 
 def cases_of(completion: Completion) -> list[Case] | None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
 from rlbook.plots.figure import drawing, save_bytes
-from rlbook.plots.films.episode_board import Moment, Stage, picture_of, stage_for
+from rlbook.plots.films.episode_board import BoardStage, Moment, picture_of, stage_for
 from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes, why, with_mode
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 
@@ -28,7 +28,7 @@ SMALLEST = 320  # pixels; smaller ones are enlarged by a whole number, as far as
 
 
 def save_gif(
-    agent: Agent, recipe: Recipe, path: str | Path, *, episodes: int = 1, seed: int = 0
+    agent: Agent, recipe: EnvRecipe, path: str | Path, *, episodes: int = 1, seed: int = 0
 ) -> Path:
     """Writes greedy episodes as a GIF: an episode of n steps has n + 1 frames.
 
@@ -59,7 +59,7 @@ def save_gif(
         return save_bytes(path, _gif_of(frames, stage, recipe))
 
 
-def _gif_of(frames: list[Frame], stage: Stage | None, recipe: Recipe) -> bytes:
+def _gif_of(frames: list[Frame], stage: BoardStage | None, recipe: EnvRecipe) -> bytes:
     if stage is not None:
         frames = [_on_board(frame, stage.at(frame.obs)) for frame in frames]
     pace = round(1000 / float(recipe.make().metadata.get("render_fps") or 4))
@@ -175,7 +175,7 @@ def _draw_line(
         left += advance * len(piece)
 
 
-def _why_not(recipe: Recipe) -> str:
+def _why_not(recipe: EnvRecipe) -> str:
     """The reason, in the environment's own words."""
     if recipe.id is None:
         return "it was made without a render_mode"

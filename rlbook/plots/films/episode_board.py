@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from rlbook.agent import Agent
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
 
 TAXI_NAMES = ("down", "up", "right", "left", "pick up", "drop off")
 PADS = "RGYB"  # where passengers wait and go
@@ -48,14 +48,14 @@ class Moment:
     barriers: tuple[tuple[int, int], ...] = ()
 
 
-class Stage(NamedTuple):
+class BoardStage(NamedTuple):
     """The boards of an environment."""
 
     at: Callable[[Any], Moment]  # from what the environment shows
     actions: tuple[str, ...]  # what the actions are called
 
 
-def stage_for(agent: Agent, recipe: Recipe) -> Stage | None:
+def stage_for(agent: Agent, recipe: EnvRecipe) -> BoardStage | None:
     """The boards of a toy text environment; None of another one, and for an agent that keeps no
     values."""
     from rlbook.algorithms.planning.mcts import MCTS
@@ -65,15 +65,15 @@ def stage_for(agent: Agent, recipe: Recipe) -> Stage | None:
     env: Any = recipe.make().unwrapped
     try:
         if isinstance(env, TaxiEnv):
-            return Stage(_taxi(agent, recipe, env), TAXI_NAMES)
+            return BoardStage(_taxi(agent, recipe, env), TAXI_NAMES)
         if not isinstance(env, FrozenLakeEnv | CliffWalkingEnv | BlackjackEnv):
             return None
         charts = maps_on(boards_of(recipe), agent, recipe, "agent")
     except RequestError:
         return None
     if isinstance(env, BlackjackEnv):
-        return Stage(partial(_blackjack, charts), charts[0].board.actions)
-    return Stage(lambda obs: Moment(charts[0], int(obs)), charts[0].board.actions)
+        return BoardStage(partial(_blackjack, charts), charts[0].board.actions)
+    return BoardStage(lambda obs: Moment(charts[0], int(obs)), charts[0].board.actions)
 
 
 def _blackjack(charts: list[ValueMap], obs: Any) -> Moment:
@@ -89,7 +89,7 @@ def _blackjack(charts: list[ValueMap], obs: Any) -> Moment:
     return Moment(chart, place if LOWEST_SUM <= total <= HIGHEST_SUM else None, note)
 
 
-def _taxi(agent: Agent, recipe: Recipe, env: Any) -> Callable[[Any], Moment]:
+def _taxi(agent: Agent, recipe: EnvRecipe, env: Any) -> Callable[[Any], Moment]:
     """Taxi's states are (row, column, passenger, destination); a board has the 25 cells of one
     passenger and one destination."""
     seen: dict[tuple[int, int], ValueMap] = {}

@@ -16,7 +16,7 @@ from rlbook.agent import Agent, Step
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import takes_action_mask
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
@@ -44,7 +44,7 @@ PATIENCE = 200  # steps; an episode that might never end is shown no longer
 
 
 def play_frames(
-    agent: Agent, recipe: Recipe, mode: str | None, *, episodes: int, seed: int
+    agent: Agent, recipe: EnvRecipe, mode: str | None, *, episodes: int, seed: int
 ) -> Iterator[Frame]:
     """Plays greedy episodes and yields every moment, the resets included. Nothing in the agent
     changes.
@@ -90,7 +90,7 @@ def hide_windows() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
-def with_mode(recipe: Recipe, mode: str | None) -> Recipe:
+def with_mode(recipe: EnvRecipe, mode: str | None) -> EnvRecipe:
     """The same environment, drawing; one that was made without an id draws as it was made to."""
     return (
         recipe
@@ -104,7 +104,7 @@ def _frames(
     env: gymnasium.Env,
     shown: ResumableEnv,
     interaction: SingleInteraction,
-    recipe: Recipe,
+    recipe: EnvRecipe,
 ) -> Iterator[Frame]:
     frame = Frame(None, None, 0, 0, None, 0.0, 0.0, True)
 
@@ -184,7 +184,7 @@ def why(error: Exception) -> str:
     )
 
 
-def render_modes(recipe: Recipe) -> list[str]:
+def render_modes(recipe: EnvRecipe) -> list[str]:
     """The ways in which an environment can be drawn here and now, tried out."""
     modes = []
     if recipe.id is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlbook.agent import Agent, Planner
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import EnvLike, Recipe
+from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.film import Film, Still, thin_stills
@@ -207,7 +207,7 @@ def _check_request(
     )
 
 
-def _boards(recipe: Recipe, steps: int | None = None) -> list[Board]:
+def _boards(recipe: EnvRecipe, steps: int | None = None) -> list[Board]:
     boards = boards_of(recipe, steps=steps)
     if boards[0].line:
         raise RequestError(

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
-from rlbook.plots.films.episode_board import Stage, stage_for
+from rlbook.plots.films.episode_board import BoardStage, stage_for
 from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text, value_map_text
 from rlbook.runs.inspecting import action_names
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.run import Run
 
 PROMPTS = 5  # for a language model, where nobody says how many
@@ -99,7 +99,7 @@ def _check(episodes: object, seed: object) -> None:
 
 
 def _watch_writing(
-    agent: Agent, recipe: Recipe, terminal: Terminal, prompts: int, seed: int
+    agent: Agent, recipe: EnvRecipe, terminal: Terminal, prompts: int, seed: int
 ) -> list[float]:
     """Samples completions and shows each token's probability and advantage."""
     from rlbook.plots.completions import write, written_text
@@ -120,7 +120,12 @@ def _watch_writing(
 
 
 def _watch_playing(
-    agent: Agent, recipe: Recipe, terminal: Terminal, episodes: int, seed: int, pause: float | None
+    agent: Agent,
+    recipe: EnvRecipe,
+    terminal: Terminal,
+    episodes: int,
+    seed: int,
+    pause: float | None,
 ) -> list[float]:
     stage = stage_for(agent, recipe)
     modes = render_modes(recipe)
@@ -150,7 +155,7 @@ def _watch_playing(
     return returns
 
 
-def _on_board(frame: Frame, stage: Stage | None, terminal: Terminal) -> Frame:
+def _on_board(frame: Frame, stage: BoardStage | None, terminal: Terminal) -> Frame:
     """The same moment on the environment's board, where it has one."""
     if stage is None:
         return frame
@@ -168,7 +173,7 @@ def _mode(modes: Sequence[str], terminal: Terminal) -> str | None:
     return "rgb_array" if "rgb_array" in modes and terminal.colour else None
 
 
-def _pace(recipe: Recipe) -> float:
+def _pace(recipe: EnvRecipe) -> float:
     """Seconds a frame."""
     return 1.0 / float(recipe.make().metadata.get("render_fps") or FRAMES_PER_SECOND)
 

@@ -20,7 +20,7 @@ from rlbook.runs.inspecting import Inspector, Moment
 from rlbook.runs.run import load
 from rlbook.runs.storage.checkpoints import list_checkpoints
 from rlbook.runs.storage.files import replace_file
-from rlbook.runs.token_record import Record, head_of, read_record
+from rlbook.runs.token_record import TokenRecord, head_of, read_record
 
 PROMPTS = 4  # where nobody says how many
 ACTIONS = 150_000  # on a page; of more, some records are left out
@@ -58,7 +58,9 @@ def inspect(
     return path
 
 
-def record_of(folder: Path, prompts: int | None = None, *, allow_import: bool = False) -> Record:
+def record_of(
+    folder: Path, prompts: int | None = None, *, allow_import: bool = False
+) -> TokenRecord:
     """What a run recorded; where it recorded nothing, what its kept checkpoints do from some
     starts.
 
@@ -85,10 +87,10 @@ def record_of(folder: Path, prompts: int | None = None, *, allow_import: bool = 
         }
         for moment in found.moments
     ]
-    return Record(found.head | {"prompts": found.head["prompts"][:prompts]}, kept)
+    return TokenRecord(found.head | {"prompts": found.head["prompts"][:prompts]}, kept)
 
 
-def _from_checkpoints(folder: Path, prompts: int, allow_import: bool) -> Record:
+def _from_checkpoints(folder: Path, prompts: int, allow_import: bool) -> TokenRecord:
     head: dict[str, Any] = {}
     moments: list[Moment] = []
     for step in sorted(list_checkpoints(folder)) or [None]:
@@ -96,10 +98,10 @@ def _from_checkpoints(folder: Path, prompts: int, allow_import: bool) -> Record:
         inspector = Inspector(run.agent, run.request, prompts, lambda path: load(path).agent)
         head = head_of(run.request, inspector)
         moments.append(inspector.moment(run.steps, moments[-1] if moments else None))
-    return Record(head, moments)
+    return TokenRecord(head, moments)
 
 
-def page_of(record: Record) -> str:
+def page_of(record: TokenRecord) -> str:
     """The record as HTML."""
     head, moments = record.head, _select_moments(record.moments)
     title = f"{head['algorithm']} on {head['env']}, seed {head['seed']}"
@@ -146,7 +148,7 @@ def _with_ratio(moment: Moment, after: Moment | None) -> Moment:
     return {"step": moment["step"], "episodes": episodes}
 
 
-def _lead(record: Record) -> str:
+def _lead(record: TokenRecord) -> str:
     starts, samples = len(record.head["prompts"]), record.head["samples"]
     return (
         f"{starts} held-out start{'s' if starts > 1 else ''}, {samples} sampled episodes of each,"
@@ -154,7 +156,7 @@ def _lead(record: Record) -> str:
     )
 
 
-def _notes(record: Record, shown: int) -> list[str]:
+def _notes(record: TokenRecord, shown: int) -> list[str]:
     again = max(moment["again"] for moment in record.moments)
     notes = [
         "Evaluated again before any update, π(a|s) is what it was when the action was drawn: the"
@@ -178,7 +180,7 @@ def _negative(moments: list[Moment]) -> bool:
     return any(value is not None and value < 0 for value in values)
 
 
-def _plain(record: Record) -> str:
+def _plain(record: TokenRecord) -> str:
     """The last record as text, for readers without scripts."""
     moment, samples = record.moments[-1], record.head["samples"]
     lines = [f"step {moment['step']}"]

@@ -14,7 +14,7 @@ from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.models.sources import SMALL
 from rlbook.llm.models.starting import taught_weights
-from rlbook.llm.models.transformer import Sizes
+from rlbook.llm.models.transformer import TransformerSizes
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS
 from rlbook.plots.pages.templates import fill_template, script_data, text_of
@@ -35,8 +35,8 @@ def book_data() -> dict[str, object]:
     sizes = {
         "layers": SMALL["num_hidden_layers"],
         "heads": SMALL["num_attention_heads"],
-        "eps": Sizes.eps,
-        "theta": Sizes.theta,
+        "eps": TransformerSizes.eps,
+        "theta": TransformerSizes.theta,
     }
     return {
         "sizes": sizes,

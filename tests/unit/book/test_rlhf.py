@@ -15,7 +15,7 @@ from gymnasium.vector import SyncVectorEnv
 
 import rlbook
 from rlbook.algorithms.policy import ppo
-from rlbook.algorithms.policy.ppo import PPOConfig, standardized
+from rlbook.algorithms.policy.ppo import PPOConfig, standardize_advantages
 from rlbook.errors import RequestError
 from rlbook.functional.advantages import whiten
 from rlbook.functional.divergences import adapted_kl_coef
@@ -77,7 +77,7 @@ def test_the_rollouts_advantages_are_whitened_once_and_the_minibatches_are_left_
     agent.update = lambda batch: (seen.append(batch.advantage[batch.mask]), update(batch))[1]
 
     def counted(rows: Any, policy: Any, config: Any) -> Any:
-        before, after = rows.advantage.clone(), standardized(rows, policy, config)
+        before, after = rows.advantage.clone(), standardize_advantages(rows, policy, config)
         seen.append((after.advantage - before).abs().sum())
         return after
 

@@ -20,7 +20,7 @@ from rlbook.cli.main import main
 from rlbook.data import Episodes, Groups, Pairs, load, text_files
 from rlbook.data.schemas import Example, example_of, schema_of
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.tokenizers.tokenizer import IDS
 
@@ -28,7 +28,7 @@ EOS, BOS = IDS["<eos>"], IDS["<bos>"]
 
 
 def env_of(name: str) -> Any:
-    return adapted_vector(BehaviorCloning, Recipe.from_env(name), 1, BehaviorCloning.Config())
+    return adapted_vector(BehaviorCloning, EnvRecipe.from_env(name), 1, BehaviorCloning.Config())
 
 
 @pytest.fixture(scope="module")

@@ -116,11 +116,11 @@ def test_planning_is_refused_where_places_look_alike_and_works_where_they_do_not
 
 
 def test_the_best_return_is_that_of_what_can_be_seen() -> None:
-    recipe = rlbook.interaction.environments.Recipe.from_env("ShortCorridor-v0")
+    recipe = rlbook.interaction.environments.EnvRecipe.from_env("ShortCorridor-v0")
     assert optimal_return(recipe) == near(-11.656854, decimals=6)
     assert (
         optimal_return(
-            rlbook.interaction.environments.Recipe.from_env(
+            rlbook.interaction.environments.EnvRecipe.from_env(
                 "ShortCorridor-v0", kwargs={"observable": True}
             )
         )

@@ -17,7 +17,7 @@ from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcome_lists import OutcomeLists, OutcomeRows
 from rlbook.envs.tabular.outcomes import Entries, normal
 from rlbook.evaluation.optimal_return import optimal_return
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 
 TOY_TEXT: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {"map_name": "8x8"}),
@@ -354,7 +354,7 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
 
 def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
-    recipe = Recipe.from_env(chain())
+    recipe = EnvRecipe.from_env(chain())
     envs = recipe.make_native_vector(3)
     assert isinstance(envs, TabularVectorEnv) and envs.max_episode_steps == 1000
     assert recipe.time_limit == 1000
@@ -362,4 +362,4 @@ def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
         rlbook.RequestError,
         match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray",
     ):
-        Recipe.from_env(np.zeros(3))
+        EnvRecipe.from_env(np.zeros(3))

@@ -12,7 +12,7 @@ import pytest
 
 import rlbook
 from rlbook.interaction import loop
-from rlbook.interaction.loop import SAMPLED, Clock, act_step_reset
+from rlbook.interaction.loop import SAMPLED, LoopClock, act_step_reset
 
 
 def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -
     interaction: Any = SimpleNamespace(
         obs=0, action_mask=None, step=lambda action: spend(3.0), reset_finished=lambda: False
     )
-    clock = Clock()
+    clock = LoopClock()
     steps = act_step_reset(
         interaction, lambda obs: spend(1.0), lambda step: spend(5.0), clock=clock
     )

@@ -14,7 +14,7 @@ from gymnasium import spaces
 import rlbook
 from rlbook.cli import main as cli
 from rlbook.interaction import playing
-from rlbook.interaction.environments import Recipe, environments
+from rlbook.interaction.environments import EnvRecipe, environments
 
 
 class Endless(gymnasium.Env):
@@ -96,7 +96,7 @@ def test_an_evaluation_takes_about_as_many_steps_as_training_did_since_the_one_b
     """30 steps of training between evaluations: an episode is cut after 30, and a table begins no
     other one after that."""
     agent = rlbook.train(algorithm, Endless(), steps=100, eval_every=0).agent
-    recipe = Recipe.from_env(Endless())
+    recipe = EnvRecipe.from_env(Endless())
     shortened, whole = (
         playing.play(agent, recipe, 4, 0, effort=30),
         playing.play(agent, recipe, 4, 0),
@@ -130,11 +130,11 @@ def test_episodes_of_every_world_that_has_no_time_limit_end_by_themselves_or_are
     }
     # other tests register environments of their own
     names = [name for name, spec in shipped.items() if spec.max_episode_steps is None]
-    endless = [name for name in names if Recipe(environments()[name].id).may_never_end]
+    endless = [name for name in names if EnvRecipe(environments()[name].id).may_never_end]
     assert endless == ["CliffWalking-v1", "CliffWalkingSlippery-v1"]
-    assert not Recipe("CliffWalking-v1", {"max_episode_steps": 100}).may_never_end
-    assert Recipe("rlbook/Maze-v0", {"max_episode_steps": -1}).may_never_end
-    assert not Recipe.from_env(gymnasium.wrappers.TimeLimit(Endless(), 9)).may_never_end
+    assert not EnvRecipe("CliffWalking-v1", {"max_episode_steps": 100}).may_never_end
+    assert EnvRecipe("rlbook/Maze-v0", {"max_episode_steps": -1}).may_never_end
+    assert not EnvRecipe.from_env(gymnasium.wrappers.TimeLimit(Endless(), 9)).may_never_end
 
 
 def test_evaluate_says_how_many_episodes_did_not_finish(

@@ -17,7 +17,7 @@ from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes, load
 from rlbook.data.episodes import collate
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.llm.tokenizers.chat_codec import chat_codec
@@ -129,7 +129,7 @@ def test_a_file_of_chats_is_one_episode_each_from_the_first_answer_on(tmp_path: 
         json.dumps({"messages": CHAT}) + "\n" + json.dumps({"messages": CHAT[:2]}) + "\n"
     )
     env = adapted_vector(
-        BehaviorCloning, Recipe.from_env("Addition-v0"), 1, BehaviorCloning.Config()
+        BehaviorCloning, EnvRecipe.from_env("Addition-v0"), 1, BehaviorCloning.Config()
     )
     data: Any = load(file, env)
     several, one = data.episodes[0], data.episodes[1]

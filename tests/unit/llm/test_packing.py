@@ -15,7 +15,7 @@ import rlbook
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.generation.prompt_rows import packing_mask
 from rlbook.llm.models import packing
@@ -63,7 +63,7 @@ def test_the_longest_come_first_and_each_fills_the_first_row_with_room() -> None
 def agent_for(**settings: Any) -> BehaviorCloning:
     config = BehaviorCloning.Config(**settings)
     return BehaviorCloning(
-        adapted_vector(BehaviorCloning, Recipe.from_env("Addition-v0"), 2, config), config
+        adapted_vector(BehaviorCloning, EnvRecipe.from_env("Addition-v0"), 2, config), config
     )
 
 

@@ -19,7 +19,7 @@ from rlbook.book.experiments import beams as book
 from rlbook.data import Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.divergences import k3
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
 from rlbook.llm.tasks import retrieval as world
@@ -159,7 +159,7 @@ def test_the_rows_are_beams_that_a_run_reads(tmp_path: Path) -> None:
         path,
         adapted_vector(
             rlbook.algorithms()["rce"],
-            Recipe.from_env("Retrieval-v0"),
+            EnvRecipe.from_env("Retrieval-v0"),
             1,
             rlbook.algorithms()["rce"].Config(),
         ),

@@ -260,13 +260,13 @@ def test_every_tabular_method_has_its_animation(algorithm: str, tmp_path: Path) 
 
 
 def test_a_bandits_film_shows_its_estimates() -> None:
-    from rlbook.interaction.environments import Recipe
+    from rlbook.interaction.environments import EnvRecipe
     from rlbook.plots.boards import boards_of
     from rlbook.plots.value_map import maps_on
 
     run = rlbook.train("bandit", "TenArmedTestbed-v0", steps=200, eval_every=0)
     (chart,) = maps_on(
-        boards_of(Recipe("rlbook/TenArmedTestbed-v0")), run.agent, run.request.recipe, "bandit"
+        boards_of(EnvRecipe("rlbook/TenArmedTestbed-v0")), run.agent, run.request.recipe, "bandit"
     )
     np.testing.assert_array_equal(chart.values, run.agent.action_values())
     assert chart.policy.argmax() == chart.values.argmax() and (chart.policy == 0).sum() == 1

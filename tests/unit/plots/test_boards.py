@@ -10,7 +10,7 @@ import pytest
 import rlbook
 from rlbook.algorithms.tabular.q_learning import QLearning, QLearningConfig
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe, environments
+from rlbook.interaction.environments import EnvRecipe, environments
 from rlbook.plots.boards import DRAWN, boards_of
 from rlbook.plots.colours import GREEN, INK, PALE, RED
 from rlbook.plots.map_drawing import arrows_of, cell_colours, plot_value_map
@@ -43,7 +43,7 @@ def planned(env: str, **options: Any) -> Any:
 @pytest.mark.parametrize("name", BOARDS)
 def test_a_board_has_its_shape_and_its_cells(name: str) -> None:
     env, kwargs, shape, decided = BOARDS[name]
-    (board,) = boards_of(Recipe.from_env(env, kwargs=kwargs))
+    (board,) = boards_of(EnvRecipe.from_env(env, kwargs=kwargs))
     assert (board.rows, board.columns) == shape and board.decided.sum() == decided
 
 
@@ -56,10 +56,10 @@ def test_the_list_of_boards_is_the_truth() -> None:
     assert {*DRAWN} <= {*shipped}
     for name in shipped:  # other tests register environments of their own
         if name in DRAWN:
-            assert boards_of(Recipe.from_env(name))
+            assert boards_of(EnvRecipe.from_env(name))
         else:
             with pytest.raises(RequestError, match=f"{name} is none of them"):
-                boards_of(Recipe.from_env(name))
+                boards_of(EnvRecipe.from_env(name))
 
 
 def test_an_arrow_points_where_its_action_leads() -> None:
@@ -69,7 +69,7 @@ def test_an_arrow_points_where_its_action_leads() -> None:
         ("FrozenLake-v1", {"is_slippery": False}),
         ("DynaMaze-v0", {}),
     ):
-        (board,) = boards_of(Recipe.from_env(env, kwargs=kwargs))
+        (board,) = boards_of(EnvRecipe.from_env(env, kwargs=kwargs))
         model: Any = board.model
         assert board.moves is not None
         # each has one

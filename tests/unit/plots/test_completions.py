@@ -13,10 +13,16 @@ import torch
 from closeness import assert_near, widths
 
 import rlbook
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots import watch
-from rlbook.plots.completions import Completion, Written, write, writes, written_text
+from rlbook.plots.completions import (
+    DisplayedCompletion,
+    DisplayedCompletions,
+    write,
+    writes,
+    written_text,
+)
 from rlbook.plots.terminal import Terminal
 from rlbook.runs.storage.state_encoding import encode
 
@@ -35,9 +41,9 @@ def untrained(algorithm: str, model: str, **hyperparameters: Any) -> Any:
     )
 
 
-def dense(model: str) -> Recipe:
+def dense(model: str) -> EnvRecipe:
     """Rewards that differ between wrong answers."""
-    return Recipe(ENV, {"model": model, "reward": "edit"})
+    return EnvRecipe(ENV, {"model": model, "reward": "edit"})
 
 
 def test_prompts_stand_together_and_held_out_ones_are_numbered_by_their_seed(model: str) -> None:
@@ -183,9 +189,9 @@ class FakeTerminal(io.StringIO):
         return True
 
 
-def completion(advantage: list[float], reward: float = 1.0) -> Completion:
+def completion(advantage: list[float], reward: float = 1.0) -> DisplayedCompletion:
     count = len(advantage)
-    return Completion(
+    return DisplayedCompletion(
         "12+34=",
         "46",
         [str(i % 10) for i in range(count)],
@@ -199,7 +205,9 @@ def test_green_is_better_than_expected_and_red_is_worse(monkeypatch: pytest.Monk
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    text = written_text(Written([completion([1.0, -1.0, 0.0])], ""), Terminal(FakeTerminal()))
+    text = written_text(
+        DisplayedCompletions([completion([1.0, -1.0, 0.0])], ""), Terminal(FakeTerminal())
+    )
     assert "48;2;88;160;98m 0 " in text  # the book's green behind token 0
     assert "48;2;204;92;60m 1 " in text  # its red behind token 1
     assert "\x1b[1m 2 \x1b[0m" in text  # nothing behind token 2
@@ -207,7 +215,7 @@ def test_green_is_better_than_expected_and_red_is_worse(monkeypatch: pytest.Monk
 
 def test_long_completions_are_wrapped_within_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    text = written_text(Written([completion([0.5] * 40)], ""), Terminal(io.StringIO()))
+    text = written_text(DisplayedCompletions([completion([0.5] * 40)], ""), Terminal(io.StringIO()))
     rows = text.split("\n")[3:]
     assert len(rows) > 5 and max(map(len, rows)) <= 60
     assert sum(row.count("+0.50") for row in rows) == 40

@@ -16,7 +16,7 @@ from matplotlib.collections import PolyCollection
 
 from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_values, optimal_return
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.curve_axes import tick_text
 from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
 
@@ -463,15 +463,15 @@ def test_the_optimum_follows_from_the_model_and_the_time_limit(
     env: str, kwargs: dict[str, Any], optimum: float
 ) -> None:
     rewards_in_all = 20
-    assert optimal_return(Recipe(env, kwargs)) == near(optimum, terms=100, size=rewards_in_all)
+    assert optimal_return(EnvRecipe(env, kwargs)) == near(optimum, terms=100, size=rewards_in_all)
 
 
 def test_an_environment_without_a_model_has_no_known_optimum() -> None:
-    assert optimal_return(Recipe("CartPole-v1")) is None
+    assert optimal_return(EnvRecipe("CartPole-v1")) is None
 
 
 def test_a_policys_return_within_the_time_limit_counts_every_step() -> None:
-    model = Recipe("rlbook/Maze-v0", {"layout": "S.G"}).make().unwrapped.model()  # type: ignore[attr-defined]
+    model = EnvRecipe("rlbook/Maze-v0", {"layout": "S.G"}).make().unwrapped.model()  # type: ignore[attr-defined]
     left, right = np.full(3, 2), np.full(3, 3)
     # bumps; a step, then bumps
     assert_near(horizon_values(model, 4, left), [4 * -5, -1 + 3 * -5, 0], terms=4, size=20)

@@ -16,7 +16,7 @@ from PIL import Image, ImageSequence
 
 import rlbook
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots import save_gif, watch
 from rlbook.plots.films.episode_frames import play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text
@@ -186,7 +186,7 @@ def test_a_gif_has_as_many_frames_as_steps_and_one(tmp_path: Path, make_run: Any
 
 
 def test_a_gif_shows_the_agent_where_it_is(tmp_path: Path) -> None:
-    save_gif(solved().agent, Recipe(MAZE), tmp_path / "film.gif")
+    save_gif(solved().agent, EnvRecipe(MAZE), tmp_path / "film.gif")
     pictures, _ = frames_of(tmp_path / "film.gif")
     # the agent's colour; the middle of the upper right cell of 48 pixels
     red, goal = (
@@ -208,7 +208,7 @@ def test_a_gif_of_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     env = Countdown()
     agent = rlbook.train("ppo", env, steps=8, eval_every=0, num_envs=1).agent
     with pytest.raises(RequestError, match="cannot be drawn here"):
-        save_gif(agent, Recipe.from_env(Countdown()), tmp_path / "film.gif")
+        save_gif(agent, EnvRecipe.from_env(Countdown()), tmp_path / "film.gif")
     with pytest.raises(RequestError, match=r"must end in \.gif"):
         watch(solved(), gif=tmp_path / "film.mp4")
     assert list(tmp_path.iterdir()) == []
@@ -268,7 +268,7 @@ def test_toy_text_is_drawn_on_its_board_with_the_agent_in_its_cell(
     assert np.abs(middle.astype(int) - COLOURS[AGENT]).max() <= 2
     path = save_gif(
         run.agent,
-        Recipe(run.request.recipe.id, {"max_episode_steps": 5}),
+        EnvRecipe(run.request.recipe.id, {"max_episode_steps": 5}),
         tmp_path / "a.gif",
         seed=2,
     )
@@ -323,7 +323,7 @@ def test_an_agent_without_values_is_watched_as_before() -> None:
 
     run = rlbook.train("mcts", "FrozenLake-v1", steps=1, simulations=2, eval_every=0)
     assert stage_for(run.agent, run.request.recipe) is None
-    assert stage_for(solved().agent, Recipe(MAZE)) is None, "the maze draws itself"
+    assert stage_for(solved().agent, EnvRecipe(MAZE)) is None, "the maze draws itself"
 
 
 @pytest.mark.parametrize(("display", "driver"), [("", "dummy"), (":0", None)])
@@ -350,7 +350,7 @@ def test_classic_control_becomes_a_gif(env: str, tmp_path: Path) -> None:
     pytest.importorskip("pygame")
     run = rlbook.train("ppo", env, steps=8, num_envs=2, eval_every=0)
     frames, _ = frames_of(
-        save_gif(run.agent, Recipe(env, {"max_episode_steps": 4}), tmp_path / "a.gif")
+        save_gif(run.agent, EnvRecipe(env, {"max_episode_steps": 4}), tmp_path / "a.gif")
     )
     assert len(frames) == 5 and len({frame.tobytes() for frame in frames}) == 5
 

@@ -19,7 +19,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots.pages.inspector import page_of, record_of
 from rlbook.runs.inspecting import Inspector
-from rlbook.runs.token_record import FILE, Record, read_record
+from rlbook.runs.token_record import FILE, TokenRecord, read_record
 
 GRPO: dict[str, Any] = {
     "num_envs": 8,
@@ -40,7 +40,7 @@ def run(model: str, tmp_path_factory: pytest.TempPathFactory) -> rlbook.Run:
     return trained(model, tmp_path_factory.mktemp("runs") / "grpo", inspect=2)
 
 
-def record(run: rlbook.Run) -> Record:
+def record(run: rlbook.Run) -> TokenRecord:
     found = read_record(run.folder)  # type: ignore[arg-type]
     assert found is not None
     return found
@@ -259,7 +259,9 @@ def test_what_a_policy_writes_cannot_become_part_of_the_page() -> None:
         "meaning": {"probability": "π"},
         "absent": {},
     }
-    page = page_of(Record(head, [{"step": 0, "again": 0.0, "ratio": None, "episodes": [episode]}]))
+    page = page_of(
+        TokenRecord(head, [{"step": 0, "again": 0.0, "ratio": None, "episodes": [episode]}])
+    )
     assert page.count("<script") == page.count("</script") == 1 and "<!--" not in page
     assert "http:" not in page.replace("http://www.w3.org/2000/svg", "") and "https:" not in page
 

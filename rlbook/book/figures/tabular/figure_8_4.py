@@ -15,7 +15,7 @@ from rlbook.book.figures.changing_maze import (
     ChangingMazeRewards,
     compare,
     draw,
-    goals_reached,
+    goal_counts,
     standard_error,
 )
 
@@ -37,6 +37,6 @@ def measurements(result: ChangingMazeRewards) -> dict[str, float]:
         numbers[f"{name}, cumulative reward at the end"] = float(rewards[:, -1].mean())
         numbers[f"{name}, standard error at the end"] = standard_error(rewards[:, -1])
         numbers[f"{name}, share of runs that found the new way"] = float(
-            (goals_reached(result, name, change, -1) > 0).mean()
+            (goal_counts(result, name, change, -1) > 0).mean()
         )
     return numbers

@@ -15,7 +15,7 @@ from rlbook.book.figures.changing_maze import (
     ChangingMazeRewards,
     compare,
     draw,
-    goals_reached,
+    goal_counts,
     standard_error,
 )
 
@@ -37,9 +37,7 @@ def shortcut_share(result: ChangingMazeRewards, name: str) -> float:
     the old way."""
     steps = result.rewards[name].shape[1] - 1
     first = max(0, steps - LAST)
-    return float(
-        (goals_reached(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean()
-    )
+    return float((goal_counts(result, name, first, steps) > -(-(steps - first) // OLD_WAY)).mean())
 
 
 def measurements(result: ChangingMazeRewards) -> dict[str, float]:

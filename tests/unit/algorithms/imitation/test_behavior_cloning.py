@@ -18,7 +18,7 @@ from rlbook.agent import Agent, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.llm.tasks import AdditionTask
 from rlbook.runs.interrupts import Interrupted
@@ -27,7 +27,9 @@ from rlbook.runs.run import Run
 
 def agent_for(env: str, **settings: object) -> BehaviorCloning:
     config = BehaviorCloning.Config(**settings)  # type: ignore[arg-type]
-    return BehaviorCloning(adapted_vector(BehaviorCloning, Recipe.from_env(env), 2, config), config)
+    return BehaviorCloning(
+        adapted_vector(BehaviorCloning, EnvRecipe.from_env(env), 2, config), config
+    )
 
 
 def rows(path: Path, count: int) -> Path:

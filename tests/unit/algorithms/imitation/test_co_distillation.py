@@ -18,7 +18,7 @@ from rlbook.algorithms.imitation.co_distillation import CoDistillation, logits_o
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.distillation_losses import forward_kl
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -34,7 +34,9 @@ TEXTS = Episodes(
 
 def agent_for(env: str, **settings: Any) -> CoDistillation:
     config = CoDistillation.Config(**settings)
-    return CoDistillation(adapted_vector(CoDistillation, Recipe.from_env(env), 2, config), config)
+    return CoDistillation(
+        adapted_vector(CoDistillation, EnvRecipe.from_env(env), 2, config), config
+    )
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:

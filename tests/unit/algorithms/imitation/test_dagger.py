@@ -20,7 +20,7 @@ from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.interaction.advice import AdvisedVectorEnv
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert
@@ -58,7 +58,7 @@ def values(run: Run, model: TabularMDP) -> np.ndarray:
 def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> None:
     """A planner that takes indices beside a learner that sees one-hot vectors: its advice is the
     exact policy of each state."""
-    recipe = Recipe.from_env("Maze-v0", kwargs={"slip": 0.2})
+    recipe = EnvRecipe.from_env("Maze-v0", kwargs={"slip": 0.2})
     plain = adapted_vector(DAgger, recipe, 5, DAggerConfig())
     env = AdvisedVectorEnv(plain.env, lambda: exact_expert(recipe))
     best = PolicyIteration.solve(slippery(), gamma=0.99).greedy_policy()
@@ -78,7 +78,7 @@ def test_the_expert_is_asked_about_the_state_that_the_environments_show() -> Non
 @pytest.mark.parametrize(("beta", "up"), [(1.0, 0), (0.0, 20)])
 def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: int) -> None:
     config = DAggerConfig(beta=beta, rollout_steps=5)
-    env = adapted_vector(DAgger, Recipe.from_env("Maze-v0"), 4, config)
+    env = adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 4, config)
     asked = AdvisedVectorEnv(env.env, lambda: Last(env, None))
     agent = DAgger(env, config, 0, rlbook.agent.Parts(advice=asked.advice))
     agent.policy.actor.layers[-1].bias.data[0] = 100.0  # the learner goes up
@@ -94,7 +94,7 @@ def test_beta_says_who_acts_and_the_expert_labels_either_way(beta: float, up: in
 def test_the_loss_is_the_experts_action_under_the_policy() -> None:
     """Uniform at first: ln 4. After a step it is smaller."""
     config = DAggerConfig(batch_size=4)
-    agent = DAgger(adapted_vector(DAgger, Recipe.from_env("Maze-v0"), 2, config), config)
+    agent = DAgger(adapted_vector(DAgger, EnvRecipe.from_env("Maze-v0"), 2, config), config)
     for parameter in list(agent.policy.parameters())[-2:]:
         torch.nn.init.zeros_(parameter)
     rows = labelled_rows(np.eye(25, dtype=np.float32)[:4], np.array([0, 1, 3, 3]))

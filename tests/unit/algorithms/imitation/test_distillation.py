@@ -28,7 +28,7 @@ from rlbook.functional.distillation_losses import (
     reverse_kl,
     soft_label_loss,
 )
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -172,7 +172,7 @@ def teacher_for(env: str, seed: int = 0) -> Run:
 
 def agent_for(env: str, **settings: object) -> Distillation:
     config = Distillation.Config(**settings)  # type: ignore[arg-type]
-    recipe = Recipe.from_env(env, kwargs={"model": "new"} if env == "Addition-v0" else {})
+    recipe = EnvRecipe.from_env(env, kwargs={"model": "new"} if env == "Addition-v0" else {})
     return Distillation(
         adapted_vector(Distillation, recipe, 2, config),
         config,
@@ -250,7 +250,7 @@ def test_a_teacher_of_action_values_is_a_softmax_of_them() -> None:
     dqn = rlbook.train("dqn", "Maze-v0", steps=20, eval_every=0)
     config = Distillation.Config(value_temperature=0.5)
     agent = Distillation(
-        adapted_vector(Distillation, Recipe.from_env("Maze-v0"), 2, config),
+        adapted_vector(Distillation, EnvRecipe.from_env("Maze-v0"), 2, config),
         config,
         parts=Parts(teacher=dqn.agent),
     )

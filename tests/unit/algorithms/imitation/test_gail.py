@@ -30,7 +30,7 @@ from rlbook.functional.adversarial import (
     log_ratio_reward,
     survival_reward,
 )
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.mlp import MLP
 from rlbook.runs.demonstrations import exact_expert
@@ -111,7 +111,7 @@ def test_second_gradients_through_the_fast_mlp_are_right(activation: str) -> Non
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_the_discriminator_minimises_its_loss_and_so_much_of_the_penalty(weight: float) -> None:
     config = GAIL.Config(gradient_penalty=weight, hidden_sizes=(4,))
-    agent = GAIL(adapted_vector(GAIL, Recipe.from_env("Maze-v0"), 2, config), config)
+    agent = GAIL(adapted_vector(GAIL, EnvRecipe.from_env("Maze-v0"), 2, config), config)
     generator = torch.Generator().manual_seed(0)
     expert, policy = (
         torch.randn(6, agent.discriminator.network.weights[0].shape[1], generator=generator)
@@ -150,7 +150,7 @@ def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     """Steps drawn from the exact occupancies of two fixed policies; without the penalty, which
     bends f. Of 80 000 steps a pair with 1 in 100 has 800, and the log ratio a standard error of √(2
     / 800) = 0.05."""
-    recipe = Recipe.from_env("Maze-v0")
+    recipe = EnvRecipe.from_env("Maze-v0")
     best = exact_expert(recipe).greedy_policy()  # type: ignore[attr-defined]
     best = best if best.ndim == 2 else np.eye(4)[best]
     rho = [occupancy(policy, 0.9) for policy in (0.6 * best + 0.1, 0.2 * best + 0.2)]

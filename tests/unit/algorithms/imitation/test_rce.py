@@ -20,7 +20,7 @@ from rlbook.cli.evaluate import run_evaluation
 from rlbook.data import Episode, Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.score_weights import score_weights
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -80,7 +80,7 @@ def test_equal_scores_weigh_alike_and_a_smaller_group_keeps_its_sum() -> None:
 
 def agent_for(env: str, **settings: Any) -> RCE:
     config = RCE.Config(**settings)
-    return RCE(adapted_vector(RCE, Recipe.from_env(env), 2, config), config)
+    return RCE(adapted_vector(RCE, EnvRecipe.from_env(env), 2, config), config)
 
 
 def test_the_maze_agent_and_the_token_agent_are_of_one_class() -> None:
@@ -120,7 +120,7 @@ def test_the_loss_is_the_weighted_sum_of_each_answers_own(
 def test_a_data_set_keeps_the_scores_and_without_them_the_order_counts(tmp_path: Path) -> None:
     rows = [{"prompt": "1+1=", "completions": ["3", "2"], "scores": [0.25, 1.0]}]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    env = adapted_vector(RCE, Recipe.from_env("Addition-v0"), 1, RCE.Config())
+    env = adapted_vector(RCE, EnvRecipe.from_env("Addition-v0"), 1, RCE.Config())
     batch = load(tmp_path / "rows.jsonl", env)[np.array([0])]
     assert batch.returns.tolist() == [1.0, 0.25] and batch.sizes.tolist() == [2]  # type: ignore[union-attr]
     assert Groups([[text(7, 2), text(8, 2), text(9, 2)]])[np.array([0])].returns.tolist() == [

@@ -18,7 +18,7 @@ from rlbook.algorithms.imitation.rejection_sampling import RejectionSampling, se
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.policy_losses import policy_gradient_loss
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
@@ -45,7 +45,7 @@ def test_what_is_kept_by_hand(keep: int | None, least: float | None, expected: l
 def agent_for(env: str, **settings: Any) -> RejectionSampling:
     config = RejectionSampling.Config(group_size=2, **settings)
     return RejectionSampling(
-        adapted_vector(RejectionSampling, Recipe.from_env(env), 2, config), config
+        adapted_vector(RejectionSampling, EnvRecipe.from_env(env), 2, config), config
     )
 
 

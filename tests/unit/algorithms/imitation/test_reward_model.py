@@ -24,7 +24,7 @@ from rlbook.functional.preference_losses import (
     centring_loss,
     plackett_luce_loss,
 )
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.runs.run import Run
 from rlbook.runs.storage.state_encoding import encode
@@ -43,7 +43,7 @@ TEXTS = [
 
 def agent_for(env: str, **settings: object) -> RewardModel:
     config = RewardModel.Config(**settings)  # type: ignore[arg-type]
-    return RewardModel(adapted_vector(RewardModel, Recipe.from_env(env), 2, config), config)
+    return RewardModel(adapted_vector(RewardModel, EnvRecipe.from_env(env), 2, config), config)
 
 
 # ---- the losses
@@ -120,7 +120,7 @@ def test_rows_with_equal_scores_train_no_order(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data: Any = load_data(
         tmp_path / "rows.jsonl",
-        adapted_vector(RewardModel, Recipe.from_env("Addition-v0"), 2, RewardModel.Config()),
+        adapted_vector(RewardModel, EnvRecipe.from_env("Addition-v0"), 2, RewardModel.Config()),
     )
     agent = agent_for("Addition-v0", held_out=0.0)
     better, worse = agent.ordered_scores(data, np.arange(2))
@@ -280,7 +280,7 @@ def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
     config = RewardModel.Config()
     data: Any = load_data(
         tmp_path / "rows.jsonl",
-        adapted_vector(RewardModel, Recipe.from_env("Addition-v0"), 2, config),
+        adapted_vector(RewardModel, EnvRecipe.from_env("Addition-v0"), 2, config),
     )
     batch = data[np.arange(2)]
     assert batch.margin.tolist() == [2.0, 0.0]
@@ -292,7 +292,7 @@ def test_a_margin_in_the_data_reaches_the_loss(tmp_path: Path) -> None:
     ):
         load_data(
             tmp_path / "rows.jsonl",
-            adapted_vector(RewardModel, Recipe.from_env("Addition-v0"), 2, config),
+            adapted_vector(RewardModel, EnvRecipe.from_env("Addition-v0"), 2, config),
         )
 
 

@@ -21,7 +21,7 @@ from rlbook.algorithms.model_based.cross_entropy import (
 from rlbook.algorithms.model_based.world_model import imagined_return
 from rlbook.data.replay import Transitions
 from rlbook.networks.dynamics import (
-    Ensemble,
+    BatchedEnsemble,
     Prediction,
     WorldModel,
     one_step_errors,
@@ -51,7 +51,7 @@ def test_the_search_finds_the_best_plan_of_a_quadratic_score_in_each_environment
     )
     # The error in these ten seeds is 3e-5 to 6e-4, where the elites of the last round differ by
     # 4e-4.
-    assert_near(found.most_likely()[..., 0], [[0.5, -1.0], [0.3, 2.0]], decimals=2)
+    assert_near(found.mode()[..., 0], [[0.5, -1.0], [0.3, 2.0]], decimals=2)
 
 
 def test_the_search_finds_the_best_of_all_discrete_plans() -> None:
@@ -63,7 +63,7 @@ def test_the_search_finds_the_best_of_all_discrete_plans() -> None:
     found = cross_entropy_method(
         agrees, start, np.random.default_rng(0), candidates=60, elites=6, iterations=6
     )
-    assert found.most_likely().argmax(-1).tolist() == [best.tolist()]
+    assert found.mode().argmax(-1).tolist() == [best.tolist()]
 
 
 def test_new_plans_are_drawn_from_the_elites_mean_and_standard_deviation() -> None:
@@ -89,7 +89,7 @@ def test_a_score_that_is_no_number_is_the_worst() -> None:
     found = cross_entropy_method(
         score, gaussian(1, 1, 2.0), np.random.default_rng(0), candidates=50, elites=5, iterations=8
     )
-    assert -0.1 < found.most_likely().item() <= 0
+    assert -0.1 < found.mode().item() <= 0
 
 
 class Known(torch.nn.Module):
@@ -119,7 +119,7 @@ def test_an_imagined_return_is_the_discounted_sum_weighted_by_the_probability_of
 
 def test_the_members_of_an_ensemble_are_networks_of_their_own() -> None:
     """Each equals a plain network with its weights, and has no gradient from another's output."""
-    ensemble = Ensemble(3, (2, 8, 1), torch.Generator().manual_seed(0))
+    ensemble = BatchedEnsemble(3, (2, 8, 1), torch.Generator().manual_seed(0))
     x = torch.randn(3, 5, 2)
     out = ensemble(x)
     for k in range(3):

@@ -23,7 +23,7 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError
 from rlbook.evaluation.best_of_n import best, most_frequent, sample_completions
 from rlbook.evaluation.outcome_value import OutcomeValue
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import play
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion
@@ -124,7 +124,7 @@ def test_enough_simulations_find_the_completion_that_the_closed_form_goes_to(see
     """As β goes to 0, π* of the table is the completion of the largest reward; a uniform prior
     hides none."""
     reward = three_tokens.rewards(seed)
-    task = Recipe.from_env(three_tokens.writing(reward))
+    task = EnvRecipe.from_env(three_tokens.writing(reward))
     assert three_tokens.optimum(np.full(27, 1 / 27), reward, 0.01).argmax() == reward.argmax()
     uniform = Looker(np.zeros(three_tokens.END + 1), three_tokens.TOKENS)
     model = simulator_of(task.make(), None, three_tokens.TOKENS)
@@ -173,7 +173,7 @@ class _Uniform(rlbook.networks.policy.Policy):
 
 
 def test_on_the_maze_the_same_class_with_exact_values_walks_as_well_as_anyone_can() -> None:
-    task = Recipe.from_env("Maze-v0")
+    task = EnvRecipe.from_env("Maze-v0")
     planner = rlbook.train("value_iteration", "Maze-v0")
     assert isinstance(planner.agent, ValueIteration)
     model = simulator_of(task.make(), None, 4)
@@ -194,7 +194,7 @@ def test_what_comes_later_is_discounted(gamma: float, length: int) -> None:
     model = TabularMDP.from_arrays(
         transitions, rewards, terminal=[False, False, True], initial=[1.0, 0.0, 0.0]
     )
-    task = Recipe.from_env(TabularEnv(model))
+    task = EnvRecipe.from_env(TabularEnv(model))
     table = simulator_of(task.make(), None, 2)
     assert isinstance(table, TableModel)
     found = GuidedSearch(

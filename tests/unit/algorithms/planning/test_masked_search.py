@@ -24,7 +24,7 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast import table_search
 from rlbook.fast.compiled import available
 from rlbook.fast_forms import plain_forms
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import play
 
 
@@ -198,9 +198,9 @@ def test_the_guided_search_and_alphazero_try_what_is_allowed() -> None:
         "ppo", Doors(shows=False), steps=64, num_envs=2, rollout_steps=8, batch_size=8, eval_every=0
     )
     found = GuidedSearch(ppo.agent, GuidedSearchConfig(simulations=64, gamma=GAMMA, top_k=3))
-    assert len(play(found, Recipe.from_env(Doors()), 20, 0).returns) == 20
+    assert len(play(found, EnvRecipe.from_env(Doors()), 20, 0).returns) == 20
     # what a closed door pays
-    assert (play(found, Recipe.from_env(DoorsTable()), 20, 0).returns < 9.0).all()
+    assert (play(found, EnvRecipe.from_env(DoorsTable()), 20, 0).returns < 9.0).all()
 
 
 class Nim(gymnasium.Env):
@@ -235,7 +235,7 @@ class Nim(gymnasium.Env):
 def test_nim_is_won_by_search_whenever_it_can_be() -> None:
     """From 10 the exact first move is 2; from then on a multiple of 4 is left each time."""
     agent = MCTS(Nim(), MCTSConfig(simulations=1_000, gamma=1.0))
-    assert play(agent, Recipe.from_env(Nim()), 20, 0).returns.tolist() == [1.0] * 20
+    assert play(agent, EnvRecipe.from_env(Nim()), 20, 0).returns.tolist() == [1.0] * 20
 
 
 @pytest.mark.parametrize("reuse_tree", [False, True])
@@ -255,7 +255,7 @@ def losses(opponent: str, games: int, observation: str = "board") -> int:
     table."""
     env = rlbook.make("TicTacToe-v0", opponent=opponent, side="second", observation=observation)
     agent = MCTS(env, MCTSConfig(simulations=1_000, gamma=1.0))
-    return int((play(agent, Recipe.from_env(env), games, 0).returns < 0).sum())
+    return int((play(agent, EnvRecipe.from_env(env), games, 0).returns < 0).sum())
 
 
 @pytest.mark.slow

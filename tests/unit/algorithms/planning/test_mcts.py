@@ -28,7 +28,7 @@ from rlbook.algorithms.planning.ucb_selection import select
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
-from rlbook.fast.table_search import Uniforms, arrays_of, grow_compiled, grow_plain
+from rlbook.fast.table_search import BlockUniforms, arrays_of, grow_compiled, grow_plain
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -257,7 +257,7 @@ def test_a_node_that_was_cut_off_keeps_its_worth_when_simulations_come_back_to_i
     assert found is not None and found.mode == "closed"
     assert found.values()[0] == GAMMA * 8 and min(found.counts()) > 5
     loaded = SearchTree.from_state(found.state_dict())
-    grown = agent.search(0, np.random.default_rng(1), kept=loaded.below(0, spare=30))
+    grown = agent.search(0, np.random.default_rng(1), kept=loaded.subtree(0, spare=30))
     assert grown.simulations == 60 and grown.values()[0] == GAMMA * 8
 
 
@@ -531,7 +531,7 @@ def test_the_logarithm_is_of_the_number_of_tries_and_of_nothing_more() -> None:
 def test_numbers_drawn_in_blocks_are_those_drawn_one_by_one() -> None:
     for count in (0, 1, 511, 512, 513, 2000):
         one, other = np.random.default_rng(7), np.random.default_rng(7)
-        blocks = Uniforms(one)
+        blocks = BlockUniforms(one)
         assert [blocks.random() for _ in range(count)] == [other.random() for _ in range(count)]
         blocks.close()
         assert one.random() == other.random()

@@ -12,7 +12,7 @@ from closeness import assert_near, rounding_bound, widths
 from steps import loss_of
 
 import rlbook
-from rlbook.algorithms.policy.ppo import standardized
+from rlbook.algorithms.policy.ppo import standardize_advantages
 
 Make = Callable[..., Any]
 
@@ -49,7 +49,9 @@ def test_ppos_first_gradient_on_a_rollout_is_a2cs(
     found = gradient(one.agent, loss_of(one.agent, ours).loss)
     expected = gradient(
         other.agent,
-        loss_of(other.agent, standardized(theirs, other.agent.policy, other.agent.config)).loss,
+        loss_of(
+            other.agent, standardize_advantages(theirs, other.agent.policy, other.agent.config)
+        ).loss,
     )
     size = 2 * ours.advantage.abs().mean().item()
     assert_near(found, expected, terms=terms, size=size)

@@ -102,7 +102,7 @@ def test_micro_batches_add_up_to_the_whole(stage: Make, rows: slice) -> None:
     batch = four()[np.arange(4)]
     options: dict[str, Any] = {"config": agent.config, "mismatched_kl": torch.tensor(0.1)}
     batch.episodes.reference_log_prob = agent.reference_log_prob(batch.episodes)
-    whole = LabelledRows.of(batch)
+    whole = LabelledRows.from_batch(batch)
     rest = [slice(0, rows.start), slice(rows.stop, 4)]
     parts = [
         labelled_loss(agent.policy, whole[part], **options)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.policy.ppo import standardized
+from rlbook.algorithms.policy.ppo import standardize_advantages
 from rlbook.data.reward_scale import RewardScale
 from rlbook.functional.policy_losses import policy_gradient_loss
 
@@ -250,7 +250,10 @@ def test_micro_batches_do_not_change_the_gradient(
         theatre.collect(25)
         batch, _ = theatre.agent.prepare()
         diagnostics.append(
-            train_on(theatre.agent, standardized(batch, theatre.agent.policy, theatre.agent.config))
+            train_on(
+                theatre.agent,
+                standardize_advantages(batch, theatre.agent.policy, theatre.agent.config),
+            )
         )
         gradients.append(flat_gradient(theatre.agent.optimizer))
     terms = len(batch) + widths(theatre.agent.policy)

@@ -299,9 +299,9 @@ def test_no_gradient_flows_into_the_target_or_out_of_the_policys_loss_into_anyth
         actor_loss_of(agent, batch).loss, [agent.temperature.log_alpha]
     )
     with torch.no_grad():
-        entropy = value_and_entropy(agent.trained, agent.critics, batch.rows.obs, batch.noise)[
-            1
-        ].mean()
+        entropy = value_and_entropy(
+            agent.trained_networks, agent.critics, batch.rows.obs, batch.noise
+        )[1].mean()
     size = abs(entropy.item()) + 1.0
     # H̄ = -1 for one component
     assert for_alpha.item() == near(entropy.item() + 1.0, dtype="float32", terms=8, size=size)

@@ -17,7 +17,7 @@ from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionCo
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.fast.table_interaction import interaction_for
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import Budget, loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
@@ -253,7 +253,7 @@ def started(
     fitted = AdaptedEnv(env, adapt_to(MCControl, env, settings))
     agent = MCControl(fitted, settings, 0)
     streams: Any = interaction_for(
-        agent, fitted, Recipe.from_env("Maze-v0"), rng_for(0, "environment")
+        agent, fitted, EnvRecipe.from_env("Maze-v0"), rng_for(0, "environment")
     )
     states, actions = [], []
     streams.start()
@@ -356,7 +356,7 @@ def test_stepping_one_by_one_is_the_same_as_the_loop() -> None:
         streams = (
             SingleInteraction(fitted, rng)
             if kind == "one"
-            else interaction_for(agent, fitted, Recipe.from_env("Blackjack-v1"), rng)
+            else interaction_for(agent, fitted, EnvRecipe.from_env("Blackjack-v1"), rng)
         )
         for _ in loop(agent, streams, Budget(500, None)):
             pass

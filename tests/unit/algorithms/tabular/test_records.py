@@ -7,14 +7,14 @@ import gc
 
 import pytest
 
-from rlbook.algorithms.tabular.records import Record
+from rlbook.algorithms.tabular.records import NamedRecord
 
 
-class Table(Record):
+class Table(NamedRecord):
     q: float
 
 
-class Traces(Record):
+class Traces(NamedRecord):
     trace: float
 
 

@@ -21,7 +21,7 @@ from rlbook.data import Episode, Episodes, Steps
 from rlbook.data.replay import Transitions
 from rlbook.errors import RequestError
 from rlbook.functional.value_losses import conservative_gap
-from rlbook.interaction.environments import Recipe
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.playing import adapted_vector
 from rlbook.networks.optimizer import LossOutput
 from rlbook.registry import model_of
@@ -45,7 +45,7 @@ def two_steps(*, terminated: bool = True, last: bool = True) -> Episode:
 
 def agent_for(kind: type[FittedQ], **settings: Any) -> FittedQ:
     config = kind.Config(**settings)
-    return kind(adapted_vector(kind, Recipe.from_env("Maze-v0"), 2, config), config)
+    return kind(adapted_vector(kind, EnvRecipe.from_env("Maze-v0"), 2, config), config)
 
 
 def test_a_row_is_a_step_with_its_true_successor_and_only_terminations_end() -> None:
@@ -167,7 +167,7 @@ def test_a_run_cut_in_a_round_goes_on_bit_for_bit(tmp_path: Path, algorithm: str
 
 def narrow(seed: int) -> Steps:
     """Beside the cliff, 30 episodes of the exact policy, of whose actions one in ten is random."""
-    recipe = Recipe.from_env("CliffWalking-v1")
+    recipe = EnvRecipe.from_env("CliffWalking-v1")
     raw, seen = recipe.make(), adapted_vector(FittedQ, recipe, 1, FittedQ.Config())
     played = islice(record_episodes(exact_expert(recipe), recipe, seed, epsilon=0.1), 30)
     return Steps(

@@ -18,7 +18,7 @@ from rlbook.algorithms.model_based.cross_entropy import CategoricalPlans
 from rlbook.algorithms.value.dqn import DQN, DQNConfig, dqn_target
 from rlbook.algorithms.value.gradient_td import GradientTD
 from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa, SemiGradientSarsaConfig
-from rlbook.data.rainbow_replay import Minibatch, RainbowReplay
+from rlbook.data.rainbow_replay import RainbowMinibatch, RainbowReplay
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.functional.rainbow import best_next_distribution
 from rlbook.functional.schedules import Constant
@@ -89,7 +89,7 @@ def doors(double: bool, distributional: bool = False) -> tuple[Any, Transitions]
 @pytest.mark.parametrize("double", [False, True])
 def test_the_exact_action_values_are_the_targets_fixed_point(double: bool) -> None:
     agent, rows = doors(double)
-    batch = Minibatch(rows, predict(agent.target, rows.next_obs).detach())
+    batch = RainbowMinibatch(rows, predict(agent.target, rows.next_obs).detach())
     exact = exact_action_values()[ROOM, DOOR]
     assert_near(
         dqn_target(agent.q, batch, config=agent.config),
@@ -121,7 +121,7 @@ def test_a_distributional_target_does_not_depend_on_what_is_said_of_closed_doors
         monkeypatch.setattr("rlbook.algorithms.value.distributional_loss.predict", pushed)
         return float(
             loss_of(
-                agent, Minibatch(rows, pushed(agent.target, rows.next_obs).detach())
+                agent, RainbowMinibatch(rows, pushed(agent.target, rows.next_obs).detach())
             ).loss.detach()
         )
 
