@@ -170,7 +170,7 @@ def _first(samples: SampledCompletions, n: int) -> tuple[SampledCompletions, NDA
     flat = rows.ravel()
     part = SampledCompletions(
         *(field[flat] for field in samples[:5]),  # type: ignore[arg-type]
-        [samples.finished[i] for i in flat],
+        [samples.finished[i] for i in flat],  # type: ignore[call-arg]
     )
     return part, rows
 
