@@ -20,12 +20,12 @@ def bound_loss(agent: Any, **options: Any) -> Callable[[Any], LossOutput]:
 
 def critic_loss_of(agent: Any, rows: Any) -> LossOutput:
     """The loss of an agent's critics."""
-    return agent.critic_loss(agent.trained, rows, config=agent.config)
+    return agent.critic_loss(agent.trained_networks, rows, config=agent.config)
 
 
 def actor_loss_of(agent: Any, rows: Any) -> LossOutput:
     """The loss of the policy of an agent with critics."""
-    return agent.actor_loss(agent.trained, rows, config=agent.config)
+    return agent.actor_loss(agent.trained_networks, rows, config=agent.config)
 
 
 def loss_of(agent: Any, rows: Any, **options: Any) -> LossOutput:
