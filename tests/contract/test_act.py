@@ -119,7 +119,7 @@ def test_an_agent_of_one_environment_says_which_observation_it_takes(algorithm: 
         else r"numbers of shape \[4\]"
     )
     hint = (
-        r"; agent\.adapted\(observation\) makes it of the environment's"
+        r"; agent\.adapt_observations\(observation\) makes it of the environment's"
         if shown.observe is not None
         else ""
     )

@@ -81,7 +81,7 @@ def test_the_rollouts_advantages_are_whitened_once_and_the_minibatches_are_left_
         seen.append((after.advantage - before).abs().sum())
         return after
 
-    monkeypatch.setattr(ppo, "standardized", counted)
+    monkeypatch.setattr(ppo, "standardize_advantages", counted)
     source: Any = run._source
     source.interaction.start()
     agent.begin()

@@ -47,7 +47,7 @@ class Known(torch.nn.Module):
         super().__init__()
         self.end, self.members = end, members
 
-    def encoded(self, action: torch.Tensor) -> torch.Tensor:
+    def encode_action(self, action: torch.Tensor) -> torch.Tensor:
         return action.float() if action.is_floating_point() else action[..., None].float()
 
     def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> Prediction:
