@@ -9,7 +9,7 @@ from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 
 GRADIENT_STEPS, ROUNDS, STORED = 500, 7, 10_000
 

@@ -10,7 +10,7 @@ from benchmarks.timing import Comparison, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset, nothing
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 
 STREAMS, STEPS = 1_024, 2_000

@@ -13,7 +13,7 @@ from rlbook.agent import Parts
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 
 TEXTS, MEAN, LONGEST, WIDTH, ROUNDS = 64, 30, 120, 256, 7
 SIZES = {

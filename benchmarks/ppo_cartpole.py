@@ -20,7 +20,7 @@ from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import Budget, loop
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 
 ROUNDS, SEEDS = 5, 5

@@ -11,7 +11,7 @@ from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
 from rlbook.algorithms.policy.sac import SAC, SACConfig
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 
 GRADIENT_STEPS, ROUNDS, STORED = 100, 7, 10_000
 

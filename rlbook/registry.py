@@ -15,8 +15,8 @@ from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_pr
 from rlbook.checks import did_you_mean, import_object
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
-from rlbook.interaction.advice import check_advisable, check_comparable
 from rlbook.interaction.environments import EnvRecipe, environments
+from rlbook.interaction.expert_actions import check_advisable, check_comparable
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ the stage says."""
 
 from pathlib import Path
 
-from rlbook.runs.recording import record
+from rlbook.runs.episode_recording import record
 
 
 def record_walks(out: Path, *, episodes: int, epsilon: float, seed: int) -> dict:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
+from rlbook.cli.command_line import drop_options, flag, option
 from rlbook.cli.output import comparison_summary, fail, note, show, typeable
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
-from rlbook.cli.words import drop_options, flag, option
 from rlbook.errors import RequestError
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.request import Request

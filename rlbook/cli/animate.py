@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlbook.cli.command_line import (
+    flag,
+    named_algorithm,
+    numbers_last,
+    spell_out,
+    take_env_arguments,
+)
 from rlbook.cli.options import File, Flag, Number, integer, parse, word
 from rlbook.cli.train import command_of
 from rlbook.cli.values import convert
-from rlbook.cli.words import flag, named_algorithm, numbers_last, spell_out, take_env_arguments
 from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")

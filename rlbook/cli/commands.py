@@ -399,7 +399,7 @@ def figure(words: Sequence[str]) -> int:
             ),
         )
         return 0
-    from rlbook.book.figures.drawn import as_text, draw_figure
+    from rlbook.book.figures.figure_file import as_text, draw_figure
 
     facts = draw_figure(number, Path(out or f"figure-{number}.png"), given)
     show(options.json, (facts, as_text(facts)))

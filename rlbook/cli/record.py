@@ -12,9 +12,9 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from rlbook.cli.command_line import take_env_arguments
 from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
 from rlbook.cli.output import Result, four
-from rlbook.cli.words import take_env_arguments
 from rlbook.errors import RequestError
 
 
@@ -76,7 +76,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
         given["checkpoint"] = int(checkpoint) if checkpoint.isdecimal() else checkpoint
     if word(options.schema) is not None:
         return options.json, _rows(options, source, out, env_kwargs, given)
-    from rlbook.runs.recording import record
+    from rlbook.runs.episode_recording import record
 
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = record(
@@ -100,7 +100,7 @@ def _rows(
     options: Record, source: str, out: str, env_kwargs: dict[str, Any], given: dict[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Writes an environment's examples. Returns the facts, and what to print."""
-    from rlbook.runs.recording import record_examples
+    from rlbook.runs.episode_recording import record_examples
 
     idle = [
         name

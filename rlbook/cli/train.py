@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import CommandOptions, Word, integer, parse, run_options, text, word
-from rlbook.cli.values import Given, convert, metavar
-from rlbook.cli.words import (
+from rlbook.cli.command_line import (
     flag,
     has,
     mark_resume,
@@ -28,6 +26,8 @@ from rlbook.cli.words import (
     take_arguments,
     take_env_arguments,
 )
+from rlbook.cli.options import CommandOptions, Word, integer, parse, run_options, text, word
+from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.options import (

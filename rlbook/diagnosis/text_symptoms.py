@@ -141,7 +141,7 @@ def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
     from rlbook.data.rollout import Rollout
     from rlbook.interaction.loop import act_step_reset
-    from rlbook.interaction.playing import adapted_vector
+    from rlbook.interaction.play_episodes import adapted_vector
     from rlbook.interaction.vector import VectorInteraction
     from rlbook.networks.policy import module_device
 

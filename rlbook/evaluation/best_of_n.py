@@ -28,7 +28,7 @@ from rlbook.evaluation.completions import LARGE, LARGE_ROWS
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset
-from rlbook.interaction.playing import adapted_vector, check_spaces
+from rlbook.interaction.play_episodes import adapted_vector, check_spaces
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.models.language_model import LanguageModelPolicy

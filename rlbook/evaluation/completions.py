@@ -18,7 +18,7 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset, nothing
-from rlbook.interaction.playing import adapted_vector, check_spaces
+from rlbook.interaction.play_episodes import adapted_vector, check_spaces
 from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.environments.token_rows import TokenRules

@@ -16,7 +16,7 @@ from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.interaction.environments import EnvLike, EnvRecipe
-from rlbook.interaction.playing import Evaluation, play
+from rlbook.interaction.play_episodes import Evaluation, play
 from rlbook.registry import name_of
 from rlbook.runs.parts import agent_of, agent_of_model, model_folder
 from rlbook.runs.run import Run, load

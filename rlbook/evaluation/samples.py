@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlbook.errors import RequestError
 from rlbook.functional.success_rates import majority_at_k, pass_at_k, perplexity
-from rlbook.interaction.playing import Evaluation, t_interval
+from rlbook.interaction.play_episodes import Evaluation, t_interval
 
 RESAMPLES = 2_000  # of the bootstrap
 TOTAL = "return"

@@ -13,7 +13,7 @@ from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import Evaluation, play
+from rlbook.interaction.play_episodes import Evaluation, play
 from rlbook.runs.parts import agent_of
 from rlbook.seeding import rng_for
 

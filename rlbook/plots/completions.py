@@ -13,7 +13,7 @@ import numpy as np
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
-from rlbook.runs.inspecting import advantage_meaning, advantages, play_round
+from rlbook.runs.inspection import advantage_meaning, advantages, play_round
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,7 +78,7 @@ def write(
         greedy: take the likeliest token instead of sampling.
     """
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
-    from rlbook.interaction.playing import adapted_vector
+    from rlbook.interaction.play_episodes import adapted_vector
     from rlbook.networks.policy import as_array
 
     assert isinstance(agent, PolicyAgent), "see `writes`"

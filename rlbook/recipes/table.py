@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.interaction.playing import Evaluation
+from rlbook.interaction.play_episodes import Evaluation
 
 Values = Mapping[str, Sequence[float]]
 

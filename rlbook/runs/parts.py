@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlbook.agent import Agent, Data, Parts
 from rlbook.errors import RequestError
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:

@@ -72,7 +72,7 @@ class Run(RunState):
         check_device(self.request.options.device)
         if self.request.options.inspect:
             # torch's agents, which tables do without
-            from rlbook.runs.inspecting import (
+            from rlbook.runs.inspection import (
                 check_inspectable,
             )
 

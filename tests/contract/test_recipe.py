@@ -21,7 +21,7 @@ from rlbook.cli import main as command_line
 from rlbook.errors import RequestError
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.recipe_file import recipes
-from rlbook.recipes.running import plan_stages, run_recipe
+from rlbook.recipes.run_recipe import plan_stages, run_recipe
 from rlbook.recipes.table import cells, rows
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run

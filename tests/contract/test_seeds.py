@@ -16,7 +16,7 @@ import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.words import drop_options
+from rlbook.cli.command_line import drop_options
 from rlbook.interaction.episodes import draw_seed
 from rlbook.runs.storage.checkpoints import latest
 from rlbook.runs.storage.folder import lock_folder

@@ -12,7 +12,7 @@ import pytest
 import rlbook
 from rlbook.agent import Planner
 from rlbook.envs.gridworlds.maze import Maze
-from rlbook.interaction import playing
+from rlbook.interaction import play_episodes as playing
 from rlbook.registry import ALGORITHMS, agent_class, table
 
 PLANNERS = [name for name in ALGORITHMS if issubclass(agent_class(name), Planner)]

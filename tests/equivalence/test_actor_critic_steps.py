@@ -21,7 +21,7 @@ from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import Group, adam, rmsprop
 
 pytestmark = pytest.mark.fast_form

@@ -18,7 +18,7 @@ from rlbook.algorithms.policy.sac import SAC, SACConfig, Temperature
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import Group, LossOutput, adam
 
 pytestmark = pytest.mark.fast_form

@@ -53,7 +53,7 @@ from rlbook.functional.adversarial import (
     log_ratio_reward,
     survival_reward,
 )
-from rlbook.interaction.advice import check_comparable
+from rlbook.interaction.expert_actions import check_comparable
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import build_reward_network
 from rlbook.networks.optimizer import (

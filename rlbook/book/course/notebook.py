@@ -26,7 +26,7 @@ from torch import nn
 
 import rlbook
 from rlbook.book import figures
-from rlbook.book.figures.drawing import value_grid
+from rlbook.book.figures.axes import value_grid
 from rlbook.envs import TabularMDP
 
 __all__ = [

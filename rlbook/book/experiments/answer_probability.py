@@ -121,7 +121,7 @@ def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
 
 def draw(found: dict[str, AnswerProbabilityCurves]) -> Figure:
     """The share of right answers by rounds; a thin line for each run."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.0, 3.6)

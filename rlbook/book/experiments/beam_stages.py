@@ -42,7 +42,7 @@ def one(folder: Path, seed: int) -> NDArray[np.float64]:
     """The recipe with one seed, whatever of it is left to do in this folder: [4 stages, 4
     measures]."""
     from rlbook.recipes.recipe import Recipe
-    from rlbook.recipes.running import run_recipe
+    from rlbook.recipes.run_recipe import run_recipe
 
     table = run_recipe(Recipe.find("beams", seed=seed), folder)["table"]
     means = {
@@ -136,7 +136,7 @@ def measurements(found: BeamStageMeans) -> dict[str, float]:
 
 def draw(found: BeamStageMeans) -> Figure:
     """The score after each stage, sampled and greedy; points are seeds, bars their means."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes
+    from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.0, 3.4)

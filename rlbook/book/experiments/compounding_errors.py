@@ -184,7 +184,7 @@ def measurements(costs: Costs) -> dict[str, float]:
 
 def draw(costs: Costs) -> Figure:
     """Both costs over the horizon, on logarithmic axes, and below which bounds they stay."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure, at = new_figure(6.4, 4.0), costs.horizons

@@ -219,7 +219,7 @@ def measurements(found: dict[str, AdvantageErrors]) -> dict[str, float]:
 
 def draw(found: dict[str, AdvantageErrors]) -> Figure:
     """Error and bias by kind, and the steps that they cost."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.5, 0.8 + 0.4 * len(found))

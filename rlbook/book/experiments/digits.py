@@ -150,7 +150,7 @@ def measurements(found: Digits) -> dict[str, float]:
 
 def draw(found: Digits) -> Figure:
     """A bar for each network: all test images, and the threes among them."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 3.4)

@@ -114,7 +114,7 @@ def measurements(found: DistilledSizes) -> dict[str, float]:
 
 def draw(found: DistilledSizes) -> Figure:
     """A dot for each student, and a line for the teacher."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(5.0, 3.2)

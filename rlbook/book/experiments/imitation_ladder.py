@@ -99,7 +99,7 @@ def measurements(ladder: Ladder) -> dict[str, float]:
 def draw(ladder: Ladder) -> Figure:
     """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as
     good."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 4.0)

@@ -134,7 +134,7 @@ def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
 def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
     """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean
     where each run began."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)

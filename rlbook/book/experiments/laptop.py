@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import rlbook
 from rlbook.errors import RequestError
-from rlbook.llm.models.packaged import import_model
+from rlbook.llm.models.wheel_models import import_model
 
 DIGITS = 10
 

@@ -95,7 +95,7 @@ def measurements(found: ModeCovering) -> dict[str, float]:
 
 def draw(found: ModeCovering) -> Figure:
     """The densities."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 3.6)

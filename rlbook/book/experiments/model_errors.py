@@ -122,7 +122,7 @@ def measurements(found: ModelErrors) -> dict[str, float]:
 
 def draw(found: ModelErrors) -> Figure:
     """The errors over the horizon, on logarithmic axes: a line for each amount of data."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.4, 4.0)

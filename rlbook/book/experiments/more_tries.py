@@ -99,7 +99,7 @@ def measurements(found: PassRates) -> dict[str, float]:
 
 def draw(found: PassRates) -> Figure:
     """pass@k against k, a thin line for each seed."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(6.0, 3.6)

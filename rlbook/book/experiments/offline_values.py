@@ -27,7 +27,7 @@ from rlbook.algorithms.value.fitted_q import FittedQ
 from rlbook.book.experiments.compounding_errors import Array
 from rlbook.data import Steps
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, record_episodes
 
@@ -133,7 +133,7 @@ def measurements(found: OfflineValueCurves) -> dict[str, float]:
 
 def draw(found: OfflineValueCurves) -> Figure:
     """What is claimed, and how often the greedy action is an untried one."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)

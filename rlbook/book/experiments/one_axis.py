@@ -21,9 +21,9 @@ import numpy as np
 
 import rlbook
 from rlbook.agent import Agent
-from rlbook.book.figures.drawing import label_axes
+from rlbook.book.figures.axes import label_axes
 from rlbook.interaction.action_masks import mask_table
-from rlbook.interaction.advice import greedy_action
+from rlbook.interaction.expert_actions import greedy_action
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 from rlbook.registry import model_of

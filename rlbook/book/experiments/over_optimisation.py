@@ -32,7 +32,7 @@ from rlbook.evaluation.episodes import evaluate_samples
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.llm.rewards.composite import LOGGED
 from rlbook.recipes.recipe import Recipe
-from rlbook.recipes.running import run_recipe
+from rlbook.recipes.run_recipe import run_recipe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -165,7 +165,7 @@ def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
 
 def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
     """What the reward model says, and how often it is right; thin lines are seeds."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.6, 3.4)

@@ -31,7 +31,7 @@ from rlbook.llm.environments.task_envs import TWO, mixture
 from rlbook.llm.rewards import Completion, correct, language, think
 from rlbook.llm.tasks import ReasoningTask
 from rlbook.recipes.recipe import Recipe
-from rlbook.recipes.running import run_recipe
+from rlbook.recipes.run_recipe import run_recipe
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ def measurements(found: R1Measures) -> dict[str, float]:
 def draw(found: R1Measures) -> Figure:
     """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage
     comes to. A dot is a seed."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(10.5, 3.6)

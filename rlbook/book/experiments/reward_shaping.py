@@ -169,7 +169,7 @@ def measurements(found: ShapingComparison) -> dict[str, float]:
 def draw(found: ShapingComparison) -> Figure:
     """Steps of an episode while learning, a mean over ten, and from how many states the best policy
     of each reward arrives."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 import rlbook
 from rlbook.data.episodes import Episode, Pairs, collate
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tasks import AdditionTask
@@ -226,7 +226,7 @@ def curve(run: rlbook.Run) -> NDArray[np.float64]:
 def draw(folders: Sequence[Path]) -> Figure:
     """The learned and the true score side by side, with the penalty and without it; thin lines are
     recipes with other seeds."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes
+    from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(8.4, 3.4)

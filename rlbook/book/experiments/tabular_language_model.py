@@ -265,7 +265,7 @@ def measurements(found: dict[str, CompletionDistances]) -> dict[str, float]:
 
 def draw(found: dict[str, CompletionDistances]) -> Figure:
     """A dot for each run, by learner; the line is at 0.03."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(7.5, 0.8 + 0.4 * len(found))

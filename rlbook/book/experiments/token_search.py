@@ -35,7 +35,7 @@ from rlbook.evaluation.best_of_n import (
 )
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.evaluation.search import Judge, Search, evaluate_search
-from rlbook.interaction.playing import t_interval
+from rlbook.interaction.play_episodes import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
 
@@ -236,7 +236,7 @@ def measurements(found: dict[str, SearchReturns]) -> dict[str, float]:
 def draw(found: dict[str, SearchReturns]) -> Figure:
     """Accuracy against the budget, a panel a task; bars are 95 % intervals over prompts, dashed
     lines know the right answer."""
-    from rlbook.book.figures.drawing import curve_colour, label_axes
+    from rlbook.book.figures.axes import curve_colour, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(4.2 * len(found) + 1.4, 3.6)

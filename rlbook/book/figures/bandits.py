@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.bandit import BanditConfig, choose, empty_memory, update
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.ten_armed_testbed import machine_means
 from rlbook.plots.figure import new_figure
 from rlbook.seeding import rng_for

@@ -20,7 +20,7 @@ import numpy as np
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
-from rlbook.book.figures.drawing import cells, curve_colour, label_axes, legend
+from rlbook.book.figures.axes import cells, curve_colour, label_axes, legend
 from rlbook.envs.gridworlds.dyna_maze import MAPS, DynaMaze
 from rlbook.envs.gridworlds.grids import parse_grid
 from rlbook.envs.gridworlds.layouts import GOAL, START, WALL

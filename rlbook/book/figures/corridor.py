@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.short_corridor import RIGHT, ShortCorridor, short_corridor_model
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import cells
+from rlbook.book.figures.axes import cells
 from rlbook.envs.gridworlds.grids import MARKS, parse_grid
 from rlbook.envs.gridworlds.gridworld import LAYOUTS, TELEPORTS, GridWorld
 from rlbook.envs.tabular.mdp import TabularMDP

@@ -20,7 +20,7 @@ from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import label_axes
+from rlbook.book.figures.axes import label_axes
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.book.experiments.baird import VISITS, baird_features, system
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.functional.linear_td import Array, projected_bellman_error, value_error
 from rlbook.plots.figure import new_figure
 

@@ -18,7 +18,7 @@ from rlbook.errors import RequestError
 from rlbook.plots.films.episode_board import BoardStage, stage_for
 from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text, value_map_text
-from rlbook.runs.inspecting import action_names
+from rlbook.runs.inspection import action_names
 
 if TYPE_CHECKING:
     from rlbook.agent import Agent

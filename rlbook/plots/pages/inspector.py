@@ -16,7 +16,7 @@ import numpy as np
 from rlbook.checks import whole_number
 from rlbook.errors import RequestError
 from rlbook.plots.pages.templates import fill_template, script_data, text_of
-from rlbook.runs.inspecting import Inspector, Moment
+from rlbook.runs.inspection import Inspector, Moment
 from rlbook.runs.run import load
 from rlbook.runs.storage.checkpoints import list_checkpoints
 from rlbook.runs.storage.files import replace_file

@@ -12,7 +12,7 @@ from rlbook.book.experiments import independent_runs as experiments
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.functional.schedules import parse_schedule
-from rlbook.interaction.playing import LONGEST
+from rlbook.interaction.play_episodes import LONGEST
 from rlbook.registry import agent_class
 
 AGENTS: list[tuple[str, dict[str, Any]]] = [

@@ -14,7 +14,7 @@ from closeness import near
 from rlbook.book.experiments import r1
 from rlbook.llm.rewards import Completion, language
 from rlbook.recipes.recipe import Recipe
-from rlbook.recipes.running import run_recipe
+from rlbook.recipes.run_recipe import run_recipe
 
 SHORT: dict[str, dict[str, Any]] = {
     "corpus": {"rows": 64},

@@ -15,7 +15,7 @@ from rlbook.data import Episode
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizers.tokenizer import character_codec
 from rlbook.recipes.recipe import Recipe
-from rlbook.recipes.running import run_recipe
+from rlbook.recipes.run_recipe import run_recipe
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rlbook.data import Episodes, Groups, Pairs, load, text_files
 from rlbook.data.schemas import Example, example_of, schema_of
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.tokenizers.tokenizer import IDS
 
 EOS, BOS = IDS["<eos>"], IDS["<bos>"]

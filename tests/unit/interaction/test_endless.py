@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.interaction import playing
+from rlbook.interaction import play_episodes as playing
 from rlbook.interaction.environments import EnvRecipe, environments
 
 

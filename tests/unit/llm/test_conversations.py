@@ -18,7 +18,7 @@ from rlbook.data import Episode, Episodes, load
 from rlbook.data.episodes import collate
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.llm.tokenizers.chat_codec import chat_codec
 from rlbook.llm.tokenizers.tokenizer import EOS, character_codec, character_tokenizer

@@ -16,7 +16,7 @@ from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.generation.prompt_rows import packing_mask
 from rlbook.llm.models import packing
 from rlbook.llm.models.packing import check_packable, pack

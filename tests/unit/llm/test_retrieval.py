@@ -20,12 +20,12 @@ from rlbook.data import Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.divergences import k3
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream, judged
 from rlbook.llm.tasks import retrieval as world
 from rlbook.llm.tasks.task import build_task
 from rlbook.recipes.recipe import Recipe as Stages
-from rlbook.recipes.running import run_recipe
+from rlbook.recipes.run_recipe import run_recipe
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 

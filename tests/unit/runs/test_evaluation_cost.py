@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rlbook
-from rlbook.runs.evaluating import affordable, short_evaluation_note, usual_length
+from rlbook.runs.greedy_evaluation import affordable, short_evaluation_note, usual_length
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
 from rlbook.runs.run import Run

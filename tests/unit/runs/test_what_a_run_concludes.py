@@ -23,10 +23,10 @@ from rlbook.algorithms.value.cql import conservative_gap
 from rlbook.algorithms.value.dqn import _crosses
 from rlbook.data.replay import Transitions
 from rlbook.evaluation.comparison import LAST, compare
-from rlbook.interaction import playing
+from rlbook.interaction import play_episodes as playing
 from rlbook.networks.optimizer import Adam, Group, LossOutput, adam
 from rlbook.registry import agent_class
-from rlbook.runs.evaluating import evaluation_metrics
+from rlbook.runs.greedy_evaluation import evaluation_metrics
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.storage.checkpoints import mark_best, read_best, read_best_file
 from rlbook.runs.storage.state_encoding import encode
@@ -171,7 +171,7 @@ def test_a_run_is_judged_on_held_out_prompts_by_the_right_answer(
         seen.append(recipe)
         return played(agent, recipe, *arguments, **options)
 
-    for place in ("rlbook.runs.evaluating.play", "rlbook.evaluation.episodes.play"):
+    for place in ("rlbook.runs.greedy_evaluation.play", "rlbook.evaluation.episodes.play"):
         monkeypatch.setattr(place, watched)
     kwargs = {"reward": {"length": 1.0}}
     run = rlbook.train(

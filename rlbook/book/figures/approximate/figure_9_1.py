@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.thousand_states import (
     LENGTH,
     MONTE_CARLO,

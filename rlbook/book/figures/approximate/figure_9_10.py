@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.thousand_states import (
     MONTE_CARLO,
     exact_values,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.agent import Step
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.long_walk import Sweep, draw_sweep, lowest_errors
 from rlbook.book.figures.thousand_states import (
     LENGTH,

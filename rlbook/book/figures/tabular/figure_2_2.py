@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
+from rlbook.book.figures.axes import legend
 from rlbook.book.figures.bandits import BanditAverages, compare, draw_optimal, draw_reward, numbers
-from rlbook.book.figures.drawing import legend
 from rlbook.functional.schedules import Constant
 from rlbook.plots.figure import new_figure
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
-from rlbook.book.figures.drawing import value_grid
+from rlbook.book.figures.axes import value_grid
 from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
 from rlbook.plots.figure import new_figure
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.figures.drawing import best_moves, value_grid
+from rlbook.book.figures.axes import best_moves, value_grid
 from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
 from rlbook.plots.figure import new_figure
 

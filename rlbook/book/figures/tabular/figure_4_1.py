@@ -16,7 +16,7 @@ import numpy as np
 
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.figures.drawing import best_moves, value_grid
+from rlbook.book.figures.axes import best_moves, value_grid
 from rlbook.envs.gridworlds.gridworld import GridWorld
 from rlbook.plots.figure import new_figure, words
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.gambler import TARGET, Gambler, gambler_stakes
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure

@@ -25,7 +25,7 @@ import numpy as np
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
 from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.tabular.figure_5_1 import STICK_ON_20
 from rlbook.envs.blackjack import blackjack_model, number
 from rlbook.envs.tabular.mdp import TabularMDP

@@ -24,7 +24,7 @@ from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionCo
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse
 from rlbook.plots.figure import new_figure

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.cliff import LEARNERS, cliff_model, settings
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.plots.figure import new_figure, words
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlbook.book.figures.axes import cells, curve_colour, label_axes, legend
 from rlbook.book.figures.cliff import (
     COLUMNS,
     GOAL,
@@ -27,7 +28,6 @@ from rlbook.book.figures.cliff import (
     greedy_way,
     settings,
 )
-from rlbook.book.figures.drawing import cells, curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.plots.colours import INK, fraction_rgb
 from rlbook.plots.figure import new_figure, words

@@ -26,7 +26,7 @@ from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias
 from rlbook.functional.schedules import Constant

@@ -23,7 +23,7 @@ from rlbook.algorithms.tabular.control_agent import ControlAgent
 from rlbook.algorithms.tabular.n_step_sarsa import NStepSarsa
 from rlbook.algorithms.tabular.sarsa import Sarsa
 from rlbook.algorithms.tabular.sarsa_lambda import SarsaLambda
-from rlbook.book.figures.drawing import cells
+from rlbook.book.figures.axes import cells
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.functional.schedules import Constant

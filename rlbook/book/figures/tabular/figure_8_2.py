@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
-from rlbook.book.figures.drawing import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.functional.schedules import Constant

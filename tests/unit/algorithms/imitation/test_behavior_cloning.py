@@ -19,7 +19,7 @@ from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.tasks import AdditionTask
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run

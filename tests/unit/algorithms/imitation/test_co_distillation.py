@@ -19,7 +19,7 @@ from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.distillation_losses import forward_kl
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 

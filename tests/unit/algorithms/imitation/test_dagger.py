@@ -19,9 +19,9 @@ from rlbook.algorithms.imitation.dagger import DAgger, DAggerConfig, labelled_ro
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import RequestError
-from rlbook.interaction.advice import AdvisedVectorEnv
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.expert_actions import AdvisedVectorEnv
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert
 from rlbook.runs.interrupts import Interrupted

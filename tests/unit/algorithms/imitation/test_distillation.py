@@ -29,7 +29,7 @@ from rlbook.functional.distillation_losses import (
     soft_label_loss,
 )
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 

@@ -31,7 +31,7 @@ from rlbook.functional.adversarial import (
     survival_reward,
 )
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.mlp import MLP
 from rlbook.runs.demonstrations import exact_expert
 from rlbook.runs.interrupts import Interrupted

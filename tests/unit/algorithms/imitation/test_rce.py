@@ -21,7 +21,7 @@ from rlbook.data import Episode, Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.score_weights import score_weights
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.interrupts import Interrupted
 from rlbook.runs.run import Run
 

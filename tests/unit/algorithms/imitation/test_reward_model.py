@@ -25,7 +25,7 @@ from rlbook.functional.preference_losses import (
     plackett_luce_loss,
 )
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.run import Run
 from rlbook.runs.storage.state_encoding import encode
 

@@ -24,7 +24,7 @@ from rlbook.errors import RequestError
 from rlbook.evaluation.best_of_n import best, most_frequent, sample_completions
 from rlbook.evaluation.outcome_value import OutcomeValue
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import play
+from rlbook.interaction.play_episodes import play
 from rlbook.llm.models.likelihood import log_likelihood
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizers.tokenizer import character_codec

@@ -25,7 +25,7 @@ from rlbook.fast import table_search
 from rlbook.fast.compiled import available
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import play
+from rlbook.interaction.play_episodes import play
 
 
 class Slippery(Doors):

@@ -22,7 +22,7 @@ from rlbook.data.replay import Transitions
 from rlbook.errors import RequestError
 from rlbook.functional.value_losses import conservative_gap
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.playing import adapted_vector
+from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import LossOutput
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, record_episodes

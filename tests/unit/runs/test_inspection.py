@@ -18,7 +18,7 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.plots.pages.inspector import page_of, record_of
-from rlbook.runs.inspecting import Inspector
+from rlbook.runs.inspection import Inspector
 from rlbook.runs.token_record import FILE, TokenRecord, read_record
 
 GRPO: dict[str, Any] = {
