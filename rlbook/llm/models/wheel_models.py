@@ -77,18 +77,25 @@ def _source(package: str) -> Path:
         )
     model = PACKAGES[package]
     found = importlib.util.find_spec(model.module)
-    for missing, there in ((package, found), ("gguf", importlib.util.find_spec("gguf"))):
-        if there is None:
-            raise RequestError(
-                f"importing {package} needs the package {missing}; install rlbook[model]"
-            )
-    assert found is not None
+    if importlib.util.find_spec("gguf") is None:
+        raise RequestError(f"importing {package} needs the package gguf; install rlbook[model]")
+    if found is None:
+        raise RequestError(
+            f"importing {package} needs the package {package}; "
+            f"install it with {_install_command(package)}"
+        )
     path = Path(*(found.submodule_search_locations or [""])[:1]) / model.file
     if not path.is_file():
         raise RequestError(
-            f"the installed {package} has no file {model.file}; install rlbook[model] again"
+            f"the installed {package} has no file {model.file}; "
+            f"install it again with {_install_command(package)}"
         )
     return path
+
+
+def _install_command(package: str) -> str:
+    """Without the packages that its own code needs: one of them wants a compiler."""
+    return f"pip install --no-deps {package}"
 
 
 def _write(source: Path, folder: Path) -> tuple[int, int]:

@@ -537,6 +537,40 @@ def test_minari_itself_reads_what_was_recorded(tmp_path: Path) -> None:
     assert np.array_equal(env.step(episode.actions[0])[0], episode.observations[1])
 
 
+def test_a_minari_data_set_in_hdf5_files_is_read(tmp_path: Path) -> None:
+    """The format of most published ones; `[data]` brings the package for it."""
+    import minari
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    poles = env_of("CartPole-v1")
+    vectors = np.arange(12, dtype=np.float32).reshape(3, 4) / 100
+    (tmp_path / "data").mkdir()
+    raw = EnvRecipe.from_env("CartPole-v1").make()
+    storage: Any = MinariStorage.new(
+        tmp_path / "data", raw.observation_space, raw.action_space, data_format="hdf5"
+    )
+    storage.update_metadata({"dataset_id": "poles-v0", "minari_version": minari.__version__})
+    storage.update_episodes(
+        [
+            EpisodeBuffer(
+                id=0,
+                observations=vectors,
+                actions=np.array([1, 0]),
+                rewards=[1.0, 1.0],
+                terminations=[False, True],
+                truncations=[False, False],
+            )
+        ]
+    )
+    data = load(tmp_path, poles)
+    assert isinstance(data, Episodes) and len(data.episodes) == 1
+    episode = data.episodes[0]
+    assert episode.terminated and episode.action.tolist() == [1, 0]
+    assert np.array_equal(episode.obs, vectors[:2])
+    assert next((tmp_path / "data").glob("*.hdf5"))
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
