@@ -1,5 +1,5 @@
 """Learning curves: the return of the training episodes over environment steps, as the run logged
-it.
+it; over episodes, where the budget of all runs in a picture counts these.
 
 Where a table was compared with the exact answer, two panels below show how far its values are from
 it, and what its greedy policy loses.
@@ -14,7 +14,7 @@ such runs with 95 % confidence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from rlbook.evaluation.comparison import labels, named_world
 from rlbook.evaluation.optimal_return import optimal_return
 from rlbook.interaction.environments import EnvRecipe, find
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
-from rlbook.plots.curve_axes import Evaluations, follow, plain_ticks, tick_text
+from rlbook.plots.curve_axes import DrawnCurve, Evaluations, follow, plain_ticks, tick_text
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
@@ -44,6 +44,7 @@ RESAMPLES = 2_000
 POINTS = 200  # of a curve that is the mean of several
 ROUNDING = 1e-9  # reward units; a smaller error is none
 TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
+DECADE = 10  # ratio of numbers from which on a logarithmic axis tells them apart better
 FEWEST = 3  # points that a panel below the returns must have; two say nothing
 DOTTED = 40  # sweeps up to which each has a dot
 # of the book's site; what an SVG or a PDF that lies beside it links to
@@ -77,6 +78,24 @@ class Curve:
     tokens: dict[str, Points]  # of a token run: rewards by name, KL, entropy, length, silent groups
     # what was measured against the exact answer: `value_error`, `policy_regret`
     errors: dict[str, Points]
+    # steps of all reports, and how many episodes had ended by then; empty where the budget does not
+    # count episodes
+    episodes: Points
+
+    def convert_to_episodes(self) -> Curve:
+        """The same with ended episodes in place of environment steps."""
+
+        def convert(points: Points) -> Points:
+            return np.interp(points[0], *self.episodes), points[1]
+
+        return replace(
+            self,
+            unit="episodes",
+            steps=np.interp(self.steps, *self.episodes),
+            eval_steps=np.interp(self.eval_steps, *self.episodes),
+            tokens={name: convert(points) for name, points in self.tokens.items()},
+            errors={name: convert(points) for name, points in self.errors.items()},
+        )
 
     @property
     def kind(self) -> str:
@@ -135,19 +154,32 @@ def plot_curves(
     ]
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
+    played = [curve for curve in curves if curve.unit != "sweeps"]
+    stepped = {curve.world for curve in played if not curve.episodes[0].size}
+    curves = [
+        curve if curve.unit == "sweeps" or curve.world in stepped else curve.convert_to_episodes()
+        for curve in curves
+    ]
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
     if len(panels) == len(_groups(curves)) == 1 and curves[0].tokens:
         return _draw_token_run(curves, out)
-    measured = [name for name in EXACT_METRICS if any(name in curve.errors for curve in curves)]
-    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * len(measured))
-    grid = figure.subplots(
-        1 + len(measured), len(panels), squeeze=False, height_ratios=[1.7, *[1.0] * len(measured)]
-    )
-    for column, panel in zip(grid.T, panels, strict=True):
-        chosen = [curve for curve in curves if (curve.world, curve.unit) == panel]
-        _draw_panel(plain_axes(column[0]), chosen)
-        for axes, name in zip(column[1:], measured, strict=True):
-            _draw_errors(axes, name, chosen, column[0])
+    columns = [
+        [curve for curve in curves if (curve.world, curve.unit) == panel] for panel in panels
+    ]
+    means = [
+        {name: found for name in EXACT_METRICS if (found := _error_means(name, column))}
+        for column in columns
+    ]
+    most = max(map(len, means))
+    figure = new_figure(max(6.4, 5.2 * len(panels)), 4.4 + 2.2 * most)
+    columns_grid = figure.add_gridspec(1, len(panels))
+    for number, (column, errors) in enumerate(zip(columns, means, strict=True)):
+        rows = columns_grid[number].subgridspec(1 + most, 1, height_ratios=[1.7, *[1.0] * most])
+        above = plain_axes(figure.add_subplot(rows[0]))
+        _draw_panel(above, column)
+        for place, (name, found) in enumerate(errors.items(), 1):
+            _draw_errors(figure.add_subplot(rows[place], sharex=above), name, column, found)
+    measured = [name for name in EXACT_METRICS if any(name in errors for errors in means)]
     shown = [*dict.fromkeys(_quantity_of(unit) for _, unit in panels), *measured]
     explained = ", ".join(f"rlbook explain {name}" for name in shown)
     figure.supxlabel(
@@ -240,6 +272,8 @@ def read_curve(run: Run | str | Path) -> Curve:
         for name in EXACT_METRICS
         if (points := _points(metrics, name))[0].size >= FEWEST and quantity == "return"
     }
+    counted = _points(metrics, "episodes") if config.get("episodes") else _points([], "episodes")
+    episodes = counted if quantity == "return" else _points([], "episodes")
     tokens = _token_points(metrics) if unit == "environment steps" and _is_text(env) else {}
     kwargs = config.get("env_kwargs") or {}
     return Curve(
@@ -253,6 +287,7 @@ def read_curve(run: Run | str | Path) -> Curve:
         *evaluations,
         tokens,
         errors,
+        episodes,
     )
 
 
@@ -336,12 +371,12 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
 def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
     """An environment's curves and its optimum."""
     groups, planning = _groups(curves), curves[0].unit == "sweeps"
-    shown: list[np.ndarray] = []
+    shown: list[DrawnCurve] = []
     evaluations = []
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
         colour = fraction_rgb(CURVES[index % len(CURVES)])
         mean = _draw_group(axes, group, label, colour, dashed=index >= len(CURVES))
-        shown += [mean.low, mean.high]
+        shown.append(DrawnCurve(mean.steps, mean.mean, mean.low, mean.high, colour))
         evaluations.append(_evaluations(group, colour))
     # a planner's value is discounted, the optimum is not
     optimum = None if planning else _draw_optimum(axes, curves[0])
@@ -431,46 +466,44 @@ def _quantity_of(unit: str) -> str:
     return "value" if unit == "sweeps" else "return"
 
 
-def _draw_errors(axes: Axes, name: str, curves: list[Curve], above: Axes) -> None:
-    """How far from the exact answer, logarithmic down to the smallest number that is not 0; hidden
-    where no curve has it."""
-    known = [
-        (index, group)
-        for index, group in enumerate(_groups(curves))
-        if all(name in curve.errors for curve in group)
-    ]
-    axes.set_visible(bool(known))
-    if not known:
-        return
-    plain_axes(axes).sharex(above)
-    shown: list[float] = []
-    for index, group in known:
-        mean, colour = (
-            mean_curve([curve.errors[name] for curve in group]),
-            fraction_rgb(CURVES[index % len(CURVES)]),
-        )
-        axes.plot(
-            mean.steps,
-            mean.mean,
-            color=colour,
-            linewidth=1.8,
-            marker="o" if len(mean.steps) == 1 else "",
-            markersize=4,
-        )
-        if len(group) > 1:
+def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
+    """Index of a group of seeds → how far its runs were from the exact answer, of the groups in
+    which all were compared with it, at steps that they have in common."""
+    found = {}
+    for index, group in enumerate(_groups(curves)):
+        if all(name in curve.errors for curve in group):
+            mean = mean_curve([curve.errors[name] for curve in group])
+            if mean.steps[0] < mean.steps[-1]:
+                found[index] = mean
+    return found
+
+
+def _draw_errors(axes: Axes, name: str, curves: list[Curve], means: dict[int, Mean]) -> None:
+    """How far from the exact answer, logarithmic down to the smallest number that is not 0; straight
+    where all others are of one size."""
+    plain_axes(axes)
+    groups = _groups(curves)
+    for index, mean in means.items():
+        colour = fraction_rgb(CURVES[index % len(CURVES)])
+        axes.plot(mean.steps, mean.mean, color=colour, linewidth=1.8)
+        if len(groups[index]) > 1:
             axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
-        shown += mean.mean.tolist()
-    if min(shown) > ROUNDING:
+    shown = np.concatenate([mean.mean for mean in means.values()])
+    above = shown[shown > ROUNDING]
+    if above.size == shown.size:
         axes.set_yscale("log")
-    else:  # 0 has a place too, below the smallest number that is not
-        axes.set_yscale(
-            "symlog", linthresh=min((value for value in shown if value > ROUNDING), default=1.0)
-        )
-        axes.set_ylim(bottom=0.0)
+    elif (
+        above.size and above.max() > DECADE * above.min()
+    ):  # 0 has a place too, below the smallest number that is not
+        axes.set_yscale("symlog", linthresh=float(above.min()))
+    if above.size < shown.size:
+        axes.set_ylim(0.0, 1.3 * max(float(mean.high.max()) for mean in means.values()) or 1.0)
     plain_ticks(axes)
     axes.set_ylabel(EXACT_METRICS[name], **words(fontsize=9))
     _name_panel(
-        axes, name, _reference([group[0] for _, group in known]) if name == "value_error" else ""
+        axes,
+        name,
+        _reference([groups[index][0] for index in means]) if name == "value_error" else "",
     )
     axes.set_xlabel(curves[0].unit, **words(fontsize=9))
 

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import yaml
 from closeness import assert_near, near
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
 from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_values, optimal_return
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.plots.curve_axes import tick_text
+from rlbook.plots.curve_axes import log_ticks, tick_text
 from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
 
 
@@ -443,6 +445,198 @@ assert "matplotlib.pyplot" not in sys.modules
 assert str(matplotlib.rcParams.copy()) == before
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+# Where learning happens
+
+
+def falling_off(level: float, *, deep: float = -50_000.0) -> list[dict[str, Any]]:
+    """Ten reports: four far below, then a rise of 10 each to `level`."""
+    returns = [
+        deep,
+        deep / 2,
+        deep / 5,
+        deep / 10,
+        *(level - 10 * left for left in range(5, -1, -1)),
+    ]
+    return [
+        {"step": 100 * number, "episodes": 10 * number, "return": value}
+        for number, value in enumerate(returns, 1)
+    ]
+
+
+def edge_marks(axes: Any, marker: str = "v") -> list[Any]:
+    """Curves' marks at an edge, one entry a curve; evaluations' are white, the legend's empty."""
+    return [
+        line
+        for line in axes.lines
+        if line.get_marker() == marker
+        and len(line.get_xdata())
+        and line.get_markerfacecolor() != "white"
+    ]
+
+
+def test_the_axis_follows_the_end_of_a_curve_that_begins_far_below(tmp_path: Path) -> None:
+    """The last third are -33, -23, -13, which the beginning at -50 000 does not flatten: the axis
+    ends within a few times their distance from 0."""
+    figure = plot_curves(write_run(tmp_path / "a", falling_off(-13.0), env="CliffWalking-v1"))
+    axes, shown = figure.axes[0], lines(figure)
+    bottom, top = axes.get_ylim()
+    assert -100 < bottom < -33 and -13 <= top < 10
+    assert shown["ppo"].get_ydata().min() == -50_000  # drawn, and cut by the axis
+    (marks,) = edge_marks(axes)
+    assert marks.get_color() == shown["ppo"].get_color() and set(marks.get_ydata()) == {0.0}
+    assert marks.get_xdata().min() >= 100 and marks.get_xdata().max() <= 500
+    assert "below the axis, down to −50k" in shown
+
+
+def test_a_curve_that_comes_down_from_far_above_is_marked_at_the_upper_edge(tmp_path: Path) -> None:
+    reports = falling_off(13.0, deep=5e6)
+    figure = plot_curves(write_run(tmp_path / "a", reports, env="Elsewhere-v0"))
+    assert figure.axes[0].get_ylim()[1] < 200
+    assert [set(marks.get_ydata()) for marks in edge_marks(figure.axes[0], "^")] == [{1.0}]
+    assert "above the axis, up to 5M" in lines(figure)
+
+
+def test_a_rise_that_can_be_seen_whole_is_shown_whole(tmp_path: Path) -> None:
+    """Pendulum: from -1400 to -150. The beginning takes most of the axis, and the end is seen."""
+    returns = [-1_400.0, -1_300.0, -900.0, -400.0, -160.0, -150.0, -145.0, -150.0, -148.0]
+    reports = [{"step": step, "return": value} for step, value in enumerate(returns, 1)]
+    figure = plot_curves(write_run(tmp_path / "a", reports, env="Pendulum-v1"))
+    assert figure.axes[0].get_ylim()[0] < -1_400 and not edge_marks(figure.axes[0])
+    assert not any("below" in label for label in lines(figure))
+
+
+def test_a_curve_that_is_flat_at_its_end_shows_how_it_got_there(tmp_path: Path) -> None:
+    reports = [{"step": step, "return": float(step > 5)} for step in range(1, 21)]
+    figure = plot_curves(write_run(tmp_path / "a", reports, env="Elsewhere-v0"))
+    assert figure.axes[0].get_ylim()[0] < 0.0 and not edge_marks(figure.axes[0])
+
+
+def test_several_runs_in_one_picture_are_marked_in_their_colours_in_places_of_their_own(
+    tmp_path: Path,
+) -> None:
+    for name, level, seed in (("a", -13.0, 0), ("b", -13.0, 1), ("c", -17.0, 0), ("d", -17.0, 1)):
+        algorithm = "q_learning" if level == -13.0 else "sarsa"
+        reports = falling_off(level, deep=-50_000.0 - 10 * seed)
+        write_run(tmp_path / name, reports, algorithm=algorithm, seed=seed, env="CliffWalking-v1")
+    figure = plot_curves([tmp_path / name for name in "abcd"])
+    axes, shown = figure.axes[0], lines(figure)
+    first, second = edge_marks(axes)
+    assert axes.get_ylim()[0] > -100
+    assert [first.get_color(), second.get_color()] == [
+        shown[name].get_color() for name in ("q_learning", "sarsa")
+    ]
+    assert not set(first.get_xdata()) & set(second.get_xdata())
+    assert "below the axis, down to −50k" in shown
+
+
+def test_a_run_that_never_learns_does_not_flatten_one_that_does(tmp_path: Path) -> None:
+    lost = [{"step": 100 * number, "return": -70_000.0 - number} for number in range(1, 11)]
+    write_run(tmp_path / "lost", lost, algorithm="sarsa", env="CliffWalking-v1")
+    write_run(tmp_path / "found", falling_off(-13.0), env="CliffWalking-v1")
+    for order in (["lost", "found"], ["found", "lost"]):
+        figure = plot_curves([tmp_path / name for name in order])
+        assert figure.axes[0].get_ylim()[0] > -100
+        assert len(edge_marks(figure.axes[0])) == 2 and "below the axis, down to −70k" in lines(
+            figure
+        )
+    alone = plot_curves(tmp_path / "lost").axes[0]
+    assert alone.get_ylim()[0] < -70_000 and not edge_marks(alone)
+
+
+def test_two_runs_that_differ_by_what_can_be_seen_share_an_axis(tmp_path: Path) -> None:
+    for name, level in (("ppo", 3.0), ("dqn", -28.0)):
+        reports = [{"step": step, "return": level} for step in (1, 2, 3)]
+        write_run(tmp_path / name, reports, algorithm=name)
+    low, high = plot_curves([tmp_path / "ppo", tmp_path / "dqn"]).axes[0].get_ylim()
+    assert low < -28 and high > 3
+
+
+def test_runs_whose_budget_counts_episodes_are_drawn_over_episodes(tmp_path: Path) -> None:
+    """Episodes of one run take 10 steps, of the other 20: over steps, the mean of the two would end
+    where the shorter one does."""
+    for seed, length in ((0, 10), (1, 20)):
+        reports = [
+            {"step": length * count, "episodes": count, "return": float(count), "value_error": 4.0}
+            for count in (5, 10, 15, 20)
+        ]
+        write_run(tmp_path / str(seed), reports, seed=seed, episodes=20, algorithm="q_learning")
+    figure = plot_curves([tmp_path / "0", tmp_path / "1"])
+    assert {axes.get_xlabel() for axes in figure.axes} == {"episodes"}
+    (label,) = (label for label in lines(figure) if label.startswith("q_learning"))
+    assert_near(lines(figure)[label].get_xdata()[[0, -1]], [5.0, 20.0], terms=4)
+    assert_near(lines(figure)[label].get_ydata()[[0, -1]], [5.0, 20.0], terms=4)
+    # beside a run whose budget is of steps, both are drawn over steps
+    write_run(tmp_path / "ppo", rising(0), steps=300)
+    both = plot_curves([tmp_path / "0", tmp_path / "ppo"])
+    assert both.axes[0].get_xlabel() == "environment steps"
+    assert lines(both)["q_learning"].get_xdata().tolist() == [50, 100, 150, 200]
+
+
+# Panels and ticks
+
+
+def errors_of(values: list[float], name: str = "value_error") -> list[dict[str, Any]]:
+    return [
+        {"step": 100 * number, "return": 1.0, name: value} for number, value in enumerate(values, 1)
+    ]
+
+
+def test_a_panel_without_a_curve_is_not_drawn(tmp_path: Path) -> None:
+    """Judged runs beside ones that were not: the second column has one panel and no hole; runs
+    that were judged at no steps in common have none either."""
+    judged = write_run(tmp_path / "a", errors_of([3.0, 2.0, 1.0]))
+    other = write_run(tmp_path / "b", rising(0), env_kwargs={"rewards": "shaped"})
+    figure = plot_curves([judged, other])
+    assert len(figure.axes) == 3 and all(axes.get_visible() and axes.lines for axes in figure.axes)
+    late = [report | {"step": report["step"] + 300} for report in errors_of([3.0, 2.0, 1.0])]
+    apart = write_run(tmp_path / "c", [*rising(0), *late], seed=1)
+    assert len(plot_curves([judged, apart]).axes) == 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.05, 200.0, [0.1, 1.0, 10.0, 100.0]),
+        (0.12, 0.85, [0.2, 0.4, 0.6, 0.8]),
+        (2.0, 4.0, [2.0, 3.0, 4.0]),
+        (1e-9, 1e6, [1e-9, 1e-6, 1e-3, 1.0, 1e3, 1e6]),
+    ],
+)
+def test_a_logarithmic_axis_is_labelled_at_round_numbers(
+    low: float, high: float, ticks: list[float]
+) -> None:
+    found = log_ticks(low, high)
+    assert set(ticks) <= set(found) and 3 <= len(found) <= 6
+
+
+@given(st.floats(1e-8, 1e8), st.floats(1.0001, 1e9))
+def test_a_logarithmic_axis_has_at_least_two_labels_within_it(low: float, ratio: float) -> None:
+    found = log_ticks(low, low * ratio)
+    assert 2 <= len(found) <= 9 and found == sorted(found)
+    assert all(low <= tick <= low * ratio for tick in found)
+
+
+@pytest.mark.parametrize("values", [[0.42, 0.41, 0.4], [3.1, 2.4, 2.2], [900.0, 0.04, 0.02]])
+def test_every_panel_has_labels_on_its_axis_however_little_it_spans(
+    tmp_path: Path, values: list[float]
+) -> None:
+    figure = plot_curves(write_run(tmp_path / "a", errors_of(values)), tmp_path / "a.png")
+    axis, (low, high) = figure.axes[1].yaxis, figure.axes[1].get_ylim()
+    labels = [
+        label.get_text()
+        for tick, label in zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
+        if low <= tick <= high
+    ]
+    assert figure.axes[1].get_yscale() == "log"
+    assert len(labels) >= 3 and all(labels) and len(set(labels)) == len(labels)
+
+
+def test_a_regret_that_is_0_throughout_has_a_straight_axis(tmp_path: Path) -> None:
+    reports = errors_of([0.0, 0.0, 0.0], "policy_regret")
+    axes = plot_curves(write_run(tmp_path / "a", reports)).axes[1]
+    assert (axes.get_yscale(), axes.get_ylim()) == ("linear", (0.0, 1.0))
 
 
 # The optimum
