@@ -13,6 +13,7 @@ from typing import Any
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import drop_options, flag, option
+from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, show, typeable
 from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
@@ -24,25 +25,6 @@ from rlbook.runs.side_by_side import side_by_side
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
-HELP = """\
-usage: rlbook ablate ALGORITHM ENV --off NAME,NAME,... [--seeds K] [--jobs J] [--out FOLDER] [--resume] [options of rlbook train]
-
-Train an algorithm as it is, and once more for each NAME with that part switched off, over several seeds; print the interquartile means,
-how likely the whole is better than each variant, and draw the curves.
-
-  --off NAME,...   hyper-parameters: a switch that is on is turned off, a number becomes none where that is allowed, or else 0;
-                   NAME=VALUE says what to put there instead
-  --seeds K        runs of each variant (default: 3)
-  --jobs J         how many train at a time (default: as many as there are cores)
-  --out FOLDER     where the runs go: FOLDER/whole/seed-0, FOLDER/NAME/seed-0, and the curves (default: a new one under runs/)
-  --resume         go on where an earlier call with the same words was stopped
-  --json           print one JSON object on standard output, and nothing else there
-  --debug          show the traceback of an error
-
-All else is as for rlbook train ALGORITHM --help. Example:
-
-  rlbook ablate ppo CartPole-v1 --off normalize_advantage,entropy_coef,clip=1e9 --steps 20000
-"""
 WHOLE = "whole"
 
 
@@ -61,8 +43,7 @@ def run_ablation(words: Sequence[str]) -> int:
         RequestError: the request was wrong; nothing has started.
     """
     if not words or {"-h", "--help"} & set(words):
-        print(HELP, end="")
-        return 0
+        parse(Ablate, ["--help"], "rlbook ablate")
     start, off = time.monotonic(), option(list(words), "--off")
     shared = drop_options(words, "--off")
     if off is None:

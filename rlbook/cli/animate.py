@@ -14,7 +14,7 @@ from rlbook.cli.command_line import (
     spell_out,
     take_env_arguments,
 )
-from rlbook.cli.options import File, Flag, Number, integer, parse, word
+from rlbook.cli.options import File, Flag, Number, flat, integer, parse, word
 from rlbook.cli.train import command_of
 from rlbook.cli.values import convert
 from rlbook.errors import RequestError
@@ -70,29 +70,27 @@ def parse_animate(argv: Sequence[str]) -> Animation:
     if algorithm in words:
         words.remove(algorithm)
     prog = f"rlbook animate {algorithm}" if algorithm else "rlbook animate ALGORITHM"
-    options: Any = parse(command, spell_out(words, kinds), prog, DESCRIPTION)
-    env = word(options.env)
+    options = flat(parse(command, spell_out(words, kinds), prog, DESCRIPTION))
+    env = word(options["env"])
     if algorithm is None or env is None:
         raise RequestError(
             "animate needs an ALGORITHM and an ENV, such as: rlbook animate"
             f" {algorithm or 'value_iteration'} Maze-v0"
         )
     counts = {
-        name: value
-        for name in COUNTS
-        if (value := integer(name, getattr(options.run, name, None))) is not None
+        name: value for name in COUNTS if (value := integer(name, options.get(name))) is not None
     }
     given = {
         name: value
         for name in kinds
-        if (value := getattr(options.hyper, name)) is not None and word(value) is not None
+        if (value := options[name]) is not None and word(value) is not None
     }
     hyperparameters = {
         name: convert(flag(name), value, kinds[name]) for name, value in given.items()
     }
     out = (
-        word(options.run.out)
+        word(options["out"])
         or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"
     )
-    more = {"env_kwargs": env_kwargs, "allow_import": options.run.allow_import}
-    return Animation(algorithm, env, out, options.run.json, counts | more | hyperparameters)
+    more = {"env_kwargs": env_kwargs, "allow_import": options["allow_import"]}
+    return Animation(algorithm, env, out, options["json"], counts | more | hyperparameters)

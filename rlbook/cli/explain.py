@@ -8,6 +8,7 @@ import dataclasses
 import importlib.util
 import inspect
 import io
+import re
 import textwrap
 import tokenize
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
+
+_FOR_TOOLS = re.compile(r"#\s*(type: ignore|pyright:|noqa)")
+"""What a type checker or a linter reads, and no reader of the help."""
 
 
 def summary(algorithm: str) -> str:
@@ -47,6 +51,8 @@ def _comments_in(source: str) -> dict[str, str]:
     """First name of each line → the comment behind it, or else the comment lines right above it."""
     found, first, above = {}, None, []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and _FOR_TOOLS.match(token.string):
+            continue
         if token.type == tokenize.COMMENT and first is None:
             above.append(token.string.lstrip("# "))
         elif token.type == tokenize.COMMENT:

@@ -3,11 +3,14 @@ from the comments."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import functools
+import inspect
 import io
 import re
+import sys
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from tyro.conf import (
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
+from rlbook.cli.output import fill_paragraph, fill_text
 from rlbook.cli.values import Given, decimal, parse_integer
 from rlbook.errors import RequestError
 
@@ -68,19 +72,23 @@ class CommandOptions:
 
 
 @functools.cache
-def run_options() -> type:
-    """The options of a run and of several, as `rlbook.runs.options` has them, and those of the
-    command."""
+def run_options() -> dict[str, tuple[str, Any, Any]]:
+    """Name → (name, annotation, default) of the options of a run and of several, as
+    `rlbook.runs.options` has them, and of those of the command."""
     from rlbook.cli.explain import comments
     from rlbook.runs.options import FOLDERS, LEAST, RETURNS, RunOptions, SeveralSeeds
 
     kinds = typing.get_type_hints(CommandOptions, include_extras=True)
     meanings = comments(CommandOptions) | comments(RunOptions) | comments(SeveralSeeds)
     # a class that is made here has no source in which tyro could look for the comments
-    fields: list[Any] = [
-        (item.name, Annotated[kinds[item.name], arg(help=meanings[item.name])], item.default)
+    fields: dict[str, tuple[str, Any, Any]] = {
+        item.name: (
+            item.name,
+            Annotated[kinds[item.name], arg(help=meanings[item.name])],
+            item.default,
+        )
         for item in dataclasses.fields(CommandOptions)
-    ]
+    }
     for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
         shown = (
             "N"
@@ -89,14 +97,12 @@ def run_options() -> type:
             if item.name in FOLDERS
             else "NAME"
         )
-        fields.append(
-            (
-                item.name,
-                Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")],
-                None,
-            )
+        fields[item.name] = (
+            item.name,
+            Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")],
+            None,
         )
-    return dataclasses.make_dataclass("RunOptions", fields, bases=(CommandOptions,), frozen=True)
+    return fields
 
 
 @dataclass(frozen=True)
@@ -265,6 +271,31 @@ class Verify:
 
 
 @dataclass(frozen=True)
+class Ablate:
+    """Train an algorithm as it is, and once more for each NAME with that part switched off, over
+    several seeds; print the interquartile means, how likely the whole is better than each variant,
+    and draw the curves. All other options are those of rlbook train ALGORITHM.
+
+    Example:
+      rlbook ablate ppo CartPole-v1 --off normalize_advantage,clip=1e9
+    """
+
+    algorithm: Positional[Word]  # what to train
+    env: Positional[Word]  # where
+    # hyper-parameters: a switch that is on is turned off, a number becomes none where that is
+    # allowed, or else 0; NAME=VALUE says what to put there instead
+    off: Annotated[Any, text("NAME,NAME,..."), _NO_DEFAULT] = None
+    seeds: Number = None  # runs of each variant (default: 3)
+    jobs: Number = None  # how many train at a time (default: as many as there are cores)
+    # where the runs go: FOLDER/whole/seed-0, FOLDER/NAME/seed-0, and the curves (default: a new one
+    # under runs/)
+    out: Folder = None
+    resume: Flag = False  # go on where an earlier call with the same words was stopped
+    json: Flag = False  # print one JSON object on standard output, and nothing else there
+    debug: Flag = False  # show the traceback of an error
+
+
+@dataclass(frozen=True)
 class List:
     """Show the algorithms, the environments, the recipes, and which algorithm trains on which
     environment, with the reason where not.
@@ -329,6 +360,7 @@ class Play:
 
     grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each
     update.
+
     tokens: a small language model writes sums token by token, is paid for its answers, and learns
     from them by GRPO.
 
@@ -354,24 +386,51 @@ def parse(
         RequestError: an option that does not exist (the nearest is named), a value too many or one
             missing.
     """
-    complaint = io.StringIO()
+    complaint, shown = io.StringIO(), _Shown()
     settings = {
         "prog": prog,
-        "description": description,
+        "description": _PLACE,
         "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName),
     }
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(shown):
             options, unknown = tyro.cli(
                 command, args=list(argv), return_unknown_args=True, **settings
             )
     except SystemExit as stop:
         if stop.code in (0, None):
+            print(_lay_out_help(shown.getvalue(), description or inspect.getdoc(command) or ""))
             raise
         raise RequestError(f"{_sentence(complaint.getvalue())} ({prog} --help shows all)") from None
     if unknown:
         raise RequestError(_unknown_message(unknown[0], names(command), prog))
     return typing.cast(Command, options)
+
+
+_PLACE = "DESCRIPTION"
+"""Stands in tyro's help for the description, whose lines tyro would not break."""
+
+
+class _Shown(io.StringIO):
+    """Takes what tyro prints, in colour where the terminal would have it so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stream = sys.stdout
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return codecs.lookup(self._stream.encoding or "utf-8").name  # tyro looks for "utf-8"
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+def _lay_out_help(shown: str, description: str) -> str:
+    """The help with its usage and its description broken into lines; an example stays whole."""
+    usage, _, rest = shown.rstrip("\n").partition("\n")
+    before, _, after = rest.partition(_PLACE)
+    return fill_paragraph(usage, "", "  ") + "\n" + before + fill_text(description) + after
 
 
 def names(command: type) -> list[str]:
@@ -388,6 +447,19 @@ def names(command: type) -> list[str]:
             names(inner)
             if isinstance(inner, type) and dataclasses.is_dataclass(inner)
             else ["--" + item.name.replace("_", "-")]
+        )
+    return found
+
+
+def flat(options: object) -> dict[str, Any]:
+    """Option → value of what `parse` returned, whatever groups they stand in."""
+    found: dict[str, Any] = {}
+    for item in dataclasses.fields(options):  # type: ignore[arg-type]
+        value = getattr(options, item.name)
+        found |= (
+            flat(value)
+            if dataclasses.is_dataclass(value) and not isinstance(value, Given)
+            else {item.name: value}
         )
     return found
 

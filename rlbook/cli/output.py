@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import json
 import math
 import os
@@ -14,7 +15,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -224,6 +224,37 @@ def fill_paragraph(text: str, first: str, rest: str) -> str:
     )
 
 
+def fill_text(text: str) -> str:
+    """Paragraphs within the width; an indented line stays as it is, but for a command, which is
+    continued behind a backslash."""
+    lines: list[str] = []
+    for is_prose, block in itertools.groupby(text.splitlines(), _is_prose):
+        if is_prose:
+            lines.append(fill_paragraph(" ".join(block), "", ""))
+        else:
+            lines += [_continue_command(line) for line in block]
+    return "\n".join(lines)
+
+
+def _is_prose(line: str) -> bool:
+    return bool(line) and not line.startswith((" ", "Example"))
+
+
+def _continue_command(line: str) -> str:
+    """A command that is wider than the terminal as several lines that can be pasted together."""
+    if len(line) <= width() or " rlbook " not in line:
+        return line
+    return " \\\n".join(
+        textwrap.wrap(
+            line,
+            width() - 2,
+            subsequent_indent="    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    )
+
+
 def for_terminal(line: str) -> str:
     """A line that a terminal shows within its width, and that a file or a pipe gets whole."""
     return fill_paragraph(line, "", "  ") if sys.stdout.isatty() else line
@@ -241,7 +272,7 @@ def align_columns(table: Sequence[Sequence[str]]) -> str:
             for heading, *column in zip(*table, strict=True)
         ]
         broken = [textwrap.wrap(heading, size) for heading, size in zip(head, widest, strict=True)]
-        lines = _as_lines([*map(list, zip_longest(*broken, fillvalue="")), *body])
+        lines = _as_lines([*map(list, itertools.zip_longest(*broken, fillvalue="")), *body])
     if max(map(len, lines)) > width() and sys.stdout.isatty():
         lines = [
             line

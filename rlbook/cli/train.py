@@ -4,11 +4,11 @@ hyper-parameters of the algorithm."""
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
@@ -26,10 +26,11 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import CommandOptions, Word, integer, parse, run_options, text, word
+from rlbook.cli.options import Word, flat, integer, parse, run_options, text, word
+from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, agent_class, presets
 from rlbook.runs.options import (
     COUNTS,
     FOLDERS,
@@ -43,16 +44,6 @@ from rlbook.runs.storage.files import read_file
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
-
-
-EXAMPLES = """\
---env.KEY VALUE hands any argument to the environment, and --model.KEY VALUE says more about a language model: sizes, LoRA, what is trained.
-Examples:
-  rlbook train ppo Maze-v0
-  rlbook train q_learning FrozenLake-v1 --env.is_slippery false --alpha 0.5
-  rlbook train sarsa CliffWalking-v1 --seeds 5 --out runs/sarsa
-  rlbook train grpo Addition-v0 --model.adapter.r 8
-  rlbook train --resume runs/ppo-Maze-v0-0"""
 
 
 @dataclass(frozen=True)
@@ -112,31 +103,27 @@ def parse_train(argv: Sequence[str]) -> Training:
     } - kinds.keys():
         refuse_narrowed(str(algorithm), name)
     prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
-    options: Any = parse(command, spell_out(words, kinds), prog, _description(algorithm))
-    hyper = getattr(options, "hyper", None)
-    given = {
-        name: getattr(hyper, name) for name in kinds if isinstance(getattr(hyper, name), Given)
-    }
+    parsed = flat(parse(command, spell_out(words, kinds), prog, _description(algorithm)))
+    given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
+    run = SimpleNamespace(**{name: parsed[name] for name in run_options()})
     training = Training(
-        options.run,
+        run,
         algorithm,
-        word(options.env) or held.get("env"),
-        _with_model(
-            held["options"] | _run_options(options.run), held["options"].get("model"), model
-        ),
+        word(parsed["env"]) or held.get("env"),
+        _with_model(held["options"] | _run_options(run), held["options"].get("model"), model),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
         SeveralSeeds(
-            integer("seeds", options.run.seeds),
-            integer("jobs", options.run.jobs),
-            word(options.run.cluster),
+            integer("seeds", run.seeds),
+            integer("jobs", run.jobs),
+            word(run.cluster),
         ),
     )
     return _complete(training)
 
 
-def _run_options(given: CommandOptions) -> dict[str, Any]:
+def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
     counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
     texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS + RETURNS}
@@ -307,61 +294,135 @@ def _check_config(content: object, file: str) -> dict[str, Any]:
 
 def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict[str, Any], type]:
     """The types of the algorithm's hyper-parameters, and the dataclass that tyro reads the command
-    line into; `options` is its `run`."""
-    options = options or run_options()
+    line into: what one changes most first, the rest in groups.
+
+    Args:
+        algorithm: whose hyper-parameters there are; None for none.
+        options: the options of another command than `rlbook train`, as one group.
+    """
     env = arg(
         help="an environment's id; `rlbook list envs` names those that are installed",
         help_behavior_hint="",
     )
-    fields: list[Any] = [
-        ("env", Annotated[Positional[Word], env], None),
-        ("run", Annotated[options, arg(name="run")], options()),
-    ]
-    kinds: dict[str, Any] = {}
+    kinds, hyper, data = {}, {}, False
     if algorithm is not None:
         kinds, hyper = _hyperparameters(algorithm)
-        fields.append(
-            (
-                "hyper",
-                Annotated[hyper, arg(name=algorithm)],
-                dataclasses.field(default_factory=hyper),
-            )
-        )
+        data = "data" in agent_class(algorithm, allow_import=True).sources()
+    run = run_options() if options is None else {}
+    first = [name for name in MOST if name in run | hyper and (data or name != "passes")]
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups: dict[str, list[Any]] = {
+        str(algorithm): [field for name, field in hyper.items() if name not in first],
+        **{
+            group: [run[name] for name in names if name in run and name not in first]
+            for group, names in GROUPS.items()
+        },
+        "other": [field for name, field in run.items() if name not in {*grouped, *first}],
+    }
+    fields: list[Any] = [("env", Annotated[Positional[Word], env], None)]
+    fields += [(run | hyper)[name] for name in first]
+    if options is not None:
+        fields.append(("run", Annotated[options, arg(name="run")], options()))
+    fields += [
+        _group(number, group, members, _said_of(algorithm) if group == algorithm else "")
+        for number, (group, members) in enumerate(groups.items())
+        if members
+    ]
     return kinds, dataclasses.make_dataclass("Train", fields, frozen=True)
 
 
-def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], type]:
+MOST = (
+    "steps episodes passes seed out learning_rate alpha gamma num_envs epsilon trace_decay"
+    " simulations rollout_steps batch_size group_size hidden_sizes"
+).split()
+"""What one changes most, in this order; not every algorithm has all of them."""
+GROUPS: dict[str, tuple[str, ...]] = {
+    "evaluation": ("eval_every", "eval_episodes", "stop_at_return", "inspect"),
+    "several-seeds": ("seeds", "jobs", "cluster"),
+    "data-and-model": (
+        *("data", "passes", "expert", "teacher", "reference", "start"),
+        *("reward_model", "reward_caution", "model", "device"),
+    ),
+}
+"""The other options of a run, as the help groups them; what stands in none comes last."""
+
+
+def _group(number: int, title: str, members: list[Any], said: str) -> Any:
+    """A field of options that the help shows in a box of their own."""
+    group = dataclasses.make_dataclass(f"Group{number}", members, frozen=True)
+    group.__doc__ = said
+    return (
+        f"group_{number}",
+        Annotated[group, arg(name=title)],
+        dataclasses.field(default_factory=group),
+    )
+
+
+def _said_of(algorithm: str | None) -> str:
+    return (
+        f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they all"
+        " stand in the equation."
+    )
+
+
+def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The types of the hyper-parameters, and their (name, annotation, default) for tyro."""
     from rlbook.cli.explain import comments, default_text
 
     config = agent_class(algorithm, allow_import=True).Config
     kinds, meanings = typing.get_type_hints(config), comments(config)
-    fields: list[Any] = []
+    fields: dict[str, Any] = {}
     items = {item.name: item for item in dataclasses.fields(config)}
     for name in meanings:
         item, kind = items[name], kinds[name]
         is_sequence = typing.get_origin(kind) is tuple
         spec = text(metavar(kind), "*" if is_sequence else 1)
         option = arg(help=meanings[name], help_behavior_hint=f"(default: {default_text(item)})")
-        fields.append((name, Annotated[Any, spec, option], default_text(item)))
-    hyper = dataclasses.make_dataclass("Hyperparameters", fields, frozen=True)
-    hyper.__doc__ = (
-        f"The hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they stand"
-        " in the equation."
-    )
-    return {name: kinds[name] for name in meanings}, hyper
+        fields[name] = (name, Annotated[Any, spec, option], default_text(item))
+    return {name: kinds[name] for name in meanings}, fields
 
 
 def _description(algorithm: str | None) -> str:
     from rlbook.cli.explain import summary
 
     if algorithm is not None:
-        shown = textwrap.fill(summary(algorithm), 80, initial_indent="  ", subsequent_indent="  ")
-        return f"Train {algorithm} on an environment.\n\n{shown}\n\n{EXAMPLES}"
+        head = f"Train {algorithm} on an environment.\n\n{summary(algorithm)}"
+        return "\n\n".join([head, _examples(algorithm), ENV_KEYS])
     indent = " " * (max(map(len, ALGORITHMS)) + 4)
     heads = {name: f"  {name}".ljust(len(indent)) for name in ALGORITHMS}
-    listed = [
-        textwrap.fill(summary(name), 80, initial_indent=head, subsequent_indent=indent)
-        for name, head in heads.items()
-    ]
+    listed = [fill_paragraph(summary(name), head, indent) for name, head in heads.items()]
     heading = "Algorithms (rlbook train NAME --help shows its hyper-parameters):"
-    return "\n".join(["Train an algorithm on an environment.", "", EXAMPLES, "", heading, *listed])
+    return "\n".join(
+        [
+            "Train an algorithm on an environment.",
+            *("", _examples(None), "", ENV_KEYS, "", heading),
+            *listed,
+        ]
+    )
+
+
+ENV_KEYS = (
+    "--env.KEY VALUE hands any argument to the environment, and --model.KEY VALUE says more about a"
+    " language model: sizes, LoRA, what is trained."
+)
+
+
+def _examples(algorithm: str | None) -> str:
+    """Commands that can be pasted: of an algorithm on an environment that it has a preset for."""
+    if algorithm is None:
+        commands = [
+            "ppo Maze-v0",
+            "q_learning FrozenLake-v1 --env.is_slippery false --alpha 0.5",
+            "sarsa CliffWalking-v1 --seeds 5 --out runs/sarsa",
+            "grpo Addition-v0 --model.adapter.r 8",
+            "--resume runs/ppo-Maze-v0-0",
+        ]
+    else:
+        env = next(iter(presets(agent_class(algorithm, allow_import=True))), "Maze-v0")
+        more = " --teacher runs/ppo-Maze-v0-0" if algorithm == "distillation" else ""
+        commands = [
+            f"{algorithm} {env}{more}",
+            f"{algorithm} {env}{more} --seeds 5 --out runs/five",
+            f"--resume runs/{algorithm}-{env}-0",
+        ]
+    return "\n".join(["Examples:", *(f"  rlbook train {command}" for command in commands)])

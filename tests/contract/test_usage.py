@@ -47,3 +47,53 @@ def test_rlbook_alone_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> Non
     alone = capsys.readouterr().out
     assert cli.main(["--help"]) == 0
     assert alone == capsys.readouterr().out == usage()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_help_of_a_command_fits_the_terminal(
+    name: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= columns
+    assert "DESCRIPTION" not in shown and shown.count(f"usage: rlbook {name}") == 1
+
+
+def test_a_long_example_is_continued_so_that_it_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert cli.main(["compare", "--help"]) == 0
+    shown = capsys.readouterr().out
+    example = shown[shown.index("Example:") : shown.index("\n\n", shown.index("Example:"))]
+    assert " ".join(example.replace("\\\n", "").split()) == (
+        "Example: rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0"
+    )
+
+
+def test_the_help_of_an_algorithm_begins_with_what_one_changes_most(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert cli.main(["train", "ppo", "--help"]) == 0
+    shown = capsys.readouterr().out
+    options = re.findall(r"^│ --([a-z-]+)", shown, flags=re.MULTILINE)
+    most = "steps episodes seed out learning-rate gamma num-envs rollout-steps batch-size"
+    assert options[: len(most.split())] == most.split()
+    assert len(options) == len(set(options))
+    boxes = re.findall(r"^╭─ (.*?) ─", shown, flags=re.MULTILINE)
+    assert boxes == [
+        "positional arguments",
+        "options",
+        "ppo options",
+        "evaluation options",
+        "several-seeds options",
+        "data-and-model options",
+        "other options",
+    ]
+    assert "type: ignore" not in shown  # what a comment says to a type checker
+    assert cli.main(["train", "sft", "--help"]) == 0
+    of_data = re.findall(r"^│ --([a-z-]+)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert of_data.index("passes") < of_data.index("learning-rate")
