@@ -14,7 +14,7 @@ HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-machines check docs notebooks measure bench clean
+.PHONY: help demo test test-all test-machines check docs wheel notebooks measure bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors
 	@OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+wheel: .venv/.build  ## build the package, dist/rlbook-VERSION-py3-none-any.whl
+	@said=$$(PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --wheel --outdir dist . 2>&1) || { echo "$$said"; exit 1; }
+	@ls dist/*.whl
+
 notebooks: .venv/.dev  ## run every notebook from top to bottom
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p nbmake --nbmake --nbmake-timeout=600 notebooks
 
@@ -59,19 +63,31 @@ clean:  ## remove .venv and everything that was built
 	@echo "Making .venv with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv .venv
 
-.venv/.runtime: $(DEPENDS) | .venv/bin/python
+# On Linux pip installs torch with CUDA, which is some gigabytes, unless it is told where the builds for a CPU are: it is told
+# where there is no NVIDIA driver, and the user has not configured an index.
+.venv/.torch: constraints.txt | .venv/bin/python
+	@if test "$$(uname)" = Linux && ! command -v nvidia-smi >/dev/null \
+	&& configured=$$($(BIN)/python -m pip config list) && ! echo "$$configured" | grep -q index-url; \
+	then echo "Installing torch's build for a CPU"; $(PIP) --extra-index-url https://download.pytorch.org/whl/cpu torch; fi
+	@touch $@
+
+.venv/.runtime: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook (a few minutes the first time)"
 	@$(PIP) -e ".[games]"
 	@touch $@
 
-.venv/.dev: $(DEPENDS) | .venv/bin/python
+.venv/.dev: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
 	@$(PIP) -e ".[dev,games,log,fast,data,lora]"
 	@touch $@ .venv/.runtime
 
-.venv/.docs: $(DEPENDS) | .venv/bin/python
+.venv/.docs: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook and what its site needs (a few minutes the first time)"
 	@$(PIP) -e ".[docs]"
+	@touch $@
+
+.venv/.build: $(DEPENDS) | .venv/bin/python
+	@$(PIP) build
 	@touch $@
 
 .venv/.bench: .venv/.dev
