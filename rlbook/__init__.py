@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME, *_MODULES})
+    return sorted({*__all__, *_MODULES})
 
 
 class _AfterGymnasium:

@@ -13,13 +13,15 @@ iterators, one item a sweep or a minibatch, and a run takes items until its budg
 
 from __future__ import annotations
 
+import copy
+import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from rlbook.checks import are_batches, is_one, wrong_batch, wrong_one
 from rlbook.errors import RequestError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rlbook.envs.space_batches import Elements
     from rlbook.envs.tabular.mdp import TabularMDP
 
 Presets = dict[str, dict[str, Any]]
@@ -36,6 +39,9 @@ hyper-parameters."""
 
 EXPECTED = "expected"
 """What a preset in a file says about its own result; see `rlbook.evaluation.verification`."""
+
+ACTION_MASK = "action_mask"
+"""Where in gymnasium's info a mask is, and the argument of `act` that takes it."""
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or
@@ -197,7 +203,7 @@ def read_presets(path: Path) -> Presets:
     }
 
 
-class Agent(ABC):
+class Agent:
     """Acts, and learns in one or more of three ways. See the module docstring."""
 
     Config: ClassVar[type] = NoHyperparameters
@@ -247,6 +253,8 @@ class Agent(ABC):
     may_be_best: bool = True
     """False: an evaluation now is not to be marked as the best, such as of a policy that has left
     its bounds."""
+    knows_env: bool = True
+    """False: looks into its environment while it acts, and was not told by `bind_env` which one."""
     progress: float = 0.0
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""
@@ -258,6 +266,8 @@ class Agent(ABC):
         self.adaptation = getattr(env, "adaptation", None)
         self._row_space = getattr(env, "single_observation_space", None)
         self._space = getattr(env, "observation_space", None)
+        self._action_space = getattr(env, "single_action_space", getattr(env, "action_space", None))
+        self._prediction_rngs: dict[str, Any] = {}
 
     @property
     def can_checkpoint(self) -> bool:
@@ -323,6 +333,111 @@ class Agent(ABC):
         """
         raise TypeError(f"{type(self).__name__} does not act")
 
+    def predict(
+        self,
+        observation: Elements,
+        *,
+        explore: bool = False,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> Any:
+        """What the agent would do, in the environment's own terms: its observations come in, one
+        or a batch of them, and its actions go back.
+
+            obs, reward, terminated, truncated, info = env.step(agent.predict(obs))
+
+        Nothing in the agent changes, and training goes on as if it had not been asked.
+
+        Args:
+            observation: as the environment shows it, or N of them as a vector environment does: an
+                array with one axis more, a dict or a tuple of such arrays. The space tells the two
+                apart. An agent with a language model also takes a prompt as text, or a list of
+                them, and completes it.
+            explore: act as in training, with generators of its own that go on from call to call.
+            action_mask: [A] or [N, A] bool, the actions that are allowed, such as
+                `info["action_mask"]`.
+
+        Returns:
+            An action that `env.step` takes, or a batch of N.
+
+        Raises:
+            ValueError: neither one observation nor a batch; an agent that does not act, or one that
+                looks ahead and was not told where it is (`bind_env`).
+        """
+        from rlbook.envs.space_batches import as_array, as_batch, is_batch, plain, rows_of
+
+        shown, taken = self._env_spaces()
+        many, masks = is_batch(shown, observation), self._mask_argument(action_mask)
+        agent = self._exploring_twin() if explore else self
+        if self.batched:
+            if many:
+                return agent._act_in_env(observation, explore, masks)
+            one_mask = None if masks is None else masks[None]
+            actions = agent._act_in_env(as_batch(shown, [observation]), explore, one_mask)
+            return plain(rows_of(taken, actions)[0])
+        if not many:
+            return plain(agent._act_in_env(as_array(shown, observation), explore, masks))
+        if not type(self).knows_env:
+            raise ValueError(
+                f"{type(self).__name__} searches from where one environment is, so it predicts one"
+                " action at a time"
+            )
+        rows = rows_of(shown, observation)
+        every = [None] * len(rows) if masks is None else [*masks]
+        pairs = zip(rows, every, strict=True)
+        return as_batch(taken, [agent._act_in_env(row, explore, mask) for row, mask in pairs])
+
+    def _act_in_env(
+        self, observation: Elements, explore: bool, action_mask: NDArray[np.bool_] | None
+    ) -> Any:
+        """`act` from the environment's own observations to its own actions."""
+        masks = {} if action_mask is None else {ACTION_MASK: action_mask}
+        action = self.act(self.adapt_observations(observation), explore=explore, **masks)
+        return action if self.adaptation is None else self.adaptation.adapt_action(action)
+
+    def _env_spaces(self) -> tuple[Any, Any]:
+        """Of one observation and one action, as the environment has them.
+
+        Raises:
+            ValueError: there is nothing to predict, or it is not known where.
+        """
+        name = type(self).__name__
+        if not self.plays():
+            raise ValueError(f"{name} does not act, so it has no action to predict")
+        if not self.knows_env:
+            raise ValueError(
+                f"{name} looks ahead in the environment, so it has to know which one:"
+                " agent.bind_env(env).predict(observation)"
+            )
+        adaptation: Any = self.adaptation
+        if adaptation is not None and adaptation.env_observation_space is not None:
+            return adaptation.env_observation_space, adaptation.env_action_space
+        shown = self._space if self._row_space is None else self._row_space
+        if shown is None:
+            raise ValueError(
+                f"{name} was made without an environment; call act in place of predict"
+            )
+        return shown, self._action_space
+
+    def _mask_argument(self, action_mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        if action_mask is None:
+            return None
+        if not takes_action_mask(self.act) or not hasattr(self._env_spaces()[1], "n"):
+            raise ValueError(f"{type(self).__name__} does not use action masks, and got one")
+        import numpy as np
+
+        return np.asarray(action_mask, dtype=bool)
+
+    def _exploring_twin(self) -> Self:
+        """An agent that shares what was learned and has generators of its own."""
+        import numpy as np
+
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.random.Generator):
+                rng = self._prediction_rngs.setdefault(name, copy.deepcopy(value))
+                setattr(twin, name, rng)
+        return twin
+
     def learn(self, step: Step) -> Metrics:
         """Learns from the step that followed the last `act`. Returns {} when nothing was
         learned."""
@@ -346,17 +461,27 @@ class Agent(ABC):
         """All environments start afresh: whatever the agent remembers of the episodes in progress
         is dropped."""
 
-    @abstractmethod
     def state_dict(self) -> State:
-        """Everything that resuming needs, RNGs and half-filled rollouts included."""
+        """Everything that resuming needs, RNGs and half-filled rollouts included. An agent that is
+        never kept in a folder needs none."""
+        raise TypeError(f"{type(self).__name__} has no state_dict, so it cannot be saved")
 
-    @abstractmethod
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`: afterwards the agent goes on bit for bit as the saved one
         would have."""
+        raise TypeError(f"{type(self).__name__} has no load_state_dict, so it cannot be restored")
 
 
-class Planner(Agent):
+def takes_action_mask(act: Callable[..., Any]) -> bool:
+    """Whether a way to act has an argument `action_mask`."""
+    try:
+        taken = inspect.signature(act).parameters.values()
+    except (TypeError, ValueError):  # a builtin
+        return False
+    return any(item.name == ACTION_MASK or item.kind is item.VAR_KEYWORD for item in taken)
+
+
+class Planner(Agent, ABC):
     """An agent that computes its policy from a model of the environment before the first step."""
 
     budget = {"steps": 10_000}

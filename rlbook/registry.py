@@ -140,6 +140,23 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 
+def class_names() -> dict[str, str]:
+    """Class name → the algorithm's name, of the book's own."""
+    return {place.split(":")[1]: name for name, place in ALGORITHMS.items()}
+
+
+def find_class(name: str) -> type[Agent]:
+    """The class of one of the book's algorithms by its own name, such as "PPO".
+
+    Raises:
+        AttributeError: there is none; the nearest name is given.
+    """
+    known = class_names()
+    if name not in known:
+        raise AttributeError(f"there is no algorithm class {name!r}{did_you_mean(name, known)}")
+    return agent_class(known[name])
+
+
 def register(name: str, agent: type[Agent]) -> None:
     """Adds an algorithm of your own under a name: `rlbook.algorithms()`, `table` and `train` know
     it from here on.
@@ -175,6 +192,8 @@ def check_class(agent: object) -> type[Agent]:
         raise RequestError(
             f"{agent.__name__} never learns: it must define learn(step), plan(model) or fit(data)"
         )
+    if "environment" in agent.sources() and not agent.plays():
+        raise RequestError(f"{agent.__name__} learns from what it does, so it must define act")
     if not dataclasses.is_dataclass(agent.Config):
         raise RequestError(
             f"{agent.__name__}.Config must be a dataclass of hyper-parameters, got"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
+from rlbook.registry import agent_class
+from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
@@ -21,11 +24,16 @@ def train(
     algorithm: str | type[Agent],
     env: EnvLike,
     *,
-    folder: str | Path | None = None,
+    out: str | Path | None = None,
     resume: bool = False,
     allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None,
-    on_report: Callable[[Run], None] | None = None,
+    config: object = None,
+    callbacks: Sequence[object] = (),
+    on_report: Callable[[Run], object] | None = None,
+    on_episode: Callable[[Run], object] | None = None,
+    on_evaluation: Callable[[Run], object] | None = None,
+    quiet: bool | None = None,
     **settings: Any,
 ) -> Run:
     """Trains an algorithm on an environment.
@@ -36,12 +44,23 @@ def train(
         env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a
             `TabularMDP`: episodes are then drawn from it, at most 1 000 steps long, and a planner
             plays none unless `eval_every` asks for it.
-        folder: where to keep config, metrics and checkpoints; None keeps nothing.
-        resume: continue the run in `folder` where its last checkpoint stands, instead of starting a
+        out: the folder where config, metrics and checkpoints are kept; None keeps nothing.
+        resume: continue the run in `out` where its last checkpoint stands, instead of starting a
             new one; what else is given must be what it was started with.
         allow_import: let an id or a name of the form "module:Name" import that module.
         env_kwargs: arguments for an environment given by its id.
-        on_report: called after each report with the run, for progress bars.
+        config: all hyper-parameters at once, such as `PPO.Config(clip=0.1)`, in the place of the
+            preset's; what is named beside it counts more.
+        callbacks: objects with methods `on_report`, `on_episode` or `on_evaluation`, which are
+            called as the three functions below.
+        on_report: called with the run after each line of its log, `run.metrics[-1]`.
+        on_episode: called with the run after each training episode, whose return is
+            `run.episode_returns[-1]`. A table is then trained step by step, which takes longer.
+        on_evaluation: called with the run after each evaluation, whose result is
+            `run.metrics[-1]["eval_return"]`. Each of the three ends the run by returning "stop": it
+            is then evaluated and saved as at its end.
+        quiet: True shows nothing, False a progress bar and a closing line on standard error; None
+            shows them in a notebook only.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
             data, expert, teacher, reference, start, reward_model, reward_caution, model, device),
@@ -57,6 +76,10 @@ def train(
         TrainingError: training failed; the last good checkpoint stays.
     """
     options = {name: settings.pop(name) for name in NAMES if name in settings}
+    settings = config_settings(algorithm, config, allow_import=allow_import) | settings
+    hooks = Callbacks.collect(
+        callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
+    )
     request = Request.build(
         algorithm,
         env,
@@ -66,17 +89,44 @@ def train(
         hyperparameters=settings,
     )
     if not resume:
-        return _start_run(request, folder).train(on_report=on_report)
-    if folder is None:
-        raise RequestError("resume needs the folder of the run to continue")
+        return _start_run(request, out).complete(hooks, quiet=quiet)
+    if out is None:
+        raise RequestError("resume needs out, the folder of the run to continue")
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
     data = {} if isinstance(options.get("data"), str | Path | None) else {"data": options["data"]}
     where = None if isinstance(env, str) else env
     changes = {name: options.get(name) for name in UNWRITTEN}
-    run = load(Path(folder), allow_import=allow_import, env=where, **changes, **own, **data)
+    run = load(Path(out), allow_import=allow_import, env=where, **changes, **own, **data)
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
-    return run.resume(on_report=on_report)
+    return run.resume(callbacks=[hooks], quiet=quiet)
+
+
+def config_settings(
+    algorithm: str | type[Agent], config: object, *, allow_import: bool = False
+) -> dict[str, Any]:
+    """The hyper-parameters of a config object, by name; none where there is no config.
+
+    Raises:
+        RequestError: it is another algorithm's.
+    """
+    if config is None:
+        return {}
+    kind = (
+        algorithm
+        if isinstance(algorithm, type)
+        else agent_class(algorithm, allow_import=allow_import)
+    )
+    if type(config) is not kind.Config:
+        raise RequestError(
+            f"config must be a {kind.__name__}.Config, got {type(config).__qualname__}"
+        )
+    overridden = {name for settings in kind.presets.values() for name in settings}
+    return {
+        name: value
+        for name, value in field_values(config).items()
+        if name in overridden or value != getattr(kind.Config(), name)
+    }
 
 
 def _start_run(request: Request, folder: str | Path | None) -> Run:
@@ -84,7 +134,7 @@ def _start_run(request: Request, folder: str | Path | None) -> Run:
     if folder is None and request.options.inspect:
         raise RequestError(
             f"inspect {request.options.inspect} records into the run's folder, and there is none;"
-            " give folder"
+            " give out"
         )
     if folder is None:
         return Run(request).open()

@@ -1,4 +1,5 @@
-"""The algorithms, one file each. `rlbook.algorithms()` gives them by name.
+"""The algorithms, one file each: `rlbook.algorithms()` gives them by name, and their classes come
+from here too, as in `from rlbook.algorithms import PPO`.
 
 Importing a module sets it on its package, where this one hides the function of the same name; so
 the module itself can be called.
@@ -16,6 +17,18 @@ class _CallableModule(ModuleType):
         from rlbook.registry import algorithms
 
         return algorithms()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        from rlbook.registry import find_class
+
+        return find_class(name)
+
+    def __dir__(self) -> list[str]:
+        from rlbook.registry import class_names
+
+        return sorted({*super().__dir__(), *class_names()})
 
 
 sys.modules[__name__].__class__ = _CallableModule

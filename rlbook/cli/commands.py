@@ -93,7 +93,8 @@ def _start_run(training: Training, folder: Path, on_report: Callable[[Run], None
     import rlbook
 
     options = {
-        "folder": folder,
+        "out": folder,
+        "quiet": True,
         "env_kwargs": training.env_kwargs,
         "allow_import": training.run.allow_import,
         "on_report": on_report,
@@ -115,7 +116,7 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
     changes = {name: training.options.get(name) for name in UNWRITTEN}
     run = rlbook.load(folder, allow_import=training.run.allow_import, **changes)
     check_unchanged(training, run.request, folder)
-    return run.resume(on_report=on_report)
+    return run.resume(on_report=on_report, quiet=True)
 
 
 def evaluate(words: Sequence[str]) -> int:

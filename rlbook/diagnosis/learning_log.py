@@ -62,15 +62,30 @@ class Log:
         end = statistics.fmean(returns[-(len(returns) // 3) :])
         return end - start <= ROSE * (max(returns) - min(returns)) and not self.is_optimal(end)
 
-    def rise(self, name: str) -> tuple[float, float, float] | None:
-        """Of returns, the means of the last two fifths, and what they differ by, as a share of the
-        range of all; None of too few."""
-        values, seen = self.values(name), [*self.values("return"), *self.values("eval_return")]
-        part = len(values) // 5
-        if len(values) < FEW:
-            return None
-        before, end = statistics.fmean(values[-2 * part : -part]), statistics.fmean(values[-part:])
-        return before, end, (end - before) / max(max(seen) - min(seen), 1e-9)
+    def quarters(self) -> tuple[list[float], list[float]]:
+        """The returns of the episodes that ended in the third quarter of the run's steps, and of
+        those in the last."""
+        half = self.episodes[-1][0] / 2
+        return tuple(
+            [value for step, value, _ in self.episodes if begin < step <= begin + half / 2]
+            for begin in (half, 1.5 * half)
+        )  # type: ignore[return-value]
+
+    def evaluations(self) -> tuple[list[float], list[float]]:
+        """The greedy returns of the third quarter of the evaluations, and of the last."""
+        values = self.values("eval_return")
+        part = len(values) // 4
+        return values[-2 * part : -part or None], values[-part:] if part else []
+
+    @property
+    def span(self) -> float:
+        """The range of all returns."""
+        seen = [
+            *(item[1] for item in self.episodes),
+            *self.values("return"),
+            *self.values("eval_return"),
+        ]
+        return max(seen) - min(seen)
 
     def number(self, name: str) -> float | None:
         """A hyper-parameter that is a number."""

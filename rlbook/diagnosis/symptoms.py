@@ -23,8 +23,9 @@ WORSE = -0.05  # explained variance under which a critic is worse than a constan
 CLIPPED = 0.3  # share of samples that the clip holds from which on the step is too large
 FAR = 0.05  # nats from the old policy to the new one, from which on the step is too large
 UNMOVED = 0.001  # nats within which an entropy has not changed
-# of the range of returns, by which they still grow at the end of a run that is too short
-STILL = 0.15
+# of the range of returns, by which they grow from the third quarter of a run that is too short to the last
+GROWTH = 0.1
+CHANCE = 0.05  # p-value under which returns that grow are not taken for noise
 SWAMPED = 100  # times max_grad_norm, beyond which clipping leaves nothing but a direction
 LARGE = 100.0  # squared reward units, of a critic's loss that comes from the size of the rewards
 UNEVEN = 30  # ratio of the scales of two components from which on a network hardly sees the smaller
@@ -381,22 +382,28 @@ def replay_too_small(log: Log) -> str | None:
 
 
 def budget_too_short(log: Log) -> str | None:
-    """Returns still grow when the run ends: those of greedy episodes, or where none are played
-    those of training."""
+    """Returns still grow when the run ends: those of training, or where nothing is played those of
+    greedy episodes."""
     if log.episodes and len(log.episodes) < FEW and not log.is_done:
         return (
             f"only {len(log.episodes)} episodes have ended: nothing can be learned from so few;"
             " raise steps or episodes"
         )
-    if log.is_done or log.is_stuck:
+    from scipy.stats import mannwhitneyu  # half a second, which few runs need
+
+    if log.is_done:
         return None
-    trained, greedy = log.rise("return"), log.rise("eval_return")
-    both = [rise for rise in (trained, greedy) if rise is not None]
-    if not both or both[-1][2] <= STILL or both[0][2] <= 0.1 * STILL:
+    before, end = log.quarters() if log.episodes else log.evaluations()
+    if min(len(before), len(end)) < FEW // 2:
         return None
-    before, end, _ = both[-1]
-    told = f"returns grew from {before:.4g} to {end:.4g} between the last two fifths of the run"
-    return f"{told}: it ended while it was learning; raise steps"
+    then, now = statistics.fmean(before), statistics.fmean(end)
+    chance = mannwhitneyu(end, before, alternative="greater").pvalue if log.episodes else 0.0
+    if now - then <= GROWTH * log.span or chance > CHANCE:
+        return None
+    return (
+        f"returns grew from {then:.4g} to {now:.4g} between the third quarter of the run and the"
+        " last: it ended while it was learning; raise steps"
+    )
 
 
 RULES: Mapping[str, Callable[[Log], str | None]] = {

@@ -48,7 +48,7 @@ class Sample:
     right: bool | None  # None where there is nothing to compare with
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SampledEvaluation(Evaluation):
     """K completions of each of P prompts; `returns` and `lengths` (in tokens) are theirs, those of
     one prompt next to each other."""

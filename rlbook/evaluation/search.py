@@ -35,7 +35,7 @@ Judge = Any
 that has; None."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Searched(Evaluation):
     """An evaluation of what a search chose."""
 

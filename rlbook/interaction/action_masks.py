@@ -26,23 +26,15 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
+from rlbook.agent import ACTION_MASK
 from rlbook.interaction.guards import BadAnswer
 
-ACTION_MASK, HAS_MASK = "action_mask", "_action_mask"
-"""Where in gymnasium's info a mask is, and in that of a vector environment, which rows have one."""
+HAS_MASK = "_action_mask"
+"""Where in the info of a vector environment it says which rows have a mask."""
 Mask = NDArray[np.bool_]
 UNUSED = (
     "this agent does not use the action masks of the environment and may take forbidden actions"
 )
-
-
-def takes_action_mask(act: Callable[..., Any]) -> bool:
-    """Whether a way to act has an argument `action_mask`."""
-    try:
-        taken = inspect.signature(act).parameters.values()
-    except (TypeError, ValueError):  # a builtin
-        return False
-    return any(item.name == ACTION_MASK or item.kind is item.VAR_KEYWORD for item in taken)
 
 
 def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:

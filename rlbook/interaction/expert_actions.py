@@ -14,9 +14,8 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import Agent, State
+from rlbook.agent import Agent, State, takes_action_mask
 from rlbook.errors import TrainingError
-from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.spaces import adapt_to, encode_actions, is_image, outermost_keeper
 
 LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)

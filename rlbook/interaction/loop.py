@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from rlbook.agent import Agent, Metrics, Step, Totals
-from rlbook.interaction.action_masks import UNUSED, takes_action_mask
+from rlbook.agent import Agent, Metrics, Step, Totals, takes_action_mask
+from rlbook.interaction.action_masks import UNUSED
 from rlbook.interaction.guards import totals
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a 
 SHORTEST = 1_000  # steps; an evaluation that is shortened cuts no episode before
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Undiscounted returns and lengths of whole episodes, in the order of their seeds."""
 
@@ -50,6 +50,13 @@ class Evaluation:
         """95 % interval of the mean (Student's t over episodes); a point where all returns are
         equal or there is one episode."""
         return t_interval(self.returns)
+
+    def __repr__(self) -> str:
+        count = len(self.returns)
+        half = self.confidence_interval[1] - self.mean
+        told = f"{self.mean:.2f} ± {half:.2f}, {count} episode{'s' if count != 1 else ''}"
+        cut = f", {self.num_unfinished} of them cut" if self.num_unfinished else ""
+        return f"<{type(self).__name__} {told}{cut}>"
 
 
 def t_interval(values: np.ndarray) -> tuple[float, float]:

@@ -51,11 +51,13 @@ Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations
 class Adaptation:
     """How observations and actions are translated; None means as they are."""
 
-    observation_space: spaces.Space
-    action_space: spaces.Space
+    observation_space: spaces.Space  # what the agent sees
+    action_space: spaces.Space  # what it chooses from
     observe: Code | None
     act: Code | None
     notes: tuple[str, ...]
+    env_observation_space: spaces.Space | None = None  # what the environment shows
+    env_action_space: spaces.Space | None = None  # what it takes
 
     def adapt_observation(self, obs: Observations, check: Callable[[Any], object]) -> Any:
         """As the agent sees it. What is translated is checked before; what is not, by whoever steps
@@ -156,7 +158,7 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
         )
         note = make_features(made.observation_space, config, num_actions).note
         made = replace(made, notes=(*made.notes, note))
-    return made
+    return replace(made, env_observation_space=observation_space, env_action_space=action_space)
 
 
 def is_image(space: spaces.Space) -> bool:

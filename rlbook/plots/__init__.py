@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rlbook.plots.films.value_films import animate as animate
     from rlbook.plots.films.value_films import animate_learning as animate_learning
     from rlbook.plots.films.value_films import animate_planning as animate_planning
+    from rlbook.plots.films.watch import film_in_cell as film_in_cell
     from rlbook.plots.films.watch import watch as watch
     from rlbook.plots.map_drawing import plot_value_map as plot_value_map
     from rlbook.plots.pages.inspector import inspect as inspect
@@ -41,6 +42,7 @@ _HOME = {
     "plot_value_map": "map_drawing",
     "save_curve": "curves",
     "save_gif": "films.animation",
+    "film_in_cell": "films.watch",
     "inspect": "pages.inspector",
     "play": "pages.play_pages",
     "draw_search": "search_tree",
@@ -55,6 +57,7 @@ __all__ = [
     "animate_learning",
     "animate_planning",
     "draw_search",
+    "film_in_cell",
     "inspect",
     "play",
     "plot_curves",

@@ -26,6 +26,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.evaluation.samples import TOTAL, SampledEvaluation
 from rlbook.recipes.recipe import Measure, Recipe, Stage
 from rlbook.recipes.table import rows
+from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exporting import export
 from rlbook.runs.request import Request
 from rlbook.runs.run import SECONDS, SECONDS_LIMIT, Run
@@ -156,14 +157,16 @@ def _train(
     place, request = stage.place(folder), recipe.request(stage, folder)
     if (place / CONFIG).exists():
         _check_same(place, request)
-        run = rlbook.load(place, allow_import=recipe.trusted).resume(on_report=on_report)
+        run = rlbook.load(place, allow_import=recipe.trusted).resume(
+            on_report=on_report, quiet=True
+        )
     else:
         check_free(place)
         run = Run(request).open()
         found.before = _measure(recipe, stage, run, folder)
         _note(folder, stage, found)
         run.claim(place)
-        run.train(on_report=on_report)
+        run.complete(Callbacks.collect(on_report=on_report))
     found.after = _measure(recipe, stage, run, folder)
     found.facts, found.seconds = run.metrics[-1] if run.metrics else {}, _seconds(place)
 

@@ -13,11 +13,10 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import Agent, Parts, State, Step
+from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
-from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset, nothing

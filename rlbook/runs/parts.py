@@ -183,3 +183,19 @@ def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
                 f"{name} has changed since the run was started: its sha256 was {digest[:12]}…, now"
                 f" {found[name][:12]}…"
             )
+
+
+def check_saveable(agent: Agent) -> None:
+    """Raises RequestError where an agent of the user's own cannot be kept in a folder."""
+    missing = [
+        name
+        for name in ("state_dict", "load_state_dict")
+        if getattr(type(agent), name) is getattr(Agent, name)
+    ]
+    if missing:
+        raise RequestError(
+            f"{type(agent).__name__} cannot be kept in a folder: it has no {missing[0]}; such as"
+            " def state_dict(self): return {'values': self.values} and"
+            " def load_state_dict(self, state): self.values = state['values'], with all that it"
+            " learns and its generators"
+        )

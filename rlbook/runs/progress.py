@@ -10,32 +10,36 @@ import shutil
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlbook.errors import RequestError
+from rlbook.runs.run_state import RunState
 
-if TYPE_CHECKING:
-    from rlbook.runs.run import Run
-
-Report = Callable[["Run"], None]
+Report = Callable[[RunState], None]
 COSTLY, SECONDS = 0.5, 2.0  # share and length of evaluation above which it is worth a word
 BAR = 20  # characters that the bar has at least
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel."""
+    return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Report]:
     """Yields a function to call after each report: what is done, the return, the speed and the time
-    left, on standard error."""
-    display = _Bar() if sys.stderr.isatty() else _Lines()
+    left, on standard error; in a notebook, in its cell."""
+    display = _NotebookBar() if in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield display
     finally:
         display.close()
 
 
-def done_and_total(run: Run) -> tuple[int, int | None, str]:
+def done_and_total(run: RunState) -> tuple[int, int | None, str]:
     """How much is done, of how much (None where nobody knows), and the unit it is counted in."""
     budget = run.request.budget
     if run.unit == "sweeps":
@@ -49,7 +53,7 @@ def done_and_total(run: Run) -> tuple[int, int | None, str]:
     return run.steps, budget.steps, run.unit
 
 
-def recent_return(run: Run) -> float | None:
+def recent_return(run: RunState) -> float | None:
     """Mean return of the last episodes: of the latest report that saw one end."""
     return next(
         (report["return"] for report in reversed(run.metrics) if report.get("return") is not None),
@@ -64,7 +68,7 @@ class Notes:
         self.start, self.said = time.monotonic(), 0
         self.costly = False
 
-    def take_new(self, run: Run) -> list[str]:
+    def take_new(self, run: RunState) -> list[str]:
         """Those that were not said yet."""
         found = list(run.notes[self.said :])
         self.said = len(run.notes)
@@ -75,7 +79,7 @@ class Notes:
         return found
 
 
-def evaluation_cost(run: Run, whole: float) -> str:
+def evaluation_cost(run: RunState, whole: float) -> str:
     """A sentence where of `whole` seconds evaluation took more than training, and enough of it to
     be worth a word; else ""."""
     evaluating = run.seconds.get("evaluate", 0.0)
@@ -95,7 +99,7 @@ class _Bar:
         self.bar: Any = None
         self.notes = Notes()
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: RunState) -> None:
         from tqdm import tqdm
 
         done, total, unit = done_and_total(run)
@@ -113,11 +117,38 @@ class _Bar:
         self.bar.bar_format = bar_format(head, behind, total is not None, columns())
         self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
-    def _say(self, run: Run) -> None:
+    def _say(self, run: RunState) -> None:
         from tqdm import tqdm
 
         for note in self.notes.take_new(run):
             tqdm.write(_note(note), file=sys.stderr)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+class _NotebookBar:
+    """tqdm's bar of a notebook, which goes when the run has ended."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+        self.notes = Notes()
+
+    def __call__(self, run: RunState) -> None:
+        done, total, unit = done_and_total(run)
+        if self.bar is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # without ipywidgets it is a line of text
+                from tqdm.auto import tqdm
+            name = f"{run.request.algorithm} on {run.request.recipe.name}"
+            self.bar = tqdm(total=total, desc=name, unit=f" {unit}", leave=False)
+        for note in self.notes.take_new(run):
+            print(f"note: {note}", file=sys.stderr)
+        mean = recent_return(run)
+        if mean is not None:
+            self.bar.set_postfix_str(f"return {mean:.2f}", refresh=False)
+        self.bar.update((done if total is None else min(done, total)) - self.bar.n)
 
     def close(self) -> None:
         if self.bar is not None:
@@ -173,7 +204,7 @@ class _Lines:
         self.tenths = 0
         self.notes = Notes()
 
-    def __call__(self, run: Run) -> None:
+    def __call__(self, run: RunState) -> None:
         done, total, unit = done_and_total(run)
         for note in self.notes.take_new(run):
             print(f"note: {note}", file=sys.stderr)
@@ -185,7 +216,7 @@ class _Lines:
             self.tenths = _tenths(done, total)
             print(self._line(run, done, total, unit), file=sys.stderr, flush=True)
 
-    def _line(self, run: Run, done: int, total: int | None, unit: str) -> str:
+    def _line(self, run: RunState, done: int, total: int | None, unit: str) -> str:
         assert self.start is not None and total is not None
         speed = (done - self.start[1]) / max(time.monotonic() - self.start[0], 1e-9)
         mean = recent_return(run)
@@ -228,7 +259,7 @@ def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
         ) from None
     writers: list[Any] = []
 
-    def report(run: Run) -> None:
+    def report(run: RunState) -> None:
         if not writers:  # the folder is the run's by now, and not before
             writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=run.steps))
         latest = run.metrics[-1]

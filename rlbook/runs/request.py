@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import yaml
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
+from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.loop import Budget
@@ -27,6 +28,7 @@ from rlbook.runs.storage.plain_yaml import parse_yaml
 EVAL_EPISODES = 20
 PASSES = 10
 """Over recorded data, of an agent whose own budget is one of steps in an environment."""
+BUDGETS = ("steps", "episodes", "passes")
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
@@ -43,6 +45,8 @@ class Request:
     """`config` as plain YAML types."""
     digests: dict[str, str] = field(default_factory=dict)
     """Option → sha256 of what it named when the run was started."""
+    earlier_budgets: tuple[dict[str, int], ...] = ()
+    """The budgets that the run was given before the present one."""
 
     @classmethod
     def build(
@@ -54,6 +58,7 @@ class Request:
         env_kwargs: Mapping[str, Any] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         digests: Mapping[str, str] | None = None,
+        earlier_budgets: Sequence[dict[str, int]] = (),
         **options: Any,
     ) -> Request:
         """Checks everything that can be checked without making the environment. `options` are those
@@ -103,7 +108,15 @@ class Request:
             config = dataclasses.replace(
                 config, walks=min(config.walks, needed(config, whole.steps))
             )
-        return cls(agent, recipe, whole, config, _plain(field_values(config)), dict(digests or {}))
+        return cls(
+            agent,
+            recipe,
+            whole,
+            config,
+            _plain(field_values(config)),
+            dict(digests or {}),
+            tuple(earlier_budgets),
+        )
 
     @property
     def algorithm(self) -> str:
@@ -139,6 +152,13 @@ class Request:
     def with_options(self, **options: Any) -> Request:
         """The same request with other options."""
         return dataclasses.replace(self, options=dataclasses.replace(self.options, **options))
+
+    def with_budget(self, budget: RunOptions) -> Request:
+        """The same request with another budget, that remembers the present one."""
+        return dataclasses.replace(
+            self.with_options(steps=budget.steps, episodes=budget.episodes, passes=budget.passes),
+            earlier_budgets=(*self.earlier_budgets, budgets_of(self.options)),
+        )
 
     def check_continues(self, held: Request, names: Iterable[str]) -> None:
         """A run goes on as it was started: raises RequestError where the algorithm, the environment
@@ -194,6 +214,7 @@ class Request:
                 else {"model": self.options.model.explicit_fields()}
             ),
             **({"digests": self.digests} if self.digests else {}),
+            **({"earlier_budgets": [*self.earlier_budgets]} if self.earlier_budgets else {}),
             "hyperparameters": self.hyperparameters,
         }
         try:
@@ -227,9 +248,8 @@ class Request:
             raise RequestError(f"config.yaml cannot be used: {error}") from None
         if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
             raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
-        unknown = [
-            str(key) for key in fields if key not in ("algorithm", "env", *_MAPPINGS, *NAMES)
-        ]
+        named = ("algorithm", "env", "earlier_budgets", *_MAPPINGS, *NAMES)
+        unknown = [str(key) for key in fields if key not in named]
         if unknown:
             raise RequestError(f"config.yaml has an unknown entry {unknown[0]!r}")
         mappings: dict[str, Any] = {name: fields.get(name) or {} for name in _MAPPINGS}
@@ -239,6 +259,12 @@ class Request:
             raise RequestError(
                 "config.yaml: 'algorithm' must be a name, 'env_kwargs', 'digests' and"
                 " 'hyperparameters' mappings"
+            )
+        earlier = fields.get("earlier_budgets") or []
+        if not isinstance(earlier, list) or not all(map(_is_budget, earlier)):
+            raise RequestError(
+                f"config.yaml: earlier_budgets must be a list such as [{{steps: 1000}}], got"
+                f" {earlier!r:.60}"
             )
         target = fields["env"] or env
         if target is None:
@@ -258,8 +284,33 @@ class Request:
             target,
             **{**options, **given},
             allow_import=allow_import,
+            earlier_budgets=earlier,
             **mappings,
         )
+
+
+def budgets_of(options: RunOptions) -> dict[str, int]:
+    """The budget that options name, by what it counts: "steps", "episodes" or "passes"."""
+    return {name: value for name in BUDGETS if (value := getattr(options, name)) is not None}
+
+
+def _is_budget(found: object) -> bool:
+    return (
+        isinstance(found, dict)
+        and len(found) > 0
+        and all(name in BUDGETS and type(value) is int for name, value in found.items())
+    )
+
+
+def schedule_names(config: object) -> list[str]:
+    """The hyper-parameters that follow how much of the budget is used."""
+    values = field_values(config)
+    return [
+        name
+        for name, value in values.items()
+        if (name.startswith("anneal_") and value is True)
+        or (isinstance(value, Schedule) and value(0.0) != value(1.0))
+    ]
 
 
 def split_model(model: object) -> tuple[str | None, ModelSpec]:

@@ -6,8 +6,11 @@ import contextlib
 import dataclasses
 import json
 import math
+import shutil
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +22,14 @@ from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.workers import Workers
+from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions
-from rlbook.runs.parts import check_device, check_digests, device_of, digests_of
-from rlbook.runs.request import Request
-from rlbook.runs.run_state import REPORTS, RunState
+from rlbook.runs.parts import check_device, check_digests, check_saveable, device_of, digests_of
+from rlbook.runs.progress import in_notebook, progress
+from rlbook.runs.request import Request, budgets_of, schedule_names
+from rlbook.runs.run_state import REPORTS
+from rlbook.runs.run_views import RunViews
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
 from rlbook.runs.storage.checkpoints import (
@@ -49,10 +55,8 @@ if TYPE_CHECKING:
 
 SECONDS, SECONDS_LIMIT = "seconds.json", 10_000  # where the time went, and its bytes at most
 
-Report = Callable[["Run"], None]
 
-
-class Run(RunState):
+class Run(RunViews):
     """A training run: finished, interrupted, or loaded from its folder."""
 
     def __init__(self, request: Request) -> None:
@@ -105,6 +109,7 @@ class Run(RunState):
                 written.
             TrainingError: the first checkpoint could not be written.
         """
+        check_saveable(self.agent)
         config = self.request.as_yaml()
         check_free(folder)
         try:
@@ -112,21 +117,47 @@ class Run(RunState):
             with lock_folder(folder), MetricsLog(folder) as self._log:
                 check_free(folder)
                 self.folder, self._sealed = folder, seal(config.encode())
-                self.save()
+                best = self._write_log(self._log)
+                self.write_checkpoint(best=best)
                 write_config(folder, config)
         except CheckpointError as error:
             raise RequestError(str(error).removesuffix(".")) from error
         except OSError as error:
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
-    def train(self, *, on_report: Report | None = None, restored: State | None = None) -> Run:
+    def _write_log(self, log: MetricsLog) -> bool:
+        """Of a run that kept nothing until now. Whether this moment is its best: an earlier one is
+        not there to be saved."""
+        for episode in self._episodes:
+            log.episode(*episode)
+        for report in self.metrics:
+            log.report(report["step"], report)
+        best = self.reports.best
+        if best is not None and best[0] != self.steps:
+            self.reports.best = None
+        return self.reports.best is not None
+
+    def complete(
+        self,
+        callbacks: Callbacks = NO_CALLBACKS,
+        *,
+        quiet: bool | None = True,
+        restored: State | None = None,
+    ) -> Run:
         """Trains until the budget is used up, from the start or from where `restored` stands.
+
+        Args:
+            callbacks: called on the way; each may end the run.
+            quiet: as in `rlbook.train`.
+            restored: the state of the checkpoint that the run was put back to.
 
         Raises:
             TrainingError: a NaN, an infinity, or a checkpoint that could not be written.
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
         self._untouched = False
+        shown = not (quiet if quiet is not None else not in_notebook())
+        start = time.monotonic()
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())
@@ -138,15 +169,90 @@ class Run(RunState):
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
                     self._recorder = self._opened_record(stack)
+            if shown:
+                display = stack.enter_context(progress())
+                callbacks = replace(callbacks, on_report=(*callbacks.on_report, display))
             stack.callback(self._write_seconds)
             stack.enter_context(self._measure_time())
             self._interrupts = stack.enter_context(interruptible())
             try:
-                TrainingLoop(self, on_report and (lambda: on_report(self))).run()
+                TrainingLoop(self, callbacks).run()
             except Interrupted:
-                self.save()
+                self.write_checkpoint()
                 raise
+        if shown:
+            print(f"{self.summary()}; {time.monotonic() - start:.1f} s", file=sys.stderr)
         return self
+
+    def train(
+        self,
+        *,
+        steps: int | None = None,
+        episodes: int | None = None,
+        passes: int | None = None,
+        callbacks: Sequence[object] = (),
+        on_report: Callback | None = None,
+        on_episode: Callback | None = None,
+        on_evaluation: Callback | None = None,
+        quiet: bool | None = None,
+    ) -> Run:
+        """More of the same run: so many steps, episodes or passes beyond what it has taken; without
+        any of the three, what is left of its budget.
+
+        A run with a folder goes on from its last checkpoint there, another one from where it
+        stands. Schedules, such as an annealed learning rate, are stretched over the whole new
+        budget, and a note says which.
+
+        Args:
+            steps, episodes, passes: how many more.
+            callbacks, on_report, on_episode, on_evaluation, quiet: as in `rlbook.train`.
+
+        Raises:
+            RequestError: the budget is used up and none of the three is given.
+            TrainingError, Interrupted: as in `rlbook.train`.
+        """
+        more = RunOptions(steps=steps, episodes=episodes, passes=passes).explicit_options()
+        if not more and self._source.progress(self.request.budget) >= 1.0:
+            raise RequestError(
+                f"the run has used its budget, {self._progress_text()}; say how much more:"
+                f" run.train({next(iter(self._budgets()), 'steps')}=…)"
+            )
+        taken = {
+            "steps": self.steps,
+            "episodes": self._source.episodes,
+            "passes": math.ceil(self.passes),
+        }
+        budget = {name: taken[name] + value for name, value in more.items()}
+        hooks = Callbacks.collect(
+            callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
+        )
+        if self.folder is not None:
+            return self.resume(**budget, callbacks=[hooks], quiet=quiet)
+        if self.workers is not None:
+            raise RequestError("a run with workers goes on from its folder only; train it with out")
+        if budget:
+            self._extend(RunOptions(**budget))
+        return self.complete(hooks, quiet=quiet)
+
+    def save(self, folder: str | Path) -> Path:
+        """Keeps the run in a new folder, from which `rlbook.load` brings it back and `train` goes
+        on: of a run that has a folder a copy of all of it, of another one its log and a checkpoint
+        of this moment. Returns the folder.
+
+        Raises:
+            RequestError: something is there already, or it cannot be written.
+        """
+        folder = Path(folder)
+        if self.folder is None:
+            self.claim(folder)
+            return folder
+        check_free(folder)
+        try:
+            with lock_folder(self.folder):
+                shutil.copytree(self.folder, folder, dirs_exist_ok=True)
+        except (OSError, shutil.Error) as error:
+            raise RequestError(f"cannot write to {folder}: {error}") from error
+        return folder
 
     def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
         """What records the policy's actions, where that is asked for or was begun."""
@@ -207,7 +313,9 @@ class Run(RunState):
         steps: int | None = None,
         episodes: int | None = None,
         passes: int | None = None,
-        on_report: Report | None = None,
+        callbacks: Sequence[object] = (),
+        on_report: Callback | None = None,
+        quiet: bool | None = None,
     ) -> Run:
         """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays
         as it is.
@@ -217,7 +325,7 @@ class Run(RunState):
                 what is done; it is written to config.yaml. Schedules and the annealing of step
                 sizes follow it from here on, so the weights are those of a run that was given this
                 budget from the start only where nothing is scheduled.
-            on_report: as in `rlbook.train`.
+            callbacks, on_report, quiet: as in `rlbook.train`.
 
         Raises:
             RequestError: no folder, or a budget that is already used up.
@@ -234,23 +342,43 @@ class Run(RunState):
         self._restore(step, state, source=True)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.explicit_options():
-            self._extend(self.folder, budget)
-        return self.train(on_report=on_report, restored=state)
+            self._extend(budget)
+        hooks = Callbacks.collect(callbacks, on_report=on_report)
+        return self.complete(hooks, quiet=quiet, restored=state)
 
-    def _extend(self, folder: Path, budget: RunOptions) -> None:
-        progress = self._source.progress(Budget(budget.steps, budget.episodes, budget.passes))
-        if progress >= 1.0:
-            done = f"{self.steps} {self.unit} and {self._source.episodes} episodes"
-            raise RequestError(f"the run has already taken {done}; give a larger budget")
-        self.request = self.request.with_options(
-            steps=budget.steps, episodes=budget.episodes, passes=budget.passes
-        )
-        self.reports.marks = math.floor(progress * REPORTS)
+    def _extend(self, budget: RunOptions) -> None:
+        """Gives the run a larger budget, and writes it down where there is a folder."""
+        done = self._source.progress(Budget(budget.steps, budget.episodes, budget.passes))
+        if done >= 1.0:
+            raise RequestError(
+                f"the run has already taken {self._progress_text()}; give a larger budget"
+            )
+        before, stretched = self._budgets(), schedule_names(self.request.config)
+        self.request = self.request.with_budget(budget)
+        if stretched:
+            ways = [
+                " and ".join(f"{n:,} {name}" for name, n in item.items())
+                for item in (before, self._budgets())
+            ]
+            self._add_note(
+                f"the budget grew from {ways[0]} to {ways[1]}; what follows it is stretched over"
+                f" the new one: {', '.join(stretched)}"
+            )
+        self.reports.marks = math.floor(done * REPORTS)
+        if self.folder is None:
+            return
         config = self.request.as_yaml()
-        with lock_folder(folder), report_disk_errors(folder):
+        with lock_folder(self.folder), report_disk_errors(self.folder):
             # killed here, the old config still fits
-            seal_with(folder, [str(self._sealed), seal(config.encode())])
-            self._sealed = write_config(folder, config)
+            seal_with(self.folder, [str(self._sealed), seal(config.encode())])
+            self._sealed = write_config(self.folder, config)
+
+    def _budgets(self) -> dict[str, int]:
+        """The budget, by what it counts."""
+        return budgets_of(self.request.options)
+
+    def _progress_text(self) -> str:
+        return f"{self.steps:,} {self.unit} and {self._source.episodes:,} episodes"
 
 
 def load(

@@ -130,7 +130,7 @@ class RunState:
         """Lengths of the training episodes in environment steps, in the order they ended."""
         return [episode[2] for episode in [*self._episodes, *self._source.finished_episodes]]
 
-    def save(self, *, best: bool = False) -> None:
+    def write_checkpoint(self, *, best: bool = False) -> None:
         """Writes a checkpoint of this moment, where there is a folder. `best` marks it as the best
         so far.
 

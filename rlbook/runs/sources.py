@@ -28,6 +28,8 @@ class Source(ABC):
     """What `steps` counts, in the plural."""
     reports_each: ClassVar[bool] = False
     """Whether each item is a line of the log, rather than a hundredth of the budget."""
+    one_by_one: bool = False
+    """Whether each environment step is to be an item, where several could be taken at once."""
     model: TabularMDP | None
     """The environment's exact model, where it is known."""
     clock: LoopClock | None = None
@@ -109,7 +111,9 @@ class EnvironmentSource(Source):
         return [*([] if env is None else env.excursions), *self.interaction.notes]
 
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        return loop(agent, self.interaction, budget, clock=self.clock)
+        return loop(
+            agent, self.interaction, budget, in_chunks=not self.one_by_one, clock=self.clock
+        )
 
     def state_dict(self) -> State:
         return self.interaction.state_dict()

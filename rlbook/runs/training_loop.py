@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from rlbook.agent import Metrics
+from rlbook.agent import Agent, Metrics
 from rlbook.errors import TrainingError
+from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
 from rlbook.runs.run_state import REPORTS, RunState
@@ -25,12 +25,17 @@ CHECKPOINTS = 10  # in a run, beside those of evaluations, of the start and of t
 class TrainingLoop:
     """Trains a run until its budget is used up or it has reached what it is to stop at."""
 
-    def __init__(self, run: RunState, on_report: Callable[[], None] | None) -> None:
-        self.on_report = on_report or (lambda: None)
-        self.silent = run._source.reports_each and on_report is None and run.folder is None
+    def __init__(self, run: RunState, callbacks: Callbacks) -> None:
+        self.callbacks = callbacks
+        self.silent = run._source.reports_each and not callbacks.on_report and run.folder is None
         """Nobody sees the reports before the end."""
         self.trained, self.agent = run, run.agent
         self.source, self.reports = run._source, run.reports
+        self.source.one_by_one = bool(callbacks.on_episode)
+        self.noticed = len(self.source.finished_episodes)
+        """How many of the episodes since the last report were told of."""
+        self.stopped = False
+        """A callback has asked for the end."""
 
     def run(self) -> None:
         """Goes on until the run has ended."""
@@ -46,13 +51,26 @@ class TrainingLoop:
                 strange = self.reports.collect(metrics)
                 if strange is not None:
                     self._check_state(*strange)
+                self._notice_episodes()
                 if self._is_due():
                     self._report()
             self.trained._interrupts()
-            if self.reports.is_ended:
+            if self.reports.is_ended or self.stopped:
                 break
         if not self.reports.is_ended:
             self._finish()
+
+    def _notice_episodes(self) -> None:
+        """Tells of the episodes that have ended since the last item, one after the other."""
+        if not self.callbacks.on_episode:
+            return
+        ended = self.source.finished_episodes
+        new = ended[self.noticed :]
+        del ended[self.noticed :]
+        for episode in new:
+            ended.append(episode)
+            self.stopped |= self.callbacks.stop("on_episode", self.trained)
+        self.noticed = len(ended)
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:
         """Does for a planner's sweep what `collect` and `_report` do, in less time; False where
@@ -69,6 +87,8 @@ class TrainingLoop:
     def _check_state(self, name: str, value: float) -> None:
         """A number in the log may be NaN where nothing is wrong (a variance of one sample); a
         weight may not."""
+        if type(self.agent).state_dict is Agent.state_dict:
+            return
         try:
             encode(self.agent.state_dict())
         except StateError as error:
@@ -93,9 +113,9 @@ class TrainingLoop:
         self._record()
         if evaluation.get("eval_return", -math.inf) >= self.trained.request.stop_at_return:
             self.reports.marks = REPORTS + 1  # the run ends here
-        self.on_report()
+        self._tell(evaluation)
         if due or _crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
-            self.trained.save(best=best)
+            self.trained.write_checkpoint(best=best)
         self.trained.seconds["evaluate"] += time.perf_counter() - start
 
     def _finish(self) -> None:
@@ -110,9 +130,15 @@ class TrainingLoop:
             )
         best = self._write(evaluation)
         self._record()
-        self.on_report()
-        self.trained.save(best=best)
+        self._tell(evaluation)
+        self.trained.write_checkpoint(best=best)
         self.trained.seconds["evaluate"] += time.perf_counter() - start
+
+    def _tell(self, evaluation: Metrics) -> None:
+        """Calls whoever wants to know of a report, and of the evaluation in it."""
+        self.stopped |= self.callbacks.stop("on_report", self.trained)
+        if "eval_return" in evaluation:
+            self.stopped |= self.callbacks.stop("on_evaluation", self.trained)
 
     def _evaluation_due(self, before: int, marks: int) -> bool:
         every, metrics = self.trained.request.eval_every, self.trained.metrics
@@ -174,6 +200,7 @@ class TrainingLoop:
         run.metrics.append(report)
         run._episodes += finished
         finished.clear()
+        self.noticed = 0
         return self._is_best(found.get("eval_return"))
 
     def _is_best(self, score: float | None) -> bool:

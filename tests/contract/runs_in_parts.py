@@ -23,9 +23,7 @@ from rlbook.runs.interrupts import Interrupted
 
 
 def begin(root: Path, case: dict[str, Any]) -> None:
-    rlbook.train(
-        case["algorithm"], case["env"], seed=3, folder=root / case["name"], **case["options"]
-    )
+    rlbook.train(case["algorithm"], case["env"], seed=3, out=root / case["name"], **case["options"])
 
 
 def stop(

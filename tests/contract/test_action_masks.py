@@ -241,8 +241,8 @@ def test_a_run_that_is_taken_up_again_knows_the_mask(kind: type[Agent], tmp_path
     env = "tests/Doors-v0"
     gymnasium.register(env, entry_point=Doors)
     try:
-        whole = rlbook.train(kind, env, steps=200, seed=3, eval_every=0, folder=tmp_path / "whole")
-        first = rlbook.train(kind, env, steps=101, seed=3, eval_every=0, folder=tmp_path / "parts")
+        whole = rlbook.train(kind, env, steps=200, seed=3, eval_every=0, out=tmp_path / "whole")
+        first = rlbook.train(kind, env, steps=101, seed=3, eval_every=0, out=tmp_path / "parts")
         resumed = rlbook.load(tmp_path / "parts", algorithm=kind).resume(steps=200)
     finally:
         del gymnasium.registry[env]

@@ -174,7 +174,7 @@ def test_a_wrong_request_is_one_sentence_and_nothing_is_written(
     algorithm: str, env: str, options: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(rlbook.RequestError) as error:
-        rlbook.train(algorithm, env, folder=tmp_path / "run", **options)
+        rlbook.train(algorithm, env, out=tmp_path / "run", **options)
     assert sentence in str(error.value) and "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -237,10 +237,10 @@ class Three(gymnasium.Wrapper):
 
 
 def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
-    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+    rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(rlbook.RequestError, match="already holds a run; continue it with --resume"):
-        rlbook.train("q_learning", "Maze-v0", steps=30, folder=tmp_path / "run")
+        rlbook.train("q_learning", "Maze-v0", steps=30, out=tmp_path / "run")
     assert {
         path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()
     } == before
@@ -250,7 +250,7 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_sentence(where: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(rlbook.RequestError, match=r"^cannot (write to|read) \S+: .+$"):
-        rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / where)
+        rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / where)
 
 
 def test_a_folder_that_another_process_writes_is_refused(tmp_path: Path) -> None:
@@ -259,9 +259,9 @@ def test_a_folder_that_another_process_writes_is_refused(tmp_path: Path) -> None
         lock(tmp_path / "run"),
         pytest.raises(rlbook.RequestError, match="is being written by another process"),
     ):
-        rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+        rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "run")
     assert not (tmp_path / "run" / "config.yaml").exists()
-    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run")
+    rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "run")
     with (
         lock(tmp_path / "run"),
         pytest.raises(rlbook.RequestError, match="is being written by another process"),
@@ -272,14 +272,14 @@ def test_a_folder_that_another_process_writes_is_refused(tmp_path: Path) -> None
 def test_resuming_and_loading_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(rlbook.RequestError, match=r"is not a run folder: it has no config\.yaml"):
         rlbook.load(tmp_path / "nothing")
-    with pytest.raises(rlbook.RequestError, match="resume needs the folder"):
+    with pytest.raises(rlbook.RequestError, match="resume needs out, the folder"):
         rlbook.train("ppo", "Maze-v0", resume=True)
     with pytest.raises(rlbook.RequestError, match="has no folder to continue in"):
         rlbook.train("q_learning", "Maze-v0", steps=20).resume()
 
 
 def test_a_damaged_checkpoint_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
-    run = rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "run", eval_every=0)
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "run", eval_every=0)
     (tmp_path / "run" / "checkpoints" / str(run.steps) / "arrays.safetensors").write_bytes(
         b"cut short"
     )
@@ -337,7 +337,7 @@ def test_a_number_that_is_not_finite_stops_the_run_at_its_step(
     step = 1000 if algorithm == "grpo" else 500  # two streams: two steps at once
     env = Poisoned(where, value)
     with pytest.raises(rlbook.TrainingError) as error:
-        rlbook.train(algorithm, env, steps=2000, folder=tmp_path / "run", eval_every=0, **options)
+        rlbook.train(algorithm, env, steps=2000, out=tmp_path / "run", eval_every=0, **options)
     what = "reward" if where == "reward" else "observation"
     assert str(error.value) == f"{what} at environment step {step} is not finite: {value}"
     good = latest(tmp_path / "run")
@@ -363,7 +363,7 @@ def test_weights_that_diverge_stop_the_run(
     )
     with pytest.raises(rlbook.TrainingError, match=sentence):
         rlbook.train(
-            algorithm, "CartPole-v1", steps=6000, folder=tmp_path / "run", eval_every=0, **options
+            algorithm, "CartPole-v1", steps=6000, out=tmp_path / "run", eval_every=0, **options
         )
     assert rlbook.load(tmp_path / "run").steps == latest(tmp_path / "run")
     with pytest.raises(rlbook.TrainingError, match="training diverged"):
@@ -384,7 +384,7 @@ def test_an_evaluation_that_is_not_finite_stops_the_run_and_names_its_step(
 ) -> None:
     with pytest.raises(rlbook.TrainingError, match=rf"{where} .* not finite: nan") as error:
         # 20 evaluation episodes have 200 steps
-        rlbook.train("q_learning", Poisoned(where, at=150), steps=1000, folder=tmp_path / "run")
+        rlbook.train("q_learning", Poisoned(where, at=150), steps=1000, out=tmp_path / "run")
     assert "evaluation at step 100" in str(error.value)  # a tenth of the run
     assert rlbook.load(tmp_path / "run", env=Poisoned()).steps == latest(tmp_path / "run")
 
@@ -406,7 +406,7 @@ def _train_with_little_space(folder: Path) -> int:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
     try:
-        rlbook.train("q_learning", "Maze-v0", steps=20_000, folder=folder / "run", eval_every=0)
+        rlbook.train("q_learning", "Maze-v0", steps=20_000, out=folder / "run", eval_every=0)
     except rlbook.TrainingError as error:
         return 0 if "file too large" in str(error).lower() and "\n" not in str(error) else 2
     return 3
@@ -457,7 +457,7 @@ def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path)
         rlbook.TrainingError, match="the environment failed at step 40: KeyError: 'gone'"
     ):
         rlbook.train(
-            algorithm, Breaking(), steps=100, num_envs=1, eval_every=0, folder=tmp_path / "run"
+            algorithm, Breaking(), steps=100, num_envs=1, eval_every=0, out=tmp_path / "run"
         )
     assert (latest(tmp_path / "run") or 0) > 0
 

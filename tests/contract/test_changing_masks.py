@@ -82,7 +82,7 @@ def test_a_table_says_that_the_masks_of_a_state_differ(name: str, numbers: bool)
 
 @pytest.mark.parametrize("name", ["q_learning", "double_q_learning"])
 def test_a_run_that_is_taken_up_again_knows_what_was_forbidden(name: str, tmp_path: Path) -> None:
-    rlbook.train(name, Doors(), steps=100, eval_every=0, folder=tmp_path / "run")
+    rlbook.train(name, Doors(), steps=100, eval_every=0, out=tmp_path / "run")
     agent: Any = rlbook.load(tmp_path / "run", env=Doors()).agent
     for room in range(4):
         agent.forbid(room, OPEN[room])
@@ -166,7 +166,7 @@ def test_certainty_equivalence_plans_with_the_allowed_actions_alone(
         "seed": 1,
     }
     run = rlbook.train(
-        "certainty_equivalence", Doors(), steps=2_000, folder=tmp_path / "run", **settings
+        "certainty_equivalence", Doors(), steps=2_000, out=tmp_path / "run", **settings
     )
     agent: Any = run.agent
     exact = exact_action_values()

@@ -152,9 +152,9 @@ def test_a_run_trains_saves_and_goes_on_bit_for_bit_on_its_device(
     fixed = algorithm in ("dqn", "reward_model")
     annealed = {} if fixed else {"anneal_learning_rate": False}  # the cut run has a smaller budget
     options = {"eval_every": 0, "seed": 3, "device": device, **annealed, **options}
-    whole = rlbook.train(algorithm, env, steps=steps, folder=tmp_path / "whole", **options)
+    whole = rlbook.train(algorithm, env, steps=steps, out=tmp_path / "whole", **options)
     assert module_device(network(whole)).type == device
-    rlbook.train(algorithm, env, steps=cut, folder=tmp_path / "cut", **options)
+    rlbook.train(algorithm, env, steps=cut, out=tmp_path / "cut", **options)
     resumed = rlbook.load(tmp_path / "cut").resume(steps=steps)
     assert numbers(resumed) == numbers(whole)
     _, state = load_checkpoint(tmp_path / "cut")
@@ -312,9 +312,7 @@ def test_a_run_of_one_form_is_loaded_by_the_other(
     there, in the middle of an episode."""
     algorithm, env, options, steps, cut = case
     with plain_forms(plain_first):
-        run = rlbook.train(
-            algorithm, env, steps=cut, eval_every=0, folder=tmp_path / "run", **options
-        )
+        run = rlbook.train(algorithm, env, steps=cut, eval_every=0, out=tmp_path / "run", **options)
     with plain_forms(not plain_first):
         loaded = rlbook.load(tmp_path / "run")
         for name, tensor in network(loaded).state_dict().items():
@@ -326,7 +324,7 @@ def test_a_run_of_one_form_is_loaded_by_the_other(
 def test_a_run_of_a_gpu_plays_without_one_and_does_not_go_on(tmp_path: Path) -> None:
     sentence = "device 'cuda' is not available here; allowed: cpu, auto"
     with pytest.raises(RequestError, match=sentence):
-        rlbook.train("dqn", "Maze-v0", steps=10, device="cuda", folder=tmp_path / "other")
+        rlbook.train("dqn", "Maze-v0", steps=10, device="cuda", out=tmp_path / "other")
     assert not (tmp_path / "other").exists()
     Run(Request.build("dqn", "Maze-v0", steps=10, device="cuda")).claim(tmp_path / "run")
     assert rlbook.evaluate(tmp_path / "run", episodes=1).mean <= 0

@@ -101,7 +101,7 @@ def test_an_environment_of_another_package_trains_for_20_000_steps(
     pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into a file
     run = rlbook.train(
-        algorithm, env_id, steps=20_000, eval_every=0, folder=tmp_path / "run", env_kwargs=arguments
+        algorithm, env_id, steps=20_000, eval_every=0, out=tmp_path / "run", env_kwargs=arguments
     )
     assert 20_000 <= run.steps < 20_000 + 16 * 128
     assert len([note for note in run.notes if "outside its bounds" in note]) <= 1
@@ -192,10 +192,10 @@ def test_a_run_is_resumed_and_shared_out_to_the_byte(
             signal.raise_signal(signal.SIGTERM)
 
     options = {"num_envs": 2, "eval_episodes": 2, **options}
-    rlbook.train(algorithm, env, folder=tmp_path / "whole", **options)
+    rlbook.train(algorithm, env, out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
-        rlbook.train(algorithm, env, folder=tmp_path / "parts", **options, on_report=stop)
-    rlbook.train(algorithm, env, folder=tmp_path / "parts", **options, resume=True, workers=2)
+        rlbook.train(algorithm, env, out=tmp_path / "parts", **options, on_report=stop)
+    rlbook.train(algorithm, env, out=tmp_path / "parts", **options, resume=True, workers=2)
     whole, parts = (
         {
             str(path.relative_to(folder)): path.read_bytes()

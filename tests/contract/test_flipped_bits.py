@@ -36,7 +36,7 @@ FILES = (
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    rlbook.train("q_learning", "Maze-v0", steps=600, eval_every=200, eval_episodes=2, folder=folder)
+    rlbook.train("q_learning", "Maze-v0", steps=600, eval_every=200, eval_episodes=2, out=folder)
     assert len(list_checkpoints(folder)) >= 2
     return folder
 

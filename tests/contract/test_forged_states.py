@@ -76,7 +76,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
             rlbook.train(
                 algorithm,
                 env,
-                folder=made[algorithm],
+                out=made[algorithm],
                 eval_every=0,
                 eval_episodes=1,
                 **options,

@@ -71,7 +71,7 @@ def test_a_run_without_hooks_says_nothing(algorithm: str) -> None:
 
 def test_a_resumed_run_says_with_what_it_was_trained(tmp_path: Path) -> None:
     folder, name = tmp_path / "run", "a forward hook on q.layers.0"
-    rlbook.train("dqn", "Maze-v0", folder=folder, **SHORT)
+    rlbook.train("dqn", "Maze-v0", out=folder, **SHORT)
     run = rlbook.load(folder)
     run.agent.q.layers[0].register_forward_hook(doubled)  # type: ignore[attr-defined]
     run.resume(steps=128)

@@ -31,7 +31,7 @@ REFUSED = (CheckpointError, rlbook.RequestError, rlbook.TrainingError)
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    rlbook.train("q_learning", "Maze-v0", steps=300, folder=folder, **OPTIONS)
+    rlbook.train("q_learning", "Maze-v0", steps=300, out=folder, **OPTIONS)
     return folder
 
 
@@ -76,7 +76,7 @@ def test_only_regular_files_of_a_sensible_size_are_read(
     start = time.monotonic()
     uses = [
         rlbook.load,
-        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+        lambda folder: rlbook.train("q_learning", "Maze-v0", out=folder, resume=True),
     ]
     for use in [*uses, plot_curves] if name != "episodes.csv" else uses:
         with pytest.raises(REFUSED) as caught:
@@ -93,7 +93,7 @@ def test_a_linked_folder_of_checkpoints_is_not_entered(copy: Path, tmp_path: Pat
         rlbook.load(copy)
     (copy / "config.yaml").unlink()
     with pytest.raises(rlbook.RequestError, match="checkpoints is a link"):
-        rlbook.train("q_learning", "Maze-v0", steps=20, folder=copy)
+        rlbook.train("q_learning", "Maze-v0", steps=20, out=copy)
     assert [path for path in before if path.name != "config.yaml"] == sorted(tmp_path.rglob("*"))
 
 
@@ -200,7 +200,7 @@ def test_nothing_is_written_into_a_file_that_has_another_name(
 def test_a_link_that_the_user_made_leads_to_the_run(tmp_path: Path) -> None:
     (tmp_path / "large-disk").mkdir()
     (tmp_path / "runs").symlink_to(tmp_path / "large-disk")
-    rlbook.train("q_learning", "Maze-v0", steps=20, folder=tmp_path / "runs", **OPTIONS)
+    rlbook.train("q_learning", "Maze-v0", steps=20, out=tmp_path / "runs", **OPTIONS)
     assert rlbook.load(tmp_path / "runs").steps == 20
 
 
@@ -213,7 +213,7 @@ def test_a_flipped_digit_in_the_config_is_noticed(copy: Path) -> None:
     (copy / "config.yaml").write_text(text.replace("\nseed: 0\n", "\nseed: 1\n"))
     for use in (
         rlbook.load,
-        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+        lambda folder: rlbook.train("q_learning", "Maze-v0", out=folder, resume=True),
     ):
         with pytest.raises(CheckpointError, match=r"belongs to another config\.yaml"):
             use(copy)
@@ -251,7 +251,7 @@ def dies_at(call: int, work: Callable[[], Any]) -> bool:
 
 def test_a_folder_killed_while_it_is_claimed_is_resumed_or_begun_anew(tmp_path: Path) -> None:
     def train(folder: Path) -> rlbook.Run:
-        return rlbook.train("q_learning", "Maze-v0", steps=2, folder=folder, **OPTIONS)
+        return rlbook.train("q_learning", "Maze-v0", steps=2, out=folder, **OPTIONS)
 
     whole, anew = train(tmp_path / "whole"), 0
     for moment in range(1, 13):  # the logs, a checkpoint and the config: eleven calls
@@ -381,7 +381,7 @@ def test_a_forged_checkpoint_is_refused_in_one_sentence(copy: Path, what: str) -
     forge(copy, change)
     for use in (
         rlbook.load,
-        lambda folder: rlbook.train("q_learning", "Maze-v0", folder=folder, resume=True),
+        lambda folder: rlbook.train("q_learning", "Maze-v0", out=folder, resume=True),
     ):
         with pytest.raises(CheckpointError, match=reason) as caught:
             use(copy)
@@ -478,7 +478,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         steps=30,
         plan_every=20,
         gamma=0.9,
-        folder=folder,
+        out=folder,
         eval_every=0,
     )
     return folder

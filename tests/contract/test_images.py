@@ -364,7 +364,7 @@ def test_a_run_on_images_resumes_bit_for_bit(algorithm: str, tmp_path: Path) -> 
         options["anneal_learning_rate"] = False
     else:
         options["epsilon"] = 0.5
-    rlbook.train(algorithm, "ImageRoom-v0", steps=90, folder=tmp_path / "run", **options)
+    rlbook.train(algorithm, "ImageRoom-v0", steps=90, out=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=170)
     options["steps"] = 170
     whole = weights(rlbook.train(algorithm, "ImageRoom-v0", **options))
@@ -385,7 +385,7 @@ def test_all_of_rainbows_parts_on_images_resume_bit_for_bit(tmp_path: Path) -> N
         "num_envs": 2,
         **QUICK["dqn"],
     }
-    rlbook.train("dqn", "ImageRoom-v0", steps=90, folder=tmp_path / "run", **options)
+    rlbook.train("dqn", "ImageRoom-v0", steps=90, out=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=170)
     whole = rlbook.train("dqn", "ImageRoom-v0", steps=170, **options)
     assert again.agent.optimizer.steps > 10  # type: ignore[attr-defined]

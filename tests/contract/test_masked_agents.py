@@ -221,7 +221,7 @@ def test_a_run_with_masks_that_is_taken_up_again_has_the_same_bytes(
     chosen: dict[str, Any] = {"steps": 480, "num_envs": 4, "seed": 3, "eval_every": 0} | settings
     whole = rlbook.train(algorithm, ENV, **chosen)
     with pytest.raises(Interrupted):
-        rlbook.train(algorithm, ENV, folder=tmp_path / "parts", on_report=interrupt, **chosen)
+        rlbook.train(algorithm, ENV, out=tmp_path / "parts", on_report=interrupt, **chosen)
     resumed = rlbook.load(tmp_path / "parts")
     assert 0 < resumed.steps < 480
     resumed = resumed.resume()

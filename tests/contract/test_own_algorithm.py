@@ -43,7 +43,7 @@ def test_a_class_trains_with_its_own_budget_and_presets(module: Any) -> None:
 
 def test_it_resumes_bit_for_bit(module: Any, tmp_path: Path) -> None:
     whole = rlbook.train(module.Bandit, "Maze-v0", steps=300, seed=1)
-    rlbook.train(module.Bandit, "Maze-v0", steps=150, seed=1, folder=tmp_path / "run")
+    rlbook.train(module.Bandit, "Maze-v0", steps=150, seed=1, out=tmp_path / "run")
     resumed = rlbook.load(tmp_path / "run").resume(steps=300)
     np.testing.assert_array_equal(resumed.agent.q, whole.agent.q)  # type: ignore[attr-defined]
     assert resumed.episode_returns == whole.episode_returns
@@ -54,7 +54,7 @@ def test_it_resumes_bit_for_bit(module: Any, tmp_path: Path) -> None:
 
 
 def test_a_module_is_imported_only_where_that_is_allowed(module: Any, tmp_path: Path) -> None:
-    rlbook.train(module.Bandit, "Maze-v0", steps=100, folder=tmp_path / "run")
+    rlbook.train(module.Bandit, "Maze-v0", steps=100, out=tmp_path / "run")
     del sys.modules["own_algorithm"]
     with pytest.raises(
         RequestError, match="would import the module 'own_algorithm'; give --allow-import"
@@ -67,7 +67,7 @@ def test_a_class_that_cannot_be_imported_is_given_again(tmp_path: Path) -> None:
     class Local(Still):
         pass
 
-    rlbook.train(Local, "Maze-v0", steps=100, folder=tmp_path / "run")
+    rlbook.train(Local, "Maze-v0", steps=100, out=tmp_path / "run")
     with pytest.raises(RequestError, match="cannot be imported"):
         rlbook.load(tmp_path / "run")
     assert rlbook.load(tmp_path / "run", algorithm=Local).steps == 100
@@ -163,7 +163,7 @@ def test_what_is_no_agent_is_refused_with_the_reason() -> None:
 
     sentences = {
         NeverLearns: "NeverLearns never learns: it must define learn",
-        Incomplete: "Incomplete is not complete: it must define load_state_dict, state_dict",
+        Incomplete: "Incomplete learns from what it does, so it must define act",
         OddConfig: "OddConfig.Config must be a dataclass of hyper-parameters, got the class dict",
         OddBudget: "OddBudget.budget must name steps, episodes, passes or eval_every, got 'epochs'",
         int: "algorithm must be a name or a class derived from rlbook.Agent, got the class int",

@@ -33,7 +33,7 @@ def test_a_subclass_replaces_the_loss_by_one_attribute(name: str, tmp_path: Path
     base: Any = agent_class(name)
     more: dict[str, Any] = {}
     if name == "distillation":
-        rlbook.train("reinforce", "Maze-v0", steps=1, num_envs=2, folder=tmp_path / "teacher")
+        rlbook.train("reinforce", "Maze-v0", steps=1, num_envs=2, out=tmp_path / "teacher")
         more["teacher"] = tmp_path / "teacher"
 
     def nothing(*args: Any, **options: Any) -> LossOutput:

@@ -35,7 +35,7 @@ def test_nothing_heavy_is_imported_before_it_is_needed(module: str, heavy: set[s
 
 def test_tabular_training_needs_no_torch(tmp_path: Path) -> None:
     code = (
-        "import sys, rlbook; run = rlbook.train('q_learning', 'Maze-v0', episodes=5, folder='run',"
+        "import sys, rlbook; run = rlbook.train('q_learning', 'Maze-v0', episodes=5, out='run',"
         " eval_episodes=2);rlbook.train('value_iteration', 'Maze-v0'); rlbook.load('run').resume();"
         " rlbook.evaluate('run', episodes=2);assert not {'torch', 'transformers'} &"
         " set(sys.modules)"
@@ -47,6 +47,7 @@ def test_every_public_name_is_there() -> None:
     for name in rlbook.__all__:
         assert getattr(rlbook, name) is not None
     assert set(rlbook.__all__) <= set(dir(rlbook))
+    assert not [name for name in dir(rlbook) if name.startswith("_") and name != "__version__"]
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         rlbook.nothing  # type: ignore[attr-defined]  # noqa: B018
 
@@ -138,7 +139,7 @@ def test_a_run_tells_what_happened(env: Any, tmp_path: Path) -> None:
         env,
         steps=2000,
         seed=4,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         num_envs=4,
         rollout_steps=32,
         eval_episodes=3,
@@ -226,7 +227,7 @@ def test_evaluations_come_when_they_are_asked_for() -> None:
 
 def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
     run = rlbook.train(
-        "ppo", "CartPole-v1", steps=8000, folder=tmp_path / "run", seed=1, eval_episodes=4
+        "ppo", "CartPole-v1", steps=8000, out=tmp_path / "run", seed=1, eval_episodes=4
     )
     evaluated = {
         report["step"]: report["eval_return"] for report in run.metrics if "eval_return" in report
@@ -311,7 +312,7 @@ def test_the_interval_is_students() -> None:
 
 
 def test_a_run_a_folder_and_an_agent_can_be_judged(tmp_path: Path) -> None:
-    run = rlbook.train("q_learning", "Maze-v0", seed=0, folder=tmp_path / "run", eval_every=0)
+    run = rlbook.train("q_learning", "Maze-v0", seed=0, out=tmp_path / "run", eval_every=0)
     for target, env in (
         (run, None),
         (tmp_path / "run", None),

@@ -453,7 +453,7 @@ def test_a_run_that_the_recipe_did_not_start_is_refused(here: Path) -> None:
     ):
         run_recipe(own(), here / "run")
     shutil.rmtree(here / "run" / "teacher")
-    rlbook.train("sarsa", "Maze-v0", steps=50, folder=here / "run" / "teacher")
+    rlbook.train("sarsa", "Maze-v0", steps=50, out=here / "run" / "teacher")
     with pytest.raises(
         RequestError, match=r"was started with algorithm sarsa, and the recipe says q_learning"
     ):

@@ -101,7 +101,7 @@ def test_a_run_on_recorded_pairs_is_taken_up_bit_for_bit(tmp_path: Path, cut: in
     data = walks()
     pairs = [Pairs(data.better, data.worse) for _ in range(3)]
     whole = rlbook.train("dpo", "Maze-v0", data=pairs[0], steps=8, **options)
-    rlbook.train("dpo", "Maze-v0", data=pairs[1], steps=cut, folder=tmp_path / "run", **options)
+    rlbook.train("dpo", "Maze-v0", data=pairs[1], steps=cut, out=tmp_path / "run", **options)
     part = rlbook.load(tmp_path / "run", data=pairs[2])
     assert part.agent.optimizer.steps == cut  # type: ignore[attr-defined]
     parts = part.resume(steps=8)

@@ -363,9 +363,7 @@ def check(tmp_path: Path, listed: list[dict[str, Any]]) -> None:
     for case in listed:
         reference = tmp_path / "whole" / f"{case['algorithm']}-{case['env']}"
         if not reference.exists():
-            rlbook.train(
-                case["algorithm"], case["env"], seed=3, folder=reference, **case["options"]
-            )
+            rlbook.train(case["algorithm"], case["env"], seed=3, out=reference, **case["options"])
     drive("stop", tmp_path / "parts", listed, hash_seed=2)
     stopped = {case["name"]: latest(tmp_path / "parts" / case["name"]) for case in listed}
     drive("resume", tmp_path / "parts", listed, hash_seed=3)
@@ -430,7 +428,7 @@ def test_a_run_may_be_stopped_again_and_again(tmp_path: Path) -> None:
     for at, name in ((120, "SIGKILL"), (1, "SIGTERM"), (200, "SIGINT")):
         drive("stop_again", root, [case | {"at": at, "signal": name}], hash_seed=2)
     drive("resume", root, [case], hash_seed=3)
-    rlbook.train("ppo", "CartPole-v1", seed=3, folder=tmp_path / "whole", **options)
+    rlbook.train("ppo", "CartPole-v1", seed=3, out=tmp_path / "whole", **options)
     assert contents(root / "run") == contents(tmp_path / "whole")
 
 
@@ -474,7 +472,7 @@ def test_an_environment_that_cannot_be_replayed_is_noticed(tmp_path: Path) -> No
             env,
             steps=100,
             seed=0,
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             on_report=interrupt_at(50),
         )
     with pytest.raises(
@@ -486,18 +484,18 @@ def test_an_environment_that_cannot_be_replayed_is_noticed(tmp_path: Path) -> No
 def test_a_run_in_memory_goes_on_from_its_folder_and_a_finished_one_stays_as_it_is(
     tmp_path: Path,
 ) -> None:
-    run = rlbook.train("q_learning", "Maze-v0", steps=300, seed=0, folder=tmp_path / "run")
+    run = rlbook.train("q_learning", "Maze-v0", steps=300, seed=0, out=tmp_path / "run")
     before = contents(tmp_path / "run")
     metrics = run.resume().metrics
     assert contents(tmp_path / "run") == before
-    again = rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run", resume=True)
+    again = rlbook.train("q_learning", "Maze-v0", steps=300, out=tmp_path / "run", resume=True)
     assert (again.metrics, again.episode_returns) == (metrics, run.episode_returns)
     assert contents(tmp_path / "run") == before
 
 
 def test_a_finished_run_can_be_given_a_larger_budget(tmp_path: Path) -> None:
     options: dict[str, Any] = {"seed": 0, "epsilon": 0.1, "eval_every": 0}
-    rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run", **options)
+    rlbook.train("q_learning", "Maze-v0", steps=300, out=tmp_path / "run", **options)
     with pytest.raises(rlbook.RequestError, match="has already taken 300 steps"):
         rlbook.load(tmp_path / "run").resume(steps=300)
     longer = rlbook.load(tmp_path / "run").resume(steps=700)
@@ -521,9 +519,9 @@ def test_a_finished_run_can_be_given_a_larger_budget(tmp_path: Path) -> None:
 def test_resuming_with_other_options_is_refused(
     tmp_path: Path, changes: dict[str, Any], name: str
 ) -> None:
-    rlbook.train("q_learning", "Maze-v0", steps=300, folder=tmp_path / "run")
+    rlbook.train("q_learning", "Maze-v0", steps=300, out=tmp_path / "run")
     with pytest.raises(rlbook.RequestError, match=f"was started with {name}"):
-        rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "run", resume=True, **changes)
+        rlbook.train("q_learning", "Maze-v0", out=tmp_path / "run", resume=True, **changes)
 
 
 def test_outside_the_main_thread_signals_are_left_alone() -> None:

@@ -109,8 +109,8 @@ def test_a_wrong_request_ends_with_2_before_any_seed_has_begun(
 def test_folders_that_hold_runs_are_left_alone(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rlbook.train("q_learning", "Maze-v0", steps=50, folder="single")
-    rlbook.train("q_learning", "Maze-v0", steps=50, seed=1, folder="many/seed-1")
+    rlbook.train("q_learning", "Maze-v0", steps=50, out="single")
+    rlbook.train("q_learning", "Maze-v0", steps=50, seed=1, out="many/seed-1")
     before = contents(here)
     for out, said in (("single", "holds a single run"), ("many", "already holds a run")):
         assert cli.main(["train", *SHORT, "--seeds", "2", "--out", out]) == 2

@@ -49,7 +49,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_language_model_stops_and_goes_on_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    whole = rlbook.train("grpo", "Addition-v0", folder=tmp_path / "whole", **SETTINGS)
+    whole = rlbook.train("grpo", "Addition-v0", out=tmp_path / "whole", **SETTINGS)
     stopped: list[int] = []
     with monkeypatch.context() as patched:
         if where == "acting":
@@ -64,10 +64,10 @@ def test_a_language_model_stops_and_goes_on_bit_for_bit(
                 nth(runs.evaluation_metrics, last if "last" in where else 2),
             )
         with pytest.raises(KeyboardInterrupt):
-            rlbook.train("grpo", "Addition-v0", folder=tmp_path / "parts", **SETTINGS)
+            rlbook.train("grpo", "Addition-v0", out=tmp_path / "parts", **SETTINGS)
         stopped += list_checkpoints(tmp_path / "parts")
     assert (stopped[-1] < whole.steps) == (where != "last evaluation")
-    rlbook.train("grpo", "Addition-v0", folder=tmp_path / "parts", **SETTINGS, resume=True)
+    rlbook.train("grpo", "Addition-v0", out=tmp_path / "parts", **SETTINGS, resume=True)
     one, other = files(tmp_path / "whole"), files(tmp_path / "parts")
     assert {name for name in one if one[name] != other.get(name)} <= {"seconds.json", "curve.png"}
 
@@ -79,7 +79,7 @@ def test_checkpoints_of_a_language_model_stand_between_rounds(tmp_path: Path) ->
     run = rlbook.train(
         "grpo",
         "Addition-v0",
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         **SETTINGS,
         on_report=lambda run: seen.append(run.steps),
     )

@@ -356,7 +356,7 @@ class Everything(gymnasium.Env):
 
 @pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "grpo", "dpo"])
 def test_an_instance_without_an_id_trains_and_is_evaluated(algorithm: str, tmp_path: Any) -> None:
-    run = rlbook.train(algorithm, Everything(), steps=600, folder=tmp_path / "run", eval_episodes=4)
+    run = rlbook.train(algorithm, Everything(), steps=600, out=tmp_path / "run", eval_episodes=4)
     assert run.request.recipe.name == "Everything"
     assert set(rlbook.evaluate(run, episodes=5).lengths) == {12}
     with pytest.raises(rlbook.RequestError, match="made without an id; give env"):
@@ -433,7 +433,7 @@ def test_wrappers_stay_on_while_training_evaluating_and_resuming(
     algorithm: str, wrap: Any, tmp_path: Any
 ) -> None:
     env = wrap(rlbook.make("CartPole-v1", max_episode_steps=6))
-    run = rlbook.train(algorithm, env, steps=96, folder=tmp_path / "run", num_envs=1, eval_every=0)
+    run = rlbook.train(algorithm, env, steps=96, out=tmp_path / "run", num_envs=1, eval_every=0)
     assert set(run.episode_returns) == {3.0}, "six rewards of one half"
     assert set(rlbook.evaluate(run, episodes=3).returns) == {3.0}
     with pytest.raises(rlbook.RequestError, match="give env"):
@@ -449,7 +449,7 @@ def test_an_instance_keeps_its_arguments_and_its_time_limit(
     algorithm: str, limit: int, tmp_path: Any
 ) -> None:
     env = rlbook.make("Maze-v0", slip=0.25, max_episode_steps=limit)
-    run = rlbook.train(algorithm, env, steps=2000, folder=tmp_path / "run", eval_every=0)
+    run = rlbook.train(algorithm, env, steps=2000, out=tmp_path / "run", eval_every=0)
     recipe = rlbook.load(tmp_path / "run").request.recipe
     assert recipe.kwargs["slip"] == 0.25 and recipe.time_limit == (None if limit == -1 else 7)
     lengths = [
@@ -471,7 +471,7 @@ def test_an_argument_that_is_not_data_cannot_be_written_down(tmp_path: Any) -> N
                 "mine/Everything-v3",
                 env_kwargs={"uncopyable": object()},
                 steps=10,
-                folder=tmp_path / "run",
+                out=tmp_path / "run",
             )
         assert not (tmp_path / "run").exists()
     finally:

@@ -179,7 +179,7 @@ def test_a_budget_of_six_minibatches_walks_no_farther_than_it_can_read(
 
     monkeypatch.setattr(Maze, "step", counted)
     run = rlbook.train(
-        algorithm, "Maze-v0", steps=6, eval_every=0, eval_episodes=1, folder=tmp_path / "run"
+        algorithm, "Maze-v0", steps=6, eval_every=0, eval_episodes=1, out=tmp_path / "run"
     )
     assert run.request.config.walks == walks
     # episodes of at most 200 steps, and the last evaluation's

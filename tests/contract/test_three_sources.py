@@ -95,13 +95,13 @@ def test_every_row_comes_once_a_pass_in_an_order_of_the_seed() -> None:
 def test_a_run_on_data_goes_on_bit_for_bit(cut: int, tmp_path: Path) -> None:
     """In the middle of a pass, at its end and behind it: 3 minibatches make a pass."""
     whole = rlbook.train(Counter, "Maze-v0", data=walks(), steps=7, eval_every=0)
-    rlbook.train(Counter, "Maze-v0", data=walks(), steps=cut, eval_every=0, folder=tmp_path / "run")
+    rlbook.train(Counter, "Maze-v0", data=walks(), steps=cut, eval_every=0, out=tmp_path / "run")
     resumed = rlbook.load(tmp_path / "run", data=walks()).resume(steps=7)
     assert resumed.agent.rows == whole.agent.rows and resumed.passes == whole.passes  # type: ignore[attr-defined]
 
 
 def test_other_data_than_the_run_was_started_with_are_refused(tmp_path: Path) -> None:
-    rlbook.train(Counter, "Maze-v0", data=walks(), steps=2, folder=tmp_path / "run")
+    rlbook.train(Counter, "Maze-v0", data=walks(), steps=2, out=tmp_path / "run")
     assert "data: " in (tmp_path / "run" / "config.yaml").read_text()
     with pytest.raises(
         RequestError, match="data has changed since the run was started: its sha256 was"
@@ -110,7 +110,7 @@ def test_other_data_than_the_run_was_started_with_are_refused(tmp_path: Path) ->
 
 
 def test_evaluating_needs_no_data(tmp_path: Path) -> None:
-    run = rlbook.train(Counter, "Maze-v0", data=walks(), folder=tmp_path / "run")
+    run = rlbook.train(Counter, "Maze-v0", data=walks(), out=tmp_path / "run")
     assert (
         rlbook.evaluate(tmp_path / "run", episodes=1).mean == rlbook.evaluate(run, episodes=1).mean
     )
@@ -183,21 +183,21 @@ def test_an_option_without_use_or_sense_is_refused(
 
 
 def test_an_expert_is_a_run_its_folder_or_an_agent(tmp_path: Path) -> None:
-    expert = rlbook.train("value_iteration", "Maze-v0", folder=tmp_path / "expert")
+    expert = rlbook.train("value_iteration", "Maze-v0", out=tmp_path / "expert")
     for named in (expert, expert.agent, tmp_path / "expert", str(tmp_path / "expert")):
         run = rlbook.train(Counter, "Maze-v0", data=walks(), expert=named)
         assert run.agent.parts.expert.greedy_policy()[0] == expert.agent.greedy_policy()[0]  # type: ignore[union-attr]
 
 
 def test_an_expert_that_was_trained_on_since_is_noticed(tmp_path: Path) -> None:
-    rlbook.train("q_learning", "Maze-v0", episodes=2, folder=tmp_path / "expert")
+    rlbook.train("q_learning", "Maze-v0", episodes=2, out=tmp_path / "expert")
     rlbook.train(
         Counter,
         "Maze-v0",
         data=walks(),
         steps=2,
         expert=str(tmp_path / "expert"),
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     rlbook.load(tmp_path / "expert").resume(episodes=4)
     with pytest.raises(RequestError, match="expert has changed since the run was started"):

@@ -119,8 +119,8 @@ def test_a_run_with_workers_leaves_the_same_bytes(
     algorithm: str, env: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     options = {"workers": 2, "seed": 3} | (OWN if env == SIGNS else {}) | options
-    rlbook.train(algorithm, env, folder=tmp_path / "one", **options | {"workers": 1})
-    run = rlbook.train(algorithm, env, folder=tmp_path / "many", **options)
+    rlbook.train(algorithm, env, out=tmp_path / "one", **options | {"workers": 1})
+    run = rlbook.train(algorithm, env, out=tmp_path / "many", **options)
     assert contents(tmp_path / "many") == contents(tmp_path / "one")
     if env == SIGNS:
         played = [
@@ -140,10 +140,10 @@ def test_a_run_may_be_resumed_with_another_number_of_workers(tmp_path: Path) -> 
             signal.raise_signal(signal.SIGTERM)
 
     options = {**OWN, "steps": 400, "rollout_steps": 20}
-    rlbook.train("ppo", SIGNS, folder=tmp_path / "whole", **options)
+    rlbook.train("ppo", SIGNS, out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
-        rlbook.train("ppo", SIGNS, folder=tmp_path / "parts", **options, workers=3, on_report=stop)
-    rlbook.train("ppo", SIGNS, folder=tmp_path / "parts", **options, workers=2, resume=True)
+        rlbook.train("ppo", SIGNS, out=tmp_path / "parts", **options, workers=3, on_report=stop)
+    rlbook.train("ppo", SIGNS, out=tmp_path / "parts", **options, workers=2, resume=True)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
     assert not children(os.getpid())
 

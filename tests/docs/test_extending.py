@@ -49,9 +49,7 @@ def test_own_reinforce_resumes_bit_for_bit(tmp_path: Path) -> None:
 
     options: dict[str, Any] = {"seed": 1, "eval_every": 0}
     whole = rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=700, **options)
-    rlbook.train(
-        my_reinforce.Reinforce, "GridWorld-v0", steps=333, folder=tmp_path / "run", **options
-    )
+    rlbook.train(my_reinforce.Reinforce, "GridWorld-v0", steps=333, out=tmp_path / "run", **options)
     resumed = rlbook.load(tmp_path / "run", allow_import=True).resume(steps=700)
     np.testing.assert_array_equal(resumed.agent.theta, whole.agent.theta)  # type: ignore[attr-defined]
     assert resumed.episode_returns == whole.episode_returns

@@ -41,7 +41,7 @@ def test_dqns_best_checkpoint_balances_the_pole(tmp_path: Path) -> None:
     """50 000 steps; the median of three seeds is at least 450 of 500. The last policy may have
     forgotten what the best one knew."""
     for seed in range(3):
-        rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, folder=tmp_path / str(seed))
+        rlbook.train("dqn", "CartPole-v1", steps=50_000, seed=seed, out=tmp_path / str(seed))
     assert (
         np.median(
             [

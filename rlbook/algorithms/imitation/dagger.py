@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import positive_int, unit_interval
 from rlbook.data.rollout import Batch
+from rlbook.envs.space_batches import Elements
 from rlbook.functional.schedules import Linear, Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
@@ -137,6 +138,15 @@ class DAgger(PolicyAgent):
         self.new, self.agreed = self.new + len(label), self.agreed + int(same.sum())
         follows = self.exploration.random(len(label)) < self.now("beta")
         return np.where(follows.reshape(-1, *[1] * (label.ndim - 1)), label, own)
+
+    def _act_in_env(
+        self,
+        observation: Elements,
+        explore: bool,
+        action_mask: NDArray[np.bool_] | None,
+    ) -> Any:
+        """Where `predict` is asked there is no expert to follow."""
+        return super()._act_in_env(observation, False, action_mask)
 
     def learn(self, step: Step) -> Metrics:
         if self.new < self.config.rollout_steps * len(step.reward):

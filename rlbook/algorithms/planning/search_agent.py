@@ -21,6 +21,7 @@ from rlbook.algorithms.planning.search_world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.algorithms.planning.tree_arrays import add_child, empty_tree, find_child
 from rlbook.interaction.action_masks import mask_method
+from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for
 
 
@@ -102,6 +103,7 @@ class SearchAgent(Agent):
     """
 
     actions = "discrete"
+    knows_env = False
 
     def __init__(self, env: gymnasium.Env, config: Any, seed: int = 0) -> None:
         super().__init__(env, config, seed)
@@ -122,8 +124,12 @@ class SearchAgent(Agent):
         return simulator_of(env, act, self._num_actions)
 
     def bind_env(self, env: gymnasium.Env) -> Self:
-        """A twin that searches from where `env` is. Nothing of this agent changes with it."""
+        """A twin that searches from where `env` is, as `rlbook.make` or `gymnasium.make` made it.
+        Nothing of this agent changes with it."""
+        if not hasattr(env, "adaptation"):
+            env = AdaptedEnv(env, adapt_to(type(self), env, self.config))
         twin = copy.copy(self)
+        twin.knows_env = True
         twin._world, twin.tree, twin._mask_of = self.look_into(env), None, mask_method(env)
         return twin
 

@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlbook.agent import Agent, Frozen, Parts, State, Step
+from rlbook.agent import Frozen, Parts, State, Step
 from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
 from rlbook.algorithms.policy.reference import (
     Observations,
@@ -24,6 +24,7 @@ from rlbook.algorithms.policy.reference import (
     named_policy,
     reference_policy,
 )
+from rlbook.algorithms.policy.text_prediction import TextAgent
 from rlbook.checks import check_memory, value_at
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
@@ -47,7 +48,7 @@ from rlbook.networks.policy import (
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
-class PolicyAgent(Agent):
+class PolicyAgent(TextAgent):
     """Acts with `self.policy` and collects into `self.rollout_data`.
 
     A subclass says what a full rollout teaches.

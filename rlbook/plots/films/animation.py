@@ -49,14 +49,21 @@ def save_gif(
     path = Path(path)
     if path.suffix.lower() != ".gif":
         raise RequestError(f"the name of an animation must end in .gif, got {str(path)!r}")
+    film = gif_bytes(agent, recipe, episodes=episodes, seed=seed)
+    with drawing(str(path)):
+        return save_bytes(path, film)
+
+
+def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int = 0) -> bytes:
+    """The film that `save_gif` writes."""
     stage = stage_for(agent, recipe)
     modes = [] if stage is not None else render_modes(recipe)
     if stage is None and not modes:
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
     frames = list(_limit_frames(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
-    with drawing(str(path)):
-        return save_bytes(path, _gif_of(frames, stage, recipe))
+    with drawing("the film"):
+        return _gif_of(frames, stage, recipe)
 
 
 def _gif_of(frames: list[Frame], stage: BoardStage | None, recipe: EnvRecipe) -> bytes:

@@ -12,10 +12,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import Agent, Step
+from rlbook.agent import Agent, Step, takes_action_mask
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
-from rlbook.interaction.action_masks import takes_action_mask
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.resumable import ResumableEnv
@@ -83,11 +82,16 @@ def hide_windows() -> None:
     there.
     """
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # what a package prints is no result
-    if sys.platform.startswith("linux") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
+    if not has_screen():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def has_screen() -> bool:
+    """Whether a window can be opened: on Linux, a display is named."""
+    return not sys.platform.startswith("linux") or bool(
+        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
 
 
 def with_mode(recipe: EnvRecipe, mode: str | None) -> EnvRecipe:

@@ -17,11 +17,12 @@ from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.film import Film, Still, thin_stills
 from rlbook.plots.value_map import ValueMap, maps_on
+from rlbook.runs.callbacks import Callbacks
+from rlbook.runs.request import Request
 
 if TYPE_CHECKING:
     from rlbook.interaction.single import SingleInteraction
     from rlbook.interaction.vector import VectorInteraction
-    from rlbook.runs.request import Request
     from rlbook.runs.run import Run
 
 FRAMES = 60  # where nobody says how many at most
@@ -237,7 +238,7 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
             )
             stills.append(Still(maps_on(boards, run.agent, request.recipe, name), caption))
 
-    run.train(on_report=remember)
+    run.complete(Callbacks(on_report=(remember,)))
     yield from stills
 
 

@@ -15,12 +15,15 @@ from numpy.typing import ArrayLike
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
+from rlbook.plots.films.animation import gif_bytes, save_gif
 from rlbook.plots.films.episode_board import BoardStage, stage_for
-from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes
+from rlbook.plots.films.episode_frames import Frame, has_screen, play_frames, render_modes
 from rlbook.plots.terminal import Terminal, picture_text, value_map_text
 from rlbook.runs.inspection import action_names
 
 if TYPE_CHECKING:
+    from IPython.display import Image
+
     from rlbook.agent import Agent
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.run import Run
@@ -40,6 +43,7 @@ def watch(
     pause: float | None = None,
     checkpoint: int | str | None = None,
     allow_import: bool = False,
+    render_mode: str | None = None,
 ) -> list[float]:
     """Shows greedy episodes of a run's agent; of a language model, sampled completions of held-out
     prompts.
@@ -53,6 +57,7 @@ def watch(
         pause: seconds between two frames; None is the environment's pace on a terminal, and 0
             elsewhere.
         checkpoint, allow_import: for a folder, as for `rlbook.load`.
+        render_mode: "human" opens the environment's own window, where there is a screen.
 
     Returns:
         The return of each episode, in reward units; of a language model, of each completion. []
@@ -80,14 +85,28 @@ def watch(
         )
     recipe, start = run.request.recipe.for_evaluation(), run.request.seed if seed is None else seed
     if gif is not None:
-        from rlbook.plots.films.animation import save_gif
-
         save_gif(run.agent, recipe, gif, episodes=episodes or 1, seed=start)
         return []
     terminal = Terminal(stream)
+    if render_mode is not None:
+        return _watch_window(run.agent, recipe, terminal, episodes or 1, start, render_mode)
     if writes(run.agent, recipe):
         return _watch_writing(run.agent, recipe, terminal, episodes or PROMPTS, start)
     return _watch_playing(run.agent, recipe, terminal, episodes or 1, start, pause)
+
+
+def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> Image:
+    """Greedy episodes as a GIF that a notebook shows in its cell; arguments as of `watch`.
+
+    Raises:
+        RequestError: as `watch`.
+    """
+    from IPython.display import Image
+
+    _check(episodes, seed)
+    start = run.request.seed if seed is None else seed
+    film = gif_bytes(run.agent, run.request.recipe.for_evaluation(), episodes=episodes, seed=start)
+    return Image(data=film, format="gif")
 
 
 def _check(episodes: object, seed: object) -> None:
@@ -119,6 +138,36 @@ def _watch_writing(
     return [completion.reward for completion in written.completions]
 
 
+def _watch_window(
+    agent: Agent, recipe: EnvRecipe, terminal: Terminal, episodes: int, seed: int, mode: str
+) -> list[float]:
+    """The environment draws in a window of its own; the terminal says how each episode ended.
+
+    Raises:
+        RequestError: it has no window, or there is no screen.
+    """
+    if mode != "human":
+        raise RequestError(f"render_mode must be 'human', got {mode!r}")
+    if mode not in recipe.make().unwrapped.metadata.get("render_modes", []):
+        raise RequestError(
+            f"{recipe.name} has no window: it cannot be made with render_mode 'human'"
+        )
+    if not has_screen():
+        raise RequestError(
+            "render_mode 'human' needs a screen, and there is none; watch without it, or write a GIF"
+        )
+    returns = []
+    for frame in play_frames(agent, recipe, mode, episodes=episodes, seed=seed):
+        if frame.over:
+            returns.append(frame.episode_return)
+            terminal.write(_ending(frame))
+    return returns
+
+
+def _ending(frame: Frame) -> str:
+    return f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step} steps"
+
+
 def _watch_playing(
     agent: Agent,
     recipe: EnvRecipe,
@@ -143,12 +192,7 @@ def _watch_playing(
         time.sleep(max(wait, RESET_PAUSE) if ends and wait else wait)
         if frame.over:
             returns.append(frame.episode_return)
-            terminal.write(
-                terminal.bold(
-                    f"episode {frame.episode}: return {frame.episode_return:.4g} in {frame.step}"
-                    " steps"
-                )
-            )
+            terminal.write(terminal.bold(_ending(frame)))
             if frame.cut:
                 terminal.write("it did not finish, and was cut: the environment has no time limit")
             terminal.write()

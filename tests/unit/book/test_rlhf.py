@@ -146,7 +146,7 @@ def test_the_penalty_follows_its_target_and_a_cut_run_goes_on_bit_for_bit(
         )
         assert logged[1][0] == near(expected, terms=4)
     rlbook.train(
-        "ppo", env, steps=steps // 2, anneal_learning_rate=False, folder=tmp_path / "run", **options
+        "ppo", env, steps=steps // 2, anneal_learning_rate=False, out=tmp_path / "run", **options
     )
     cut: Any = rlbook.load(tmp_path / "run").resume(steps=steps)
     assert cut.agent.penalty.coef == whole.agent.penalty.coef != 0.1  # type: ignore[attr-defined]
@@ -194,11 +194,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         steps=2,
         batch_size=8,
         learning_rate=1e-2,
-        folder=where / "reward",
+        out=where / "reward",
     )
-    rlbook.train("sft", "Addition-v0", steps=2, batch_size=8, eval_every=0, folder=where / "sft")
-    rlbook.train("reward_model", "Maze-v0", steps=3, walks=10, folder=where / "maze reward")
-    rlbook.train("sft", "Maze-v0", steps=3, eval_every=0, folder=where / "maze sft")
+    rlbook.train("sft", "Addition-v0", steps=2, batch_size=8, eval_every=0, out=where / "sft")
+    rlbook.train("reward_model", "Maze-v0", steps=3, walks=10, out=where / "maze reward")
+    rlbook.train("sft", "Maze-v0", steps=3, eval_every=0, out=where / "maze sft")
     return where
 
 

@@ -111,7 +111,7 @@ def test_the_page_has_an_entry_for_each_rule_with_its_line_and_a_repair() -> Non
 def test_no_rule_complains_of_a_preset(
     proof: Proof, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rlbook.train(proof.algorithm, proof.env, folder=tmp_path / "run")
+    rlbook.train(proof.algorithm, proof.env, out=tmp_path / "run")
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
     assert (
         capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_a_run_that_goes_wrong_is_recognised(
     rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     algorithm, env, settings = ILL[rule]
-    rlbook.train(algorithm, env, folder=tmp_path / "run", **{"eval_episodes": 2, **settings})
+    rlbook.train(algorithm, env, out=tmp_path / "run", **{"eval_episodes": 2, **settings})
     assert cli.main(["doctor", str(tmp_path / "run"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["complaints"] == [] and rule in found["symptoms"], found
@@ -142,7 +142,7 @@ def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
     rlbook.train(
         "ppo",
         "CartPole-v1",
-        folder=tmp_path,
+        out=tmp_path,
         env_kwargs={"max_episode_steps": 40},
         steps=7_000,
         **options,
@@ -157,7 +157,7 @@ def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
 def test_a_run_that_goes_well_is_left_in_peace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rlbook.train("ppo", "Maze-v0", folder=tmp_path / "run", steps=20_000)
+    rlbook.train("ppo", "Maze-v0", out=tmp_path / "run", steps=20_000)
     assert cli.main(["doctor", str(tmp_path / "run")]) == 0
     assert (
         capsys.readouterr().out

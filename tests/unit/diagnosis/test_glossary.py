@@ -72,7 +72,7 @@ def test_a_typo_is_answered_with_the_nearest_name(
 
 
 def test_a_plot_names_its_panels_and_leads_to_the_glossary(tmp_path: Path) -> None:
-    rlbook.train("q_learning", "Maze-v0", episodes=40, folder=tmp_path / "run")
+    rlbook.train("q_learning", "Maze-v0", episodes=40, out=tmp_path / "run")
     figure = plot_curves(tmp_path / "run", tmp_path / "curve.svg")
     names = ["return", "value_error", "policy_regret"]
     assert [axes.texts[0].get_text() for axes in figure.axes] == [

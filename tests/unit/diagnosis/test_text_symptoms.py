@@ -170,7 +170,7 @@ ILL: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ILL)
 def test_the_older_rules_recognise_a_language_model_too(rule: str, tmp_path: Path) -> None:
-    rlbook.train("grpo", "Addition-v0", folder=tmp_path / "run", **{**SMALL, **ILL[rule]})
+    rlbook.train("grpo", "Addition-v0", out=tmp_path / "run", **{**SMALL, **ILL[rule]})
     assert rule in symptoms_of(tmp_path / "run", False)
 
 
@@ -180,7 +180,7 @@ def test_a_language_model_that_learns_is_left_in_peace(seed: int, tmp_path: Path
     rlbook.train(
         "grpo",
         "Addition-v0",
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         steps=60_000,
         kl_coef=0.01,
         seed=seed,

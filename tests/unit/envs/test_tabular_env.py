@@ -337,16 +337,12 @@ def test_a_run_on_a_model_goes_on_where_it_stopped(tmp_path: Path) -> None:
     options: dict[str, Any] = {"steps": 2000, "seed": 3, "eval_every": 300}
     whole = rlbook.train("q_learning", noisy_model(), **options)
     with pytest.raises(Stopped):
-        rlbook.train(
-            "q_learning", noisy_model(), folder=tmp_path / "run", on_report=stop, **options
-        )
+        rlbook.train("q_learning", noisy_model(), out=tmp_path / "run", on_report=stop, **options)
     with pytest.raises(
         rlbook.RequestError, match="this run's environment was made without an id; give env"
     ):
         rlbook.load(tmp_path / "run")
-    again = rlbook.train(
-        "q_learning", noisy_model(), folder=tmp_path / "run", resume=True, **options
-    )
+    again = rlbook.train("q_learning", noisy_model(), out=tmp_path / "run", resume=True, **options)
     assert again.steps == 2000
     agent, expected = cast(Any, again.agent), cast(Any, whole.agent)
     assert agent.action_values().tolist() == expected.action_values().tolist()

@@ -75,7 +75,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A reward model of the maze, hardly trained."""
     folder = tmp_path_factory.mktemp("judge") / "run"
     rlbook.train(
-        "reward_model", "Maze-v0", passes=1, walks=40, held_out=0.5, eval_every=0, folder=folder
+        "reward_model", "Maze-v0", passes=1, walks=40, held_out=0.5, eval_every=0, out=folder
     )
     return folder
 

@@ -272,7 +272,7 @@ def test_the_last_number_may_be_the_answer() -> None:
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, out = tmp_path / "run", tmp_path / "completions.jsonl"
     rlbook.train(
-        "grpo", "Addition-v0", steps=1, num_envs=4, eval_every=0, eval_episodes=1, folder=folder
+        "grpo", "Addition-v0", steps=1, num_envs=4, eval_every=0, eval_episodes=1, out=folder
     )
     words = [
         "evaluate",

@@ -39,7 +39,7 @@ def test_a_sample_of_the_steps_stands_for_all(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_run_says_where_its_time_went(tmp_path: Path) -> None:
     run = rlbook.train(
-        "ppo", "CartPole-v1", steps=1000, rollout_steps=16, folder=tmp_path / "run", eval_episodes=2
+        "ppo", "CartPole-v1", steps=1000, rollout_steps=16, out=tmp_path / "run", eval_episodes=2
     )
     kept = json.loads((tmp_path / "run" / "seconds.json").read_text())
     assert (
@@ -59,6 +59,6 @@ def test_a_planner_and_a_compiled_loop_do_it_all_at_once() -> None:
 
 
 def test_a_file_that_cannot_be_used_stops_nothing(tmp_path: Path) -> None:
-    rlbook.train("value_iteration", "Maze-v0", folder=tmp_path / "run")
+    rlbook.train("value_iteration", "Maze-v0", out=tmp_path / "run")
     (tmp_path / "run" / "seconds.json").write_text("[")
     assert rlbook.load(tmp_path / "run").resume().steps == 10

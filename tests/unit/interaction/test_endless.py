@@ -79,11 +79,9 @@ def test_what_is_cut_bootstraps() -> None:
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path) -> None:
     options: dict[str, Any] = {"seed": 1, "eval_episodes": 3}
-    whole = rlbook.train(
-        "sarsa", "CliffWalking-v1", steps=700, folder=tmp_path / "whole", **options
-    )
+    whole = rlbook.train("sarsa", "CliffWalking-v1", steps=700, out=tmp_path / "whole", **options)
     rlbook.train(
-        "sarsa", "CliffWalking-v1", steps=350, folder=tmp_path / "half", epsilon=1.0, **options
+        "sarsa", "CliffWalking-v1", steps=350, out=tmp_path / "half", epsilon=1.0, **options
     )
     again = rlbook.load(tmp_path / "half").resume(steps=700)
     assert max(again.episode_lengths) <= 50 and max(whole.episode_lengths) <= 50
@@ -140,6 +138,6 @@ def test_episodes_of_every_world_that_has_no_time_limit_end_by_themselves_or_are
 def test_evaluate_says_how_many_episodes_did_not_finish(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rlbook.train("q_learning", "CliffWalking-v1", steps=30, eval_every=0, folder=tmp_path / "run")
+    rlbook.train("q_learning", "CliffWalking-v1", steps=30, eval_every=0, out=tmp_path / "run")
     assert cli.main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
     assert "2 of 2 episodes did not finish: they were cut after 50 steps" in capsys.readouterr().out

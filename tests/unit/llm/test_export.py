@@ -36,7 +36,7 @@ LORA = {"adapter": {"r": 2, "use_dora": True}}
 
 
 def taught(folder: Path, **options: Any) -> Path:
-    rlbook.train("sft", "Addition-v0", folder=folder, **(SHORT | options))
+    rlbook.train("sft", "Addition-v0", out=folder, **(SHORT | options))
     return folder
 
 
@@ -164,9 +164,7 @@ def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) 
         "held_out": 0.0,
         "seed": 0,
     }
-    run = rlbook.train(
-        "reward_model", "Addition-v0", model=spec, folder=tmp_path / "run", **options
-    )
+    run = rlbook.train("reward_model", "Addition-v0", model=spec, out=tmp_path / "run", **options)
     if spec is not None:
         with pytest.raises(RequestError, match="a reward model is exported whole: give --merge"):
             export(tmp_path / "run", tmp_path / "out")
@@ -196,7 +194,7 @@ def test_a_reward_model_is_a_classifier_of_one_label(spec: Any, tmp_path: Path) 
 def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rlbook.train("q_learning", "Maze-v0", steps=10, folder=tmp_path / "maze")
+    rlbook.train("q_learning", "Maze-v0", steps=10, out=tmp_path / "maze")
     (tmp_path / "there").mkdir()
     capsys.readouterr()
     for words, sentence in (

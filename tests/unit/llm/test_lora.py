@@ -165,7 +165,7 @@ def test_a_run_with_dropout_resumes_bit_for_bit(tmp_path: Path) -> None:
         "anneal_learning_rate": False,
     }
     whole = rlbook.train("sft", "Addition-v0", steps=12, **options)
-    rlbook.train("sft", "Addition-v0", steps=6, folder=tmp_path / "run", **options)
+    rlbook.train("sft", "Addition-v0", steps=6, out=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=12)
     one, two = bits(whole), bits(again)
     assert one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)

@@ -294,7 +294,7 @@ def test_a_stage_on_recorded_beams_goes_on_bit_for_bit_where_it_was_cut(tmp_path
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("grpo", "Retrieval-v0", folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("grpo", "Retrieval-v0", out=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     assert [report["kl_coef"] for report in resumed.metrics] == [
         report["kl_coef"] for report in whole.metrics

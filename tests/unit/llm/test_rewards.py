@@ -117,7 +117,7 @@ def test_each_of_several_rewards_is_in_the_log_and_one_alone_is_not(tmp_path: Pa
             num_envs=8,
             eval_every=0,
             env_kwargs={"reward": asked},
-            folder=folder,
+            out=folder,
         )
         lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert {name for line in lines for name in line if name.startswith("reward/")} == expected
@@ -416,7 +416,7 @@ def test_modules_are_imported_only_where_that_is_allowed(
         eval_every=0,
         env_kwargs={"reward": asked},
         allow_import=True,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     assert any("reward/close" in line for line in run.metrics)
     config = (tmp_path / "run" / "config.yaml").read_text()
@@ -440,7 +440,7 @@ def test_evaluation_counts_what_it_is_told_to() -> None:
 
 def test_a_reward_model_may_be_one_of_several_rewards(tmp_path: Path) -> None:
     judge = rlbook.train(
-        "reward_model", "Addition-v0", steps=2, eval_every=0, folder=tmp_path / "judge"
+        "reward_model", "Addition-v0", steps=2, eval_every=0, out=tmp_path / "judge"
     )
     options: dict[str, Any] = {"steps": 40, "num_envs": 8, "eval_every": 0, "seed": 3}
     asked = {"edit": 1.0, "model": 0.25}

@@ -134,7 +134,7 @@ def test_a_run_in_bfloat16_resumes_bit_for_bit(tmp_path: Path) -> None:
         "learning_rate": SLOWLY,
         "model": {"dtype": "bfloat16"},
     }
-    whole = rlbook.train("grpo", "Addition-v0", steps=1_000, folder=tmp_path / "run", **settings)
+    whole = rlbook.train("grpo", "Addition-v0", steps=1_000, out=tmp_path / "run", **settings)
     earlier = sorted(
         int(path.name)
         for path in (tmp_path / "run" / "checkpoints").iterdir()

@@ -398,7 +398,7 @@ def test_a_run_with_an_adapter_resumes_bit_for_bit_and_keeps_what_is_trained(
     more: dict[str, Any] = SHORT | {"kl_coef": 0.1, "anneal_learning_rate": False}
     longer: dict[str, Any] = more | {"steps": 80}
     whole = rlbook.train("grpo", "Addition-v0", model=spec, **longer)
-    rlbook.train("grpo", "Addition-v0", model=spec, folder=tmp_path / "run", **more)
+    rlbook.train("grpo", "Addition-v0", model=spec, out=tmp_path / "run", **more)
     again = rlbook.load(tmp_path / "run").resume(steps=80)
     one, two = (saved_tensors(run.agent.policy) for run in (whole, again))  # type: ignore[attr-defined]
     assert one.keys() == two.keys() and {name for name in one if "lora_" not in name} == {"frozen"}
@@ -410,7 +410,7 @@ def test_a_run_with_an_adapter_resumes_bit_for_bit_and_keeps_what_is_trained(
             "grpo",
             "Addition-v0",
             model={"trainable": "head"},
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             resume=True,
             **more,
         )

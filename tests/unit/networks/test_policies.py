@@ -289,7 +289,7 @@ def test_evaluation_leaves_the_statistics_alone_and_saving_keeps_them(
         "normalize_reward": True,
         "eval_every": 0,
     }
-    run = rlbook.train(algorithm, "CartPole-v1", folder=tmp_path / "run", **options, **rollout)
+    run = rlbook.train(algorithm, "CartPole-v1", out=tmp_path / "run", **options, **rollout)
     agent: Any = run.agent
     normalizer, scale = agent.policy.normalizer, agent.reward_scale
     before = [

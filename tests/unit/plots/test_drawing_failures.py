@@ -56,7 +56,7 @@ def test_the_exit_code_of_a_picture_that_cannot_be_made_is_2(
 ) -> None:
     (tmp_path / "file").write_text("")  # a folder that is a file
     (tmp_path / "empty").mkdir()
-    rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0, folder=tmp_path / "run")
+    rlbook.train("q_learning", "Maze-v0", steps=50, eval_every=0, out=tmp_path / "run")
     places = {"RUN": "run", "FILE": "file", "EMPTY": "empty"}
     for name, place in places.items():
         words = [word.replace(name, str(tmp_path / place)) for word in words]

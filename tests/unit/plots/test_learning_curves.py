@@ -426,7 +426,7 @@ def test_a_figure_in_an_unknown_format_is_refused_before_anything_is_drawn(tmp_p
 def test_a_run_saves_its_curve_in_its_folder_and_nowhere_else(tmp_path: Path) -> None:
     import rlbook
 
-    run = rlbook.train("q_learning", "Maze-v0", episodes=20, folder=tmp_path / "run", eval_every=0)
+    run = rlbook.train("q_learning", "Maze-v0", episodes=20, out=tmp_path / "run", eval_every=0)
     assert save_curve(run) == tmp_path / "run" / "curve.png"
     assert (tmp_path / "run" / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert save_curve(rlbook.train("q_learning", "Maze-v0", episodes=20, eval_every=0)) is None

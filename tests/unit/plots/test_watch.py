@@ -111,7 +111,7 @@ def test_the_terminal_shows_every_step_and_the_return() -> None:
 
 
 def test_a_folder_is_watched_as_well(tmp_path: Path) -> None:
-    rlbook.train("value_iteration", MAZE, folder=tmp_path / "run")
+    rlbook.train("value_iteration", MAZE, out=tmp_path / "run")
     assert watch(tmp_path / "run", episodes=2, stream=io.StringIO()) == [3.0, 3.0]
 
 

@@ -55,7 +55,7 @@ def test_a_run_that_was_cut_goes_on_with_evaluations_as_short(tmp_path: Path) ->
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("q_learning", "Maze-v0", out=tmp_path / "run", on_report=stop, **settings)
     resumed, whole = (
         rlbook.load(tmp_path / "run").resume(),
         rlbook.train("q_learning", "Maze-v0", **settings),

@@ -230,7 +230,7 @@ OPTIONS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    rlbook.train("ppo", "Maze-v0", steps=300, folder=folder, **OPTIONS)
+    rlbook.train("ppo", "Maze-v0", steps=300, out=folder, **OPTIONS)
     return folder
 
 
@@ -289,7 +289,7 @@ def test_a_reference_that_changes_is_kept_in_every_checkpoint(tmp_path: Path) ->
         steps=600,
         num_envs=8,
         reference_period=1,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         eval_every=0,
     )
     assert frozen_files(tmp_path / "run") == []
@@ -324,7 +324,7 @@ def test_a_reference_that_a_folder_holds_is_read_from_there_again(
 ) -> None:
     moved = Path(shutil.copytree(model, tmp_path / "model"))
     options = TOKENS | {"env_kwargs": {"model": str(moved), "reward": "edit"}}
-    rlbook.train("grpo", "Addition-v0", steps=48, folder=tmp_path / "run", **options)
+    rlbook.train("grpo", "Addition-v0", steps=48, out=tmp_path / "run", **options)
     assert frozen_files(tmp_path / "run") == []
     assert len(load_checkpoint(tmp_path / "run")[1]["agent"]["reference"]) == 64  # a sha256
     resumed = rlbook.load(tmp_path / "run").resume(steps=96)
@@ -355,7 +355,7 @@ class Adapted(GRPO):
 
 def test_checkpoints_of_adapters_hold_the_adapters_alone(tmp_path: Path) -> None:
     options = TOKENS | {"env_kwargs": {"reward": "edit"}}
-    rlbook.train(Adapted, "Addition-v0", steps=48, folder=tmp_path / "run", **options)
+    rlbook.train(Adapted, "Addition-v0", steps=48, out=tmp_path / "run", **options)
     assert len(frozen_files(tmp_path / "run")) == 1
     held = load_checkpoint(tmp_path / "run")[1]["agent"]
     assert (

@@ -32,7 +32,7 @@ GRPO: dict[str, Any] = {
 
 def trained(model: str, folder: Path, steps: int = 160, **options: Any) -> rlbook.Run:
     settings = GRPO | {"env_kwargs": {"model": model, "reward": "edit"}} | options
-    return rlbook.train("grpo", "Addition-v0", steps=steps, folder=folder, **settings)
+    return rlbook.train("grpo", "Addition-v0", steps=steps, out=folder, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_a_step_in_the_maze_has_the_same_numbers_as_a_token(tmp_path: Path) -> N
         "ppo",
         "Maze-v0",
         steps=64,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         inspect=1,
         env_kwargs={"max_episode_steps": 9},
         **options,
@@ -207,7 +207,7 @@ def test_where_nothing_was_recorded_the_checkpoints_are_asked(
         steps=4,
         eval_every=0,
         env_kwargs={"model": model},
-        folder=tmp_path / "sft",
+        out=tmp_path / "sft",
         batch_size=4,
     )
     found = record_of(tmp_path / "sft", 1)
@@ -271,14 +271,14 @@ def test_what_a_policy_writes_cannot_become_part_of_the_page() -> None:
     [
         (
             lambda folder: rlbook.train("ppo", "Maze-v0", steps=8, inspect=2),
-            "there is none; give folder",
+            "there is none; give out",
         ),
         (
-            lambda folder: rlbook.train("q_learning", "Maze-v0", steps=8, inspect=2, folder=folder),
+            lambda folder: rlbook.train("q_learning", "Maze-v0", steps=8, inspect=2, out=folder),
             "q_learning has none",
         ),
         (
-            lambda folder: rlbook.train("ppo", "Pendulum-v1", steps=8, inspect=2, folder=folder),
+            lambda folder: rlbook.train("ppo", "Pendulum-v1", steps=8, inspect=2, out=folder),
             "actions that can be counted",
         ),
         (lambda folder: rlbook.plots.inspect(folder, "page.txt"), "written as .html"),

@@ -155,7 +155,7 @@ def test_every_evaluation_of_a_tabular_run_says_how_far_from_the_optimum_it_is(
         "Maze-v0",
         steps=20_000,
         seed=0,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
         epsilon=1.0,
         alpha=0.5,
         **options,

@@ -93,9 +93,7 @@ def test_all_planners_find_the_same_values_in_the_same_sampled_model() -> None:
 
 
 def test_a_run_of_a_planner_in_a_sampled_model_is_loaded_with_its_policy(tmp_path: Path) -> None:
-    run: Any = rlbook.train(
-        "value_iteration", "CartPole-v1", folder=tmp_path / "run", seed=2, **SMALL
-    )
+    run: Any = rlbook.train("value_iteration", "CartPole-v1", out=tmp_path / "run", seed=2, **SMALL)
     loaded: Any = rlbook.load(tmp_path / "run")
     assert loaded.agent.greedy_policy().tolist() == run.agent.greedy_policy().tolist()
     assert (

@@ -167,7 +167,7 @@ def test_a_run_does_not_go_on_from_another_model(tmp_path: Path) -> None:
         steps=40,
         num_envs=4,
         eval_every=0,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     (tmp_path / "model" / "README.md").write_text("about")
     assert rlbook.load(tmp_path / "run").resume(steps=60).steps >= 60

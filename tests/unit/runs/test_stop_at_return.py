@@ -36,7 +36,7 @@ def test_a_run_ends_at_the_first_evaluation_that_reaches_the_return() -> None:
 def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the_same_step(
     tmp_path: Path,
 ) -> None:
-    whole = rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "whole", **OPTIONS)
+    whole = rlbook.train("q_learning", "Maze-v0", out=tmp_path / "whole", **OPTIONS)
     again = rlbook.load(tmp_path / "whole").resume()
     assert again.steps == whole.steps and again.metrics == whole.metrics
 
@@ -45,7 +45,7 @@ def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        rlbook.train("q_learning", "Maze-v0", folder=tmp_path / "cut", on_report=cut, **OPTIONS)
+        rlbook.train("q_learning", "Maze-v0", out=tmp_path / "cut", on_report=cut, **OPTIONS)
     resumed = rlbook.load(tmp_path / "cut").resume()
     assert resumed.request.stop_at_return == 3.0 and resumed.metrics == whole.metrics
 

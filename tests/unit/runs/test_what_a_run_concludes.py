@@ -102,7 +102,7 @@ def test_every_episode_of_an_evaluation_has_a_seed_of_its_own(
 
 def test_without_a_seed_a_run_is_evaluated_from_its_own(tmp_path: Path) -> None:
     rlbook.train(
-        Scripted, Lottery(), steps=8, num_envs=2, seed=5, folder=tmp_path / "run", eval_episodes=4
+        Scripted, Lottery(), steps=8, num_envs=2, seed=5, out=tmp_path / "run", eval_episodes=4
     )
     run = rlbook.load(tmp_path / "run", algorithm=Scripted, env=Lottery())
     own, five, zero = (
@@ -201,7 +201,7 @@ def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_comp
         num_envs=2,
         eval_every=10,
         eval_episodes=2,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     reports = [
         json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -221,9 +221,7 @@ def test_of_equal_evaluations_the_later_one_is_the_best_and_the_last_one_is_comp
 
 def test_without_an_evaluation_the_last_reports_of_training_are_compared(tmp_path: Path) -> None:
     """It earns 0, 1, 3, 3 and then 2 for the larger part of its training."""
-    run = rlbook.train(
-        Scripted, Pays(), steps=200, num_envs=2, eval_every=0, folder=tmp_path / "run"
-    )
+    run = rlbook.train(Scripted, Pays(), steps=200, num_envs=2, eval_every=0, out=tmp_path / "run")
     returns = [report["return"] for report in run.metrics if "return" in report]
     (row,) = compare([tmp_path / "run"])
     assert len(returns) > 2 * LAST and row.scores.tolist() == [2.0] and min(returns) == 0.0
@@ -233,7 +231,7 @@ def test_a_run_that_goes_on_remembers_its_best(tmp_path: Path) -> None:
     """It earned 3 before it was cut, and earns 2 afterwards: what is loaded as the best is still
     the one that earned 3."""
     options: dict[str, Any] = {"num_envs": 2, "eval_every": 10, "eval_episodes": 2}
-    rlbook.train(Scripted, Pays(), steps=40, folder=tmp_path / "run", **options)
+    rlbook.train(Scripted, Pays(), steps=40, out=tmp_path / "run", **options)
     before = read_best(tmp_path / "run")
     run = rlbook.load(tmp_path / "run", algorithm=Scripted, env=Pays()).resume(steps=80)
     assert run.metrics[-1]["eval_return"] == 2.0
@@ -265,7 +263,7 @@ def test_a_run_that_is_cut_between_two_reports_keeps_what_the_next_one_is_the_me
     whole = rlbook.train(Counting, Pays(), **options)
     monkeypatch.setattr(Counting, "stop_at", 26)
     with pytest.raises(Interrupted):
-        rlbook.train(Counting, Pays(), folder=tmp_path / "run", **options)
+        rlbook.train(Counting, Pays(), out=tmp_path / "run", **options)
     run = rlbook.load(tmp_path / "run", algorithm=Counting, env=Pays()).resume()
     assert [report["seen"] for report in run.metrics] == [
         report["seen"] for report in whole.metrics
@@ -286,7 +284,7 @@ def test_what_is_known_of_the_best_goes_back_with_the_run(told: str, tmp_path: P
         num_envs=2,
         eval_every=10,
         eval_episodes=2,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     before = read_best(tmp_path / "run")
     assert before is not None and before[1] == 3.0
@@ -315,7 +313,7 @@ def test_an_evaluation_outside_the_agents_bounds_is_not_the_best(tmp_path: Path)
         num_envs=2,
         eval_every=10,
         eval_episodes=2,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     found = read_best(tmp_path / "run")
     assert found is not None and found[1] == 2.0

@@ -148,7 +148,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
             steps=7,
             data=data,
             eval_every=0,
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             on_report=stop,
             **settings,
         )
@@ -169,7 +169,7 @@ def test_data_that_changed_since_are_not_gone_on_with(tmp_path: Path) -> None:
         steps=1,
         data=rows(tmp_path / "rows", 40),
         eval_every=0,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     rows(tmp_path / "rows", 41)
     with pytest.raises(RequestError, match="data has changed since the run was started"):

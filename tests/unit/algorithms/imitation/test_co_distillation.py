@@ -90,7 +90,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("co_distillation", env, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("co_distillation", env, out=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     for name in ("policy", "peer"):
         for ours, theirs in zip(

@@ -129,7 +129,7 @@ def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) ->
     with pytest.raises(
         RequestError, match="must find its expert again: give the folder of the expert's run"
     ):
-        rlbook.train("dagger", "Maze-v0", expert=expert, steps=64, folder=tmp_path / "run")
+        rlbook.train("dagger", "Maze-v0", expert=expert, steps=64, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_run_cut_after_a_fit_goes_on_bit_for_bit(tmp_path: Path, cut: int) -> 
             "dagger",
             "Maze-v0",
             env_kwargs={"slip": 0.2},
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             on_report=stop,
             **settings,
         )

@@ -294,7 +294,7 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     model: dict[str, Any] = {"model": SIZES} if env == "Addition-v0" else {}
     folder = tmp_path / "teacher"
-    rlbook.train("reinforce", env, steps=1, num_envs=4, eval_every=0, folder=folder)
+    rlbook.train("reinforce", env, steps=1, num_envs=4, eval_every=0, out=folder)
     settings = {
         "num_envs": 4,
         "eval_every": 0,
@@ -309,7 +309,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("distillation", env, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("distillation", env, out=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     assert resumed.steps == whole.steps
     for ours, theirs in zip(

@@ -223,7 +223,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path) ->
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("gail", "Maze-v0", folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("gail", "Maze-v0", out=tmp_path / "run", on_report=stop, **settings)
     assert "data: " in (tmp_path / "run" / "config.yaml").read_text()
     resumed: Any = rlbook.load(tmp_path / "run").resume()
     assert resumed.episode_returns == whole.episode_returns

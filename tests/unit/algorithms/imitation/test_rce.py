@@ -165,7 +165,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("rce", env, folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train("rce", env, out=tmp_path / "run", on_report=stop, **settings)
     resumed = rlbook.load(tmp_path / "run").resume()
     assert (
         resumed.steps == 5
@@ -186,7 +186,7 @@ def test_evaluate_plays_a_run_that_learned_from_ranked_walks(tmp_path: Path) -> 
         candidates=3,
         batch_size=4,
         eval_every=0,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     as_json, result = run_evaluation([str(tmp_path / "run"), "--episodes", "2"])
     assert not as_json and "2, greedy" in str(result)

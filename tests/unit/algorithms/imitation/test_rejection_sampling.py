@@ -118,7 +118,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(
             "rejection_sampling",
             env,
             steps=steps,
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             on_report=stop,
             **settings,
         )

@@ -251,7 +251,7 @@ def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(
         | {"batch_size": 8}
     )
     whole = rlbook.train("reward_model", env, steps=4, **settings)
-    rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
+    rlbook.train("reward_model", env, steps=1, out=tmp_path / "run", **settings)
     resumed = rlbook.load(tmp_path / "run").resume(steps=4)
     for ours, theirs in zip(
         whole.agent.network.parameters(), resumed.agent.network.parameters(), strict=True
@@ -396,7 +396,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, en
         settings |= {"data": tmp_path / "rows.jsonl"}
 
     whole = rlbook.train("reward_model", env, steps=7, **settings)
-    rlbook.train("reward_model", env, steps=1, folder=tmp_path / "run", **settings)
+    rlbook.train("reward_model", env, steps=1, out=tmp_path / "run", **settings)
     cut = rlbook.load(tmp_path / "run")
     assert cut.steps == 1 and cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
     resumed = cut.resume(steps=7)
@@ -433,14 +433,14 @@ def test_recorded_walks_with_rewards_are_ranked() -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("models") / "maze"
-    rlbook.train("reward_model", "Maze-v0", steps=30, walks=40, folder=where)
+    rlbook.train("reward_model", "Maze-v0", steps=30, walks=40, out=where)
     return where
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     where = tmp_path_factory.mktemp("models") / "texts"
-    rlbook.train("reward_model", "Addition-v0", steps=3, folder=where)
+    rlbook.train("reward_model", "Addition-v0", steps=3, out=where)
     return where
 
 
@@ -537,7 +537,7 @@ def test_a_paid_run_goes_on_bit_for_bit_in_the_middle_of_an_episode(
 
     whole = rlbook.train(algorithm, "Maze-v0", **options)
     with pytest.raises((KeyboardInterrupt, TrainingError)):
-        rlbook.train(algorithm, "Maze-v0", folder=tmp_path / "run", on_report=stop, **options)
+        rlbook.train(algorithm, "Maze-v0", out=tmp_path / "run", on_report=stop, **options)
     cut = rlbook.load(tmp_path / "run")
     assert cut.steps == 40
     resumed = cut.resume()
@@ -583,18 +583,18 @@ def test_a_run_in_a_folder_must_find_its_reward_model_again(folder: Path, tmp_pa
             "Maze-v0",
             episodes=2,
             reward_model=rlbook.load(folder),
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
         )
 
 
 def test_a_reward_model_that_was_trained_on_since_is_noticed(tmp_path: Path) -> None:
-    rlbook.train("reward_model", "Maze-v0", steps=2, walks=10, folder=tmp_path / "model")
+    rlbook.train("reward_model", "Maze-v0", steps=2, walks=10, out=tmp_path / "model")
     rlbook.train(
         "q_learning",
         "Maze-v0",
         episodes=2,
         reward_model=tmp_path / "model",
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     rlbook.load(tmp_path / "model").resume(steps=4)
     with pytest.raises(RequestError, match="reward_model has changed since the run was started"):

@@ -292,7 +292,7 @@ def test_a_reward_models_run_is_searched_for_what_it_scores_highest(
     has listened to it."""
     folder = str(tmp_path / "judge")
     judge: Any = rlbook.train(
-        "reward_model", "Addition-v0", steps=20, learning_rate=3e-3, eval_every=0, folder=folder
+        "reward_model", "Addition-v0", steps=20, learning_rate=3e-3, eval_every=0, out=folder
     ).agent
 
     def said(completion: Completion) -> float:

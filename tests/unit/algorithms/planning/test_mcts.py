@@ -635,8 +635,8 @@ def test_a_run_taken_up_again_ends_as_one_that_was_never_stopped(
         "simulations": 20,
         "reuse_tree": True,
     }
-    whole = rlbook.train("mcts", name, steps=40, folder=tmp_path / "whole", **options)
-    rlbook.train("mcts", name, steps=17, folder=tmp_path / "parts", **options)
+    whole = rlbook.train("mcts", name, steps=40, out=tmp_path / "whole", **options)
+    rlbook.train("mcts", name, steps=17, out=tmp_path / "parts", **options)
     parts = rlbook.load(tmp_path / "parts").resume(steps=40)
     assert frozen(parts.agent.state_dict()) == frozen(whole.agent.state_dict())
     assert parts.episode_returns == whole.episode_returns

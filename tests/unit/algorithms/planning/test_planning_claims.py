@@ -582,13 +582,13 @@ def test_a_run_without_a_folder_reports_the_sweeps_that_one_with_a_folder_does(
     planner: str, tmp_path: Path
 ) -> None:
     runs = [
-        rlbook.train(planner, slippery_grid(6), gamma=0.9, folder=folder)
+        rlbook.train(planner, slippery_grid(6), gamma=0.9, out=folder)
         for folder in (None, tmp_path / "run")
     ]
     watched = rlbook.train(planner, slippery_grid(6), gamma=0.9, on_report=lambda run: None)
     assert runs[0].metrics == runs[1].metrics == watched.metrics and len(watched.metrics) > 2
     cut = [
-        rlbook.train(planner, slippery_grid(6), gamma=0.9, steps=2, folder=folder)
+        rlbook.train(planner, slippery_grid(6), gamma=0.9, steps=2, out=folder)
         for folder in (None, tmp_path / "cut")
     ]
     assert cut[0].metrics == cut[1].metrics and cut[0].steps == 2

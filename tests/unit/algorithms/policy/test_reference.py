@@ -67,7 +67,7 @@ def learned(run: rlbook.Run) -> dict[str, bytes]:
 def test_a_reference_that_is_the_first_policy_changes_no_bit(name: str, tmp_path: Path) -> None:
     """After one step nothing is learned yet, so that run's policy is the first one of every run
     with its seed."""
-    train(name, steps=1, folder=tmp_path / "first")
+    train(name, steps=1, out=tmp_path / "first")
     expected = train(name)
     for reference in (tmp_path / "first", rlbook.load(tmp_path / "first")):
         found = train(name, reference=reference)
@@ -83,9 +83,9 @@ def test_a_reference_of_another_seed_and_shape_is_another_reference(tmp_path: Pa
         seed=7,
         hidden_sizes=(8,),
         eval_every=0,
-        folder=tmp_path / "other",
+        out=tmp_path / "other",
     )
-    run = train("ppo", reference=tmp_path / "other", folder=tmp_path / "run")
+    run = train("ppo", reference=tmp_path / "other", out=tmp_path / "run")
     assert learned(run) != learned(train("ppo"))
     assert "reference: " in (tmp_path / "run" / "config.yaml").read_text()
 
@@ -267,7 +267,7 @@ def test_a_model_that_changed_since_is_noticed(model: Path, tmp_path: Path) -> N
         steps=8,
         env_kwargs={"reward": "edit", "model": str(moved)},
         reference=moved,
-        folder=tmp_path / "run",
+        out=tmp_path / "run",
     )
     (moved / "config.json").write_text((moved / "config.json").read_text() + "\n")
     with pytest.raises(RequestError, match="reference has changed since the run was started"):
@@ -280,9 +280,9 @@ def test_a_model_that_changed_since_is_noticed(model: Path, tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    rlbook.train("value_iteration", "Maze-v0", gamma=0.9, folder=folder / "table")
-    rlbook.train("ppo", "CartPole-v1", steps=10, folder=folder / "pole", eval_every=0)
-    rlbook.train("ppo", "Maze-v0", steps=10, folder=folder / "maze", eval_every=0)
+    rlbook.train("value_iteration", "Maze-v0", gamma=0.9, out=folder / "table")
+    rlbook.train("ppo", "CartPole-v1", steps=10, out=folder / "pole", eval_every=0)
+    rlbook.train("ppo", "Maze-v0", steps=10, out=folder / "maze", eval_every=0)
     return folder
 
 
@@ -335,7 +335,7 @@ def test_a_reference_without_use_or_fit_is_refused(
             "Maze-v0",
             steps=10,
             reference=runs / reference,
-            folder=tmp_path / "run",
+            out=tmp_path / "run",
             **options,
         )
     assert sentence in str(refusal.value) and "\n" not in str(refusal.value)
@@ -366,4 +366,4 @@ def test_a_reference_in_memory_does_for_a_run_in_memory_alone(runs: Path, tmp_pa
     agent: Agent = rlbook.load(runs / "maze").agent
     assert isinstance(train("ppo", steps=10, reference=agent).agent, agent_class("ppo"))
     with pytest.raises(RequestError, match="a run in a folder must find its reference again"):
-        train("ppo", steps=10, reference=agent, folder=tmp_path / "run")
+        train("ppo", steps=10, reference=agent, out=tmp_path / "run")

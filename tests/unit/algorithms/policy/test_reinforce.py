@@ -252,7 +252,7 @@ def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train("reinforce", "CartPole-v1", folder=tmp_path / "run", on_report=stop, **options)
+        rlbook.train("reinforce", "CartPole-v1", out=tmp_path / "run", on_report=stop, **options)
     cut = rlbook.load(tmp_path / "run")
     assert cut.agent.optimizer.steps == 1  # type: ignore[attr-defined]
     resumed, whole = (

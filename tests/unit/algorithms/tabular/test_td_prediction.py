@@ -319,7 +319,7 @@ def test_a_policy_can_stand_on_the_command_line_in_a_file_and_in_config_yaml(
     assert parse_train([*words, "0", "1", "1"]).hyperparameters == {"policy": (0, 1, 1)}
     assert parse_train([*words, str(tmp_path / "policy.json")]).hyperparameters == {"policy": rows}
     run = rlbook.train(
-        "td_prediction", "RandomWalk-v0", episodes=2, policy=rows, folder=tmp_path / "run"
+        "td_prediction", "RandomWalk-v0", episodes=2, policy=rows, out=tmp_path / "run"
     )
     again: Any = rlbook.load(tmp_path / "run")
     assert again.request.config == run.request.config

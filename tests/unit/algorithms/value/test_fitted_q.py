@@ -157,7 +157,7 @@ def test_a_run_cut_in_a_round_goes_on_bit_for_bit(tmp_path: Path, algorithm: str
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        rlbook.train(algorithm, "Maze-v0", folder=tmp_path / "run", on_report=stop, **settings)
+        rlbook.train(algorithm, "Maze-v0", out=tmp_path / "run", on_report=stop, **settings)
     loaded = rlbook.load(tmp_path / "run")
     assert loaded.steps == cut
     resumed: Any = loaded.resume()

@@ -1,0 +1,93 @@
+"""Observations of a gymnasium space, one or several: which of the two they are, and how one becomes
+the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from numpy.typing import ArrayLike
+
+Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
+"""One element of a space or a batch of them, as the space has them."""
+
+
+def is_batch(space: spaces.Space, observation: Elements) -> bool:
+    """Whether these are N observations of a space rather than one.
+
+    Raises:
+        ValueError: they are neither.
+    """
+    depth = _depth(space, observation)
+    if depth in (0, 1):
+        return depth == 1
+    raise ValueError(
+        f"predict takes one observation of {space}, or a batch of them, got"
+        f" {_description(observation)}"
+    )
+
+
+def as_batch(space: spaces.Space, rows: list[Any]) -> Any:
+    """N elements of a space as a batch of gymnasium's: an array, or a dict or a tuple of arrays."""
+    return concatenate(space, rows, create_empty_array(space, len(rows)))
+
+
+def as_array(space: spaces.Space, observation: Elements) -> Any:
+    """One observation with arrays in the place of lists."""
+    if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
+        return np.asarray(observation, dtype=space.dtype)
+    return observation
+
+
+def rows_of(space: spaces.Space, batch: Elements) -> list[Any]:
+    """The elements of a batch, one by one."""
+    found: Iterator[Any] = iterate(batch_space(space, length(space, batch)), batch)
+    return [*found]
+
+
+def length(space: spaces.Space, observations: Elements) -> int:
+    """N of a batch."""
+    if isinstance(space, spaces.Dict):
+        name, part = next(iter(space.spaces.items()))
+        return length(part, observations[name])  # type: ignore[call-overload,index]
+    if isinstance(space, spaces.Tuple):
+        return length(space.spaces[0], observations[0])  # type: ignore[index]
+    return len(observations)  # type: ignore[arg-type]
+
+
+def plain(action: ArrayLike) -> Any:
+    """A number of numpy's without axes as Python's own."""
+    return action.item() if isinstance(action, np.generic) else action
+
+
+def _depth(space: spaces.Space, observation: Elements) -> int:
+    """By how many axes an observation exceeds one of the space; negative where it is no array of
+    that kind."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(observation, Mapping) or set(observation) != set(space.spaces):
+            return -1
+        depths = {_depth(part, observation[name]) for name, part in space.spaces.items()}
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(observation, tuple) or len(observation) != len(space.spaces):
+            return -1
+        depths = {_depth(*pair) for pair in zip(space.spaces, observation, strict=True)}
+    elif space.shape is None:
+        return 0 if space.contains(observation) else 1 if isinstance(observation, tuple) else -1
+    else:
+        found = np.shape(observation)  # type: ignore[arg-type]
+        begin = len(found) - len(space.shape)
+        fits = begin >= 0 and found[begin:] == space.shape
+        numbers = np.asarray(observation).dtype.kind in "fiub"
+        depths = {begin if fits and numbers else -1}
+    return depths.pop() if len(depths) == 1 else -1
+
+
+def _description(observation: Elements) -> str:
+    if isinstance(observation, Mapping):
+        return f"a dict with {', '.join(map(repr, observation)) or 'nothing in it'}"
+    if isinstance(observation, np.ndarray | list):
+        return f"an array of shape {np.shape(observation)}"
+    return f"{observation!r:.60}"

@@ -1,0 +1,54 @@
+"""Functions of the user's that are called while a run trains, each of which may end it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rlbook.errors import RequestError
+from rlbook.runs.run_state import RunState
+
+Callback = Callable[..., object]
+"""Takes the run."""
+STOP = "stop"
+"""What a callback returns to end the run."""
+MOMENTS = ("on_report", "on_episode", "on_evaluation")
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """What is called after each report, each training episode and each evaluation."""
+
+    on_report: tuple[Callback, ...] = ()
+    on_episode: tuple[Callback, ...] = ()
+    on_evaluation: tuple[Callback, ...] = ()
+
+    @classmethod
+    def collect(cls, objects: Sequence[object] = (), **functions: Callback | None) -> Callbacks:
+        """The functions by moment, and the methods of the same names that the objects have.
+
+        Raises:
+            RequestError: an object has none of them.
+        """
+        found: dict[str, list[Callback]] = {
+            moment: [function] if (function := functions.get(moment)) is not None else []
+            for moment in MOMENTS
+        }
+        for one in objects:
+            methods = {name: getattr(one, name) for name in MOMENTS if hasattr(one, name)}
+            if not methods:
+                raise RequestError(
+                    f"a callback has a method {', '.join(MOMENTS[:-1])} or {MOMENTS[-1]}, and"
+                    f" {type(one).__name__} has none of them"
+                )
+            for moment, method in methods.items():
+                found[moment] += method if isinstance(method, tuple) else [method]
+        return cls(**{moment: tuple(called) for moment, called in found.items()})
+
+    def stop(self, moment: str, run: RunState) -> bool:
+        """Calls all functions of a moment; whether one of them ends the run."""
+        answers = [function(run) for function in getattr(self, moment)]
+        return any(isinstance(answer, str) and answer == STOP for answer in answers)
+
+
+NO_CALLBACKS = Callbacks()

@@ -1,0 +1,159 @@
+"""What one does with a finished run: ask it for actions, evaluate, draw and watch it, and see at a
+glance what it has come to."""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlbook.errors import RequestError
+from rlbook.runs.progress import in_notebook
+from rlbook.runs.run_state import RunState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from rlbook.envs.space_batches import Elements
+
+BARS = "▁▂▃▄▅▆▇█"
+SPARKS = 20  # characters of a sparkline at most
+DPI = 70  # of the curve that a notebook shows
+
+
+class RunViews(RunState):
+    """The part of `rlbook.Run` that looks at what was learned and changes nothing."""
+
+    def predict(
+        self,
+        observation: Elements,
+        *,
+        explore: bool = False,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> Any:
+        """What the agent would do: the environment's own observation, or a batch of them, comes in,
+        and its own action goes back; see `rlbook.Agent.predict`."""
+        return self.agent.predict(observation, explore=explore, action_mask=action_mask)
+
+    def evaluate(
+        self, episodes: int | None = None, seed: int | None = None, **options: object
+    ) -> Any:
+        """Plays whole greedy episodes; arguments and result as of `rlbook.evaluate`."""
+        return _package().evaluate(self, episodes=episodes, seed=seed, **options)
+
+    def plot(self, out: str | Path | None = None) -> Figure:
+        """Draws the learning curve, and writes it where `out` says (.png, .svg or .pdf); see
+        `rlbook.plots.plot_curves`."""
+        return _package().plots.plot_curves(self, out)
+
+    def watch(
+        self,
+        episodes: int | None = None,
+        seed: int | None = None,
+        *,
+        gif: str | Path | None = None,
+        render_mode: str | None = None,
+    ) -> Any:
+        """Shows greedy episodes: as a film in a notebook's cell, in the terminal elsewhere.
+
+        Args:
+            episodes: how many (1; of a language model 5 prompts).
+            seed: decides how they start; None is the run's seed.
+            gif: write the film there.
+            render_mode: "human" opens the environment's own window.
+
+        Returns:
+            In a notebook the film; else the return of each episode, in reward units.
+
+        Raises:
+            RequestError: an agent that does not act, or an environment that cannot be drawn so.
+        """
+        plots = _package().plots
+        if gif is None and render_mode is None and in_notebook() and not self._writes_texts():
+            return plots.film_in_cell(self, episodes=episodes or 1, seed=seed)
+        return plots.watch(self, gif, episodes, seed, render_mode=render_mode)
+
+    def _writes_texts(self) -> bool:
+        return getattr(self.agent, "codec", None) is not None
+
+    @property
+    def optimal_return(self) -> float | None:
+        """The best expected return of an episode in the environment of its evaluations, in reward
+        units; None where nobody knows."""
+        return _package().evaluation.optimal_return.optimal_return(
+            self.request.recipe.for_evaluation()
+        )
+
+    def evaluations(self) -> list[float]:
+        """The mean returns of the evaluations so far, in their order."""
+        return [
+            float(value)
+            for report in self.metrics
+            if (value := report.get("eval_return")) is not None
+        ]
+
+    def summary(self) -> str:
+        """One line: algorithm, environment, steps, the last and the best evaluation beside the
+        optimum, and the returns of training as a sparkline."""
+        done = f"{self.steps:,} {self.unit}"
+        if self.unit == "steps":
+            done += f", {len(self.episode_returns):,} episodes"
+        found, parts = self.evaluations(), []
+        if found:
+            best, optimum = self.reports.best, self.optimal_return
+            beside = [] if best is None else [f"best {best[1]:.4g}"]
+            beside += [] if optimum is None else [f"optimum {optimum:.4g}"]
+            told = f" ({', '.join(beside)})" if beside else ""
+            parts.append(f"evaluation {found[-1]:.4g}{told}")
+        line = sparkline(
+            [float(value) for report in self.metrics if (value := report.get("return")) is not None]
+        )
+        parts += [line] if line else []
+        name = f"{self.request.algorithm} on {self.request.recipe.name}"
+        return "; ".join([f"{name}: {done}", *parts])
+
+    def __repr__(self) -> str:
+        where = "" if self.folder is None else f"; {self.folder}"
+        return f"<Run {self.summary()}{where}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the line, the learning curve, and the value map where there is
+        one."""
+        pictures = []
+        plots = _package().plots
+        for draw in (plots.plot_curves, plots.plot_value_map):
+            try:
+                pictures.append(_inline_image(draw(self)))
+            except RequestError:  # nothing to draw yet, or no map
+                continue
+        return f"<p><code>{html.escape(repr(self))}</code></p>" + "".join(pictures)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Numbers as a row of at most 20 bars, each the mean of its share; "" of fewer than two."""
+    finite = np.array([value for value in values if np.isfinite(value)])
+    if len(finite) < 2:
+        return ""
+    means = np.array([part.mean() for part in np.array_split(finite, min(SPARKS, len(finite)))])
+    low, span = means.min(), means.max() - means.min()
+    heights = np.zeros(len(means)) if span == 0 else (means - low) / span
+    return "".join(BARS[round(height * (len(BARS) - 1))] for height in heights)
+
+
+def _inline_image(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img alt="" src="data:image/png;base64,{data}"/>'
+
+
+def _package() -> Any:
+    """What `rlbook` offers of the floors above this one."""
+    return importlib.import_module("rlbook")

@@ -1,0 +1,180 @@
+"""`run.predict`: five lines of plain gymnasium with a trained run, for every algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from state_content import content
+
+import rlbook
+from rlbook.registry import ALGORITHMS, agent_class, why_not
+from rlbook.runs.run import Run
+from rlbook.seeding import rng_for
+
+WORLDS = (
+    "Maze-v0",
+    "FrozenLake-v1",
+    "Blackjack-v1",
+    "TicTacToe-v0",
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Addition-v0",
+)
+"""Numbered cells, a tuple, a mask, vectors, a box of actions, and tokens."""
+BUDGETS: dict[str, dict[str, Any]] = {
+    "environment": {"steps": 48},
+    "model": {"steps": 3},
+    "data": {"steps": 2},
+}
+SMALL: dict[str, dict[str, Any]] = {
+    "mcts": {"simulations": 8},
+    "alphazero": {"simulations": 4},
+    "grpo": {"num_envs": 8},
+    "semi_gradient_td": {},
+}
+
+
+def pairs() -> Iterator[Any]:
+    """Every algorithm in every world that suits it; all but its last world are slow."""
+    for algorithm in ALGORITHMS:
+        if agent_class(algorithm).plays():
+            suited = [env for env in WORLDS if why_not(algorithm, env) is None]
+            for env in suited:
+                marks = () if env == suited[-1] else (pytest.mark.slow,)
+                yield pytest.param(algorithm, env, marks=marks)
+
+
+@cache
+def trained(algorithm: str, env: str) -> Run:
+    budget = BUDGETS[agent_class(algorithm).sources()[-1]]
+    limit = {"max_episode_steps": 20} if env in ("Maze-v0", "Pendulum-v1") else {}
+    return rlbook.train(
+        algorithm, env, **budget, eval_every=0, env_kwargs=limit, **SMALL.get(algorithm, {})
+    )
+
+
+def played(run: Run, seed: int) -> float:
+    """The return of an episode in plain gymnasium."""
+    env = run.request.recipe.for_evaluation().make()
+    agent = run.agent if run.agent.knows_env else run.agent.bind_env(env)
+    obs, info = env.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        mask = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
+        obs, reward, terminated, truncated, info = env.step(agent.predict(obs, **mask))
+        total, over = total + float(reward), terminated or truncated
+    return total
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [*pairs()])
+def test_plain_gymnasium_earns_what_evaluation_earns(algorithm: str, env: str) -> None:
+    run = trained(algorithm, env)
+    before = content(run.agent.state_dict())
+    for seed in (5, 6):
+        reset_seed = int(rng_for(seed, "evaluation").integers(2**31 - 1 - 1))
+        assert played(run, reset_seed) == run.evaluate(episodes=1, seed=seed).mean
+    assert content(run.agent.state_dict()) == before
+
+
+@pytest.mark.parametrize(("algorithm", "env"), [*pairs()])
+def test_exploring_changes_nothing_in_training(algorithm: str, env: str) -> None:
+    run = trained(algorithm, env)
+    world = run.request.recipe.make()
+    agent = run.agent if run.agent.knows_env else run.agent.bind_env(world)
+    obs, info = world.reset(seed=0)
+    mask = {"action_mask": info["action_mask"]} if "action_mask" in info else {}
+    before = content(run.agent.state_dict())
+    for _ in range(3):
+        assert world.action_space.contains(agent.predict(obs, explore=True, **mask))
+    assert content(run.agent.state_dict()) == before
+
+
+def test_exploring_goes_on_from_call_to_call() -> None:
+    agent = trained("ppo", "CartPole-v1").agent
+    seen = [agent.predict(np.zeros(4, np.float32), explore=True) for _ in range(40)]
+    assert {*seen} == {0, 1}
+
+
+def test_one_observation_and_a_batch_are_told_apart_by_the_space() -> None:
+    for algorithm in ("ppo", "dqn", "q_learning"):
+        run = trained(algorithm, "FrozenLake-v1")
+        one = [run.predict(state) for state in range(16)]
+        assert all(isinstance(action, int) for action in one)
+        assert run.predict(np.arange(16)).tolist() == one
+    run = trained("sac", "Pendulum-v1")
+    rows = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, -2.0]], dtype=np.float32)
+    batch = run.predict(rows)
+    assert batch.shape == (2, 1) and run.predict(rows[0]).shape == (1,)
+    np.testing.assert_array_equal(run.predict([1.0, 0.0, 0.5]), run.predict(rows[0]))
+    assert np.abs(batch).max() <= 2.0
+
+
+class Parts(gymnasium.Env):
+    """Shows a dict with a tuple in it, and takes two numbers."""
+
+    observation_space = spaces.Dict(
+        place=spaces.Box(-1, 1, (2,), np.float32),
+        held=spaces.Tuple((spaces.Discrete(3), spaces.MultiBinary(2))),
+    )
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.left = 5
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.left -= 1
+        return self.observation_space.sample(), float(action[0]), self.left == 0, False, {}
+
+
+def test_nested_observations_and_actions_are_the_environments_own() -> None:
+    run = rlbook.train("ppo", Parts(), steps=64, eval_every=0)
+    env = Parts()
+    obs, _ = env.reset(seed=0)
+    action = run.predict(obs)
+    assert env.action_space.contains(action)
+    rows, _ = gymnasium.vector.SyncVectorEnv([Parts] * 3).reset(seed=0)
+    assert run.predict(rows).shape == (3, 2)
+
+
+def test_texts_are_completed() -> None:
+    run = trained("ppo", "Addition-v0")
+    one = run.predict("1+2=")
+    assert isinstance(one, str) and run.predict(["1+2=", "3+4="])[0] == one
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "given", "told"),
+    [
+        ("ppo", "CartPole-v1", np.zeros(3), r"one observation of Box.* got an array of shape \(3,"),
+        ("ppo", "CartPole-v1", np.zeros((2, 2, 4)), r"or a batch of them, got an array of shape"),
+        ("q_learning", "Maze-v0", "left", "one observation of Discrete.* got 'left'"),
+        ("ppo", "Blackjack-v1", {"a": 1}, "got a dict with 'a'"),
+        ("mcts", "TicTacToe-v0", 0, r"agent\.bind_env\(env\)\.predict\(observation\)"),
+    ],
+)
+def test_what_is_no_observation_is_refused_in_one_sentence(
+    algorithm: str, env: str, given: Any, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        trained(algorithm, env).predict(given)
+
+
+def test_a_mask_is_kept_and_refused_where_it_has_no_effect() -> None:
+    run = trained("ppo", "CartPole-v1")
+    obs = np.zeros(4, np.float32)
+    for allowed in (0, 1):
+        mask = np.arange(2) == allowed
+        assert run.predict(obs, action_mask=mask) == allowed
+        assert run.predict(obs[None], action_mask=mask[None]).tolist() == [allowed]
+    with pytest.raises(ValueError, match="does not use action masks"):
+        trained("sac", "Pendulum-v1").predict(np.zeros(3, np.float32), action_mask=[True])

@@ -1,0 +1,232 @@
+"""What a run offers once it is trained: more training, a copy, evaluation, pictures, a line that
+says what it has come to; and who may look on while it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from state_content import content
+
+import rlbook
+from rlbook import RequestError
+from rlbook.algorithms import PPO, SAC
+from rlbook.runs.run_views import sparkline
+
+
+def short(out: Path | None = None, **settings: Any) -> rlbook.Run:
+    asked: dict[str, Any] = {"steps": 400, "num_envs": 4, "rollout_steps": 25, "eval_episodes": 2}
+    return rlbook.train("ppo", "CartPole-v1", out=out, **asked | settings)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_more_of_the_same_run_is_what_one_longer_run_is(kept: bool, tmp_path: Path) -> None:
+    """Where nothing follows the budget."""
+    fixed: dict[str, Any] = {"anneal_learning_rate": False, "eval_every": 0}
+    run = short(tmp_path / "run" if kept else None, **fixed)
+    assert run.train(steps=200) is run and run.steps == 600
+    whole = short(steps=600, **fixed)
+    assert content(run.agent.state_dict()) == content(whole.agent.state_dict())
+    assert run.episode_returns == whole.episode_returns
+    if kept:
+        loaded = rlbook.load(tmp_path / "run").train(steps=100)
+        assert loaded.steps == 700 and loaded.request.earlier_budgets == (
+            {"steps": 400},
+            {"steps": 600},
+        )
+        text = (tmp_path / "run" / "config.yaml").read_text()
+        assert "steps: 700" in text and "- steps: 400\n- steps: 600\n" in text
+
+
+def test_what_follows_the_budget_is_said() -> None:
+    run = short()
+    assert not any("stretched" in note for note in run.notes)
+    run.train(steps=400)
+    assert (
+        "the budget grew from 400 steps to 800 steps; what follows it is stretched over the new"
+        " one: anneal_learning_rate" in run.notes
+    )
+    assert run.agent.progress == 1.0
+
+
+def test_a_run_that_has_used_its_budget_wants_to_know_how_much_more() -> None:
+    with pytest.raises(RequestError, match=r"has used its budget, 400 steps and .* run\.train\(st"):
+        short().train()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "budget"),
+    [
+        ("q_learning", "Maze-v0", {"episodes": 5}),
+        ("value_iteration", "FrozenLake-v1", {"steps": 3}),
+        ("behavior_cloning", "Maze-v0", {"passes": 1}),
+    ],
+)
+def test_every_kind_of_run_goes_on(algorithm: str, env: str, budget: dict[str, int]) -> None:
+    run = rlbook.train(algorithm, env, **budget, eval_every=0)
+    before = run.steps
+    run.train(**budget)
+    assert run.steps > before and run.request.earlier_budgets == (budget,)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_saved_run_is_the_same_run(kept: bool, tmp_path: Path) -> None:
+    run = short(tmp_path / "first" if kept else None)
+    assert run.save(tmp_path / "copy") == tmp_path / "copy"
+    copy = rlbook.load(tmp_path / "copy")
+    assert content(copy.agent.state_dict()) == content(run.agent.state_dict())
+    assert copy.metrics == run.metrics and copy.episode_returns == run.episode_returns
+    ways = (run, copy) if kept else (short(), copy)
+    ends = [content(one.train(steps=100).agent.state_dict()) for one in ways]
+    assert ends[0] == ends[1]
+    with pytest.raises(RequestError, match="already holds a run"):
+        run.save(tmp_path / "copy")
+
+
+def test_evaluate_plot_and_watch_are_those_of_the_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = rlbook.train("q_learning", "Maze-v0", episodes=30)
+    assert run.evaluate(episodes=3).returns.tolist() == [*rlbook.evaluate(run, episodes=3).returns]
+    assert len(run.plot(tmp_path / "curve.png").axes) > 0 and (tmp_path / "curve.png").exists()
+    assert len(run.watch(episodes=2)) == 2 and "episode 2" in capsys.readouterr().out
+    run.watch(gif=tmp_path / "film.gif")
+    assert (tmp_path / "film.gif").read_bytes()[:3] == b"GIF"
+    with pytest.raises(RequestError, match="render_mode must be 'human', got 'rgb'"):
+        run.watch(render_mode="rgb")
+
+
+def test_a_window_needs_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.platform", "linux")
+    with pytest.raises(RequestError, match="needs a screen, and there is none"):
+        short().watch(render_mode="human")
+
+
+def test_a_run_and_an_evaluation_say_what_they_are(tmp_path: Path) -> None:
+    run = rlbook.train("value_iteration", "Maze-v0", out=tmp_path / "run")
+    assert repr(run).startswith("<Run value_iteration on Maze-v0: ")
+    assert f"evaluation 3 (best 3, optimum 3); {tmp_path / 'run'}>" in repr(run)
+    assert repr(run.evaluate(episodes=100)) == "<Evaluation 3.00 ± 0.00, 100 episodes>"
+    assert run._repr_html_().count("<img") == 2  # the curve and the map
+    assert "▁" in repr(short()) and "best" in repr(short())
+
+
+def test_a_sparkline_has_a_bar_for_each_share_of_the_numbers() -> None:
+    assert sparkline([]) == sparkline([1.0]) == ""
+    assert sparkline([0.0, 1.0]) == "▁█" and sparkline([2.0, 2.0]) == "▁▁"
+    assert sparkline([float(n) for n in range(400)])[::19] == "▁█"
+
+
+class Watcher:
+    """Counts what it is told of."""
+
+    def __init__(self, **last: int) -> None:
+        self.last, self.seen = last, {"on_report": 0, "on_episode": 0, "on_evaluation": 0}
+
+    def note(self, moment: str) -> str | None:
+        self.seen[moment] += 1
+        return "stop" if self.seen[moment] == self.last.get(moment) else None
+
+    def on_report(self, run: rlbook.Run) -> str | None:
+        return self.note("on_report")
+
+    def on_episode(self, run: rlbook.Run) -> str | None:
+        assert len(run.episode_returns) == self.seen["on_episode"] + 1
+        return self.note("on_episode")
+
+    def on_evaluation(self, run: rlbook.Run) -> str | None:
+        assert run.metrics[-1]["eval_return"] is not None
+        return self.note("on_evaluation")
+
+
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_callbacks_are_told_of_every_report_episode_and_evaluation(algorithm: str) -> None:
+    watcher = Watcher()
+    run = rlbook.train(algorithm, "Maze-v0", steps=1500, callbacks=[watcher], eval_episodes=1)
+    assert watcher.seen == {
+        "on_report": len(run.metrics),
+        "on_episode": len(run.episode_returns),
+        "on_evaluation": len(run.evaluations()),
+    }
+    assert min(watcher.seen.values()) > 1
+    silent = rlbook.train(algorithm, "Maze-v0", steps=1500, eval_episodes=1)
+    assert silent.episode_returns == run.episode_returns
+
+
+@pytest.mark.parametrize("moment", ["on_report", "on_episode", "on_evaluation"])
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_a_callback_ends_the_run(algorithm: str, moment: str, tmp_path: Path) -> None:
+    watcher, out = Watcher(**{moment: 2}), tmp_path / "run"
+    run = rlbook.train(
+        algorithm, "Maze-v0", steps=3000, eval_episodes=1, callbacks=[watcher], out=out
+    )
+    assert run.steps < 3000 and watcher.seen[moment] >= 2
+    if (algorithm, moment) == ("q_learning", "on_episode"):
+        assert len(run.episode_returns) == 2
+    assert run.metrics[-1]["eval_return"] is not None, "the last report has an evaluation"
+    ended = rlbook.load(out).resume()
+    assert ended.steps == run.steps, "a run that was ended stays as it is"
+    assert rlbook.load(out).train(steps=100).steps >= run.steps + 100
+
+
+def test_functions_are_callbacks_too() -> None:
+    seen: list[str] = []
+    rlbook.train(
+        "q_learning",
+        "Maze-v0",
+        episodes=3,
+        on_report=lambda run: seen.append("report"),
+        on_episode=lambda run: seen.append("episode"),
+        on_evaluation=lambda run: seen.append("evaluation"),
+    )
+    assert seen.count("episode") == 3 and {"report", "evaluation"} <= {*seen}
+    with pytest.raises(RequestError, match="has a method on_report, on_episode or on_evaluation"):
+        rlbook.train("q_learning", "Maze-v0", episodes=3, callbacks=[print])
+
+
+def test_a_config_stands_for_all_hyper_parameters() -> None:
+    run = rlbook.train(PPO, "Maze-v0", steps=64, config=PPO.Config(clip=0.1), eval_every=0)
+    assert run.agent.config == PPO.Config(clip=0.1), "the preset of the maze counts no more"
+    both = rlbook.train("ppo", "Maze-v0", steps=64, config=PPO.Config(clip=0.1), clip=0.3)
+    assert both.agent.config.clip == 0.3
+    with pytest.raises(RequestError, match=r"config must be a PPO\.Config, got SACConfig"):
+        rlbook.train("ppo", "Maze-v0", config=SAC.Config())
+
+
+def test_all_classes_come_from_one_place() -> None:
+    for name, kind in rlbook.algorithms().items():
+        assert getattr(rlbook.algorithms, kind.__name__) is kind, name
+        assert kind.__name__ in dir(rlbook.algorithms)
+    with pytest.raises(AttributeError, match="no algorithm class 'PPOO'; did you mean 'PPO'"):
+        rlbook.algorithms.PPOO  # noqa: B018
+
+
+def test_an_agent_that_is_not_kept_needs_no_state(tmp_path: Path) -> None:
+    class Left(rlbook.Agent):
+        observations, actions = "index", "discrete"
+
+        def act(self, observation: int, *, explore: bool = True) -> int:
+            return 0
+
+        def learn(self, step: rlbook.Step) -> dict[str, float]:
+            return {}
+
+    assert rlbook.train(Left, "Maze-v0", episodes=2).steps == 200
+    with pytest.raises(RequestError, match=r"Left cannot be kept in a folder: it has no state_d"):
+        rlbook.train(Left, "Maze-v0", episodes=2, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_bar_and_a_closing_line_are_shown_where_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    short()
+    assert capsys.readouterr().err == ""
+    short(quiet=False)
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1].startswith("ppo on CartPole-v1: 400 steps, ")
+    short(quiet=True)
+    assert capsys.readouterr().err == ""
