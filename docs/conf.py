@@ -36,6 +36,7 @@ extensions = [
     "wrapped_code",
     "stacked_tables",
     "descriptions",
+    "one_file",
 ]
 exclude_patterns = ["_build", "ext", "katex", "jupyter_execute", "**.ipynb_checkpoints"]
 # `seed` or `Recipe` in a signature may be one of several; the reader sees which
@@ -71,3 +72,16 @@ html_show_sphinx = False
 html_use_index = html_domain_indices = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+
+# of `make epub` and `make pdf`, which docs/ext/one_file.py explains
+epub_title = "Reinforcement learning, a book that runs"
+epub_basename = "rlbook"
+epub_show_urls = "no"
+epub_use_index = False
+epub_exclude_files = [
+    "_static/frames.js",
+    "_static/copybutton.js",
+    "_static/clipboard.min.js",
+    "_static/book.css",
+    "_static/paper.css",
+]

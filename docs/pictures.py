@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from book_file import find_browser
 from measure import RLBOOK, shrink
 
 FIGURES = Path(__file__).parent / "figures"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # of the window, in pixels: little, so that its letters stay large in a small picture
 SIZE = (
     600,
@@ -58,11 +57,7 @@ def commands(folder: Path) -> list[list[str]]:
 
 def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] = SIZE) -> None:
     """A page after a script of ours."""
-    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if browser is None:
-        sys.exit(
-            f"a picture of a page needs one of {', '.join(BROWSERS)}, and none of them was found"
-        )
+    browser = find_browser()
     page.write_text(
         page.read_text(encoding="utf-8") + f"<script>{script}</script>", encoding="utf-8"
     )

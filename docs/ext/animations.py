@@ -14,8 +14,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import one_file
 import yaml
 from docutils import nodes
+from PIL import Image
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -35,8 +37,9 @@ class Animation(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         algorithm, env = self.arguments
         options = yaml.safe_load("\n".join(self.content)) or {}
-        name = "-".join([algorithm, env, *(f"{key}-{value}" for key, value in options.items())])
-        file = re.sub(r"[^\w.-]", "", name) + ".html"
+        if self.env.app.tags.has(one_file.TAG):
+            return [self._picture(algorithm, env, options)]
+        file = _name(algorithm, env, options) + ".html"
         path = filming.animate(
             algorithm, env, out=Path(self.env.app.outdir) / FOLDER / file, **options
         )
@@ -49,6 +52,26 @@ class Animation(SphinxDirective):
         kind = "animation wide" if algorithm == "mcts" else "animation"
         frame = f'<iframe class="{kind}" src="{source}" title="{title}" style="{size}"></iframe>'
         return [nodes.raw("", f'<div class="animation-frame">{frame}</div>', format="html")]
+
+    def _picture(self, algorithm: str, env: str, options: dict[str, Any]) -> nodes.image:
+        """For paper the film's last picture, for an e-book the film as a GIF."""
+        name = _name(algorithm, env, options)
+        folder = Path(self.env.app.srcdir) / "_build" / "films"
+        film = filming.animate(algorithm, env, out=folder / f"{name}.gif", **options)
+        last = film.with_suffix(".png")
+        with Image.open(film) as pictures:
+            pictures.seek(pictures.n_frames - 1)
+            pictures.convert("RGB").save(last)
+        shown = film if self.env.app.builder.name == "epub" else last
+        return nodes.image(
+            "", uri=f"/_build/films/{shown.name}", alt=f"{algorithm} on {env}", classes=["film"]
+        )
+
+
+def _name(algorithm: str, env: str, options: dict[str, Any]) -> str:
+    """Of the film's file, without its ending."""
+    name = "-".join([algorithm, env, *(f"{key}-{value}" for key, value in options.items())])
+    return re.sub(r"[^\w.-]", "", name)
 
 
 def picture_size(page: str) -> tuple[int, float]:

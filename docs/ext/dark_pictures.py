@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import one_file
 from docutils import nodes
 from PIL import Image
 from sphinx.application import Sphinx
@@ -117,7 +118,7 @@ def dark_name(light: str) -> str:
 
 def add_dark_forms(app: Sphinx, doctree: nodes.document, page: str) -> None:
     """Behind each picture its dark form. The style sheet of the theme hides one of the two."""
-    if app.builder.format != "html":
+    if app.builder.format != "html" or app.tags.has(one_file.TAG):
         return
     for light in list(doctree.findall(nodes.image)):
         known = app.env.images.get(light["uri"])
@@ -148,7 +149,7 @@ def to_full_size(picture: nodes.image, uri: str) -> None:
 
 def write_dark_forms(app: Sphinx, failure: Exception | None) -> None:
     """Those of the pictures that are new."""
-    if failure is not None or app.builder.format != "html":
+    if failure is not None or app.builder.format != "html" or app.tags.has(one_file.TAG):
         return
     for light in sorted((Path(app.outdir) / "_images").glob("*.png")):
         path = light.with_name(dark_name(light.name))

@@ -20,7 +20,7 @@ def describe(
         words = " ".join(paragraph.astext().split())
         short = words if len(words) <= LENGTH else words[:LENGTH].rsplit(" ", 1)[0] + " …"
         context["metatags"] = (
-            context.get("metatags", "") + f'<meta name="description" content="{escape(short)}">\n'
+            context.get("metatags", "") + f'<meta name="description" content="{escape(short)}" />\n'
         )
 
 

@@ -37,9 +37,9 @@ STYLE = "katex.css"
 ANSWER = """
 const katex = require(process.argv[1]);
 require("readline").createInterface({input: process.stdin}).on("line", line => {
-  const {latex, block} = JSON.parse(line);
+  const {latex, block, output} = JSON.parse(line);
   let answer;
-  try { answer = {html: katex.renderToString(latex, {displayMode: block, strict: "error", throwOnError: true})}; }
+  try { answer = {html: katex.renderToString(latex, {displayMode: block, output, strict: "error", throwOnError: true})}; }
   catch (error) { answer = {error: error.message}; }
   console.log(JSON.stringify(answer));
 });
@@ -55,11 +55,12 @@ def katex() -> subprocess.Popen[str]:
     )
 
 
-def drawn(latex: str, *, block: bool) -> str:
-    """LaTeX as HTML, with MathML beside it for screen readers. Raises ValueError."""
+def drawn(latex: str, *, block: bool, output: str = "htmlAndMathml") -> str:
+    """LaTeX as HTML, with MathML beside it for screen readers; with `output` "mathml" that alone,
+    which e-book readers draw themselves. Raises ValueError."""
     process = katex()
     assert process.stdin is not None and process.stdout is not None
-    process.stdin.write(json.dumps({"latex": latex, "block": block}) + "\n")
+    process.stdin.write(json.dumps({"latex": latex, "block": block, "output": output}) + "\n")
     process.stdin.flush()
     answer = json.loads(process.stdout.readline())
     if "error" in answer:
@@ -68,13 +69,13 @@ def drawn(latex: str, *, block: bool) -> str:
 
 
 def inline(translator: Any, node: nodes.math) -> None:
-    translator.body.append(_drawn_or_said(node, block=False))
+    translator.body.append(_drawn_or_said(translator, node, block=False))
     raise nodes.SkipNode
 
 
 def block(translator: Any, node: nodes.math_block) -> None:
     start = translator.starttag(node, "div", CLASS="math")
-    translator.body.append(f"{start}{_drawn_or_said(node, block=True)}</div>\n")
+    translator.body.append(f"{start}{_drawn_or_said(translator, node, block=True)}</div>\n")
     raise nodes.SkipNode
 
 
@@ -93,10 +94,11 @@ def in_parts(latex: str) -> list[str]:
     return [*parts, latex[begin:]]
 
 
-def _drawn_or_said(node: nodes.Element, *, block: bool) -> str:
+def _drawn_or_said(translator: Any, node: nodes.Element, *, block: bool) -> str:
+    output = "mathml" if translator.builder.name == "epub" else "htmlAndMathml"
     try:
         return "".join(
-            drawn(part, block=block)
+            drawn(part, block=block, output=output)
             for part in (in_parts(node.astext()) if block else [node.astext()])
         )
     except ValueError as error:
@@ -118,13 +120,18 @@ def style_sheet() -> str:
     )
 
 
+def add_style_sheet(app: Sphinx) -> None:
+    if app.builder.name != "epub":
+        app.add_css_file(STYLE)
+
+
 def write_style_sheet(app: Sphinx, failure: Exception | None) -> None:
-    if failure is None and app.builder.format == "html":
+    if failure is None and app.builder.format == "html" and app.builder.name != "epub":
         (Path(app.outdir) / "_static" / STYLE).write_text(style_sheet())
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_html_math_renderer("katex", (inline, None), (block, None))
-    app.add_css_file(STYLE)
+    app.connect("builder-inited", add_style_sheet)
     app.connect("build-finished", write_style_sheet)
     return {"parallel_read_safe": True, "parallel_write_safe": False}

@@ -98,7 +98,7 @@ def _length(cell: list[str]) -> int:
 
 
 def stack(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    if "body" in context:
+    if "body" in context and app.builder.name != "epub":
         context["body"] = stacked(context["body"])
 
 

@@ -69,7 +69,7 @@ def _breakable(name: re.Match[str]) -> str:
 
 
 def fit(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
-    if "body" in context:
+    if "body" in context and app.builder.name != "epub":
         context["body"] = fitted(context["body"])
 
 
