@@ -7,6 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,13 +111,25 @@ def _start_run(training: Training, folder: Path, on_report: Callable[[Run], None
 
 def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], None]) -> Run:
     import rlbook
-    from rlbook.cli.train import check_unchanged
-    from rlbook.runs.options import UNWRITTEN
+    from rlbook.cli.train import check_unchanged, new_budget
+    from rlbook.runs.options import BUDGETS, UNWRITTEN
 
     changes = {name: training.options.get(name) for name in UNWRITTEN}
     run = rlbook.load(folder, allow_import=training.run.allow_import, **changes)
+    budget = new_budget(training, run.request)
+    if budget:
+        training = replace(
+            training,
+            options={name: v for name, v in training.options.items() if name not in BUDGETS},
+        )
     check_unchanged(training, run.request, folder)
-    return run.resume(on_report=on_report, quiet=True)
+    return run.resume(
+        steps=budget.get("steps"),
+        episodes=budget.get("episodes"),
+        passes=budget.get("passes"),
+        on_report=on_report,
+        quiet=True,
+    )
 
 
 def evaluate(words: Sequence[str]) -> int:

@@ -32,12 +32,14 @@ from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class, presets
 from rlbook.runs.options import (
+    BUDGETS,
     COUNTS,
     FOLDERS,
     NAMES,
     RETURNS,
     UNWRITTEN,
     SeveralSeeds,
+    budgets_of,
     refuse_narrowed,
 )
 from rlbook.runs.storage.files import read_file
@@ -181,6 +183,13 @@ def free_folder(training: Training, last: str) -> Path:
     return path
 
 
+def new_budget(training: Training, held: Request) -> dict[str, int]:
+    """The budget that a resumed run is given in the place of the one it has, where it is
+    another."""
+    asked = {name: training.options[name] for name in BUDGETS if name in training.options}
+    return {} if asked == budgets_of(held.options) else asked
+
+
 def check_unchanged(training: Training, held: Request, folder: Path) -> None:
     """A resumed run goes on as it was started; repeating its options is fine, changing them is not.
 
@@ -263,7 +272,15 @@ def _check_config(content: object, file: str) -> dict[str, Any]:
         raise RequestError(
             f"{file} must hold entries such as 'algorithm: ppo', got {type(content).__name__}"
         )
-    known = ("algorithm", "env", "env_kwargs", "hyperparameters", "digests", *NAMES)
+    known = (
+        "algorithm",
+        "env",
+        "env_kwargs",
+        "hyperparameters",
+        "digests",
+        "earlier_budgets",
+        *NAMES,
+    )
     for key in content:
         if key not in known:
             raise RequestError(

@@ -18,18 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlbook.errors import RequestError
 from rlbook.runs.storage.folder import run_folders
 from rlbook.runs.storage.log import read_metrics
-from rlbook.runs.storage.plain_yaml import config_of
+from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
+
+if TYPE_CHECKING:
+    from rlbook.runs.run import Run
 
 RESAMPLES = 2_000
 LAST = 10  # reports whose training returns stand in where a run was not evaluated
-BESIDE = ("seed", "digests")  # what runs of one group may differ in
+BESIDE = ("seed", "digests", "earlier_budgets")  # what runs of one group may differ in
 
 
 @dataclass(frozen=True)
@@ -66,27 +69,42 @@ class ImprovementChance:
     """95 %, stratified over environments and kinds; where each has one run, a point."""
 
 
-def compare(folders: str | Path | Sequence[str | Path], *, seed: int = 0) -> list[Row]:
-    """A row for each group of runs that differ only in their seed, in the order of the folders.
+def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> list[Row]:
+    """A row for each group of runs that differ only in their seed, in the order of the runs.
 
     Args:
-        folders: run folders; a folder of several seeds, as `rlbook train --seeds` makes it, stands
-            for those in it.
+        runs: runs or run folders; a folder of several seeds, as `rlbook train --seeds` makes it,
+            stands for those in it.
         seed: of the bootstrap; the same seed gives the same intervals.
 
     Raises:
-        RequestError: no folder, a folder that is no run's, or a run in which no episode was played.
+        RequestError: no run, a folder that is no run's, or a run in which no episode was played.
     """
-    named = [folders] if isinstance(folders, str | Path) else list(folders)
-    chosen = [run for folder in named for run in run_folders(Path(folder))]
+    named = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    chosen = {
+        str(place): place
+        for run in named
+        for place in (run_folders(Path(run)) if isinstance(run, str | Path) else [run])
+    }
     if not chosen:
         raise RequestError("compare needs the folder of a run, or several")
     groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
-    for folder in dict.fromkeys(map(str, chosen)):
-        config = config_of(Path(folder))
-        kind = repr({name: value for name, value in config.items() if name not in BESIDE})
-        groups.setdefault(kind, []).append((config, folder, _score(Path(folder))))
+    for name, run in chosen.items():
+        config, reports = _log_of(run)
+        kind = repr({key: value for key, value in config.items() if key not in BESIDE})
+        where = name if isinstance(run, Path) else str(run.folder or name)
+        groups.setdefault(kind, []).append((config, where, _score(where, reports)))
     return [_row(group, seed) for group in groups.values()]
+
+
+def _log_of(run: Run | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What a run was asked to do, and its reports."""
+    if not isinstance(run, Path):
+        return parse_yaml(run.request.as_yaml()), run.metrics
+    try:
+        return config_of(run), read_metrics(run)
+    except ValueError as error:
+        raise RequestError(f"the log in {run} is damaged: {error}") from None
 
 
 def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[ImprovementChance]:
@@ -221,11 +239,7 @@ def named_world(env: str, arguments: Mapping[str, object]) -> str:
     return f"{env} ({named})" if named else env
 
 
-def _score(folder: Path) -> float:
-    try:
-        reports = read_metrics(folder)
-    except ValueError as error:
-        raise RequestError(f"the log in {folder} is damaged: {error}") from None
+def _score(name: str, reports: Sequence[Mapping[str, Any]]) -> float:
     evaluated = [
         report["eval_return"] for report in reports if report.get("eval_return") is not None
     ]
@@ -233,5 +247,5 @@ def _score(folder: Path) -> float:
         return float(evaluated[-1])
     played = [report["return"] for report in reports if report.get("return") is not None]
     if not played:
-        raise RequestError(f"{folder} has nothing to compare: no episode was played")
+        raise RequestError(f"{name} has nothing to compare: no episode was played")
     return float(np.mean(played[-LAST:]))

@@ -31,6 +31,8 @@ MOST = {
 UNWRITTEN = ("workers", "inspect")
 """Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed
 with others."""
+BUDGETS = ("steps", "episodes", "passes")
+"""Options that say how long to train."""
 DEVICES = ("cpu", "cuda", "auto")
 
 
@@ -121,6 +123,11 @@ def _check_counts(options: RunOptions | SeveralSeeds) -> None:
                 item.name,
                 whole_number(item.name, value, LEAST[str(item.type)], MOST.get(item.name, 2**62)),
             )
+
+
+def budgets_of(options: RunOptions) -> dict[str, int]:
+    """The budget that options name, by what it counts: "steps", "episodes" or "passes"."""
+    return {name: value for name in BUDGETS if (value := getattr(options, name)) is not None}
 
 
 def _finite(name: str, value: object) -> float:

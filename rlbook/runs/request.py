@@ -22,13 +22,21 @@ from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.loop import Budget
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
-from rlbook.runs.options import COUNTS, FOLDERS, NAMES, UNWRITTEN, RunOptions, refuse_narrowed
+from rlbook.runs.options import (
+    BUDGETS,
+    COUNTS,
+    FOLDERS,
+    NAMES,
+    UNWRITTEN,
+    RunOptions,
+    budgets_of,
+    refuse_narrowed,
+)
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 EVAL_EPISODES = 20
 PASSES = 10
 """Over recorded data, of an agent whose own budget is one of steps in an environment."""
-BUDGETS = ("steps", "episodes", "passes")
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
@@ -287,11 +295,6 @@ class Request:
             earlier_budgets=earlier,
             **mappings,
         )
-
-
-def budgets_of(options: RunOptions) -> dict[str, int]:
-    """The budget that options name, by what it counts: "steps", "episodes" or "passes"."""
-    return {name: value for name in BUDGETS if (value := getattr(options, name)) is not None}
 
 
 def _is_budget(found: object) -> bool:

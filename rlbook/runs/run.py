@@ -24,10 +24,10 @@ from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
-from rlbook.runs.options import RunOptions
+from rlbook.runs.options import RunOptions, budgets_of
 from rlbook.runs.parts import check_device, check_digests, check_saveable, device_of, digests_of
 from rlbook.runs.progress import in_notebook, progress
-from rlbook.runs.request import Request, budgets_of, schedule_names
+from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
 from rlbook.runs.run_views import RunViews
 from rlbook.runs.setup import set_up

@@ -12,6 +12,7 @@ from state_content import content
 import rlbook
 from rlbook import RequestError
 from rlbook.algorithms import PPO, SAC
+from rlbook.cli.main import main
 from rlbook.runs.run_views import sparkline
 
 
@@ -230,3 +231,31 @@ def test_a_bar_and_a_closing_line_are_shown_where_asked(
     assert told.splitlines()[-1].startswith("ppo on CartPole-v1: 400 steps, ")
     short(quiet=True)
     assert capsys.readouterr().err == ""
+
+
+def test_runs_are_compared_as_their_folders_are(tmp_path: Path) -> None:
+    runs = [short(tmp_path / str(seed), seed=seed) for seed in range(3)]
+    other = rlbook.train("q_learning", "Maze-v0", episodes=30)
+    ours, theirs = rlbook.compare([*runs, other])
+    (kept,) = rlbook.compare([run.folder or "" for run in runs])
+    assert (ours.folders, ours.interquartile_mean) == (kept.folders, kept.interquartile_mean)
+    assert ours.scores.tolist() == [run.evaluations()[-1] for run in runs]
+    assert theirs.algorithm == "q_learning"
+
+
+def test_the_command_extends_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "run")
+    begin = ["train", "ppo", "CartPole-v1", "--steps", "400", "--eval-every", "0", "--json"]
+    assert main([*begin, "--out", out]) == 0
+    again = ["train", "--resume", out, "--eval-every", "0", "--json"]
+    assert main([*again, "--steps", "400"]) == 0, "the same budget again changes nothing"
+    assert rlbook.load(out).request.earlier_budgets == ()
+    capsys.readouterr()
+    assert main([*again, "--steps", "800"]) == 0
+    told = capsys.readouterr()
+    assert '"steps": 800' in told.out and "the budget grew from 400 steps to 800" in told.err
+    assert main([*again, "--steps", "300"]) == 2
+    assert "the run has already taken 800 steps" in capsys.readouterr().err
+    assert main([*again, "--steps", "900", "--clip", "0.4"]) == 2
+    assert "was started with clip 0.2; --resume cannot make it 0.4" in capsys.readouterr().err
+    assert rlbook.load(out).request.options.steps == 800
