@@ -166,6 +166,19 @@ def _sometimes_random(
     return choose
 
 
+def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> None:
+    """Raises RequestError where nobody named a data set and none can be made, for the reason that
+    `rlbook list` states."""
+    if parts.expert is not None or hasattr(env.unwrapped, "answers"):
+        return
+    try:
+        check_teachable(request.agent, request.recipe.make())
+    except ValueError as error:
+        raise RequestError(
+            f"{request.algorithm} does not train on {request.recipe.name}: {error}"
+        ) from None
+
+
 def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:
     """What an agent learns from that was given no data: an expert's episodes, or a token task's
     right answers.
@@ -177,13 +190,11 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
         parts: the expert, where one was named; else it is the exact planner, if there is a model.
 
     Raises:
-        RequestError: no expert, no model and no answers.
+        RequestError: no expert and no model.
     """
     answers = getattr(env.unwrapped, "answers", None)
     if parts.expert is None and answers is not None:
         return Episodes([Episode(prompt, answer) for prompt, answer in answers()])
-    if parts.expert is None:
-        _check_teachable(request)
     expert = parts.expert or exact_expert(request.recipe)
     steps, episodes, wanted = 0, [], request.config.demonstrations
     raw = request.recipe.make()
@@ -195,16 +206,6 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
             if steps >= wanted:
                 return Episodes(episodes)
     raise AssertionError("record_episodes() has no end")
-
-
-def _check_teachable(request: Request) -> None:
-    """Raises RequestError for the reason that `rlbook list` states."""
-    try:
-        check_teachable(request.agent, request.recipe.make())
-    except ValueError as error:
-        raise RequestError(
-            f"{request.algorithm} does not train on {request.recipe.name}: {error}"
-        ) from None
 
 
 def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
@@ -224,7 +225,6 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
     answers = getattr(env.unwrapped, "answers", None)
     if answers is not None:
         return far_pairs(answers(), rng)
-    _check_teachable(request)
     return rank_pairs(random_walks(request, env, until_they_differ=True), rng)
 
 

@@ -301,7 +301,9 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
     if isinstance(data, str | Path):
         data = load_data(data, env)
-    elif data is None and "Steps" in kinds:
+    elif data is None:
+        made.check_makeable(request, env, parts)
+    if data is None and "Steps" in kinds:
         data = made.random_walks(request, env)
     elif data is None and kinds == ("Groups",):
         data = made.candidates(request, env)

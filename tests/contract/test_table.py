@@ -149,21 +149,22 @@ def test_a_cell_trains_two_hundred_steps_or_says_why_not(
         assert rlbook.evaluate(run, episodes=1).returns.shape == (1,)
 
 
-def test_the_list_names_where_random_walks_cannot_be_ranked() -> None:
+@pytest.mark.parametrize("algorithm", ["rce", "reward_model"])
+def test_the_list_names_where_random_walks_cannot_be_ranked(algorithm: str) -> None:
     """At random nobody reaches the hill of MountainCar, or swings Acrobot up, in 200 steps: every
     walk returns -200."""
     said = (
         "it learns from random walks that differ in their return, and here all return -200; give"
         " data (--data)"
     )
-    assert {env for env, reason in TABLE["reward_model"].items() if reason is not None} == {
+    assert {env for env, reason in TABLE[algorithm].items() if reason is not None} == {
         "MountainCar-v0",
         "Acrobot-v1",
     }
-    assert TABLE["reward_model"]["MountainCar-v0"] == said
+    assert TABLE[algorithm]["MountainCar-v0"] == said
     with pytest.raises(rlbook.RequestError) as refused:
-        rlbook.train("reward_model", "MountainCar-v0", steps=6)
-    assert str(refused.value) == f"reward_model does not train on MountainCar-v0: {said}"
+        rlbook.train(algorithm, "MountainCar-v0", steps=6)
+    assert str(refused.value) == f"{algorithm} does not train on MountainCar-v0: {said}"
 
 
 @pytest.mark.parametrize(("algorithm", "walks"), [("rce", 8 * 16), ("reward_model", 64 // 2)])
