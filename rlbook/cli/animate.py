@@ -14,7 +14,7 @@ from rlbook.cli.command_line import (
     spell_out,
     take_env_arguments,
 )
-from rlbook.cli.options import File, Flag, Number, flat, integer, parse, word
+from rlbook.cli.options import File, Flag, Number, flatten, integer, parse, word
 from rlbook.cli.train import command_of
 from rlbook.cli.values import convert
 from rlbook.errors import RequestError
@@ -70,7 +70,7 @@ def parse_animate(argv: Sequence[str]) -> Animation:
     if algorithm in words:
         words.remove(algorithm)
     prog = f"rlbook animate {algorithm}" if algorithm else "rlbook animate ALGORITHM"
-    options = flat(parse(command, spell_out(words, kinds), prog, DESCRIPTION))
+    options = flatten(parse(command, spell_out(words, kinds), prog, DESCRIPTION))
     env = word(options["env"])
     if algorithm is None or env is None:
         raise RequestError(

@@ -1,34 +1,41 @@
-"""What there is: the algorithms, the environments, and the table of which trains on which."""
+"""What there is: the algorithms, the environments, the table of which trains on which; and all
+about one of them."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rlbook.cli.output import fill_paragraph
+from rlbook.cli.explain import summary
+from rlbook.cli.output import Result, align_columns, fill_paragraph
 from rlbook.errors import RequestError
+from rlbook.evaluation.catalogue import Catalogue, EnvFacts, Measured, catalogue, env_entry
+from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS
 
-if TYPE_CHECKING:
-    from gymnasium.envs.registration import EnvCreator
+WORDS = ("algorithms", "envs", "recipes", "all")
+NAMED = 4  # algorithms that an environment's line names
 
 
-def listing(what: str = "all") -> tuple[dict[str, Any], str]:
+def listing(what: str = "all") -> Result:
     """What `rlbook list` shows: as plain JSON types, and laid out for a terminal.
 
     Args:
-        what: "algorithms", "envs", "recipes", or "all" for those and the table.
+        what: "algorithms", "envs", "recipes", "all" for those and the table, or the name of an
+            algorithm, an environment or a recipe.
 
     Raises:
-        RequestError: another word.
+        RequestError: another word; the nearest one is given.
     """
-    from rlbook.checks import did_you_mean
-
-    allowed = ("algorithms", "envs", "recipes", "all")
-    if what not in allowed:
-        raise RequestError(
-            f"list shows {', '.join(allowed)}, not {what!r}{did_you_mean(what, allowed)}"
-        )
-    parts = {"algorithms": _algorithms, "envs": _environments, "recipes": _recipes, "all": _table}
+    if what not in WORDS:
+        return _one(what)
+    known = catalogue()
+    parts = {
+        "algorithms": _algorithms,
+        "envs": lambda: _environments(known),
+        "recipes": _recipes,
+        "all": lambda: _table(known),
+    }
     shown = [what] if what != "all" else list(parts)
     found = [parts[name]() for name in shown]
     facts = {
@@ -38,19 +45,54 @@ def listing(what: str = "all") -> tuple[dict[str, Any], str]:
     return facts, "\n\n".join(text for _, text in found)
 
 
-def _algorithms() -> tuple[Any, str]:
-    from rlbook.cli.explain import summary
-    from rlbook.registry import ALGORITHMS
-
-    facts = {name: summary(name) for name in ALGORITHMS}
-    return facts, "Algorithms\n" + _columns(facts)
-
-
-def _environments() -> tuple[Any, str]:
+def _one(name: str) -> Result:
+    """All about what has this name."""
+    from rlbook.checks import did_you_mean
     from rlbook.interaction.environments import environments
+    from rlbook.recipes.recipe_file import recipes
 
-    facts = {name: _first_sentence(spec.entry_point) for name, spec in environments().items()}
-    return facts, "Environments\n" + _columns(facts)
+    if name in ALGORITHMS or name in ALIASES:
+        return _algorithm(name, catalogue())
+    if name in recipes():
+        return {"recipe": name, "what": recipes()[name]}, "\n".join(
+            [fill_paragraph(f"{name}  {recipes()[name]}", "", "  "), f"\n  rlbook recipe {name}"]
+        )
+    if ":" in name:
+        raise RequestError(
+            f"list shows what is registered, and {name!r} would import a module; rlbook train takes"
+            " it with --allow-import"
+        )
+    try:
+        entry = env_entry(name)
+    except RequestError as error:
+        if "unknown environment" not in str(error):
+            raise
+        known = (*WORDS, *ALGORITHMS, *ALIASES, *environments(), *recipes())
+        raise RequestError(
+            f"list knows no {name!r}{did_you_mean(name, known)} (it takes {', '.join(WORDS)}, or the"
+            " name of an algorithm, an environment or a recipe)"
+        ) from None
+    return _environment(*entry, catalogue())
+
+
+# All of them
+
+
+def _algorithms() -> tuple[Any, str]:
+    facts = {name: summary(name) for name in ALGORITHMS}
+    return facts, "Algorithms (rlbook list NAME says more)\n" + _columns(facts)
+
+
+def _environments(known: Catalogue) -> tuple[Any, str]:
+    facts = {
+        name: _env_facts(facts, known.measurements(name))
+        for name, facts in known.environments.items()
+    }
+    lines = {
+        name: [facts.what, _best(name, facts, known)] for name, facts in known.environments.items()
+    }
+    heading = "Environments (rlbook list NAME says more; the fastest stand first)"
+    return facts, f"{fill_paragraph(heading, '', '  ')}\n{_columns(lines)}"
 
 
 def _recipes() -> tuple[Any, str]:
@@ -60,71 +102,248 @@ def _recipes() -> tuple[Any, str]:
     return facts, "Recipes (rlbook recipe NAME)\n" + _columns(facts)
 
 
-def _table() -> tuple[Any, str]:
-    from rlbook.registry import table
+def _best(name: str, facts: EnvFacts, known: Catalogue) -> str:
+    """An environment's optimum, and who reaches it, or came nearest."""
+    solvers = [item.algorithm for item in known.solvers(name)]
+    if facts.exact:
+        solvers.insert(0, "value_iteration (exactly)")
+    said = (
+        "optimum not known"
+        if facts.target is None
+        else f"solved from {facts.solved_from:g}"
+        if facts.optimum is None
+        else f"optimum {facts.optimum:.4g}"
+    )
+    if solvers:
+        return f"{said}; reached by {_some(solvers)}"
+    measured = [f"{item.algorithm} {item.value:.3g}" for item in known.measurements(name)]
+    return f"{said}; best measured: {_some(measured)}" if measured else said
 
-    facts = table()
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    if len(names) <= NAMED + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+
+
+def _table(known: Catalogue) -> tuple[Any, str]:
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for env in next(iter(facts.values())):
-        refused = ((name, reasons[env]) for name, reasons in facts.items())
-        alike.setdefault(
-            tuple((name, _reason(reason, env, name)) for name, reason in refused if reason), []
-        ).append(env)
-    parts = [_exceptions(envs, refused, len(facts)) for refused, envs in alike.items()]
-    return facts, "\n\n".join(["Which trains on which", *parts])
+    for env, reasons in known.refusals.items():
+        refused = ((name, _reason(reason, env, name)) for name, reason in reasons.items())
+        alike.setdefault(tuple(refused), []).append(env)
+    parts = [_who_trains(envs, dict(refused), known) for refused, envs in alike.items()]
+    return known.table(), "\n\n".join(["Which trains on which", *parts])
 
 
-def _exceptions(envs: list[str], refused: tuple[tuple[str, str], ...], count: int) -> str:
-    """Environments on which the same algorithms do not train, with the reasons."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in refused:
-        by_reason.setdefault(reason, []).append(name)
-    trained = f"{count - len(refused)} of {count}"
+def _who_trains(envs: list[str], refused: Mapping[str, str], known: Catalogue) -> str:
+    """Environments on which the same algorithms train, those algorithms, and why the others do
+    not."""
+    return "\n".join(
+        [
+            fill_paragraph(", ".join(envs), "  ", "  "),
+            *_trains(refused, known.algorithms, "      "),
+        ]
+    )
+
+
+def _trains(refused: Mapping[str, str], algorithms: Iterable[str], indent: str) -> list[str]:
+    """Who trains, and who does not by reason."""
+    names = list(algorithms)
+    trained = [name for name in names if name not in refused]
     lines = [
-        fill_paragraph(", ".join(envs), "  ", "  "),
-        f"      {trained} algorithms" + (", not" if refused else ""),
+        fill_paragraph(
+            f"{len(trained)} of {len(names)} algorithms: {', '.join(trained)}",
+            indent,
+            indent + "    ",
+        )
     ]
-    lines += [
-        fill_paragraph(f"{', '.join(names)}: {reason}", "      ", "          ")
-        for reason, names in by_reason.items()
+    return lines + [
+        fill_paragraph(f"not {', '.join(who)}: {reason}", indent, indent + "    ")
+        for reason, who in _by_reason(refused).items()
     ]
-    return "\n".join(lines)
+
+
+def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def _reason(reason: str, env: str, algorithm: str) -> str:
     """The reason without the names and without how many are too many, so that those who share it
     can be named together."""
     counted = re.sub(r" \(at most [\d,]+\)", "", re.sub(r"\babout [\d,^]+", "too many", reason))
+    counted = re.sub(r"Box\([^()]*\([^()]*\)[^()]*\)", "actions in a box", counted)
     return re.sub(
         rf"\b((rlbook/)?{re.escape(env)}|{re.escape(algorithm)})(?![\w-])", "it", counted
     ).rstrip(".")
 
 
-def _columns(facts: dict[str, str]) -> str:
-    width = max(map(len, facts)) + 4
-    return "\n".join(
-        fill_paragraph(text, f"  {name}".ljust(width), " " * width) if text else f"  {name}"
-        for name, text in facts.items()
+def _columns(facts: Mapping[str, str | list[str]]) -> str:
+    """Names, and beside each what there is to say of it, a paragraph or several."""
+    width, lines = max(map(len, facts)) + 4, []
+    for name, said in facts.items():
+        first = f"  {name}".ljust(width)
+        for text in [said] if isinstance(said, str) else said:
+            lines.append(fill_paragraph(text, first, " " * width) if text else first.rstrip())
+            first = " " * width
+    return "\n".join(lines)
+
+
+# One of them
+
+
+def _environment(
+    name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue
+) -> Result:
+    measured, start = known.measurements(name), _start(name, facts, refused, known)
+    content = {
+        "env": name,
+        **_env_facts(facts, measured),
+        "trains": [algorithm for algorithm in ALGORITHMS if algorithm not in refused],
+        "refused": dict(refused),
+        "commands": start,
+    }
+    rows = [("observations", facts.observations), ("actions", facts.actions)]
+    rows += [("time limit", "none" if facts.time_limit is None else f"{facts.time_limit} steps")]
+    rows += [("best return", _best(name, facts, known))]
+    parts = [
+        f"{name}  ({facts.id})\n" + fill_paragraph(facts.what, "  ", "  "),
+        _columns(dict(rows)),
+        *_measured_table(measured),
+        "\n".join(
+            [
+                "Who trains here",
+                *_trains(
+                    {key: _reason(why, name, key) for key, why in refused.items()},
+                    ALGORITHMS,
+                    "  ",
+                ),
+            ]
+        ),
+        "\n".join(["Start", *(f"  {command}" for command in start)]),
+    ]
+    return content, "\n\n".join(parts)
+
+
+def _env_facts(facts: EnvFacts, measured: Sequence[Measured]) -> dict[str, Any]:
+    return {
+        **facts._asdict(),
+        "measured": [item._asdict() for item in measured],
+    }
+
+
+def _measured_table(measured: Sequence[Measured]) -> list[str]:
+    if not measured:
+        return []
+    rows = [
+        (f"  {item.algorithm}", f"{item.value:.4g}", str(item.seeds), f"{item.seconds:.2g}")
+        for item in measured
+    ]
+    heading = "What presets came to (rlbook verify measures them again)"
+    return [f"{heading}\n" + align_columns([("  algorithm", "return", "seeds", "seconds"), *rows])]
+
+
+def _start(name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue) -> list[str]:
+    """Commands to begin with: an algorithm that solves the environment, or the best there is."""
+    good = [item.algorithm for item in [*known.solvers(name), *known.measurements(name)]]
+    exact = ["value_iteration"] if facts.exact else []
+    learns = [key for key in ("behavior_cloning", "ppo", "q_learning") if key not in refused]
+    chosen = list(dict.fromkeys([*exact, *(good or learns)[: 2 - len(exact)]]))
+    return [
+        *(f"rlbook train {key} {name}" for key in chosen[:2]),
+        f"rlbook train {(chosen or ['ppo'])[-1]} --help",
+    ]
+
+
+def _algorithm(asked: str, known: Catalogue) -> Result:
+    name = ALIASES.get(asked, asked)
+    facts, row = known.algorithms[name], known.table()[name]
+    trains = [env for env, reason in row.items() if reason is None]
+    refused = {env: reason for env, reason in row.items() if reason is not None}
+    env = next((env for env in facts.presets if env in trains), (trains or ["Maze-v0"])[0])
+    more = " --teacher RUN" if name == "distillation" else ""
+    place = next(iter(facts.presets), env) if more else env
+    start = [
+        f"rlbook train {asked} {place}{more}",
+        f"rlbook train {asked} --help",
+        f"rlbook explain {asked}",
+    ]
+    content = {
+        "algorithm": asked,
+        "what": summary(name),
+        "class": ALGORITHMS[name],
+        "sources": list(facts.sources),
+        "presets": facts.presets,
+        "trains": trains,
+        "refused": refused,
+        "commands": start,
+    }
+    if asked in VARIANTS:
+        content["variant_of"], content["settings"] = name, VARIANTS[asked]
+    rows = {"learns from": ", ".join(_SOURCES[source] for source in facts.sources)}
+    for kind in ("observations", "actions"):
+        kinds = {getattr(known.environments[each], kind).partition("(")[0] for each in trains}
+        rows[kind] = ", ".join(sorted(kinds)) or "none of the listed environments'"
+    if asked != name:
+        settings = ", ".join(f"{key} {value}" for key, value in VARIANTS.get(asked, {}).items())
+        rows["the same as"] = f"{name}{' with ' if settings else ''}{settings}"
+    parts = [
+        f"{asked}  ({ALGORITHMS[name]})\n" + fill_paragraph(summary(name), "  ", "  "),
+        _columns(rows),
+        *_presets(facts.presets, measured=asked not in VARIANTS),
+        "\n".join(["Where it trains", *_where(trains, refused, name)]),
+        "\n".join(["Start", *(f"  {command}" for command in start)]),
+    ]
+    return content, "\n\n".join(parts)
+
+
+_SOURCES = {
+    "environment": "steps in an environment",
+    "model": "an environment's model",
+    "data": "recorded data",
+}
+
+
+def _presets(presets: Mapping[str, Mapping[str, Any]], *, measured: bool) -> list[str]:
+    """Each preset: its settings, and what they came to where that was `measured`."""
+    if not presets:
+        return []
+    lines = {}
+    for env, settings in presets.items():
+        given = ", ".join(
+            f"{key} {_plain(value)}" for key, value in settings.items() if key != "expected"
+        )
+        expected = settings.get("expected")
+        lines[env] = [given or "the defaults"]
+        if expected is not None and measured:
+            lines[env].append(
+                f"came to {expected['value']:.4g} ({expected['seeds']} seeds, {expected['seconds']:.2g} s each)"
+            )
+    return ["Presets, which train starts from\n" + _columns(lines)]
+
+
+def _plain(value: object) -> str:
+    return (
+        " ".join(map(str, value))
+        if isinstance(value, list)
+        else str(value).lower()
+        if isinstance(value, bool) or value is None
+        else str(value)
     )
 
 
-def _first_sentence(entry_point: EnvCreator | str | None) -> str:
-    """What an environment's class says of itself first; nothing where it cannot be imported."""
-    import inspect
-
-    from gymnasium.envs.registration import load_env_creator
-
-    try:
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    except (ImportError, AttributeError):
-        return ""
-    paragraphs = [
-        " ".join(part.split())
-        for part in _strip_markdown(inspect.getdoc(creator) or "").split("\n\n")
+def _where(trains: Sequence[str], refused: Mapping[str, str], algorithm: str) -> list[str]:
+    count = len(trains) + len(refused)
+    lines = [
+        fill_paragraph(
+            f"{len(trains)} of {count} environments: {', '.join(trains)}", "  ", "      "
+        )
     ]
-    return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
-
-
-def _strip_markdown(markdown: str) -> str:
-    """Without headings, and with links as their text."""
-    return re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", re.sub(r"(?m)^#.*$", "", markdown))
+    reasons = {env: _reason(why, env, algorithm) for env, why in refused.items()}
+    return lines + [
+        fill_paragraph(f"not {', '.join(envs)}: {reason}", "  ", "      ")
+        for reason, envs in _by_reason(reasons).items()
+    ]

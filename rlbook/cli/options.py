@@ -297,13 +297,19 @@ class Ablate:
 
 @dataclass(frozen=True)
 class List:
-    """Show the algorithms, the environments, the recipes, and which algorithm trains on which
-    environment, with the reason where not.
+    """Show the algorithms, the environments with their optimum and who reaches it, the recipes, and
+    which algorithm trains on which environment, with the reason where not. With the name of one of
+    them, show all about it: what it is, spaces, presets, what suits it, and the command to start.
 
-    Example:  rlbook list algorithms
+    Examples:
+      rlbook list envs
+      rlbook list Maze-v0
+      rlbook list ppo
     """
 
-    what: Positional[Word] = "all"  # algorithms, envs, recipes, or nothing for all and the table
+    what: Positional[Word] = (
+        "all"  # algorithms, envs, recipes, the name of one of them, or nothing for all and the table
+    )
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     debug: Flag = False  # show the traceback of an error
 
@@ -451,13 +457,13 @@ def names(command: type) -> list[str]:
     return found
 
 
-def flat(options: object) -> dict[str, Any]:
+def flatten(options: object) -> dict[str, Any]:
     """Option → value of what `parse` returned, whatever groups they stand in."""
     found: dict[str, Any] = {}
     for item in dataclasses.fields(options):  # type: ignore[arg-type]
         value = getattr(options, item.name)
         found |= (
-            flat(value)
+            flatten(value)
             if dataclasses.is_dataclass(value) and not isinstance(value, Given)
             else {item.name: value}
         )

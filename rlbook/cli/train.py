@@ -26,7 +26,7 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import Word, flat, integer, parse, run_options, text, word
+from rlbook.cli.options import Word, flatten, integer, parse, run_options, text, word
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
@@ -105,7 +105,7 @@ def parse_train(argv: Sequence[str]) -> Training:
     } - kinds.keys():
         refuse_narrowed(str(algorithm), name)
     prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
-    parsed = flat(parse(command, spell_out(words, kinds), prog, _description(algorithm)))
+    parsed = flatten(parse(command, spell_out(words, kinds), prog, _description(algorithm)))
     given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
     run = SimpleNamespace(**{name: parsed[name] for name in run_options()})
     training = Training(

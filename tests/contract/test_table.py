@@ -11,7 +11,9 @@ import pytest
 
 import rlbook
 from rlbook.agent import Planner
+from rlbook.envs.descriptions import DESCRIPTIONS
 from rlbook.envs.gridworlds.maze import Maze
+from rlbook.evaluation.catalogue import read_catalogue
 from rlbook.interaction import play_episodes as playing
 from rlbook.registry import ALGORITHMS, agent_class, table
 
@@ -81,6 +83,16 @@ def test_the_table_has_every_algorithm_and_every_environment() -> None:
     )
     assert all(set(row) == ENVIRONMENTS for row in TABLE.values())
     assert json.loads(json.dumps(TABLE)) == TABLE
+
+
+def test_the_catalogue_that_list_reads_is_the_table() -> None:
+    """`python -m rlbook.evaluation.catalogue` writes it again."""
+    held = read_catalogue().table()
+    listed = {
+        algorithm: {env: reason for env, reason in row.items() if env in DESCRIPTIONS}
+        for algorithm, row in TABLE.items()
+    }
+    assert held == listed
 
 
 def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:

@@ -1,0 +1,263 @@
+"""What there is, without a look at it: each environment with its spaces and its optimum, which
+algorithm trains on it or why not, and what presets come to.
+
+To make every environment and every agent takes some ten seconds, so the file `catalogue.json` holds
+what came of it; presets have files of their own. `python -m rlbook.evaluation.catalogue` writes it
+again, and a test compares the two. What the file does not know, such as an environment of your own,
+is looked at when it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gymnasium import spaces
+
+from rlbook.agent import Presets, preset_file, read_presets
+from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
+from rlbook.interaction.environments import EnvRecipe, environments, find
+from rlbook.registry import ALGORITHMS, agent_class, presets, table, why_not
+
+PATH = Path(__file__).with_name("catalogue.json")
+PACKAGE = Path(__file__).parents[1]
+NEAR = 0.02  # of the optimum's size: what is as near to it as this has reached it
+
+
+class EnvFacts(NamedTuple):
+    """What an environment is."""
+
+    id: str  # gymnasium's
+    what: str
+    observations: str
+    actions: str
+    time_limit: int | None  # steps of an episode; None where nothing cuts it
+    optimum: float | None  # the largest mean return, in reward units; None where nobody knows it
+    exact: bool  # whether a planner computes the optimum from the environment's model
+    solved_from: float | None  # the mean return from which gymnasium calls it solved
+
+    @property
+    def target(self) -> float | None:
+        """The mean return from which on the environment is solved."""
+        if self.optimum is None:
+            return self.solved_from
+        return self.optimum - NEAR * abs(self.optimum)
+
+
+class Measured(NamedTuple):
+    """What an algorithm's preset came to."""
+
+    algorithm: str
+    value: float  # mean return of the last evaluations, in reward units
+    seeds: int
+    seconds: float  # of a run, on the machine that measured it
+
+
+class AlgorithmFacts(NamedTuple):
+    """What an algorithm learns from, and its presets."""
+
+    sources: tuple[str, ...]
+    presets: dict[str, dict[str, Any]]  # environment → settings, and `expected`
+
+
+class Catalogue(NamedTuple):
+    """What there is."""
+
+    environments: dict[str, EnvFacts]
+    algorithms: dict[str, AlgorithmFacts]
+    refusals: dict[str, dict[str, str]]  # environment → algorithm → why it does not train there
+
+    def table(self) -> dict[str, dict[str, str | None]]:
+        """Algorithm → environment → None (it trains) or the reason why not."""
+        return {
+            algorithm: {env: self.refusals[env].get(algorithm) for env in self.environments}
+            for algorithm in self.algorithms
+        }
+
+    def measurements(self, env: str) -> list[Measured]:
+        """What the presets of an environment came to, the best first, and of equals the fastest."""
+        found = [
+            Measured(name, expected["value"], expected["seeds"], expected["seconds"])
+            for name, facts in self.algorithms.items()
+            if (expected := facts.presets.get(env, {}).get("expected")) is not None
+        ]
+        return sorted(found, key=lambda item: (-item.value, item.seconds))
+
+    def solvers(self, env: str) -> list[Measured]:
+        """Those of them that solve the environment, the fastest first."""
+        target = self.environments[env].target
+        found = [
+            item for item in self.measurements(env) if target is not None and item.value >= target
+        ]
+        return sorted(found, key=lambda item: item.seconds)
+
+
+def catalogue() -> Catalogue:
+    """What `catalogue.json` holds, and what has been registered besides."""
+    known, found = read_catalogue(), list(environments())
+    algorithms = {name: known.algorithms.get(name) or algorithm_facts(name) for name in ALGORITHMS}
+    facts = {name: known.environments.get(name) or env_facts(name) for name in found}
+    refusals = {
+        name: {
+            algorithm: reason
+            for algorithm in algorithms
+            if (reason := _refusal(known, algorithm, name)) is not None
+        }
+        for name in found
+    }
+    return Catalogue(facts, algorithms, refusals)
+
+
+def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:
+    if algorithm in known.algorithms and env in known.environments:
+        return known.refusals[env].get(algorithm)
+    return why_not(algorithm, env)
+
+
+def env_entry(name: str) -> tuple[str, EnvFacts, dict[str, str]]:
+    """An environment's short name, what it is, and which algorithms do not train there and why; one
+    that is in no list, such as LunarLander-v3, too.
+
+    Raises:
+        RequestError: no such environment, or it cannot be made here.
+    """
+    short, known = find(name).id.removeprefix("rlbook/"), catalogue()
+    if short in known.environments:
+        return short, known.environments[short], known.refusals[short]
+    reasons = {algorithm: why_not(algorithm, short) for algorithm in ALGORITHMS}
+    return short, env_facts(short), {key: why for key, why in reasons.items() if why is not None}
+
+
+@functools.cache
+def read_catalogue() -> Catalogue:
+    """What `catalogue.json` holds."""
+    held = json.loads(PATH.read_text(encoding="utf-8"))
+    return Catalogue(
+        {
+            name: EnvFacts(what=DESCRIPTIONS[name], **facts)
+            for name, facts in held["environments"].items()
+        },
+        {
+            name: AlgorithmFacts(tuple(facts["sources"]), _presets_in(facts["preset_file"]))
+            for name, facts in held["algorithms"].items()
+        },
+        {
+            env: {name: reason for reason, names in reasons.items() for name in names.split()}
+            for env, reasons in held["refusals"].items()
+        },
+    )
+
+
+def look_at_all() -> Catalogue:
+    """All of it, made and looked at."""
+    reasons, envs = table(), {name: env_facts(name) for name in DESCRIPTIONS}
+    refusals = {
+        env: {name: row[env] for name, row in reasons.items() if row[env] is not None}
+        for env in envs
+    }
+    return Catalogue(envs, {name: algorithm_facts(name) for name in ALGORITHMS}, refusals)  # type: ignore[arg-type]
+
+
+def as_json(found: Catalogue) -> dict[str, Any]:
+    """A catalogue as `catalogue.json` holds it: each reason once an environment."""
+    refusals: dict[str, dict[str, str]] = {}
+    for env, reasons in found.refusals.items():
+        refusals[env] = {}
+        for name, reason in reasons.items():
+            refusals[env][reason] = f"{refusals[env].get(reason, '')} {name}".strip()
+    return {
+        "environments": {
+            name: {key: value for key, value in facts._asdict().items() if key != "what"}
+            for name, facts in found.environments.items()
+        },
+        "algorithms": {
+            name: {"sources": list(facts.sources), "preset_file": _preset_file(name)}
+            for name, facts in found.algorithms.items()
+        },
+        "refusals": refusals,
+    }
+
+
+def env_facts(name: str) -> EnvFacts:
+    """What an environment is, made and looked at.
+
+    Raises:
+        RequestError: it cannot be made here.
+    """
+    from rlbook.evaluation.optimal_return import optimal_return
+
+    recipe = EnvRecipe.from_env(name)
+    env, computed = recipe.make(), optimal_return(recipe)
+    optimum = STATED_OPTIMA.get(name) if computed is None else round(computed, 6)
+    threshold = getattr(env.spec, "reward_threshold", None)
+    return EnvFacts(
+        id=str(recipe.id),
+        what=DESCRIPTIONS.get(name) or _first_sentence(env.unwrapped),
+        observations=space_text(env.observation_space),
+        actions=space_text(env.action_space),
+        time_limit=recipe.time_limit,
+        optimum=optimum,
+        exact=computed is not None and why_not("value_iteration", name) is None,
+        solved_from=None if threshold is None else float(threshold),
+    )
+
+
+def algorithm_facts(name: str) -> AlgorithmFacts:
+    """What an algorithm learns from, and its presets."""
+    agent = agent_class(name)
+    return AlgorithmFacts(tuple(agent.sources()), _plain(presets(agent)))
+
+
+def _preset_file(name: str) -> str | None:
+    """The file of an algorithm's presets, or of those that it inherits, below the package."""
+    path = next(filter(None, map(preset_file, agent_class(name).__mro__)), None)
+    return None if path is None else path.relative_to(PACKAGE).as_posix()
+
+
+def _presets_in(file: str | None) -> dict[str, dict[str, Any]]:
+    return {} if file is None else _plain(read_presets(PACKAGE / file))
+
+
+def _plain(settings: Presets) -> dict[str, dict[str, Any]]:
+    """Presets as JSON holds them: a tuple is a list there."""
+    return json.loads(json.dumps(settings, default=list))
+
+
+def space_text(space: spaces.Space[Any]) -> str:
+    """A space in a few words: its kind, and how much of it there is."""
+    if isinstance(space, spaces.Discrete):
+        return f"Discrete({space.n})"
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = space.nvec.reshape(-1)
+        same = math.prod(space.nvec.shape) > 1 and (sizes == sizes[0]).all()
+        return (
+            f"MultiDiscrete({sizes[0]}, {len(sizes)} times)"
+            if same
+            else f"MultiDiscrete({[*map(int, sizes)]})"
+        )
+    if isinstance(space, spaces.Box):
+        return f"Box{space.shape}"
+    if isinstance(space, spaces.Dict):
+        parts = (f"{key}={space_text(part)}" for key, part in space.spaces.items())
+        return f"Dict({', '.join(parts)})"
+    if isinstance(space, spaces.Tuple):
+        return f"Tuple({', '.join(map(space_text, space.spaces))})"
+    return str(space)
+
+
+def _first_sentence(env: object) -> str:
+    """What an environment's class says of itself first."""
+    import inspect
+    import re
+
+    text = re.sub(r"(?m)^#.*$", "", inspect.getdoc(type(env)) or "")
+    text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)  # links as their text
+    paragraphs = (" ".join(part.split()) for part in text.split("\n\n"))
+    return next((part.split(". ")[0].rstrip(".") for part in paragraphs if part), "")
+
+
+if __name__ == "__main__":
+    PATH.write_text(json.dumps(as_json(look_at_all()), indent=1, ensure_ascii=False) + "\n")
