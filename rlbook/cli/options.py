@@ -146,7 +146,8 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Watch:
-    """Watch a trained agent act: in the terminal, or as a GIF. Token runs print prompts and
+    """Watch a trained agent act: in the terminal, or as a GIF. A terminal with colours shows what
+    the environment draws, in half blocks; others show its numbers. Token runs print prompts and
     completions, each token coloured.
 
     Example:  rlbook watch runs/ppo-Maze-v0-0 --gif maze.gif

@@ -3,6 +3,8 @@ everywhere else."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import re
 import shutil
@@ -96,7 +98,12 @@ class Terminal:
                 "\x1b[H\x1b[J" if self._drawn >= self.size[1] else f"\x1b[{self._drawn}F\x1b[J"
             )
         self.write(text if self.is_terminal else text + "\n")
-        self._drawn = text.count("\n") + 1 if self.is_terminal else 0
+        self._drawn = self._lines_of(text) if self.is_terminal else 0
+
+    def _lines_of(self, text: str) -> int:
+        """How many lines the terminal shows a text in: one that is too wide takes several."""
+        columns = max(1, self.size[0])
+        return sum(max(1, -(-visible_length(line) // columns)) for line in text.split("\n"))
 
     def paint(
         self,
@@ -149,6 +156,7 @@ class Terminal:
         return True
 
 
+@functools.lru_cache(maxsize=4096)
 def nearest_256(colour: Colour) -> int:
     """One of the 256 colours that every terminal has: a grey for what is nearly grey or nearly
     black, else one of the 6 × 6 × 6 cube."""
@@ -274,23 +282,29 @@ def _paint_map(
 
 
 def picture_text(picture: np.ndarray, terminal: Terminal) -> str:
-    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other. Needs
-    colour."""
+    """An image [H, W, 3] uint8 as half blocks: two pixels a character, one above the other, as large
+    as the terminal allows. Needs colour."""
     columns, lines = terminal.size
     height, width = picture.shape[:2]
-    scale = min(1.0, (columns - 1) / width, 2 * (lines - 4) / height)
-    small = _shrunk(picture, max(2, int(height * scale) // 2 * 2), max(1, int(width * scale)))
+    scale = min((columns - 1) / width, 2 * (lines - 4) / height)
+    if scale >= 2:  # of a small picture, each pixel becomes a square
+        fitted = picture.repeat(int(scale), axis=0).repeat(int(scale), axis=1)
+    else:
+        rows = max(2, int(height * min(1.0, scale)) // 2 * 2)
+        fitted = _shrunk(picture, rows, max(1, int(width * min(1.0, scale))))
+    if len(fitted) % 2:
+        fitted = np.concatenate([fitted, fitted[-1:]])
     return "\n".join(
-        _half_blocks(small[row], small[row + 1], terminal) for row in range(0, len(small), 2)
+        _half_blocks(fitted[row], fitted[row + 1], terminal) for row in range(0, len(fitted), 2)
     )
 
 
 def _half_blocks(uppers: np.ndarray, lowers: np.ndarray, terminal: Terminal) -> str:
-    """Two rows of pixels, each [W, 3]."""
-    pairs = zip(uppers, lowers, strict=True)
+    """Two rows of pixels, each [W, 3]; neighbours of the same colours are painted together."""
+    pairs = zip(map(_colour, uppers), map(_colour, lowers), strict=True)
     return "".join(
-        terminal.paint(HALF_BLOCK, ink=_colour(upper), paper=_colour(lower))
-        for upper, lower in pairs
+        terminal.paint(HALF_BLOCK * len([*same]), ink=ink, paper=paper)
+        for (ink, paper), same in itertools.groupby(pairs)
     )
 
 

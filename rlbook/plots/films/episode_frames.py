@@ -190,11 +190,17 @@ def why(error: Exception) -> str:
 
 def render_modes(recipe: EnvRecipe) -> list[str]:
     """The ways in which an environment can be drawn here and now, tried out."""
-    modes = []
+    return [mode for mode, fault in try_render_modes(recipe).items() if fault is None]
+
+
+def try_render_modes(recipe: EnvRecipe) -> dict[str, str | None]:
+    """Render mode → None, or why the environment cannot be drawn that way here and now: a package
+    that is missing, no display, a driver that fails."""
     if recipe.id is None:
         assert recipe.instance is not None
-        return [recipe.instance.render_mode] if recipe.instance.render_mode else []
+        return {recipe.instance.render_mode: None} if recipe.instance.render_mode else {}
     hide_windows()
+    found: dict[str, str | None] = {}
     for mode in recipe.make().unwrapped.metadata.get("render_modes", []):
         if mode not in ("ansi", "rgb_array"):
             continue
@@ -202,7 +208,7 @@ def render_modes(recipe: EnvRecipe) -> list[str]:
             env = with_mode(recipe, mode).make()
             env.reset(seed=0)
             env.render()
-        except Exception:  # a package that is missing, no display, a driver that fails
-            continue
-        modes.append(mode)
-    return modes
+            found[mode] = None
+        except Exception as error:  # whatever a renderer raises
+            found[mode] = why(error)
+    return found

@@ -17,7 +17,7 @@ from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
 from rlbook.errors import RequestError
 from rlbook.plots.films.animation import gif_bytes, save_gif
 from rlbook.plots.films.episode_board import BoardStage, stage_for
-from rlbook.plots.films.episode_frames import Frame, has_screen, play_frames, render_modes
+from rlbook.plots.films.episode_frames import Frame, has_screen, play_frames, try_render_modes
 from rlbook.plots.terminal import Terminal, picture_text, value_map_text
 from rlbook.runs.inspection import action_names
 
@@ -177,10 +177,13 @@ def _watch_playing(
     pause: float | None,
 ) -> list[float]:
     stage = stage_for(agent, recipe)
-    modes = render_modes(recipe)
+    tried = try_render_modes(recipe)
+    modes = [mode for mode, fault in tried.items() if fault is None]
     if stage is not None and "ansi" in modes and not terminal.colour:
         stage = None  # gymnasium's own text says where the agent stands in fewer lines
     mode = None if stage is not None else _mode(modes, terminal)
+    if stage is None and mode is None and terminal.colour and tried.get("rgb_array"):
+        terminal.write(terminal.faint(f"{recipe.name} is shown in numbers: {tried['rgb_array']}"))
     names, maze = action_names(recipe), _is_maze(recipe.make().unwrapped)
     if names is None and stage is not None:
         names = stage.actions

@@ -4,6 +4,8 @@ not notice."""
 from __future__ import annotations
 
 import io
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots import save_gif, watch
 from rlbook.plots.films.episode_frames import play_frames, render_modes
-from rlbook.plots.terminal import Terminal, picture_text
+from rlbook.plots.terminal import Terminal, picture_text, visible_length
 
 MAZE = "rlbook/Maze-v0"
 
@@ -154,10 +156,81 @@ def test_a_picture_becomes_half_blocks_of_its_colours(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLORTERM", "truecolor")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "3")
     pixels = np.array([[[255, 0, 0], [0, 255, 0]], [[0, 0, 255], [9, 9, 9]]], dtype=np.uint8)
     assert picture_text(pixels, Terminal(FakeTerminal())) == (
         "\x1b[38;2;255;0;0;48;2;0;0;255m▀\x1b[0m\x1b[38;2;0;255;0;48;2;9;9;9m▀\x1b[0m"
     )
+
+
+def test_a_small_picture_is_enlarged_in_whole_steps_to_the_terminals_width(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "16")
+    monkeypatch.setenv("LINES", "24")
+    pixels = np.array([[[255, 0, 0], [0, 255, 0]]] * 3, dtype=np.uint8)
+    text = picture_text(pixels, Terminal(FakeTerminal()))
+    assert [visible_length(line) for line in text.split("\n")] == [14] * 11  # 2 × 7 by 3 × 7
+    assert text.count("\x1b[0m") == 2 * 11  # pixels of one colour are painted at once
+
+
+def cart_pole(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """What watching CartPole writes to a terminal of 60 × 24."""
+    defaults = {"TERM": "xterm", "COLUMNS": "60", "LINES": "24"}
+    for name in ("COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (defaults | variables).items():
+        monkeypatch.setenv(name, value)
+    run = rlbook.train("ppo", "CartPole-v1", steps=8, eval_every=0, num_envs=1)
+    stream = FakeTerminal()
+    (total,) = watch(run, stream=stream, pause=0.0)
+    text = stream.getvalue()
+    assert text.count("step ") - 1 == total  # 1 a step, and the reset
+    return text
+
+
+@pytest.mark.parametrize(
+    ("colours", "pole"),
+    [
+        ({"COLORTERM": "truecolor"}, r"\x1b\[38;2;2\d\d;1\d\d;1\d\d;"),  # (202, 152, 101)
+        ({}, r"\x1b\[[34]8;5;(?!16|231|23\d|24\d|25\d)\d+"),  # of the cube, and no grey
+    ],
+)
+def test_cart_pole_is_drawn_in_the_terminals_pixels(
+    colours: dict[str, str], pole: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pygame")
+    text = cart_pole(monkeypatch, **colours)
+    assert "observation" not in text and re.search(pole, text)
+    first = text[: text.index("step 0")].split("\n")[:-1]
+    assert len(first) == 19  # 400 pixels of 600 by 59 columns: 39 rows of pixels, two a line
+    assert {visible_length(line) for line in first} == {59}
+
+
+def test_without_colours_cart_pole_is_four_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = cart_pole(monkeypatch, NO_COLOR="1")
+    assert "observation [" in text and "▀" not in text and "shown in numbers" not in text
+
+
+def test_what_is_missing_for_a_picture_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    text = cart_pole(monkeypatch)
+    assert "CartPole-v1 is shown in numbers: it needs pygame" in text
+    assert 'pip install "rlbook[games]"' in text and "observation [" in text
+
+
+def test_a_line_that_the_terminal_breaks_is_moved_over_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "10")
+    monkeypatch.setenv("LINES", "24")
+    terminal = Terminal(FakeTerminal())
+    terminal.redraw("x" * 25)
+    terminal.redraw("y")
+    assert "\x1b[3F\x1b[J" in terminal.stream.getvalue()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
