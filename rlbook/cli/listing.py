@@ -216,11 +216,7 @@ def _environment(
         "\n".join(
             [
                 "Who trains here",
-                *_trains(
-                    {key: _reason(why, name, key) for key, why in refused.items()},
-                    ALGORITHMS,
-                    "  ",
-                ),
+                *_trains(refused, ALGORITHMS, "  "),
             ]
         ),
         "\n".join(["Start", *(f"  {command}" for command in start)]),

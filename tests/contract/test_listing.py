@@ -147,6 +147,7 @@ def test_all_about_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ddpg" in facts["trains"] and "fitted_q" in facts["refused"]
     assert facts["commands"][0] == "rlbook train mbpo Pendulum-v1"
     assert facts == facts_of(capsys, "Pendulum-v1")
+    assert "about 10^18 of them (at most " in shown(capsys, "Addition-v0")
     text = shown(capsys, "rlbook/Maze-v0")
     assert text.startswith("Maze-v0  (rlbook/Maze-v0)\n")
     assert "observations  Discrete(25)" in text and "not distillation: it needs a teacher" in text
