@@ -140,6 +140,7 @@ OF_ALGORITHMS = {
 """Commands of an algorithm and an environment → the class of their own options."""
 
 
+@functools.cache
 def completion_parser() -> argparse.ArgumentParser:
     """Everything that can be typed, as shtab reads it."""
     parser = argparse.ArgumentParser("rlbook", add_help=False)

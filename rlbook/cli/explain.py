@@ -20,6 +20,7 @@ from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
 from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
 from rlbook.errors import RequestError
+from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
 
@@ -178,7 +179,7 @@ def as_text(facts: dict[str, Any], width: int = 100) -> str:
             *_rows(metrics, width),
             "",
             f"Read it:  {facts['file']}",
-            f"Try it:   rlbook train {name} Maze-v0",
+            f"Try it:   rlbook train {example_of(name)}",
         ]
     )
 

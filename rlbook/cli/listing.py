@@ -10,7 +10,14 @@ from typing import Any
 from rlbook.cli.explain import summary
 from rlbook.cli.output import Result, align_columns, fill_paragraph
 from rlbook.errors import RequestError
-from rlbook.evaluation.catalogue import Catalogue, EnvFacts, Measured, catalogue, env_entry
+from rlbook.evaluation.catalogue import (
+    Catalogue,
+    EnvFacts,
+    Measured,
+    catalogue,
+    env_entry,
+    example_of,
+)
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS
 
 WORDS = ("algorithms", "envs", "recipes", "all")
@@ -259,11 +266,8 @@ def _algorithm(asked: str, known: Catalogue) -> Result:
     facts, row = known.algorithms[name], known.table()[name]
     trains = [env for env, reason in row.items() if reason is None]
     refused = {env: reason for env, reason in row.items() if reason is not None}
-    env = next((env for env in facts.presets if env in trains), (trains or ["Maze-v0"])[0])
-    more = " --teacher RUN" if name == "distillation" else ""
-    place = next(iter(facts.presets), env) if more else env
     start = [
-        f"rlbook train {asked} {place}{more}",
+        f"rlbook train {example_of(asked)}",
         f"rlbook train {asked} --help",
         f"rlbook explain {asked}",
     ]

@@ -30,7 +30,8 @@ from rlbook.cli.options import Word, flatten, integer, parse, run_options, text,
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
-from rlbook.registry import ALGORITHMS, agent_class, presets
+from rlbook.evaluation.catalogue import example_of
+from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.options import (
     BUDGETS,
     COUNTS,
@@ -425,7 +426,7 @@ ENV_KEYS = (
 
 
 def _examples(algorithm: str | None) -> str:
-    """Commands that can be pasted: of an algorithm on an environment that it has a preset for."""
+    """Commands that can be pasted."""
     if algorithm is None:
         commands = [
             "ppo Maze-v0",
@@ -435,11 +436,11 @@ def _examples(algorithm: str | None) -> str:
             "--resume runs/ppo-Maze-v0-0",
         ]
     else:
-        env = next(iter(presets(agent_class(algorithm, allow_import=True))), "Maze-v0")
-        more = " --teacher runs/ppo-Maze-v0-0" if algorithm == "distillation" else ""
+        example = example_of(algorithm)
+        folder = "-".join(example.split()[:2])
         commands = [
-            f"{algorithm} {env}{more}",
-            f"{algorithm} {env}{more} --seeds 5 --out runs/five",
-            f"--resume runs/{algorithm}-{env}-0",
+            example,
+            f"{example} --seeds 5 --out runs/five",
+            f"--resume runs/{folder}-0",
         ]
     return "\n".join(["Examples:", *(f"  rlbook train {command}" for command in commands)])

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from rlbook.agent import Presets, preset_file, read_presets
 from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
 from rlbook.interaction.environments import EnvRecipe, environments, find
-from rlbook.registry import ALGORITHMS, agent_class, presets, table, why_not
+from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
 
 PATH = Path(__file__).with_name("catalogue.json")
 PACKAGE = Path(__file__).parents[1]
@@ -109,6 +109,19 @@ def catalogue() -> Catalogue:
         for name in found
     }
     return Catalogue(facts, algorithms, refusals)
+
+
+def example_of(algorithm: str) -> str:
+    """An algorithm or alias with an environment that it trains on, one with a preset before others:
+    what `rlbook train` can be given to begin with."""
+    name, known = ALIASES.get(algorithm, algorithm), catalogue()
+    if name not in known.algorithms:  # a class of your own
+        return f"{algorithm} {next(iter(presets(agent_class(name))), 'Maze-v0')}"
+    trains = [env for env in known.environments if name not in known.refusals[env]]
+    preferred = list(known.algorithms[name].presets)
+    if not trains:  # on none without a teacher
+        return f"{algorithm} {(*preferred, 'Maze-v0')[0]} --teacher RUN"
+    return f"{algorithm} {next((env for env in preferred if env in trains), trains[0])}"
 
 
 def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:

@@ -159,7 +159,10 @@ def test_all_about_an_algorithm(name: str, capsys: pytest.CaptureFixture[str]) -
     facts = facts_of(capsys, name)
     assert facts["algorithm"] == name and facts["what"] and facts["sources"]
     assert len(facts["trains"]) + len(facts["refused"]) == len(rlbook.environments())
-    assert facts["commands"][0].startswith(f"rlbook train {name} ")
+    example = facts["commands"][0].removeprefix("rlbook train ").split()
+    assert example[0] == name and (example[1] in facts["trains"] or example[2] == "--teacher")
+    assert main(["explain", name]) == 0
+    assert f"Try it:   rlbook train {' '.join(example)}\n" in capsys.readouterr().out + "\n"
     text = shown(capsys, name)
     assert text.startswith(f"{name}  (rlbook.algorithms.") and "\nStart\n" in text
 
