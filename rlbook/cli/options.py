@@ -414,6 +414,7 @@ def parse(
     return typing.cast(Command, options)
 
 
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _PLACE = "DESCRIPTION"
 """Stands in tyro's help for the description, whose lines tyro would not break."""
 
@@ -437,7 +438,8 @@ def _lay_out_help(shown: str, description: str) -> str:
     """The help with its usage and its description broken into lines; an example stays whole."""
     usage, _, rest = shown.rstrip("\n").partition("\n")
     before, _, after = rest.partition(_PLACE)
-    return fill_paragraph(usage, "", "  ") + "\n" + before + fill_text(description) + after
+    usage = fill_paragraph(_ESCAPE.sub("", usage), "", "  ")  # colours have no width
+    return f"{usage}\n{before}{fill_text(description)}{after}"
 
 
 def names(command: type) -> list[str]:
@@ -481,7 +483,7 @@ def _unknown_message(word: str, known: list[str], prog: str) -> str:
 
 def _sentence(box: str) -> str:
     """What stands in tyro's complaint, below its title and up to the next rule, as one line."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", box).splitlines()
+    plain = _ESCAPE.sub("", box).splitlines()
     lines = [line.strip("│ ") for line in plain if not line.startswith(("╭", "╰"))]
     rules = [index for index, line in enumerate(lines) if line and not line.strip("─-")] + [
         len(lines)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 
 import pytest
 
@@ -59,6 +61,25 @@ def test_the_help_of_a_command_fits_the_terminal(
     shown = capsys.readouterr().out
     assert max(map(len, shown.splitlines())) <= columns
     assert "DESCRIPTION" not in shown and shown.count(f"usage: rlbook {name}") == 1
+
+
+def test_colours_do_not_break_the_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        encoding = "utf-8"  # type: ignore[assignment]
+
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert cli.main(["inspect", "--help"]) == 0
+    monkeypatch.undo()
+    first, second, *rest = terminal.getvalue().splitlines()
+    assert first == "usage: rlbook inspect [-h] FOLDER [--out FILE] [--prompts N]"
+    assert second == "  [--json] [--allow-import] [--debug]"
+    assert any("\x1b[" in line for line in rest)  # the boxes are in colour
 
 
 def test_a_long_example_is_continued_so_that_it_can_be_pasted(
