@@ -46,6 +46,7 @@ myst_enable_extensions = ["dollarmath", "amsmath", "fieldlist", "colon_fence", "
 myst_heading_anchors = 3
 html_math_renderer = "katex"  # drawn while the site is built: no script, no network
 
+os.environ["RLBOOK_QUIET"] = "1"  # a bar that moved is no part of a page
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 600

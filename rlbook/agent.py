@@ -18,7 +18,7 @@ import inspect
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
@@ -269,6 +269,15 @@ class Agent:
         self._action_space = getattr(env, "single_action_space", getattr(env, "action_space", None))
         self._prediction_rngs: dict[str, Any] = {}
 
+    def __repr__(self) -> str:
+        """The class with the hyper-parameters that differ from its defaults."""
+        changed = [
+            f"{item.name}={getattr(self.config, item.name)!r}"
+            for item in fields(self.config)
+            if getattr(self.config, item.name) != _default_of(item)
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     @property
     def can_checkpoint(self) -> bool:
         """Whether this is a good moment to report and save. Where a state in the middle of an
@@ -470,6 +479,11 @@ class Agent:
         """The inverse of `state_dict`: afterwards the agent goes on bit for bit as the saved one
         would have."""
         raise TypeError(f"{type(self).__name__} has no load_state_dict, so it cannot be restored")
+
+
+def _default_of(item: Field[Any]) -> object:
+    """The default of a config's field."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def takes_action_mask(act: Callable[..., Any]) -> bool:

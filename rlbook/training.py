@@ -60,7 +60,7 @@ def train(
             `run.metrics[-1]["eval_return"]`. Each of the three ends the run by returning "stop": it
             is then evaluated and saved as at its end.
         quiet: True shows nothing, False a progress bar and a closing line on standard error; None
-            shows them in a notebook only.
+            shows them in a notebook only, and there not if RLBOOK_QUIET is set.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
             data, expert, teacher, reference, start, reward_model, reward_caution, model, device),

@@ -41,6 +41,10 @@ class DataSet(ABC, Generic[Batch_]):
     def __len__(self) -> int:
         """n, the number of rows."""
 
+    def __repr__(self) -> str:
+        rows = f"{len(self):,} row{'s' if len(self) != 1 else ''}"
+        return f"<{type(self).__name__}: {rows}, {self.passes:.4g} passes>"
+
     @abstractmethod
     def __getitem__(self, rows: Rows) -> Batch_:
         """The rows with these indices [B], as one batch."""

@@ -28,6 +28,14 @@ def in_notebook() -> bool:
     return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
 
 
+def is_quiet(quiet: bool | None) -> bool:
+    """What `quiet` of `rlbook.train` comes to: where nothing is said, only notebooks show
+    something, and not where the environment variable RLBOOK_QUIET is set."""
+    if quiet is not None:
+        return quiet
+    return not in_notebook() or os.environ.get("RLBOOK_QUIET", "") not in ("", "0")
+
+
 @contextlib.contextmanager
 def progress() -> Iterator[Report]:
     """Yields a function to call after each report: what is done, the return, the speed and the time

@@ -26,7 +26,7 @@ from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions, budgets_of
 from rlbook.runs.parts import check_device, check_digests, check_saveable, device_of, digests_of
-from rlbook.runs.progress import in_notebook, progress
+from rlbook.runs.progress import is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
 from rlbook.runs.run_views import RunViews
@@ -156,8 +156,7 @@ class Run(RunViews):
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
         self._untouched = False
-        shown = not (quiet if quiet is not None else not in_notebook())
-        start = time.monotonic()
+        start, shown = time.monotonic(), not is_quiet(quiet)
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())

@@ -87,9 +87,8 @@ class RunViews(RunState):
     def optimal_return(self) -> float | None:
         """The best expected return of an episode in the environment of its evaluations, in reward
         units; None where nobody knows."""
-        return _package().evaluation.optimal_return.optimal_return(
-            self.request.recipe.for_evaluation()
-        )
+        known = importlib.import_module("rlbook.evaluation.optimal_return")
+        return known.optimal_return(self.request.recipe.for_evaluation())
 
     def evaluations(self) -> list[float]:
         """The mean returns of the evaluations so far, in their order."""

@@ -59,6 +59,12 @@ class TabularMDP:
         self._entries = entries
         self._continuing = continues
 
+    def __repr__(self) -> str:
+        return (
+            f"<TabularMDP: {self.num_states:,} states ({int(self.terminal.sum()):,} terminal),"
+            f" {self.num_actions} actions, {self.transitions.nnz:,} transitions>"
+        )
+
     @property
     def num_states(self) -> int:
         """S."""

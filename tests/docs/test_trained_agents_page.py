@@ -1,0 +1,57 @@
+"""The page on trained agents runs from top to bottom; and what a notebook shows of a run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_the_blocks_of_the_page_run_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (DOCS / "trained-agents.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 7
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    told = capsys.readouterr().out
+    assert "({'episodes': 200},)" in told and "<Evaluation " in told and "<Run q_learning" in told
+    assert {path.name for path in tmp_path.iterdir()} == {"curve.png", "maze.gif", "runs"}
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[list[dict]]:
+    """The outputs of a notebook's cells."""
+    code = (
+        "import rlbook\nrun = rlbook.train('q_learning', 'Maze-v0', episodes=200, alpha=0.5)",
+        "run",
+        "run.watch()",
+        "quiet = rlbook.train('q_learning', 'Maze-v0', episodes=2, quiet=True)",
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in code])
+    NotebookClient(notebook, timeout=120).execute()
+    return [cell.outputs for cell in notebook.cells]
+
+
+def test_a_notebook_shows_a_closing_line(cells: list[list[dict]]) -> None:
+    told = "".join(output.get("text", "") for output in cells[0] if output.get("name") == "stderr")
+    assert re.search(r"q_learning on Maze-v0: [\d,]+ steps, 200 episodes; evaluation .* s\n", told)
+    assert cells[3] == []
+
+
+def test_a_run_is_shown_with_its_curve_and_its_map(cells: list[list[dict]]) -> None:
+    ((html, plain),) = ((out["data"]["text/html"], out["data"]["text/plain"]) for out in cells[1])
+    assert html.count("data:image/png;base64,") == 2 and plain.startswith("<Run q_learning on")
+
+
+def test_the_film_stands_in_the_cell(cells: list[list[dict]]) -> None:
+    (shown,) = cells[2]
+    assert shown["data"]["image/gif"].startswith("R0lGOD")  # GIF8
