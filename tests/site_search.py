@@ -21,18 +21,15 @@ NODE = next(
 )
 
 
-def in_node(program: str, *arguments: object) -> Any:
+def in_node(*arguments: object) -> Any:
     """What a program prints, as JSON."""
-    done = subprocess.run(
-        [NODE, "-e", program, *map(str, arguments)], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+    command = [str(NODE), *map(str, arguments)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def search_hits(site: Path, *queries: str) -> list[list[str]]:
     """Pages with their anchors for each query, best first."""
-    script = (Path(__file__).parent / "search_hits.js").read_text(encoding="utf-8")
-    return in_node(script, site, *queries)
+    return in_node(Path(__file__).parent / "search_hits.js", site, *queries)
 
 
 def check_searches(site: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_page_that_is_called_so_comes_before_chapters_with_the_word_and_the_ap
         + SCORER.read_text(encoding="utf-8")
         + "console.log(JSON.stringify(JSON.parse(process.argv[1]).map(Scorer.score)));"
     )
-    scores = in_node(program, json.dumps(rows))
+    scores = in_node("-e", program, json.dumps(rows))
     order = sorted(range(len(rows)), key=lambda row: -scores[row])
     assert [rows[row][0] for row in order] == [
         "algorithms/q_learning",  # 16 * 100 / 15 = 106.7
@@ -48,4 +48,4 @@ def test_on_the_disk_the_results_read_no_other_page(protocol: str, shown: bool) 
         + SCORER.read_text(encoding="utf-8")
         + "console.log(JSON.stringify(DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY));"
     )
-    assert in_node(program, protocol) is shown
+    assert in_node("-e", program, protocol) is shown

@@ -24,7 +24,7 @@ def encode_gif(
     buffer = io.BytesIO()
     first, *rest = [image.quantize(128, palette=palette, dither=0) for image in pictures]  # type: ignore[arg-type]
     first.save(
-        buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=False
+        buffer, "GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True
     )
     return buffer.getvalue()
 
