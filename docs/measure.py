@@ -1,4 +1,4 @@
-"""Measures every number that the site and the README state, by the commands they state beside it,
+"""Measures every number that the site states, by the commands they state beside it,
 and writes docs/results.json.
 
     python docs/measure.py                   everything: about three quarters of an hour on two cores
@@ -7,7 +7,7 @@ and writes docs/results.json.
     python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
     python docs/measure.py -                 nothing: only write what follows from the results that there are
 
-The README's table, and what presets are expected to come to (the YAML files beside the algorithms),
+The table of docs/results.md, and what presets are expected to come to (the YAML files beside the algorithms),
 are written anew from the results.
 """
 
@@ -1374,21 +1374,21 @@ def load_results_page() -> ModuleType:
     return module
 
 
-def write_readme(known: dict[str, Any]) -> None:
-    """Puts the results between the README's two marks."""
-    path = HERE.parent / "README.md"
+def write_results_page(known: dict[str, Any]) -> None:
+    """Puts the results between the two marks of their page."""
+    path = HERE / "results.md"
     text = path.read_text(encoding="utf-8")
     path.write_text(with_results(text, known), encoding="utf-8")
 
 
 def with_results(text: str, known: dict[str, Any]) -> str:
-    """The README's text with the table made anew."""
+    """The page's text with the table made anew."""
     marks, where_made = load_results_page().machines(
-        [item for name, item in known.items() if name in README]
+        [item for name, item in known.items() if name in RESULTS_PAGE]
     )
     rows = ["| algorithm | where | result | command |", "|---|---|---|---|"]
     for name, item in known.items():
-        if name in README:
+        if name in RESULTS_PAGE:
             # an expert's is before it
             train = [command for command in item["commands"] if command.startswith("rlbook train")][
                 -1
@@ -1492,7 +1492,7 @@ def presets_file(algorithm: str) -> Path:
     return module.parent / "presets" / f"{module.name}.yaml"
 
 
-README = (
+RESULTS_PAGE = (
     "value_iteration_maze",
     "value_iteration_pole",
     "policy_iteration_cars",
@@ -1639,7 +1639,7 @@ def main(wanted: list[str]) -> None:
             json.dumps({"measurements": known}, indent=1, ensure_ascii=False) + "\n",
             encoding="utf-8",
         )
-    write_readme(results())
+    write_results_page(results())
     write_expected(results())
 
 

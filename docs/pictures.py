@@ -1,12 +1,12 @@
-"""Makes the pictures of the README and of the first page again that no other command makes:
+"""Makes the film of the README and the pictures of the first page again that no other command makes:
 `python docs/pictures.py`, a minute.
 
-The learning curve beside them is that of `python docs/measure.py curves_first`. The token inspector
-and the page to play with are photographed by Chromium.
+The token inspector and the page to play with are photographed by Chromium.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,6 +16,8 @@ from book_file import find_browser
 from measure import RLBOOK, shrink
 
 FIGURES = Path(__file__).parent / "figures"
+README = Path(__file__).parents[1] / "README.md"
+FILM = "q-learning.gif"
 # of the window, in pixels: little, so that its letters stay large in a small picture
 SIZE = (
     600,
@@ -28,6 +30,13 @@ AFTER_AN_UPDATE = """rlbookPlay.ready.then(async () => {
   await rlbookPlay.update();
   document.body.replaceChildren(find("answers"), find("inside"));
 });"""
+
+
+def film_of_the_readme() -> list[str]:
+    """The command that stands below it, without `rlbook` and the file's name."""
+    found = re.search(rf"`rlbook (animate [^`]+) --out {re.escape(FILM)}`", README.read_text())
+    assert found is not None
+    return found[1].split()
 
 
 def commands(folder: Path) -> list[list[str]]:
@@ -52,6 +61,7 @@ def commands(folder: Path) -> list[list[str]]:
         ],
         ["inspect", sums, "--out", str(folder / "sums.html")],
         ["play", "tokens", "--out", str(folder / "play.html")],
+        [*film_of_the_readme(), "--out", str(FIGURES / FILM)],
     ]
 
 

@@ -171,12 +171,15 @@ class Pseudocode(Page):
 
 
 class QuickFacts(Page):
-    """And entries of the index, so that the search finds the page by the names that commands
-    take."""
+    """And entries of the index, so that the search finds the page by the names that commands take
+    and by its title as it is typed."""
 
     def run(self) -> list[nodes.Node]:
         algorithm = self.arguments[0]
-        names = [algorithm, *(alias for alias, name in ALIASES.items() if name == algorithm)]
+        title = next(self.state.document.findall(nodes.title)).astext()
+        aliases = (alias for alias, name in ALIASES.items() if name == algorithm)
+        shown = title.replace("'", "’").lower()  # that, the search finds without an entry
+        names = [name for name in (algorithm, title, *aliases) if name.lower() != shown]
         anchor = nodes.make_id(f"algorithm-{algorithm}")
         target = nodes.target("", "", ids=[anchor])
         entries = [("single", name, anchor, "main", None) for name in names]

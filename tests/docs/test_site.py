@@ -241,8 +241,10 @@ def test_every_answer_to_a_question_says_where_it_stands():
             assert found and set(found) <= anchors, line
 
 
-def test_the_readme_counts_the_algorithms():
-    assert f"\n{len(ALGORITHMS)} algorithms on one loop" in (ROOT / "README.md").read_text()
+def test_the_readme_counts_the_algorithms_and_the_chapters():
+    text = (ROOT / "README.md").read_text()
+    assert f"\n{len(ALGORITHMS)} algorithms on one loop" in text
+    assert f"\n{len(CHAPTERS)} chapters" in text
 
 
 IN_NO_CHAPTER = {
@@ -490,19 +492,38 @@ def test_a_docstring_becomes_parameters_and_results():
     )
 
 
-def test_the_readme_shows_the_measured_results():
-    text = (ROOT / "README.md").read_text()
+def test_the_page_of_results_shows_what_was_measured():
+    text = (DOCS / "results.md").read_text()
     assert measure.with_results(text, results.read()) == text
-    for algorithm in ALGORITHMS:
-        assert f"| [`{algorithm}`](rlbook/algorithms/" in text
 
 
-def test_the_example_of_the_readme_runs():
-    code = (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
-    assert len(code.strip().splitlines()) <= 12
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+def readme_example() -> str:
+    return (ROOT / "README.md").read_text().split("```python\n")[1].split("```")[0]
+
+
+def test_each_line_of_the_readme_s_example_runs(tmp_path):
+    """With fewer steps."""
+    code = readme_example()
+    assert len(code.strip().splitlines()) <= 7
+    short = code.replace("seed=0,", "seed=0, steps=512,")
+    done = subprocess.run(
+        [sys.executable, "-c", short], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert short != code and done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1] in ("0", "1")
+    assert (tmp_path / "pole.gif").is_file() and (
+        tmp_path / "runs" / "pole" / "metrics.jsonl"
+    ).is_file()
+
+
+@pytest.mark.slow
+def test_the_readme_s_example_comes_to_what_its_comments_say(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", readme_example()], capture_output=True, text=True, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout.split()[0]) == 3.0  # the optimal return of the maze
+    said = re.search(r"# (<Evaluation .*>)", readme_example())
+    assert said is not None and done.stdout.splitlines()[0] == said[1]
 
 
 @pytest.mark.parametrize(
