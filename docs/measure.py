@@ -5,6 +5,7 @@ and writes docs/results.json.
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
     python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
+    python docs/measure.py defaults          what default settings come to, into docs/defaults.md: an hour more
     python docs/measure.py -                 nothing: only write what follows from the results that there are
 
 The table of docs/results.md, and what presets are expected to come to (the YAML files beside the algorithms),
@@ -1367,8 +1368,13 @@ def machine() -> str:
 
 def load_results_page() -> ModuleType:
     """docs/ext/results.py, which writes the tables of the site."""
-    path = HERE / "ext" / "results.py"
-    spec = importlib.util.spec_from_file_location("results", path)
+    return load_script("ext/results")
+
+
+def load_script(name: str) -> ModuleType:
+    """A Python file in docs as a module."""
+    path = HERE / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
     return module
@@ -1621,6 +1627,7 @@ def shrink(picture: Path) -> None:
 
 def main(wanted: list[str]) -> None:
     """Measures, and writes after each measurement."""
+    load_script("default_settings").measure_defaults(wanted, machine())
     measure_figures(wanted)
     measure_curves(wanted)
     for name, measurement in MEASUREMENTS.items():

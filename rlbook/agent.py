@@ -152,17 +152,26 @@ class Data(Protocol):
 
 
 class PresetsBeside:
-    """The presets of one of the book's algorithms: what its file in `presets` says, or that of the
-    nearest of its bases."""
+    """The presets of one of the book's algorithms: what its files in `presets` say."""
 
     def __get__(self, agent: object, kind: type) -> Presets:
-        path = next(filter(None, map(preset_file, kind.__mro__)), None)
-        if path is None:
-            return {}
         return {
             env: {name: value for name, value in settings.items() if name != EXPECTED}
+            for path in preset_files(kind)
             for env, settings in read_presets(path).items()
         }
+
+
+def preset_files(kind: type) -> list[Path]:
+    """The files that hold the presets of one of the book's algorithms; an environment's entry in a
+    later one takes the place of that in an earlier one.
+
+    The last one is its own, or that of the nearest of its bases. Before it come those of the bases
+    that hold what a family shares and are no algorithms, so that a file need not repeat them.
+    """
+    found = [(base, path) for base in kind.__mro__ if (path := preset_file(base)) is not None]
+    families = [path for base, path in found[1:] if "Config" not in vars(base)]
+    return [*reversed(families), *(path for _, path in found[:1])]
 
 
 def preset_file(kind: type) -> Path | None:

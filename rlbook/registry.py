@@ -231,7 +231,7 @@ def presets(agent: type[Agent]) -> Presets:
     """Environment → settings that replace the defaults there, and, of the book's own algorithms,
     what they come to (`expected`)."""
     path = None if "presets" in vars(agent) else preset_file(agent)
-    known = agent.presets if path is None else read_presets(path)
+    known = agent.presets if path is None else {**agent.presets, **read_presets(path)}
     return {env: dict(settings) for env, settings in known.items()}
 
 

@@ -31,9 +31,10 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, bool]:
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
     import rlbook
+    from rlbook.diagnosis.better_settings import better_settings
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
-    from rlbook.evaluation.optimal_return import optimal_return
+    from rlbook.evaluation.optimal_return import greedy_return, optimal_return
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
     from rlbook.runs.storage.folder import read_config
@@ -50,6 +51,10 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
         "usual_limit": usual,
         "best": optimal_return(recipe),
     }
+    known["better"] = better_settings(request)
+    if known["better"] is not None:
+        agent = rlbook.load(folder, allow_import=allow_import).agent
+        known["expected"] = greedy_return(agent, recipe.for_evaluation())
     rules = getattr(recipe.make().unwrapped, "rules", None)
     if rules is not None:  # the episodes are texts
         agent = rlbook.load(folder, allow_import=allow_import).agent

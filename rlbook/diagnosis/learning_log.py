@@ -26,6 +26,10 @@ class Log:
     completion_limit: int | None = None
     # largest |ρ - 1| of tokens that were just drawn, where somebody has looked
     ratio_error: float | None = None
+    # the exact mean return of greedy play, where it can be computed
+    expected: float | None = None
+    # a sentence with what reaches the optimum here, where that was measured
+    better: str | None = None
 
     def values(self, name: str) -> list[float]:
         """One number of all reports that have it."""
@@ -47,8 +51,9 @@ class Log:
 
     @property
     def is_done(self) -> bool:
-        """Whether the last greedy episodes were as good as optimal."""
-        greedy = self.values("eval_return")
+        """Whether greedy play is as good as optimal in the end: on average, where that is known, or
+        in the last evaluation."""
+        greedy = self.values("eval_return") if self.expected is None else [self.expected]
         return bool(greedy) and self.is_optimal(greedy[-1])
 
     @property

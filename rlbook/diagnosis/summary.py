@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from rlbook.evaluation.optimal_return import optimal_return
+from rlbook.diagnosis.better_settings import better_settings, uses_defaults
+from rlbook.evaluation.optimal_return import greedy_return, optimal_return
 from rlbook.runs.progress import evaluation_cost
 
 if TYPE_CHECKING:
@@ -65,19 +66,28 @@ def _greedy(run: Run) -> str:
     if cut:
         return (
             f"greedy play did not finish: {cut:.0%} of its episodes were cut, since the environment"
-            " has no time limit"
+            f" has no time limit{_hint(run)}"
         )
     best = optimal_return(run.request.recipe.for_evaluation())
     if best is None:
         return ""
-    if mean >= best - CLOSE * max(1.0, abs(best)):
-        above = (
-            " on average, and these episodes were lucky"
-            if mean > best + CLOSE * max(1.0, abs(best))
-            else ""
-        )
-        return f"greedy play solves it: {mean:.2f} of {best:.2f}{above}"
-    return f"greedy play does not solve it: {mean:.2f} of {best:.2f}"
+    expected = greedy_return(run.agent, run.request.recipe.for_evaluation())
+    value = mean if expected is None else expected
+    told = f"{value:.2f} of {best:.2f}"
+    if f"{value:.2f}" != f"{mean:.2f}":
+        told += f" on average, {mean:.2f} in these episodes"
+    elif value > best + CLOSE * max(1.0, abs(best)):
+        told += " on average, and these episodes were lucky"
+    if value >= best - CLOSE * max(1.0, abs(best)):
+        return f"greedy play solves it: {told}"
+    return f"greedy play does not solve it: {told}{_hint(run)}"
+
+
+def _hint(run: Run) -> str:
+    """What reaches the optimum, where the settings were nobody's choice and do not; one's own
+    settings are for the doctor."""
+    better = better_settings(run.request)
+    return f"; {better}" if better is not None and uses_defaults(run.request) else ""
 
 
 def _cost(run: Run) -> str:

@@ -45,6 +45,8 @@ def symptoms(
     scales: Sequence[float] = (),
     completion_limit: int | None = None,
     ratio_error: float | None = None,
+    expected: float | None = None,
+    better: str | None = None,
 ) -> dict[str, str]:
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
@@ -57,6 +59,8 @@ def symptoms(
         scales: as `observation_scales` gives them.
         completion_limit: tokens that a completion may have at most, where the episodes are texts.
         ratio_error: as `rlbook.diagnosis.text_symptoms.first_ratio_error` finds it.
+        expected: the exact mean return of greedy play, where it can be computed.
+        better: as `rlbook.diagnosis.better_settings` says it.
     """
     played = read_episodes(folder)
     log = Log(
@@ -69,8 +73,13 @@ def symptoms(
         scales,
         completion_limit,
         ratio_error,
+        expected,
+        better,
     )
-    return {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
+    found = {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
+    if len(found) > 1:  # the others say why
+        found.pop(SHORT, None)
+    return found
 
 
 def observation_scales(recipe: EnvRecipe) -> list[float]:
@@ -406,6 +415,15 @@ def budget_too_short(log: Log) -> str | None:
     )
 
 
+def short_of_the_optimum(log: Log) -> str | None:
+    """Greedy play is not as good as it can be, and what gets there is known."""
+    greedy = log.values("eval_return") if log.expected is None else [log.expected]
+    if log.better is None or log.best is None or not greedy or log.is_done:
+        return None
+    return f"greedy play comes to {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
+
+
+SHORT = "short of the optimum"
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
@@ -424,5 +442,6 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "discount too low for the horizon": discount_too_low,
     "replay too small": replay_too_small,
     "budget too short": budget_too_short,
+    SHORT: short_of_the_optimum,
     **TEXT_RULES,
 }

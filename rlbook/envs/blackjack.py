@@ -5,7 +5,7 @@ hand's ace counts 11 where that does not go beyond 21; then it is usable. The de
 and draws until 17. This is the game with `sab=False` and `natural=False`, in which 21 with two
 cards is worth no more than with three, so that what the player sees is all there is to know.
 
-Source: Sutton & Barto 2018, example 5.1, but for the natural.
+Source: Sutton & Barto 2018, example 5.1, but for the natural; `with_naturals` adds it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,38 @@ def blackjack_model() -> TabularMDP:
 
     Stick is action 0, hit is action 1. The reward is 1 for a win, 0 for a draw and -1 for a loss.
     """
-    entries: list[Entry] = []
-    for state in range(int(np.prod(SHAPE))):
-        total, card, usable = (int(number) for number in np.unravel_index(state, SHAPE))
-        playing = card >= 1 and (12 if usable else 4) <= total <= 21
-        entries += (
-            _choices(state, (total, bool(usable)), card)
-            if playing
-            else [(state, a, state, 1.0, 0.0, True) for a in (STICK, HIT)]
-        )
-    return from_entries(entries, int(np.prod(SHAPE)), 2, initial=_starts())
+    count = int(np.prod(SHAPE))
+    entries = [entry for state in range(count) for entry in _entries(state)]
+    return from_entries(entries, count, 2, initial=_starts())
+
+
+def with_naturals() -> TabularMDP:
+    """The game with `sab=True`, which `gymnasium.make("Blackjack-v1")` makes: an ace and a ten are
+    a natural, which wins unless the dealer has one too.
+
+    The player is not shown whether 21 is a natural, so ten states follow those of `blackjack_model`,
+    one for each of the dealer's cards; `shown_numbers` says what is seen in each.
+    """
+    count = int(np.prod(SHAPE))
+    plain = [entry for state in range(count) for entry in _entries(state)]
+    naturals: list[Entry] = []
+    initial = np.append(_starts(), np.zeros(len(CARDS)))
+    for card, shown in CARDS.items():
+        state, beside = count + card - 1, number((21, True), card)
+        both = {1: CARDS[10], 10: CARDS[1]}.get(card, 0.0)
+        naturals.append((state, STICK, state, 1.0 - both, 1.0, True))
+        if both:
+            naturals.append((state, STICK, state, both, 0.0, True))
+        naturals += [(state, *entry[1:]) for entry in _entries(beside) if entry[1] == HIT]
+        initial[state] = 2 * CARDS[1] * CARDS[10] * shown
+        initial[beside] -= initial[state]
+    return from_entries(plain + naturals, count + len(CARDS), 2, initial=initial.clip(min=0.0))
+
+
+def shown_numbers() -> np.ndarray:
+    """[S]: of each state of `with_naturals`, the number of what the player sees."""
+    count = int(np.prod(SHAPE))
+    return np.append(np.arange(count), [number((21, True), card) for card in CARDS])
 
 
 def number(hand: Hand, card: int) -> int:
@@ -66,6 +88,13 @@ def dealer_totals(hand: Hand) -> dict[int, float]:
         for total, probability in dealer_totals(with_card(hand, card)).items():
             totals[total] = totals.get(total, 0.0) + chance * probability
     return totals
+
+
+def _entries(state: int) -> list[Entry]:
+    total, card, usable = (int(number) for number in np.unravel_index(state, SHAPE))
+    if card >= 1 and (12 if usable else 4) <= total <= 21:
+        return _choices(state, (total, bool(usable)), card)
+    return [(state, action, state, 1.0, 0.0, True) for action in (STICK, HIT)]
 
 
 def _choices(state: int, hand: Hand, card: int) -> list[Entry]:

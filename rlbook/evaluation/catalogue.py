@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gymnasium import spaces
 
-from rlbook.agent import Presets, preset_file, read_presets
+from rlbook.agent import Presets, preset_files, read_presets
 from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
 from rlbook.interaction.environments import EnvRecipe, environments, find
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
@@ -154,7 +154,7 @@ def read_catalogue() -> Catalogue:
             for name, facts in held["environments"].items()
         },
         {
-            name: AlgorithmFacts(tuple(facts["sources"]), _presets_in(facts["preset_file"]))
+            name: AlgorithmFacts(tuple(facts["sources"]), _presets_in(facts["preset_files"]))
             for name, facts in held["algorithms"].items()
         },
         {
@@ -187,7 +187,7 @@ def as_json(found: Catalogue) -> dict[str, Any]:
             for name, facts in found.environments.items()
         },
         "algorithms": {
-            name: {"sources": list(facts.sources), "preset_file": _preset_file(name)}
+            name: {"sources": list(facts.sources), "preset_files": _preset_files(name)}
             for name, facts in found.algorithms.items()
         },
         "refusals": refusals,
@@ -224,14 +224,16 @@ def algorithm_facts(name: str) -> AlgorithmFacts:
     return AlgorithmFacts(tuple(agent.sources()), _plain(presets(agent)))
 
 
-def _preset_file(name: str) -> str | None:
-    """The file of an algorithm's presets, or of those that it inherits, below the package."""
-    path = next(filter(None, map(preset_file, agent_class(name).__mro__)), None)
-    return None if path is None else path.relative_to(PACKAGE).as_posix()
+def _preset_files(name: str) -> list[str]:
+    """The files of an algorithm's presets, those that it inherits included, below the package."""
+    return [path.relative_to(PACKAGE).as_posix() for path in preset_files(agent_class(name))]
 
 
-def _presets_in(file: str | None) -> dict[str, dict[str, Any]]:
-    return {} if file is None else _plain(read_presets(PACKAGE / file))
+def _presets_in(files: list[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for file in files:
+        found |= _plain(read_presets(PACKAGE / file))
+    return found
 
 
 def _plain(settings: Presets) -> dict[str, dict[str, Any]]:

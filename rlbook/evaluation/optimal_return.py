@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
+from rlbook.envs.blackjack import blackjack_model, shown_numbers, with_naturals
 from rlbook.interaction.environments import EnvRecipe
 
 if TYPE_CHECKING:
+    from rlbook.agent import Agent
     from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST = 20_000  # states; above it a figure would have to wait
@@ -65,15 +68,57 @@ def optimal_return(recipe: EnvRecipe) -> float | None:
         return None
 
 
+def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
+    """The expected return of an episode in which an agent with a table takes its best action
+    always, in reward units and exact, time limit included.
+
+    None where the environment has no model, or where the table's states are not the model's.
+    """
+    policy_of = getattr(agent, "greedy_policy", None)
+    try:
+        model = None if policy_of is None else _model(recipe.make())
+    except ValueError:
+        return None
+    if policy_of is None or model is None or not model.observable:
+        return None
+    policy = np.asarray(policy_of())
+    if isinstance(recipe.make().unwrapped, BlackjackEnv):
+        policy = policy[shown_numbers()[: model.num_states]]
+    if policy.shape != (model.num_states,):
+        return None
+    return float(model.initial @ horizon_values(model, horizon_of(recipe), policy))
+
+
+def random_return(recipe: EnvRecipe) -> float | None:
+    """The expected return of an episode in which all actions are equally likely; None where the
+    environment has no model."""
+    model = _model(recipe.make())
+    if model is None:
+        return None
+    values = np.zeros(model.num_states)
+    for _ in range(horizon_of(recipe)):
+        before, values = values, model.backup(values, 1.0).mean(axis=1)
+        if np.array_equal(before, values):
+            break
+    return float(model.initial @ values)
+
+
 def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
+    model = _model(env)
+    return None if model is None else float(model.initial @ horizon_values(model, horizon))
+
+
+def _model(env: gymnasium.Env) -> TabularMDP | None:
+    """An environment's own model, where it is of a size that a figure does not wait for."""
     from rlbook.envs.tabular.mdp import TabularMDP
 
-    has_model = callable(getattr(env.unwrapped, "model", None)) or hasattr(env.unwrapped, "P")
+    inner = env.unwrapped
+    if isinstance(inner, BlackjackEnv):  # it has no model of its own
+        if inner.sab:
+            return with_naturals()
+        return None if inner.natural else blackjack_model()
+    has_model = callable(getattr(inner, "model", None)) or hasattr(inner, "P")
     if not has_model or getattr(env.observation_space, "n", 0) > LARGEST:
         return None
     model = TabularMDP.from_env(env)
-    return (
-        float(model.initial @ horizon_values(model, horizon))
-        if model.num_states <= LARGEST
-        else None
-    )
+    return model if model.num_states <= LARGEST else None

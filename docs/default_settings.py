@@ -1,0 +1,199 @@
+"""Measures what the default settings of the tabular algorithms come to, environment by environment,
+and writes docs/defaults.json, the tables of docs/defaults.md, and what the doctor knows of them.
+
+    python docs/measure.py defaults                         all pairs: about an hour
+    python docs/measure.py defaults_FrozenLake-v1           one environment
+    python docs/measure.py defaults_FrozenLake-v1_sarsa     one pair
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+PATH = HERE / "defaults.json"
+PAGE = HERE / "defaults.md"
+SEEDS = range(10, 20)
+"""Settings were chosen on the seeds from 100 on."""
+PLAYED = 200
+"""Episodes, where the return cannot be computed."""
+LONGEST = 30.0
+"""Seconds; a pair whose first run takes longer is left out."""
+
+LEARNERS = (
+    "q_learning",
+    "double_q_learning",
+    "watkins_q_lambda",
+    "sarsa",
+    "expected_sarsa",
+    "n_step_sarsa",
+    "sarsa_lambda",
+    "mc_control",
+    "off_policy_mc",
+    "dyna_q",
+    "dyna_q_plus",
+    "certainty_equivalence",
+    "value_iteration",
+)
+ENVIRONMENTS = (
+    "FrozenLake-v1",
+    "FrozenLake8x8-v1",
+    "CliffWalking-v1",
+    "CliffWalkingSlippery-v1",
+    "Taxi-v4",
+    "Blackjack-v1",
+    "Maze-v0",
+    "GridWorld-v0",
+    "WindyGridWorld-v0",
+    "DynaMaze-v0",
+    "RandomWalk-v0",
+    "MaximizationBias-v0",
+    "TenArmedTestbed-v0",
+    "Gambler-v0",
+    "ShortCorridor-v0",
+    "TicTacToe-v0",
+    "CarRental-v0",
+)
+
+
+def measure_defaults(wanted: list[str], machine: str) -> None:
+    """Trains the pairs whose names begin as asked, and writes after each."""
+    for env in ENVIRONMENTS:
+        for algorithm in LEARNERS:
+            name = f"defaults_{env}_{algorithm}"
+            if wanted and not any(name.startswith(beginning) for beginning in wanted):
+                continue
+            found = measure_pair(algorithm, env)
+            if found is None:
+                continue
+            print(f"{name}: {found}", file=sys.stderr, flush=True)
+            known = read_defaults()
+            known.setdefault(env, {})[algorithm] = found | {"machine": machine}
+            PATH.write_text(
+                json.dumps(known, indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+                encoding="utf-8",
+            )
+    write_page(read_defaults())
+    write_solved(read_defaults())
+
+
+def read_defaults() -> dict[str, dict[str, dict[str, Any]]]:
+    """Environment → algorithm → what was measured so far."""
+    return json.loads(PATH.read_text(encoding="utf-8")) if PATH.exists() else {}
+
+
+def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
+    """`rlbook train ALGORITHM ENV` with each seed: the expected return of the greedy policy, and
+    the seconds. None where the algorithm does not train there, or takes too long."""
+    import rlbook
+    from rlbook.evaluation.optimal_return import greedy_return, optimal_return, random_return
+    from rlbook.registry import why_not
+
+    if why_not(algorithm, env) is not None:
+        return None
+    returns, seconds = [], []
+    for seed in SEEDS:
+        start = time.perf_counter()
+        run = rlbook.train(algorithm, env, seed=seed)
+        seconds.append(time.perf_counter() - start)
+        if seconds[0] > LONGEST:
+            return None
+        recipe = run.request.recipe.for_evaluation()
+        exact = greedy_return(run.agent, recipe)
+        returns.append(rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact)
+    recipe = run.request.recipe
+    return {
+        "returns": [float(f"{value:.6g}") for value in returns],
+        "seconds": float(f"{statistics.median(seconds):.2g}"),
+        "optimum": optimal_return(recipe),
+        "random": random_return(recipe),
+        "seeds": list(SEEDS),
+    }
+
+
+def is_solved(value: float, optimum: float) -> bool:
+    """As the doctor and the closing line of a run judge it."""
+    from rlbook.diagnosis.summary import CLOSE
+
+    return value >= optimum - CLOSE * max(1.0, abs(optimum))
+
+
+def write_solved(known: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """What the doctor recommends: environment → the algorithms whose default settings reached the
+    optimum with every seed, the fastest first."""
+    from rlbook.diagnosis.better_settings import PATH as SOLVED
+
+    found = {
+        env: [
+            algorithm
+            for algorithm, item in sorted(items.items(), key=lambda pair: pair[1]["seconds"])
+            if all(is_solved(value, item["optimum"]) for value in item["returns"])
+        ]
+        for env, items in known.items()
+    }
+    head = "".join(f"# {line}\n" for line in HEAD)
+    SOLVED.write_text(head + yaml.safe_dump(found, default_flow_style=None), encoding="utf-8")
+
+
+HEAD = (
+    "Environment → the algorithms whose default settings reached the optimum with each of ten",
+    "seeds, the fastest first: what the doctor recommends. Written by docs/measure.py defaults.",
+)
+
+
+def write_page(known: dict[str, dict[str, dict[str, Any]]]) -> None:
+    """Puts the tables between the page's two marks."""
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(with_tables(text, known), encoding="utf-8")
+
+
+def with_tables(text: str, known: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The page's text with the tables made anew."""
+    parts = [table_of(env, known[env]) for env in ENVIRONMENTS if env in known]
+    where = sorted({item["machine"] for items in known.values() for item in items.values()})
+    made = f"Measured on {'; '.join(where)}."
+    between = "\n\n" + "\n\n".join([*parts, made]) + "\n\n"
+    return re.sub(
+        r"(<!-- defaults -->).*?(<!-- end of defaults -->)",
+        lambda marks: marks[1] + between + marks[2],
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
+    """One environment's table."""
+    first = next(iter(items.values()))
+    rows = [
+        f"### {env}",
+        "",
+        f"Optimum {number(first['optimum'])}, random play {number(first['random'])}.",
+        "",
+        "| algorithm | mean return | share of the optimum | seeds at the optimum | seconds |",
+        "|---|---|---|---|---|",
+    ]
+    for algorithm in LEARNERS:
+        if algorithm not in items:
+            continue
+        item = items[algorithm]
+        best, worst, returns = item["optimum"], item["random"], item["returns"]
+        share = statistics.fmean((value - worst) / (best - worst) for value in returns)
+        count = sum(is_solved(value, best) for value in returns)
+        rows.append(
+            f"| `{algorithm}` | {number(statistics.fmean(returns))} | {share:.1%} |"
+            f" {count} of {len(returns)} | {item['seconds']:g} |"
+        )
+    return "\n".join(rows)
+
+
+def number(value: float) -> str:
+    """With four digits, and a minus sign."""
+    return f"{value:.4g}".replace("-", "−").replace("e+0", " · 10^")

@@ -1,0 +1,52 @@
+"""What reaches the optimum where a run did not: settings that were measured with ten seeds."""
+
+from __future__ import annotations
+
+import shlex
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from rlbook.runs.request import Request
+
+PATH = Path(__file__).with_name("solved_by_default.yaml")
+PREFERRED = "q_learning"  # it learns from steps as most others do
+PLANNERS = ("value_iteration",)  # where nothing that learns gets there
+
+
+@cache
+def solved_by_default() -> dict[str, list[str]]:
+    """Environment → the algorithms whose default settings reached its optimum with each of ten
+    seeds; `docs/defaults.md` has the numbers."""
+    return yaml.safe_load(PATH.read_text(encoding="utf-8"))
+
+
+def better_settings(request: Request) -> str | None:
+    """A sentence with a command that reaches the optimum, for a run that did not; None where none
+    was measured: other arguments of the environment, or another environment."""
+    env, algorithm = request.recipe.name, request.algorithm
+    known = [] if request.recipe.kwargs else solved_by_default().get(env, [])
+    if not known or (algorithm in known and uses_defaults(request)):
+        return None
+    if algorithm in known:
+        return f"its default settings reach the optimum: {_command(algorithm, env)}"
+    learners = [name for name in known if name not in PLANNERS] or known
+    other = PREFERRED if PREFERRED in learners else learners[0]
+    if getattr(request.agent, "on_policy", False) and other == PREFERRED:
+        told = (
+            f"{algorithm} learns the values of its own policy, random steps included, and {other}"
+            " those of the best one"
+        )
+    else:
+        told = f"{other} reaches the optimum with its default settings"
+    return f"{told}: {_command(other, env)}"
+
+
+def uses_defaults(request: Request) -> bool:
+    """Whether nothing but the seed was asked for."""
+    return request == Request.build(request.agent, request.recipe.name, seed=request.seed)
+
+
+def _command(algorithm: str, env: str) -> str:
+    return shlex.join(["rlbook", "train", algorithm, env])

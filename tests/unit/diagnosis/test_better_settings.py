@@ -1,0 +1,86 @@
+"""What is recommended for a run that falls short of the optimum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlbook.diagnosis import better_settings as module
+from rlbook.diagnosis.better_settings import better_settings, solved_by_default
+from rlbook.diagnosis.learning_log import Log
+from rlbook.diagnosis.symptoms import short_of_the_optimum
+from rlbook.registry import ALGORITHMS
+from rlbook.runs.request import Request
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {
+        "CliffWalking-v1": ["dyna_q", "q_learning"],
+        "Maze-v0": ["sarsa", "mc_control"],
+    }
+    monkeypatch.setattr(module, "solved_by_default", lambda: known)
+
+
+def told(algorithm: str, env: str, **options: Any) -> str | None:
+    env_kwargs = options.pop("env_kwargs", None)
+    run = {name: options.pop(name) for name in ("episodes", "seed") if name in options}
+    return better_settings(
+        Request.build(algorithm, env, env_kwargs=env_kwargs, hyperparameters=options, **run)
+    )
+
+
+def test_settings_that_were_changed_are_led_back_to_the_default() -> None:
+    line = "its default settings reach the optimum: rlbook train sarsa Maze-v0"
+    assert told("sarsa", "Maze-v0", episodes=30) == told("sarsa", "Maze-v0", alpha=0.9) == line
+
+
+def test_an_on_policy_learner_is_led_to_an_off_policy_one() -> None:
+    assert told("sarsa", "CliffWalking-v1", seed=3) == (
+        "sarsa learns the values of its own policy, random steps included, and q_learning those of"
+        " the best one: rlbook train q_learning CliffWalking-v1"
+    )
+
+
+def test_another_learner_is_named_where_the_default_was_not_measured_to_get_there() -> None:
+    assert told("q_learning", "Maze-v0") == (
+        "sarsa reaches the optimum with its default settings: rlbook train sarsa Maze-v0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "options"),
+    [
+        ("q_learning", "CliffWalking-v1", {"seed": 5}),  # nothing better is known
+        ("q_learning", "Taxi-v4", {"episodes": 3}),  # not measured
+        ("q_learning", "Maze-v0", {"env_kwargs": {"rewards": "shaped"}}),  # another maze
+    ],
+)
+def test_nothing_is_recommended_that_was_not_measured(
+    algorithm: str, env: str, options: dict[str, Any]
+) -> None:
+    assert told(algorithm, env, **options) is None
+
+
+def log(**known: Any) -> Log:
+    reports: list[dict[str, float | None]] = [{"step": 1, "eval_return": 0.5}]
+    return Log(reports, [], None, None, 0.74, {}, (), **known)
+
+
+def test_the_rule_goes_by_the_expected_return_where_that_is_known() -> None:
+    """One evaluation of 20 episodes says 0.5, and the policy is worth 0.73 of 0.74."""
+    assert short_of_the_optimum(log(better="try this", expected=0.73)) is None
+    assert short_of_the_optimum(log(better="try this")) == (
+        "greedy play comes to 0.5 of 0.74: try this"
+    )
+    assert short_of_the_optimum(log(expected=0.1)) is None, "nothing better is known"
+
+
+def test_what_ships_names_environments_and_algorithms_that_there_are() -> None:
+    from rlbook.interaction.environments import find
+
+    known = solved_by_default()
+    assert len(known) >= 7
+    for env, algorithms in known.items():
+        assert find(env) and set(algorithms) <= set(ALGORITHMS)
