@@ -8,6 +8,7 @@ Every refusal is a ValueError of one sentence: the field, what it must be, and w
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib
 import json
@@ -34,6 +35,10 @@ class Kind:
     allows: Callable[[Any], bool]  # True where the value is allowed
     # ends the sentence, such as with the nearest name
     hint: Callable[[Any], str] = lambda value: ""
+    # of numbers, the interval that holds all that are allowed
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()  # of names, those that are allowed
 
 
 def _number(value: object) -> TypeGuard[float]:
@@ -45,14 +50,22 @@ def _integer(value: object) -> TypeGuard[int]:
 
 
 finite = Kind("a finite number", _number)
-positive = Kind("a number above 0", lambda value: _number(value) and value > 0)
+positive = Kind("a number above 0", lambda value: _number(value) and value > 0, low=0)
 # inf switches a bound off
-bound = Kind("a number above 0", lambda value: positive.allows(value) or value == math.inf)
-non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0)
-unit_interval = Kind("a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1)
-positive_fraction = Kind("a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1)
-share_below_one = Kind("a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1)
-open_unit_interval = Kind("a number in (0, 1)", lambda value: _number(value) and 0 < value < 1)
+bound = Kind("a number above 0", lambda value: positive.allows(value) or value == math.inf, low=0)
+non_negative = Kind("a number of at least 0", lambda value: _number(value) and value >= 0, low=0)
+unit_interval = Kind(
+    "a number in [0, 1]", lambda value: _number(value) and 0 <= value <= 1, low=0, high=1
+)
+positive_fraction = Kind(
+    "a number in (0, 1]", lambda value: _number(value) and 0 < value <= 1, low=0, high=1
+)
+share_below_one = Kind(
+    "a number in [0, 1)", lambda value: _number(value) and 0 <= value < 1, low=0, high=1
+)
+open_unit_interval = Kind(
+    "a number in (0, 1)", lambda value: _number(value) and 0 < value < 1, low=0, high=1
+)
 boolean = Kind("true or false", lambda value: isinstance(value, bool))
 
 
@@ -65,18 +78,25 @@ def is_count(value: object) -> bool:
 def number_in(low: float, high: float) -> Kind:
     """A number from `low` to `high`, both included."""
     return Kind(
-        f"a number in [{low:g}, {high:g}]", lambda value: _number(value) and low <= value <= high
+        f"a number in [{low:g}, {high:g}]",
+        lambda value: _number(value) and low <= value <= high,
+        low=low,
+        high=high,
     )
 
 
 def number_from(low: float) -> Kind:
     """A number that is no smaller."""
-    return Kind(f"a number of at least {low:g}", lambda value: _number(value) and value >= low)
+    return Kind(
+        f"a number of at least {low:g}", lambda value: _number(value) and value >= low, low=low
+    )
 
 
 def at_least(low: int) -> Kind:
     """An integer that is no smaller."""
-    return Kind(f"an integer of at least {low}", lambda value: _integer(value) and value >= low)
+    return Kind(
+        f"an integer of at least {low}", lambda value: _integer(value) and value >= low, low=low
+    )
 
 
 positive_int = at_least(1)
@@ -110,13 +130,16 @@ def one_of(*choices: str) -> Kind:
         f"one of {', '.join(map(repr, choices))}",
         lambda value: isinstance(value, str) and value in choices,
         lambda value: did_you_mean(value, choices, " ({})"),
+        choices=choices,
     )
 
 
 def optional(kind: Kind) -> Kind:
     """None, or a value of this kind."""
-    return Kind(
-        f"{kind.description}, or none", lambda value: value is None or kind.allows(value), kind.hint
+    return dataclasses.replace(
+        kind,
+        description=f"{kind.description}, or none",
+        allows=lambda value: value is None or kind.allows(value),
     )
 
 

@@ -78,6 +78,11 @@ def field_values(config: object) -> dict[str, Any]:
     return {name: getattr(config, name) for name in field_names(type(config))}
 
 
+def kinds(config: type) -> dict[str, Kind | None]:
+    """Field → what its annotation allows; None where that is not checked."""
+    return {name: rule.kind for name, rule in _rules(config).items()}
+
+
 @dataclass(frozen=True)
 class _Rule:
     """What an annotation says of a field."""

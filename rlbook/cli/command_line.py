@@ -28,6 +28,8 @@ _VALUELESS = (
     "--allow-import",
     "--allow_import",
     "--debug",
+    "--no-pruning",
+    "--no_pruning",
 )
 _TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")

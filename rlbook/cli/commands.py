@@ -349,6 +349,13 @@ def ablate(words: Sequence[str]) -> int:
     return run_ablation(words)
 
 
+def tune(words: Sequence[str]) -> int:
+    """`rlbook tune`."""
+    from rlbook.cli.tune import run_tuning
+
+    return run_tuning(words)
+
+
 def recipe(words: Sequence[str]) -> int:
     """`rlbook recipe`."""
     from rlbook.cli.recipe import recipe as done
@@ -473,6 +480,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "import": import_,
     "verify": verify,
     "ablate": ablate,
+    "tune": tune,
     "recipe": recipe,
     "exercise": exercise,
     "course": course,

@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,14 @@ from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
 from rlbook.runs.interrupts import signal_of
-from rlbook.runs.on_cluster import on_cluster
+from rlbook.runs.on_cluster import start_commands
 from rlbook.runs.request import Request
-from rlbook.runs.side_by_side import Ended, side_by_side
+from rlbook.runs.side_by_side import Ended, reason_of_end
 from rlbook.runs.storage.folder import CONFIG, check_free, read_config, seed_folder
 
 Facts = dict[str, Any]
+ONE_SEED = "rlbook.cli.one_seed"
+"""The module whose process trains one seed."""
 INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 """Exit codes of a command that was stopped and can go on."""
 
@@ -56,7 +58,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         f" {folder}{'' if cluster is None else f', on the Ray cluster at {cluster}'}"
     )
     try:
-        with contextlib.closing(_start_processes(commands, jobs, cluster)) as ended:
+        with contextlib.closing(start_commands(ONE_SEED, commands, jobs, cluster)) as ended:
             for item in ended:
                 facts[seeds[item.index]] = facts_of(
                     item, seeds[item.index], seed_folder(folder, seeds[item.index])
@@ -79,17 +81,6 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
         return fail(stopped, f"interrupted; continue with: {again}", training.run.json)
     return _report(
         folder, [facts[seed] for seed in seeds], time.monotonic() - start, as_json=training.run.json
-    )
-
-
-def _start_processes(
-    commands: list[list[str]], jobs: int, cluster: str | None
-) -> Generator[Ended, None, None]:
-    module = "rlbook.cli.one_seed"
-    return (
-        side_by_side(module, commands, jobs)
-        if cluster is None
-        else on_cluster(module, commands, jobs, cluster)
     )
 
 
@@ -162,13 +153,7 @@ def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:
         facts = {}
     if ended.code == 0 and "error" not in facts:
         return facts
-    said = [line for line in ended.err.splitlines() if line.strip()]
-    by_signal = f"ended by {signal.Signals(-ended.code).name}" if ended.code < 0 else ""
-    error = (
-        facts.get("error")
-        or by_signal
-        or (said[-1] if said else f"ended with exit code {ended.code}")
-    )
+    error = facts.get("error") or reason_of_end(ended)
     return {"seed": seed, "folder": str(folder), "error": str(error), "exit_code": ended.code}
 
 

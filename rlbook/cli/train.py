@@ -65,7 +65,7 @@ class Training:
     @property
     def resume(self) -> str | None:
         """The folder to continue in; None for a new run."""
-        folder = word(self.run.resume)
+        folder = word(getattr(self.run, "resume", None))
         return self.out_folder if folder == "" else folder
 
     @property
@@ -74,8 +74,20 @@ class Training:
         return word(self.run.out)
 
 
-def parse_train(argv: Sequence[str]) -> Training:
-    """Reads the command line of `rlbook train`.
+def parse_train(
+    argv: Sequence[str],
+    *,
+    command: str = "train",
+    options: type | None = None,
+    description: str | None = None,
+) -> Training:
+    """Reads the command line of `rlbook train`, or of another `command` that trains.
+
+    Args:
+        argv: what stands behind the command.
+        command: its name.
+        options: the dataclass of its options (default: those of `rlbook train`).
+        description: what its help begins with.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -96,7 +108,7 @@ def parse_train(argv: Sequence[str]) -> Training:
         )
     if algorithm is not None:  # before anything of it is shown
         agent_class(algorithm, allow_import=may_import(words))
-    kinds, command = command_of(algorithm)
+    kinds, shape = command_of(algorithm, options)
     if algorithm in words:
         words.remove(algorithm)
     for name in {
@@ -105,10 +117,12 @@ def parse_train(argv: Sequence[str]) -> Training:
         if this.startswith("--")
     } - kinds.keys():
         refuse_narrowed(str(algorithm), name)
-    prog = f"rlbook train {algorithm}" if algorithm else "rlbook train ALGORITHM"
-    parsed = flatten(parse(command, spell_out(words, kinds), prog, _description(algorithm)))
+    prog = f"rlbook {command} {algorithm or 'ALGORITHM'}"
+    parsed = flatten(
+        parse(shape, spell_out(words, kinds), prog, description or _description(algorithm))
+    )
     given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
-    run = SimpleNamespace(**{name: parsed[name] for name in run_options()})
+    run = SimpleNamespace(**{name: parsed[name] for name in parsed if name not in kinds})
     training = Training(
         run,
         algorithm,
@@ -117,20 +131,17 @@ def parse_train(argv: Sequence[str]) -> Training:
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
-        SeveralSeeds(
-            integer("seeds", run.seeds),
-            integer("jobs", run.jobs),
-            word(run.cluster),
-        ),
+        SeveralSeeds(integer("seeds", run.seeds), integer("jobs", run.jobs), word(run.cluster)),
     )
-    return _complete(training)
+    return _complete(training, command)
 
 
 def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
-    counts = {name: integer(name, getattr(given, name)) for name in COUNTS}
-    texts = {name: word(getattr(given, name)) for name in NAMES if name not in COUNTS + RETURNS}
-    returns = {name: _number(name, getattr(given, name)) for name in RETURNS}
+    found = {name: getattr(given, name, None) for name in NAMES}  # a command may lack some
+    counts = {name: integer(name, found[name]) for name in COUNTS}
+    texts = {name: word(found[name]) for name in NAMES if name not in COUNTS + RETURNS}
+    returns = {name: _number(name, found[name]) for name in RETURNS}
     folders = {
         name: _findable(value)
         for name, value in texts.items()
@@ -230,16 +241,18 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
             )
 
 
-def _complete(training: Training) -> Training:
-    if word(training.run.resume) == "" and training.resume is None:
+def _complete(training: Training, command: str) -> Training:
+    if word(getattr(training.run, "resume", None)) == "" and training.resume is None:
         raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
     # some of several seeds may not have begun
     new = training.resume is None or training.several.seeds is not None
     if new and training.algorithm is None:
-        raise RequestError("train needs an ALGORITHM and an ENV, such as: rlbook train ppo Maze-v0")
+        raise RequestError(
+            f"{command} needs an ALGORITHM and an ENV, such as: rlbook {command} ppo Maze-v0"
+        )
     if new and training.env is None:
         raise RequestError(
-            f"train needs an ENV too, such as: rlbook train {training.algorithm} Maze-v0"
+            f"{command} needs an ENV too, such as: rlbook {command} {training.algorithm} Maze-v0"
         )
     return training
 

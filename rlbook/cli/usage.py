@@ -17,6 +17,10 @@ GROUPS: dict[str, dict[str, str]] = {
             "train with one part after the other switched off:"
             " rlbook ablate ppo CartPole-v1 --off entropy_coef"
         ),
+        "tune ALGORITHM ENV": (
+            "search for hyper-parameters, and measure them on other seeds:"
+            " rlbook tune ppo LunarLander-v3 --jobs 2"
+        ),
         "verify [ALGORITHM]": "train presets again, and compare with what they should come to",
         "record FOLDER|ENV": "play episodes and write them as a data set to learn from",
         "import PACKAGE FOLDER": (

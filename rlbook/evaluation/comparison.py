@@ -213,6 +213,11 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
     return ordered @ np.diff(edges) / (runs / 2)
 
 
+def mean_interval(scores: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of scores [R]; `seed` is the bootstrap's."""
+    return _interval([np.array(scores, dtype=float)], np.mean, seed)
+
+
 def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
     config, scores = group[0][0], np.array([score for *_, score in group])
     env, interval = (
@@ -240,12 +245,19 @@ def named_world(env: str, arguments: Mapping[str, object]) -> str:
 
 
 def _score(name: str, reports: Sequence[Mapping[str, Any]]) -> float:
+    score = final_return(reports)
+    if score is None:
+        raise RequestError(f"{name} has nothing to compare: no episode was played")
+    return score
+
+
+def final_return(reports: Sequence[Mapping[str, Any]]) -> float | None:
+    """What a run has come to: its last `eval_return`, or the mean return of its last reports; None
+    where no episode was played."""
     evaluated = [
         report["eval_return"] for report in reports if report.get("eval_return") is not None
     ]
     if evaluated:
         return float(evaluated[-1])
     played = [report["return"] for report in reports if report.get("return") is not None]
-    if not played:
-        raise RequestError(f"{name} has nothing to compare: no episode was played")
-    return float(np.mean(played[-LAST:]))
+    return float(np.mean(played[-LAST:])) if played else None

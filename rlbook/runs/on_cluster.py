@@ -48,6 +48,15 @@ def on_cluster(
         ray.shutdown()
 
 
+def start_commands(
+    module: str, commands: Sequence[Sequence[str]], jobs: int, cluster: str | None
+) -> Generator[Ended, None, None]:
+    """The commands side by side on this machine, or on the Ray cluster at that address."""
+    if cluster is None:
+        return side_by_side(module, commands, jobs)
+    return on_cluster(module, commands, jobs, cluster)
+
+
 def _connect(address: str) -> Any:
     """The module, connected to the cluster; what this process does at a signal stays."""
     try:

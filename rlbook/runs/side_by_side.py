@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 import time
@@ -51,7 +52,19 @@ def side_by_side(
             if not ended:
                 time.sleep(LOOK_EVERY)
     finally:
-        _stop([item.process for item in running.values()])
+        try:
+            _stop([item.process for item in running.values()])
+        finally:
+            for item in running.values():
+                _close(item)
+
+
+def reason_of_end(ended: Ended) -> str:
+    """Why a command failed, in one sentence: the signal, or the last that it said."""
+    if ended.code < 0:
+        return f"ended by {signal.Signals(-ended.code).name}"
+    said = [line for line in ended.err.splitlines() if line.strip()]
+    return said[-1] if said else f"ended with exit code {ended.code}"
 
 
 def _start(module: str, arguments: Sequence[str]) -> _Running:
@@ -64,10 +77,14 @@ def _to_ended(index: int, item: _Running) -> Ended:
     for file in (item.out, item.err):
         file.seek(0)
         said.append(file.read())
-        file.close()
-    assert item.process.stdin is not None
-    item.process.stdin.close()
+    _close(item)
     return Ended(index, item.process.returncode, *said)
+
+
+def _close(item: _Running) -> None:
+    assert item.process.stdin is not None
+    for file in (item.out, item.err, item.process.stdin):
+        file.close()
 
 
 def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:

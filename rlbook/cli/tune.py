@@ -1,0 +1,252 @@
+"""`rlbook tune`: hyper-parameters searched for on some seeds, and measured on others."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shlex
+import statistics
+import time
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import arg
+
+from rlbook.cli.command_line import option
+from rlbook.cli.options import Flag, Number, integer, run_options, text
+from rlbook.cli.output import (
+    align_columns,
+    fail,
+    fill_paragraph,
+    for_terminal,
+    four,
+    note,
+    show,
+    typeable,
+)
+from rlbook.cli.seeds import cores
+from rlbook.cli.train import parse_train
+from rlbook.errors import RequestError
+from rlbook.runs.interrupts import signal_of
+
+if TYPE_CHECKING:
+    from rlbook.recipes.tuning import Trial, Tuning
+    from rlbook.recipes.tuning_plan import TuningPlan
+
+DESCRIPTION = """\
+Search for hyper-parameters: each trial trains with other values on a few seeds, and the best
+is measured on seeds that had no part in choosing. The result is a preset for rlbook train
+--config. The same command again goes on where it was stopped, and with more --trials from there.
+
+Examples:
+  rlbook tune q_learning CliffWalking-v1 --trials 20
+  rlbook tune ppo LunarLander-v3 --trials 50 --jobs 2
+  rlbook tune ppo CartPole-v1 --search learning_rate clip=0.1..0.4"""
+LEFT_OUT = ("resume", "tensorboard", "track", "inspect")
+"""Options of `rlbook train` that a search has no use for."""
+INSTEAD = {
+    "out": "the search's folder (default: runs/ALGORITHM-ENV-tune)",
+    "seeds": (
+        "runs of each trial: with seed, seed + 1, … (from --seed on); their mean is its score"
+        " (default: 3)"
+    ),
+    "jobs": "how many trials run at a time (default: as many as there are cores)",
+    "cluster": (
+        "run the trials on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose"
+        " machines see OUT"
+    ),
+    "seed": (
+        "the first of the seeds that trials are trained with; it also decides what is drawn"
+        " (default: 0)"
+    ),
+    "config": (
+        "take algorithm, environment and what stays as it is from a YAML file such as a run's"
+        " config.yaml; what the command line says goes first"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What `rlbook tune` takes beside the options of its runs."""
+
+    trials: Number = None  # how many trials in all (default: 50)
+    # the hyper-parameters to vary, each with a range that follows from its default, or with one of
+    # yours, NAME=LOW..HIGH or NAME=A/B/C (default: the usual ones of the algorithm)
+    search: Annotated[Any, text("NAME", "*"), arg(help_behavior_hint="")] = None
+    # runs that measure the best trial, with seeds from the next multiple of 10 on (default: 5)
+    fresh_seeds: Number = None
+    no_pruning: Flag = False  # let every trial finish, also one that stays below the median
+
+
+@functools.cache
+def tune_options() -> type:
+    """The options of a search, and those of its runs."""
+    from rlbook.cli.explain import comments
+
+    kinds, meanings = typing.get_type_hints(TuneOptions, include_extras=True), comments(TuneOptions)
+    fields: list[Any] = [
+        (item.name, Annotated[kinds[item.name], arg(help=meanings[item.name])], item.default)
+        for item in dataclasses.fields(TuneOptions)
+    ]
+    for name, kind, default in run_options().values():
+        if name in INSTEAD:
+            kind = Annotated[kind, arg(help=INSTEAD[name], help_behavior_hint="")]
+        if name not in LEFT_OUT:
+            fields.append((name, kind, default))
+    return dataclasses.make_dataclass("TuneRunOptions", fields, frozen=True)
+
+
+def run_tuning(words: Sequence[str]) -> int:
+    """Searches, measures, prints. Returns the exit code.
+
+    Raises:
+        RequestError: the request was wrong; nothing has started.
+        TrainingError: no trial was complete.
+    """
+    start, shared = time.monotonic(), list(words)
+    if option(shared, "--seeds") is None:
+        shared += ["--seeds", "3"]
+    training = parse_train(shared, command="tune", options=tune_options(), description=DESCRIPTION)
+    from rlbook.recipes.tuning import FRESH_SEEDS, TRIALS, plan_folder, search_hyperparameters
+    from rlbook.recipes.tuning_plan import TuningPlan
+
+    run, several = training.run, training.several
+    trials = integer("trials", run.trials)
+    fresh = integer("fresh_seeds", run.fresh_seeds)
+    trials, fresh = TRIALS if trials is None else trials, FRESH_SEEDS if fresh is None else fresh
+    assert several.seeds is not None
+    plan = TuningPlan.build(
+        str(training.algorithm),
+        str(training.env),
+        training.options | training.hyperparameters,
+        search=_search_words(run.search),
+        seeds=several.seeds,
+        prune=not run.no_pruning,
+        env_kwargs=training.env_kwargs,
+        allow_import=run.allow_import,
+    )
+    folder = plan_folder(plan) if training.out_folder is None else training.out_folder
+    jobs = several.jobs or (cores() if several.cluster is None else trials)
+
+    def report(trial: Trial, ended: int) -> None:
+        note(_line(plan, trial, f"{ended} of {trials}"))
+
+    note(
+        f"{trials} trials of {len(plan.seeds)} runs, {min(jobs, trials)} at a time, in {folder}"
+        + ("" if several.cluster is None else f", on the Ray cluster at {several.cluster}")
+    )
+    for name, found in plan.space.items():
+        note(f"  {name}: {found}")
+    try:
+        tuning = search_hyperparameters(
+            plan,
+            folder,
+            trials=trials,
+            fresh_seeds=fresh,
+            jobs=jobs,
+            cluster=several.cluster,
+            allow_import=run.allow_import,
+            on_trial=report,
+        )
+    except KeyboardInterrupt as stop:
+        again = shlex.join(["rlbook", "tune", *words])
+        return fail(128 + signal_of(stop), f"interrupted; continue with: {again}", run.json)
+    show(run.json, _summary(plan, tuning, time.monotonic() - start))
+    return 0
+
+
+def _search_words(given: Any) -> list[str]:
+    """The names behind --search."""
+    if given is None:
+        return []
+    words = [name for word in given.words for name in word.split() if name]
+    if not words:
+        raise RequestError("--search needs the names of hyper-parameters, such as learning_rate")
+    return words
+
+
+def _line(plan: TuningPlan, trial: Trial, count: str) -> str:
+    """A trial that has ended, in one line."""
+    values = ", ".join(
+        f"{name} {trial.hyperparameters[name]}"
+        for name in plan.space
+        if name in trial.hyperparameters
+    )
+    said = "failed" if trial.score is None else four(trial.score)
+    if trial.error is not None:
+        said = f"given up, {trial.error}"
+    elif trial.state == "pruned":
+        said = f"pruned at {trial.share:.0%}"
+    return f"trial {trial.number}: {said} ({count}): {values}"
+
+
+def _summary(plan: TuningPlan, tuning: Tuning, seconds: float) -> tuple[dict[str, Any], str]:
+    from rlbook.recipes.tuning import seeds_in_words
+
+    best, first = tuning.best, tuning.first
+    states = [trial.state for trial in tuning.trials]
+    counts = {state: states.count(state) for state in ("complete", "pruned", "failed")}
+    facts: dict[str, Any] = {
+        "algorithm": plan.algorithm,
+        "env": plan.env,
+        "folder": str(tuning.folder),
+        "preset": str(tuning.preset),
+        "seconds": round(seconds, 3),
+        "trials": {"total": len(states), **counts},
+        "seeds": tuning.seeds,
+        "fresh_seeds": tuning.fresh_seeds,
+        "hyperparameters": best.hyperparameters,
+        "best": _facts_of(best, tuning),
+        "first": None if first is None else _facts_of(first, tuning),
+    }
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    lines = [f"{plan.algorithm} on {plan.env}: {len(states)} trials ({said}), {seconds:.1f} s", ""]
+    lines += [f"  {name} {best.hyperparameters[name]}" for name in plan.space]
+    lines += ["", _table(tuning)]
+    if tuning.fresh:
+        lines += [
+            "",
+            fill_paragraph(
+                "The best trial was chosen by its mean return on the tuning"
+                f" {seeds_in_words(tuning.seeds)}, which is therefore too high on average; report"
+                f" that on the fresh {seeds_in_words(tuning.fresh_seeds)}.",
+                "",
+                "",
+            ),
+        ]
+    folders = [f"{typeable(tuning.folder)}/trial-{number}" for number in tuning.fresh]
+    lines += ["", f"  {shlex.join(['rlbook', 'train', '--config', typeable(tuning.preset)])}"]
+    if folders:
+        lines.append(f"  {shlex.join(['rlbook', 'compare', *folders])}")
+    return facts, "\n".join(map(for_terminal, "\n".join(lines).splitlines()))
+
+
+def _facts_of(trial: Trial, tuning: Tuning) -> dict[str, Any]:
+    return {
+        "trial": trial.number,
+        "hyperparameters": trial.hyperparameters,
+        "score": trial.score,
+        "scores": trial.scores,
+        "fresh_scores": tuning.fresh.get(trial.number, []),
+    }
+
+
+def _table(tuning: Tuning) -> str:
+    """The best trial beside the first: on the seeds that chose, and on the fresh ones."""
+    from rlbook.evaluation.comparison import mean_interval
+
+    chosen = {"the best": tuning.best}
+    if tuning.first is not None and tuning.first != tuning.best:
+        chosen["without a search"] = tuning.first
+    rows = [["trial", "tuning seeds", *(["fresh seeds", "95 % interval"] if tuning.fresh else [])]]
+    for name, trial in chosen.items():
+        row = [f"{trial.number}, {name}", four(trial.score or 0.0)]
+        if tuning.fresh:
+            fresh = tuning.fresh[trial.number]
+            low, high = mean_interval(fresh)
+            row += [four(statistics.fmean(fresh)), f"{four(low)} to {four(high)}"]
+        rows.append(row)
+    return align_columns(rows)
