@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -110,6 +110,22 @@ def numbers_last(words: list[str]) -> list[str]:
             rest.append(this)
         option = this if takes_numbers else None
     return rest + numbers
+
+
+def join_names(words: list[str], option: str, names: Collection[str]) -> list[str]:
+    """`--track tensorboard wandb ppo` becomes `--track=tensorboard,wandb ppo`: an option of many
+    names takes the first word behind it, and then those that are its own."""
+    joined: list[str] = []
+    taking = False
+    for this in words:
+        first = joined[-1:] == [option]
+        if (first and not this.startswith("-")) or (taking and this in names):
+            joined[-1] += ("=" if first else ",") + this
+            taking = True
+        else:
+            joined.append(this)
+            taking = this.partition("=")[0] == option and "=" in this
+    return joined
 
 
 def mark_resume(words: list[str]) -> list[str]:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def train(words: Sequence[str]) -> int:
     """`rlbook train`."""
     from rlbook.cli.train import free_folder, parse_train
-    from rlbook.runs.progress import progress, tensorboard
+    from rlbook.runs.progress import progress
+    from rlbook.runs.trackers import track
 
     training = parse_train(words)
     if training.several.seeds is not None:
@@ -46,7 +47,7 @@ def train(words: Sequence[str]) -> int:
     )
     start = time.monotonic()
     try:
-        with progress() as display, tensorboard(folder, wanted=training.run.tensorboard) as log:
+        with progress() as display, track(training.trackers, folder) as log:
 
             def on_report(run: Run) -> None:
                 display(run)

@@ -64,7 +64,10 @@ class CommandOptions:
     resume: Folder = None
     config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
     json: Flag = False  # print one JSON object on standard output, and nothing else there
-    tensorboard: Flag = False  # write TensorBoard events into the run's folder too
+    # where each report goes beside the run's folder: tensorboard (events in the folder), wandb
+    # (WANDB_MODE=offline keeps it in the folder, too), or both
+    track: Word = None
+    tensorboard: Flag = False  # the same as --track tensorboard
     # let an algorithm, an environment or a reward of the form module:Name import that module, and
     # the reward code run programs
     allow_import: Flag = False

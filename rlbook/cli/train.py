@@ -17,6 +17,7 @@ from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import (
     flag,
     has,
+    join_names,
     mark_resume,
     may_import,
     named_algorithm,
@@ -44,6 +45,7 @@ from rlbook.runs.options import (
     refuse_narrowed,
 )
 from rlbook.runs.storage.files import read_file
+from rlbook.runs.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from rlbook.runs.request import Request
@@ -67,6 +69,12 @@ class Training:
         """The folder to continue in; None for a new run."""
         folder = word(getattr(self.run, "resume", None))
         return self.out_folder if folder == "" else folder
+
+    @property
+    def trackers(self) -> list[str]:
+        """Where reports go beside the folder."""
+        named = (word(getattr(self.run, "track", None)) or "").split(",")
+        return [*filter(None, named), *(["tensorboard"] if self.run.tensorboard else [])]
 
     @property
     def out_folder(self) -> str | None:
@@ -94,7 +102,7 @@ def parse_train(
     """
     words, env_kwargs = take_env_arguments(list(argv))
     words, model = take_arguments(words, "model", "the model")
-    words = mark_resume(numbers_last(words))
+    words = mark_resume(numbers_last(join_names(words, "--track", TRACKERS)))
     algorithm = named_algorithm(words)
     held = _read_config(option(words, "--config"))
     started = (

@@ -1,5 +1,4 @@
-"""Showing a run while it trains: a progress bar, plain lines where there is no terminal,
-TensorBoard where it is asked for."""
+"""Showing a run while it trains: a progress bar, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -12,10 +11,8 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from rlbook.errors import RequestError
 from rlbook.runs.run_state import RunState
 
 Report = Callable[[RunState], None]
@@ -244,39 +241,3 @@ class _Lines:
 
 def _tenths(done: int, total: int | None) -> int:
     return math.floor(10 * done / total) if total else 0
-
-
-@contextlib.contextmanager
-def tensorboard(folder: Path, *, wanted: bool) -> Iterator[Report]:
-    """Yields a function that writes each report as TensorBoard events under FOLDER/tensorboard; one
-    that does nothing unless `wanted`.
-
-    Raises:
-        RequestError: TensorBoard is not installed, or the folder of the events is a link.
-    """
-    if not wanted:
-        yield lambda run: None
-        return
-    if (folder / "tensorboard").is_symlink():
-        raise RequestError(f"{folder / 'tensorboard'} is a link, which is not followed")
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise RequestError(
-            "--tensorboard needs the tensorboard package: pip install 'rlbook[log]'"
-        ) from None
-    writers: list[Any] = []
-
-    def report(run: RunState) -> None:
-        if not writers:  # the folder is the run's by now, and not before
-            writers.append(SummaryWriter(str(folder / "tensorboard"), purge_step=run.steps))
-        latest = run.metrics[-1]
-        for name, value in latest.items():
-            if name != "step" and isinstance(value, int | float) and math.isfinite(value):
-                writers[0].add_scalar(name, value, latest["step"])
-
-    try:
-        yield report
-    finally:
-        for writer in writers:
-            writer.close()

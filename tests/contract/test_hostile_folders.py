@@ -150,13 +150,13 @@ LINKED = [
 ]
 
 
-@pytest.mark.parametrize("name", [*LINKED, "tensorboard"])
+@pytest.mark.parametrize("name", [*LINKED, "tensorboard", "wandb"])
 def test_nothing_is_written_through_a_link_in_the_folder(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, precious = tmp_path / "run", tmp_path / "precious"
     folder.mkdir()
-    if name in ("checkpoints", "tensorboard"):
+    if name in ("checkpoints", "tensorboard", "wandb"):
         (precious / "17").mkdir(parents=True)
     else:
         precious.write_text("the user's")
@@ -172,7 +172,7 @@ def test_nothing_is_written_through_a_link_in_the_folder(
         "--out",
         str(folder),
     ]
-    code = cli.main([*words, "--tensorboard"] if name == "tensorboard" else words)
+    code = cli.main([*words, "--track", name] if name in ("tensorboard", "wandb") else words)
     assert code == (0 if name.startswith(".tmp") or name == "curve.png" else 2), (
         capsys.readouterr().err
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import fisher_exact, mannwhitneyu, ttest_ind
+from scipy.stats import fisher_exact, mannwhitneyu, ttest_1samp, ttest_ind
 
 import rlbook
 from rlbook.book.experiments import imitation_ladder
@@ -384,3 +384,21 @@ def test_one_episode_is_too_little_for_a_clone_and_four_are_enough() -> None:
     assert (
         chance_of_being_above(ladder.dagger[:, 0].tolist(), ladder.clone[:, 0].tolist()) > LEVEL
     ), "DAgger is the better one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_the_score_that_chose_is_too_high(seeds: int, tmp_path: Path) -> None:
+    """docs/tuning.md: over ten searches it lies above the same trial's mean on fresh seeds."""
+    pytest.importorskip("optuna")
+    from rlbook.recipes.tuning import tune
+
+    gaps = []
+    for seed in range(100, 1001, 100):
+        settings: dict[str, Any] = {"steps": 10_000, "seed": seed, "out": tmp_path / str(seed)}
+        found = tune(
+            "q_learning", "FrozenLake-v1", trials=30, seeds=seeds, fresh_seeds=10, **settings
+        )
+        assert found.best.score is not None
+        gaps.append(found.best.score - float(np.mean(found.fresh[found.best.number])))
+    assert float(ttest_1samp(gaps, 0.0, alternative="greater").pvalue) < LEVEL
