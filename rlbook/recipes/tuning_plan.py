@@ -17,9 +17,10 @@ from rlbook.errors import RequestError
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.recipes.search_space import Choices, Interval, Plain, Space, search_space, settings
 from rlbook.registry import agent_class, check_class, name_of
+from rlbook.runs.callbacks import Callback
 from rlbook.runs.options import NAMES
 from rlbook.runs.request import Request
-from rlbook.runs.run import Report, Run
+from rlbook.runs.run import Run
 from rlbook.runs.storage.files import read_file, replace_file
 from rlbook.runs.storage.folder import CONFIG, CONFIG_LIMIT
 from rlbook.runs.storage.plain_yaml import parse_yaml
@@ -122,14 +123,15 @@ class TuningPlan:
         seed: int,
         *,
         folder: Path | None = None,
-        on_report: Report | None = None,
+        on_report: Callback | None = None,
         allow_import: bool = False,
     ) -> Run:
         """A run with these hyper-parameters; one whose folder has begun goes on."""
         return train(
             self.algorithm,
             self.env,
-            folder=folder,
+            out=folder,
+            quiet=True,
             resume=folder is not None and (folder / CONFIG).exists(),
             allow_import=allow_import,
             env_kwargs=dict(self.env_kwargs),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,16 +45,27 @@ def records(data: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def wandb_history(folder: Path) -> list[dict[str, float]]:
-    """What W&B has kept of a run that was offline, in the order of its starts."""
+def wandb_records(path: Path) -> list[Any]:
+    """The records of a finished run; W&B's own process writes the last ones a little later."""
     from wandb.proto import wandb_internal_pb2
 
-    rows = []
-    starts = folder.glob("wandb/offline-run-*/*.wandb")
-    for path in sorted(starts, key=lambda path: path.stat().st_mtime):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = []
         for data in records(path.read_bytes()):
-            record = wandb_internal_pb2.Record()  # pyright: ignore[reportAttributeAccessIssue]
-            record.ParseFromString(data)
+            found.append(wandb_internal_pb2.Record())  # pyright: ignore[reportAttributeAccessIssue]
+            found[-1].ParseFromString(data)
+        if found and found[-1].WhichOneof("record_type") == "exit":
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{path} has no end")
+
+
+def wandb_history(folder: Path) -> list[dict[str, float]]:
+    """What W&B has kept of a run that was offline, in the order of its starts."""
+    rows = []
+    for path in sorted(folder.glob("wandb/offline-run-*/*.wandb")):
+        for record in wandb_records(path):
             items = {
                 item.key or ".".join(item.nested_key): json.loads(item.value_json)
                 for item in record.history.item
@@ -107,6 +119,7 @@ def test_a_resumed_run_is_the_same_run_in_wandb(here: Path) -> None:
     with pytest.raises(KeyboardInterrupt), track(["wandb"], here / "a") as log:
         rlbook.train("q_learning", "Maze-v0", on_report=stop, **settings)
     name = (here / "a/wandb/run-id").read_text()
+    time.sleep(1.1)  # W&B names its folder for the second of the start
     with track(["wandb"], here / "a") as log:
         rlbook.train("q_learning", "Maze-v0", on_report=log, resume=True, **settings)
     assert (here / "a/wandb/run-id").read_text() == name

@@ -16,7 +16,7 @@ Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,7 @@ def trace_run(
             paid.clear()
 
     steps = int(rounds * PROMPTS * GROUP * TOKENS)
+    rewarded: dict[str, Any] = {"episode_reward": name}
     rlbook.train(
         "grpo",
         ENVIRONMENT,
@@ -91,7 +92,7 @@ def trace_run(
         num_envs=PROMPTS * GROUP,
         group_size=GROUP,
         seed=seed,
-        episode_reward=name,
+        **rewarded,
         learning_rate=LEARNING_RATES[name],
         anneal_learning_rate=False,
         eval_every=steps // looks,

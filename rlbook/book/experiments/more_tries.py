@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rlbook.evaluation.samples import SampledEvaluation
 
 ENVIRONMENT, SAMPLES, PROMPTS = "Addition-v0", 64, 256
-TRAINED = {"sft": {"passes": 5}, "grpo": {"steps": 150_000}}
+TRAINED: dict[str, dict[str, Any]] = {"sft": {"passes": 5}, "grpo": {"steps": 150_000}}
 LEARNERS = ("start", *TRAINED)
 
 
@@ -76,7 +76,7 @@ def looked_at(name: str, seed: int) -> SampledEvaluation:
             seed=seed,
             eval_every=0,
             eval_episodes=1,
-            **TRAINED[name],  # type: ignore[arg-type]
+            **TRAINED[name],
         )
     return evaluate_samples(learned, SAMPLES, prompts=PROMPTS, seed=seed)
 
