@@ -15,10 +15,11 @@ from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import drop_options, flag, option
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, show, typeable
-from rlbook.cli.seeds import Facts, cores, facts_of, result_of, seed_commands
+from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
 from rlbook.errors import RequestError
+from rlbook.interaction.threads import cores
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.request import Request
 from rlbook.runs.side_by_side import side_by_side

@@ -24,6 +24,7 @@ from rlbook.cli.output import comparison_summary, fail, four, note, show, typeab
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
+from rlbook.interaction.threads import cores
 from rlbook.runs.interrupts import signal_of
 from rlbook.runs.on_cluster import start_commands
 from rlbook.runs.request import Request
@@ -138,11 +139,6 @@ def _check_trains(request: Request) -> None:
 
     with contextlib.redirect_stdout(sys.stderr):
         Run(request).open()
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def facts_of(ended: Ended, seed: int, folder: Path) -> Facts:

@@ -26,9 +26,9 @@ from rlbook.cli.output import (
     show,
     typeable,
 )
-from rlbook.cli.seeds import cores
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
+from rlbook.interaction.threads import cores
 from rlbook.runs.interrupts import signal_of
 
 if TYPE_CHECKING:

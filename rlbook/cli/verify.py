@@ -11,9 +11,10 @@ from typing import Any
 
 from rlbook.cli.options import Verify, integer, parse, word
 from rlbook.cli.output import Result, align_columns, four, note
-from rlbook.cli.seeds import cores, facts_of
+from rlbook.cli.seeds import facts_of
 from rlbook.errors import RequestError
 from rlbook.evaluation.verification import Proof, proofs, select_within, standard_error
+from rlbook.interaction.threads import cores
 from rlbook.runs.options import SeveralSeeds
 from rlbook.runs.side_by_side import side_by_side
 

@@ -11,7 +11,6 @@ each with its own states.
 from __future__ import annotations
 
 import math
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -34,6 +33,7 @@ from rlbook.fast.kernels import (
     solved_chain,
 )
 from rlbook.fast.sparse_product import add_product
+from rlbook.interaction.threads import cores
 
 WORTH_COMPILING = 10_000
 """Transitions, or pairs of state and action, from which machine code pays for loading numba."""
@@ -95,7 +95,7 @@ class Sweeps(ABC):
         self.rows, self.rewards, self.gamma, self.can_end = rows, rewards, gamma, can_end
         # of actions that can be taken
         self.largest_reward = largest(np.where(np.isneginf(rewards), 0.0, rewards))
-        shared = rows.nnz >= WORTH_SHARING and len(os.sched_getaffinity(0)) > 1
+        shared = rows.nnz >= WORTH_SHARING and cores() > 1
         num_states = len(rewards)
         self._shares = (
             [(0, num_states // 2), (num_states // 2, num_states)] if shared else [(0, num_states)]

@@ -1,4 +1,4 @@
-"""How torch is to compute: the same numbers from run to run.
+"""How many cores there are, and how torch is to compute: the same numbers from run to run.
 
 One thread for small networks: two make them two to three times slower, and sums may then round
 differently from run to run.
@@ -6,9 +6,15 @@ differently from run to run.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -405,6 +405,20 @@ def test_an_action_that_was_left_out_comes_back_when_values_have_moved_far_enoug
     assert any(left_out[:4]) and not left_out[6]
 
 
+def test_a_large_model_is_swept_where_the_system_tells_no_cores_of_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """macOS has no `sched_getaffinity`."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(sweeps, "WORTH_SHARING", 4)
+    # two states that lead to themselves, with rewards 1 and 2: one sweep from 0 gives these
+    rows = sparse.csr_array(np.eye(2).repeat(2, axis=0))
+    form = SparseSweeps(rows, np.array([[1.0, 0.0], [0.0, 2.0]]), 0.5, False)
+    out = np.empty(2)
+    form.optimal(np.zeros(2), out)
+    assert out.tolist() == [1.0, 2.0]
+
+
 PLAIN_FORMS: dict[str, Planner] = {
     "synchronous": (ValueIteration, {"sweep": "synchronous"}),
     "gauss-seidel": (ValueIteration, {"sweep": "gauss-seidel"}),
