@@ -70,6 +70,7 @@ def test_the_readme_is_short_and_its_table_is_what_the_classes_say() -> None:
     )
     table = from_file(ROOT / "docs" / "capabilities.py")
     assert table.with_table(README) == README
+    assert re.findall(r"^make (\w+) ", README, flags=re.MULTILINE)[:2] == ["demo", "test"]
     for algorithm in ALGORITHMS:
         assert f"[`{algorithm}`](rlbook/algorithms/" in README
 
