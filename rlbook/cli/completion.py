@@ -132,12 +132,15 @@ COMMANDS: dict[str, Words] = {
     ),
 }
 """Every command but those of an algorithm."""
-OF_ALGORITHMS = {
+OF_ALGORITHMS: dict[str, str | None] = {
     "train": None,
     "animate": "rlbook.cli.animate:AnimateOptions",
     "ablate": _OPTIONS + "Ablate",
 }
-"""Commands of an algorithm and an environment → the class of their own options."""
+"""Commands of an algorithm and an environment → the class of their options beside those of train,
+or a function that makes it."""
+INSTEAD = ("animate", "tune")
+"""Those of them that do not take the options of train, hyper-parameters excepted."""
 
 
 @functools.cache
@@ -153,7 +156,7 @@ def completion_parser() -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=said, add_help=False)
         if name in OF_ALGORITHMS:
             _add_algorithms(one, name)
-        else:
+        elif name in COMMANDS:
             _add_words(one, COMMANDS[name])
     return parser
 
@@ -187,24 +190,25 @@ def _add_algorithms(parser: argparse.ArgumentParser, command: str) -> None:
 
     table, place = catalogue().table(), OF_ALGORITHMS[command]
     own = None if place is None else _load(place)
-    if own is None:
-        _add_options(parser, command_of(None)[1])
-    else:
+    if own is not None:
         _add_options(parser, own)
+    if command not in INSTEAD:
+        _add_options(parser, command_of(None)[1])
     algorithms = parser.add_subparsers()
     for name in _algorithms():
         one = algorithms.add_parser(name, help=summary(name), add_help=False)
         row = table[ALIASES.get(name, name)]
         trains = [env for env, reason in row.items() if reason is None]
         _add_positional(one, trains or list(row))
-        _add_options(one, command_of(name, own if command == "animate" else None)[1])
-        if command == "ablate":
+        _add_options(one, command_of(name, own if command in INSTEAD else None)[1])
+        if own is not None:
             _add_options(one, own)
 
 
 def _load(place: str) -> type:
     module, name = place.split(":")
-    return getattr(importlib.import_module(module), name)
+    found = getattr(importlib.import_module(module), name)
+    return found if isinstance(found, type) else found()
 
 
 def _add_help(parser: argparse.ArgumentParser) -> None:
