@@ -135,6 +135,7 @@ COMMANDS: dict[str, Words] = {
 OF_ALGORITHMS: dict[str, str | None] = {
     "train": None,
     "animate": "rlbook.cli.animate:AnimateOptions",
+    "tune": "rlbook.cli.tune:tune_options",
     "ablate": _OPTIONS + "Ablate",
 }
 """Commands of an algorithm and an environment → the class of their options beside those of train,

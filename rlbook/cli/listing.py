@@ -9,6 +9,7 @@ from typing import Any
 
 from rlbook.cli.explain import summary
 from rlbook.cli.output import Result, align_columns, fill_paragraph
+from rlbook.diagnosis.better_settings import solved_by_default
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import (
     Catalogue,
@@ -91,14 +92,11 @@ def _algorithms() -> tuple[Any, str]:
 
 
 def _environments(known: Catalogue) -> tuple[Any, str]:
-    facts = {
-        name: _env_facts(facts, known.measurements(name))
-        for name, facts in known.environments.items()
-    }
+    facts = {name: _env_facts(name, facts, known) for name, facts in known.environments.items()}
     lines = {
         name: [facts.what, _best(name, facts, known)] for name, facts in known.environments.items()
     }
-    heading = "Environments (rlbook list NAME says more; the fastest stand first)"
+    heading = "Environments (rlbook list NAME says more)"
     return facts, f"{fill_paragraph(heading, '', '  ')}\n{_columns(lines)}"
 
 
@@ -111,20 +109,26 @@ def _recipes() -> tuple[Any, str]:
 
 def _best(name: str, facts: EnvFacts, known: Catalogue) -> str:
     """An environment's optimum, and who reaches it, or came nearest."""
-    solvers = [item.algorithm for item in known.solvers(name)]
-    if facts.exact:
-        solvers.insert(0, "value_iteration (exactly)")
-    said = (
-        "optimum not known"
-        if facts.target is None
-        else f"solved from {facts.solved_from:g}"
-        if facts.optimum is None
-        else f"optimum {facts.optimum:.4g}"
-    )
+    said, solvers = _target(facts), _solvers(name, known)
     if solvers:
         return f"{said}; reached by {_some(solvers)}"
     measured = [f"{item.algorithm} {item.value:.3g}" for item in known.measurements(name)]
     return f"{said}; best measured: {_some(measured)}" if measured else said
+
+
+def _target(facts: EnvFacts) -> str:
+    if facts.optimum is not None:
+        return f"optimum {facts.optimum:.4g}"
+    if facts.solved_from is not None:
+        return f"solved from {facts.solved_from:g}"
+    return "optimum not known"
+
+
+def _solvers(name: str, known: Catalogue) -> list[str]:
+    """The algorithms that were measured to reach an environment's optimum: with default settings
+    and each of ten seeds, or with a preset on average; the fastest of each first."""
+    presets = [item.algorithm for item in known.solvers(name)]
+    return list(dict.fromkeys([*solved_by_default().get(name, []), *presets]))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -205,17 +209,19 @@ def _columns(facts: Mapping[str, str | list[str]]) -> str:
 def _environment(
     name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue
 ) -> Result:
-    measured, start = known.measurements(name), _start(name, facts, refused, known)
+    measured, start = known.measurements(name), _start(name, refused, known)
     content = {
         "env": name,
-        **_env_facts(facts, measured),
+        **_env_facts(name, facts, known),
         "trains": [algorithm for algorithm in ALGORITHMS if algorithm not in refused],
         "refused": dict(refused),
         "commands": start,
     }
     rows = [("observations", facts.observations), ("actions", facts.actions)]
     rows += [("time limit", "none" if facts.time_limit is None else f"{facts.time_limit} steps")]
-    rows += [("best return", _best(name, facts, known))]
+    rows += [("best return", _target(facts))]
+    if solvers := _solvers(name, known):
+        rows += [("reached by", ", ".join(solvers))]
     parts = [
         f"{name}  ({facts.id})\n" + fill_paragraph(facts.what, "  ", "  "),
         _columns(dict(rows)),
@@ -231,10 +237,11 @@ def _environment(
     return content, "\n\n".join(parts)
 
 
-def _env_facts(facts: EnvFacts, measured: Sequence[Measured]) -> dict[str, Any]:
+def _env_facts(name: str, facts: EnvFacts, known: Catalogue) -> dict[str, Any]:
     return {
         **facts._asdict(),
-        "measured": [item._asdict() for item in measured],
+        "solved_by": _solvers(name, known),
+        "measured": [item._asdict() for item in known.measurements(name)],
     }
 
 
@@ -249,15 +256,15 @@ def _measured_table(measured: Sequence[Measured]) -> list[str]:
     return [f"{heading}\n" + align_columns([("  algorithm", "return", "seeds", "seconds"), *rows])]
 
 
-def _start(name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue) -> list[str]:
-    """Commands to begin with: an algorithm that solves the environment, or the best there is."""
-    good = [item.algorithm for item in [*known.solvers(name), *known.measurements(name)]]
-    exact = ["value_iteration"] if facts.exact else []
+def _start(name: str, refused: Mapping[str, str], known: Catalogue) -> list[str]:
+    """Commands to begin with: of algorithms that solve the environment, or of the best there
+    are."""
+    best = [item.algorithm for item in known.measurements(name)]
     learns = [key for key in ("behavior_cloning", "ppo", "q_learning") if key not in refused]
-    chosen = list(dict.fromkeys([*exact, *(good or learns)[: 2 - len(exact)]]))
+    chosen = (_solvers(name, known) or best or learns or ["ppo"])[:2]
     return [
-        *(f"rlbook train {key} {name}" for key in chosen[:2]),
-        f"rlbook train {(chosen or ['ppo'])[-1]} --help",
+        *(f"rlbook train {key} {name}" for key in chosen),
+        f"rlbook train {chosen[-1]} --help",
     ]
 
 

@@ -36,7 +36,6 @@ class EnvFacts(NamedTuple):
     actions: str
     time_limit: int | None  # steps of an episode; None where nothing cuts it
     optimum: float | None  # the largest mean return, in reward units; None where nobody knows it
-    exact: bool  # whether a planner computes the optimum from the environment's model
     solved_from: float | None  # the mean return from which gymnasium calls it solved
 
     @property
@@ -213,7 +212,6 @@ def env_facts(name: str) -> EnvFacts:
         actions=space_text(env.action_space),
         time_limit=recipe.time_limit,
         optimum=optimum,
-        exact=computed is not None and why_not("value_iteration", name) is None,
         solved_from=None if threshold is None else float(threshold),
     )
 

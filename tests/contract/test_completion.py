@@ -121,6 +121,8 @@ def test_every_option_of_the_help_is_completed(
         ("train sft Maze-v0 --data ", ["runs", "walks.jsonl"]),
         ("animate q_learning Cli", ["CliffWalking-v1", "CliffWalkingSlippery-v1"]),
         ("ablate ppo CartPole-v1 --of", ["--off"]),
+        ("tune ppo Cart", ["CartPole-v1"]),
+        ("tune ppo CartPole-v1 --tri", ["--trials"]),
         ("evaluate ", ["runs"]),
         ("evaluate runs --ep", ["--episodes"]),
         ("plot runs ru", ["runs"]),
