@@ -11,7 +11,8 @@ from rlbook.registry import ALGORITHMS, ALIASES, agent_class
 
 README = Path(__file__).parents[1] / "README.md"
 HEADER = (
-    "algorithm",
+    "",
+    "algorithms",
     "learns from",
     "discrete actions",
     "continuous actions",
@@ -47,13 +48,17 @@ def capabilities(agent: type[Agent]) -> tuple[str, ...]:
 
 
 def capability_table() -> str:
-    """Algorithms that have all cells in common share a row."""
-    rows: dict[tuple[str, ...], list[str]] = {}
+    """Algorithms of one folder that have all cells in common share a row."""
+    rows: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for name, home in ALGORITHMS.items():
         path = home.partition(":")[0].replace(".", "/") + ".py"
-        rows.setdefault(capabilities(agent_class(name)), []).append(f"[`{name}`]({path})")
+        family = Path(path).parent.name.replace("_", "-")
+        cells = capabilities(agent_class(name))
+        rows.setdefault(family, {}).setdefault(cells, []).append(f"[`{name}`]({path})")
     lines = [HEADER, ("---",) * len(HEADER)]
-    lines += [(", ".join(names), *cells) for cells, names in rows.items()]
+    for family, kinds in rows.items():
+        for place, (cells, names) in enumerate(kinds.items()):
+            lines.append((family * (place == 0), ", ".join(names), *cells))
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     by_name: dict[str, list[str]] = {}
     for alias, name in ALIASES.items():
