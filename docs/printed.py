@@ -144,10 +144,7 @@ def sections() -> dict[tuple[str, str], str]:
 def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
     """Runs what a section shows the output of, in an empty folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for name, text in FILE.findall(section):
-            Path(name).write_text(text, encoding="utf-8")
-        for name in INCLUDED.findall(section):
-            shutil.copy(next(DOCS.rglob(name)), name)
+        write_files(section)
         for commands, shown in OUTPUT.findall(section):
             if long or not commands.startswith(LONG):
                 yield Output(
@@ -156,6 +153,14 @@ def outputs(section: str, *, long: bool = True) -> Iterator[Output]:
                     "".join(map(printed, commands.replace("\\\n", " ").splitlines())),
                     section.partition("\n")[0],
                 )
+
+
+def write_files(section: str) -> None:
+    """The files that a section shows or includes, in the working folder."""
+    for name, text in FILE.findall(section):
+        Path(name).write_text(text, encoding="utf-8")
+    for name in INCLUDED.findall(section):
+        shutil.copy(next(DOCS.rglob(name)), name)
 
 
 def printed(command: str) -> str:

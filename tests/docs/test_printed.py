@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,26 @@ LONG = PRINTED.LONG
 def test_a_page_shows_what_its_commands_print(place: tuple[str, str]) -> None:
     for output in [*PRINTED.outputs(SECTIONS[place], long=False)]:
         assert output.holds(), f"{output.commands}prints\n{output.printed}"
+
+
+FAULTS = [heading for page, heading in SECTIONS if page == "why-it-does-not-learn"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [10, 11, 12])
+@pytest.mark.parametrize("heading", FAULTS)
+def test_the_doctor_names_the_fault_and_not_the_repaired_run_on_other_seeds(
+    heading: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says of seed 0 on one processor is so on others."""
+    section = SECTIONS["why-it-does-not-learn", heading]
+    monkeypatch.chdir(tmp_path)
+    PRINTED.write_files(section)
+    told = []
+    for commands, _ in PRINTED.OUTPUT.findall(section):
+        words = re.sub(r"^(rlbook train .*)$", rf"\1 --seed {seed}", commands, flags=re.MULTILINE)
+        told.append("".join(map(PRINTED.printed, words.splitlines())))
+    assert [f"\n{heading}: " in text for text in told] == [True, False], "\n".join(told)
 
 
 def test_every_chapter_that_is_in_the_common_form_shows_what_its_commands_print() -> None:
@@ -41,6 +62,20 @@ def test_each_command_that_is_named_as_long_is_in_a_page() -> None:
     assert [
         begin for begin in LONG if not any(commands.startswith(begin) for commands in found)
     ] == []
+
+
+def test_elsewhere_the_doctor_may_name_other_faults_beside_the_one_of_the_section(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(PRINTED.Output.holds.__globals__, "rounded_by", lambda: "another processor")
+    shown = "the files are sound\ngradient zero: 3 of\n  the groups\n"
+    more = "the files are sound\nbudget too short: a\ngradient zero: 4 of the groups\n"
+    none = "the files are sound, and its log shows no known fault\n"
+    assert PRINTED.Output("", shown, more, "gradient zero").holds()
+    assert not PRINTED.Output("", shown, none, "gradient zero").holds()
+    assert not PRINTED.Output("", none, more, "gradient zero").holds()
+    assert not PRINTED.Output("", none, more, "budget too short").holds()
+    assert PRINTED.Output("", none, "the files are sound\nbudget too short: a\n", "x").holds()
 
 
 def test_numbers_are_compared_and_seconds_are_not() -> None:

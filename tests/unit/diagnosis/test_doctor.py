@@ -10,11 +10,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.diagnosis.symptoms import RULES
+from rlbook.diagnosis.learning_log import Log
+from rlbook.diagnosis.symptoms import RULES, budget_too_short, entropy_collapse
 from rlbook.evaluation.verification import Proof, proofs
 
 ILL: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -152,6 +154,39 @@ def test_episodes_that_grew_up_to_the_limit_are_told(tmp_path: Path) -> None:
         "of the last episodes are cut by the time limit of 40 steps"
         in found["returns capped by the time limit"]
     )
+
+
+def log_of(returns: list[float], entropy: list[float] | None = None) -> Log:
+    """An episode every ten steps, and a report every ten episodes."""
+    reports: list[dict[str, float | None]] = [
+        {"return": float(np.mean(returns[first : first + 10]))}
+        for first in range(0, len(returns), 10)
+    ]
+    for report, nats in zip(reports, entropy or [], strict=False):
+        report["entropy"] = nats
+    episodes = [(10 * (number + 1), value, 10) for number, value in enumerate(returns)]
+    return Log(reports, episodes, None, None, None, {}, ())
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_short_budget_is_told_from_noise(seed: int) -> None:
+    """Returns with noise of 30 that rise by 60 all the way; that have risen and are flat; that fall."""
+    noise = np.random.default_rng(seed).normal(0.0, 30.0, 200)
+    rising, risen = np.linspace(0, 240, 200), np.minimum(np.linspace(0, 600, 200), 240)
+    grown = budget_too_short(log_of((rising + noise).tolist()))
+    assert grown is not None and "grew from" in grown
+    falling = (rising[::-1] + noise).tolist()
+    assert budget_too_short(log_of(falling)) is None
+    # of 95 flat runs in a hundred nothing is said; each of these ten seeds is one of them
+    assert budget_too_short(log_of((risen + noise / 10).tolist())) is None
+
+
+def test_one_report_does_not_hide_a_collapsed_entropy() -> None:
+    returns = [10.0] * 290 + [11.0] * 10
+    collapsed = [0.69] * 3 + [1e-6] * 27
+    assert entropy_collapse(log_of(returns, collapsed)) is not None
+    assert entropy_collapse(log_of(returns, [*collapsed[:20], 0.3, *collapsed[21:]])) is not None
+    assert entropy_collapse(log_of(returns, [*collapsed[:15], *[0.3] * 5, *collapsed[20:]])) is None
 
 
 def test_a_run_that_goes_well_is_left_in_peace(
