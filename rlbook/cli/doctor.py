@@ -52,7 +52,7 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
         "best": optimal_return(recipe),
     }
     known["better"] = better_settings(request)
-    if known["better"] is not None:
+    if hasattr(request.agent, "greedy_policy"):
         agent = rlbook.load(folder, allow_import=allow_import).agent
         known["expected"] = greedy_return(agent, recipe.for_evaluation())
     rules = getattr(recipe.make().unwrapped, "rules", None)

@@ -77,7 +77,7 @@ def symptoms(
         better,
     )
     found = {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
-    if len(found) > 1:  # the others say why
+    if found.keys() - {SHORT, BUDGET, BEHIND_TRAINING}:  # they name the setting that is at fault
         found.pop(SHORT, None)
     return found
 
@@ -425,13 +425,14 @@ def short_of_the_optimum(log: Log) -> str | None:
     return f"greedy play comes to {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
 
 
-SHORT = "short of the optimum"
+SHORT, BUDGET = "short of the optimum", "budget too short"
+BEHIND_TRAINING = "evaluation far under training"
 RULES: Mapping[str, Callable[[Log], str | None]] = {
     "critic worse than the mean": critic_worse_than_the_mean,
     "clip fraction too high": clip_fraction_too_high,
     "entropy collapsed": entropy_collapse,
     "returns capped by the time limit": capped_by_the_time_limit,
-    "evaluation far under training": evaluation_far_under_training,
+    BEHIND_TRAINING: evaluation_far_under_training,
     "gradient zero": gradient_zero,
     "groups without spread": zero_variance_groups,
     "returns outside of the atoms": returns_outside_of_the_atoms,
@@ -443,7 +444,7 @@ RULES: Mapping[str, Callable[[Log], str | None]] = {
     "observations unnormalised": unnormalised_observations,
     "discount too low for the horizon": discount_too_low,
     "replay too small": replay_too_small,
-    "budget too short": budget_too_short,
+    BUDGET: budget_too_short,
     SHORT: short_of_the_optimum,
     **TEXT_RULES,
 }
