@@ -20,7 +20,7 @@ def kto_loss(
     good_weight: float = 1.0,
     average: Average = per_token,
 ) -> Tensor:
-    """Kahneman-Tversky optimisation: gains and losses against a point of reference, z.
+    """Kahneman-Tversky optimisation: gains and losses relative to a reference point, z.
 
     L = ½ mean( w (1 - σ(β (x_w - z))) + 1 - σ(β (z - x_l)) )
 
@@ -87,7 +87,7 @@ def _regret(ratio: Tensor, kl: Tensor, side: Tensor | float, beta: float) -> Ten
 
 
 def mismatched_kl(log_prob: Tensor, reference_log_prob: Tensor) -> Tensor:
-    """KTO's point of reference, from episodes that answer another start than their own.
+    """KTO's reference point, from episodes that answer another start than their own.
 
     z = max(0, mean( log π - log π_ref ))
 

@@ -16,13 +16,13 @@ from rlbook.checks import check_memory
 from rlbook.data.replay import Transitions
 
 MODEL_METRICS = {
-    "model_loss": "mean over the last training: ½ squared errors of the standardised "
-    "differences and rewards, summed, and the cross-entropy of the terminations",
-    "one_step_error": "of the steps since the last training, before the model has seen them: "
-    "RMS error of s', in standard deviations of s' - s; 1 is no better than the mean",
-    "reward_error": "of the same steps: RMS error of r, in reward units",
-    "rollout_error": "of the same steps: RMS error of the state after `horizon` predicted "
-    "steps with the actions that were taken, in standard deviations of s",
+    "model_loss": "mean over the last model update of ½ the summed squared errors of the "
+    "standardised differences and rewards, plus the cross-entropy of the terminations",
+    "one_step_error": "RMS error of s' on the steps since the last model update, before training "
+    "on them, in standard deviations of s' - s; 1 is no better than the mean",
+    "reward_error": "RMS error of r on the same steps, in reward units",
+    "rollout_error": "RMS error of the state after `horizon` predicted steps with the actions "
+    "that were taken, on the same steps, in standard deviations of s",
     "grad_norm": "L2 norm of the model's gradient before clipping",
 }
 """What the functions of this file say of a model, by name."""

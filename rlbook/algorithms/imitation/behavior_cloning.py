@@ -1,4 +1,5 @@
-"""Behaviour cloning: make the recorded actions likely. On texts: supervised fine-tuning (SFT).
+"""Behaviour cloning: maximise the likelihood of recorded actions. On texts: supervised fine-tuning
+(SFT).
 
     for each minibatch of recorded observations s and actions a
         minimise  -mean log π(a|s)
@@ -70,11 +71,11 @@ def cloning_loss(policy: Policy, batch: Batch, *, config: OptimizerOptions) -> L
 
 @dataclass(frozen=True)
 class BehaviorCloningConfig(PolicyOptions, AdamOptions, AverageOptions):
-    batch_size: Annotated[int, positive_int] = 64  # rows of a minibatch: steps, or whole texts
-    # steps that an expert plays, where no data set is named
+    batch_size: Annotated[int, positive_int] = 64  # minibatch size: steps, or whole texts
+    # expert steps to record if no data set is given
     demonstrations: Annotated[int, positive_int] = 4_000
-    # tokens of a row into which several texts are laid; none gives each text a row of its own.
-    # Changes the time, not the gradient
+    # pack several texts into one row of this many tokens; none: one text per row. Affects speed,
+    # not the gradient
     packing: Annotated[int, positive_int] | None = None
 
 
@@ -87,8 +88,7 @@ class BehaviorCloning(PolicyAgent):
     budget = {"passes": 20}
     loss = staticmethod(cloning_loss)
     METRICS = {
-        "loss": "-log π(a|s) per recorded action, in nats; ln A where all actions are equally "
-        "likely",
+        "loss": "-log π(a|s) per recorded action, in nats; ln A if all actions are equally likely",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }

@@ -1,7 +1,7 @@
 """Co-distillation: two students learn from data, and from each other's probabilities.
 
     for each minibatch of recorded actions, cut into two halves
-        p_1, p_2 ← what both students think of the actions in all its states
+        p_1, p_2 ← both students' action probabilities in all its states
         student 1 minimises  β (-mean log q_1(a|s), first half)   +  α T² mean KL(p_2 ‖ q_1)
         student 2 minimises  β (-mean log q_2(a|s), second half)  +  α T² mean KL(p_1 ‖ q_2)
 
@@ -133,10 +133,10 @@ class CoDistillation(BehaviorCloning):
     actions = "discrete"
     loss = staticmethod(co_distillation_loss)
     METRICS = {
-        "loss": "what is minimised, the mean of the two students', in nats",
+        "loss": "the minimised loss, averaged over the two students, in nats",
         "hard_loss": "-log q of the recorded action in the student's own half, in nats",
         "peer_divergence": "mean KL from the other student at temperature T, in nats",
-        "agreement": "share of the states where both find the same action likeliest, in [0, 1]",
+        "agreement": "fraction of states in which both have the same most likely action, in [0, 1]",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }

@@ -1,4 +1,4 @@
-"""DAgger: let the learner play, and let the expert say what it should have done.
+"""DAgger: act with the learner, and let the expert label the states it visits.
 
     D ← ∅
     repeat
@@ -84,11 +84,11 @@ def labelled_rows(obs: NDArray[np.number], label: NDArray[np.number]) -> Batch:
 
 @dataclass(frozen=True)
 class DAggerConfig(PolicyOptions, AdamOptions):
-    # β, probability that the expert's action is the one taken, in [0, 1]
+    # β, probability of taking the expert's action, in [0, 1]
     beta: Annotated[float | Schedule, unit_interval] = Linear(1.0, 0.0, 0.3)
-    rollout_steps: Annotated[int, positive_int] = 32  # T, steps of each environment between fits
-    gradient_steps: Annotated[int, positive_int] = 100  # K, minibatches of each fit
-    # labelled states of a minibatch, drawn with replacement
+    rollout_steps: Annotated[int, positive_int] = 32  # T, steps per environment between fits
+    gradient_steps: Annotated[int, positive_int] = 100  # K, minibatches per fit
+    # labelled states per minibatch, drawn with replacement
     batch_size: Annotated[int, positive_int] = 64
 
 
@@ -100,14 +100,13 @@ class DAgger(PolicyAgent):
     budget = {"steps": 4_000}
     loss = staticmethod(cloning_loss)
     METRICS = {
-        "loss": "-log π(a*|s) per labelled state, in nats; ln A where all actions are equally "
-        "likely",
+        "loss": "-log π(a*|s) per labelled state, in nats; ln A if all actions are equally likely",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this fit",
-        "agreement": "share of the new states where the learner would have done what the expert "
-        "says; continuous actions never agree",
-        "labels": "states labelled so far, all of which are learned from",
-        "beta": "probability that the expert's action is the one taken",
+        "agreement": "fraction of the new states in which the learner's greedy action is the "
+        "expert's; continuous actions never agree",
+        "labels": "states labelled so far; each fit draws from all of them",
+        "beta": "probability of taking the expert's action",
     }
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Distillation: become like a teacher, by its probabilities and not by its choices alone.
+"""Distillation: match a teacher's action probabilities, not only its choices.
 
     repeat
         play N episodes: with probability λ the student's, else the teacher's
@@ -129,18 +129,18 @@ def distillation_loss(
 class DistillationConfig(PolicyOptions, AdamOptions, AverageOptions):
     # D: KL(teacher ‖ student), KL(student ‖ teacher), or a Jensen-Shannon divergence
     divergence: Literal["forward", "reverse", "jsd"] = "forward"
-    # the teacher's share of the mean distribution in jsd, in [0, 1]; 0 is forward, 1 reverse
+    # the teacher's weight in the mixture of jsd, in [0, 1]; 0 is forward, 1 is reverse
     mixture: Annotated[float, unit_interval] = 0.5
     soft_coef: Annotated[float, non_negative] = 1.0  # α, weight of the divergence
-    # β, weight of -log q of the teacher's or the recorded action
+    # β, weight of -log q(a|s) of the teacher's or the recorded action
     hard_coef: Annotated[float, non_negative] = 0.0
-    # T, divides both logits in the divergence; above 1 improbable actions count for more
+    # T, divides both logits in the divergence; above 1, unlikely actions count more
     soft_temperature: Annotated[float, positive] = 1.0
-    # λ, probability that the student plays a round and not the teacher, in [0, 1]
+    # λ, probability that the student plays a round instead of the teacher, in [0, 1]
     student_share: Annotated[float | Schedule, unit_interval] = 0.5
     # τ of a teacher that learned action values, in reward units, > 0
     value_temperature: Annotated[float, positive] = 0.01
-    # episodes of a minibatch; recorded: steps, or whole texts
+    # minibatch size in episodes; of recorded data, in steps or whole texts
     batch_size: Annotated[int, positive_int] = 64
     epochs: Annotated[int, positive_int] = 1  # passes over a round of episodes
 
@@ -161,13 +161,14 @@ class Distillation(PolicyAgent):
     loss = staticmethod(distillation_loss)
     default_num_envs = 32
     METRICS = {
-        "loss": "what is minimised, α T² D plus β times the hard loss, in nats",
-        "teacher_divergence": "mean D of teacher and student at temperature T, in nats; 0 where "
+        "loss": "the minimised loss, α T² D plus β times the hard loss, in nats",
+        "teacher_divergence": "mean D between teacher and student at temperature T, in nats; 0 if "
         "they are equal",
         "hard_loss": "-log q of the teacher's or the recorded action, in nats",
-        "agreement": "share of the states where both find the same action likeliest, in [0, 1]",
-        "group_return": "mean undiscounted return of the round, in reward units, whoever played it",
-        "student_played": "1 where the student played the round, 0 where the teacher did",
+        "agreement": "fraction of states in which both have the same most likely action, in [0, 1]",
+        "group_return": "mean undiscounted return of the round, by student or teacher, in reward "
+        "units",
+        "student_played": "1 if the student played the round, 0 if the teacher did",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }

@@ -1,4 +1,4 @@
-"""GAIL: act so that nobody can tell your steps from the expert's.
+"""GAIL: learn a policy whose steps a discriminator cannot tell from the expert's.
 
     repeat
         act for T steps in N environments with π
@@ -150,11 +150,11 @@ def gail_discriminator_loss(
 
 @dataclass(frozen=True)
 class DiscriminatorBatch:
-    """As many steps of either, as the discriminator sees them."""
+    """Equally many expert and policy steps, as the discriminator's inputs."""
 
     expert: Tensor  # [B, X]
     policy: Tensor  # [B, X]
-    share: Tensor  # [B], where between the two the slope is looked at
+    share: Tensor  # [B], interpolation weight of the gradient penalty's points
 
     def __len__(self) -> int:
         return len(self.share)
@@ -165,14 +165,14 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
-    # what D pays: f, -log(1 - D) or log D; see above for the bias of each
+    # reward computed from D: f, -log(1 - D) or log D; see above for the bias of each
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
-    # M, minibatches of the discriminator for each rollout
+    # M, discriminator minibatches per rollout
     discriminator_steps: Annotated[int, positive_int] = 10
     # Adam's step size for the discriminator, > 0
     discriminator_rate: Annotated[float, positive] = 1e-3
     gradient_penalty: Annotated[float, non_negative] = 1.0  # λ, weight of the penalty; 0 for none
-    # steps that an expert plays, where no data set is named
+    # expert steps to record if no data set is given
     demonstrations: Annotated[int, positive_int] = 1_000
 
 
@@ -183,12 +183,12 @@ class GAIL(PPO):
     uses = ("expert", "demonstrations", "device")
     data_kinds = ("Episodes",)
     METRICS = {name: text for name, text in PPO.METRICS.items() if name != "reference_kl"} | {
-        "discriminator_loss": "of D on the steps of both, in nats; 2 ln 2 = 1.386 where it cannot "
-        "tell them apart, which is the aim",
-        "discriminator_accuracy": "share of steps that D assigns to the right one of the two; ½ "
-        "where it cannot tell them apart",
+        "discriminator_loss": "cross-entropy of D on both kinds of step, in nats; 2 ln 2 = 1.386 "
+        "if it cannot tell them apart, which is the aim",
+        "discriminator_accuracy": "fraction of steps that D classifies correctly; ½ if it cannot "
+        "tell them apart",
         "gradient_penalty": "mean (‖∇f‖ - 1)² between the expert's steps and the policy's",
-        "learned_reward": "mean reward of the rollout's steps, in nats",
+        "learned_reward": "mean reward that D gives the rollout's steps, in nats",
     }
 
     def __init__(

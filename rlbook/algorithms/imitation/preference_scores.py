@@ -1,5 +1,5 @@
-"""What a reward model says of recorded episodes, in the order in which they were preferred, and of
-steps as they happen."""
+"""A reward model's scores of recorded episodes, in order of preference, and of steps as they
+happen."""
 
 from __future__ import annotations
 

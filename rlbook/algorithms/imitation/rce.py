@@ -1,4 +1,4 @@
-"""Ranked cross-entropy: clone all episodes of a group, the better ones more.
+"""Ranked cross-entropy: clone all episodes of a group, weighted by how well each scored.
 
     for each minibatch of groups of recorded episodes with scores s_i
         z_i = (s_i - mean of the group) / standard deviation of the group
@@ -78,14 +78,14 @@ def rce_update(
 
 @dataclass(frozen=True)
 class RCEConfig(PolicyOptions, AdamOptions):
-    # τ, in standard deviations of a group's scores, > 0
+    # τ of the softmax over scores, in standard deviations of a group's scores, > 0
     score_temperature: Annotated[Rate, positive] = Linear(2.0, 0.5)
-    batch_size: Annotated[int, positive_int] = 16  # groups of a minibatch
-    # random walks that are grouped where no data set is named
+    batch_size: Annotated[int, positive_int] = 16  # groups per minibatch
+    # random walks to record and group if no data set is given
     walks: Annotated[int, at_least(2)] = 1_000
-    # episodes of each group that is made so, at least 2
+    # episodes per group of those random walks, at least 2
     candidates: Annotated[int, at_least(2)] = 8
-    # episodes backpropagated at once; changes memory, not the gradient
+    # episodes backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
 
@@ -98,9 +98,9 @@ class RCE(PolicyAgent):
     budget = {"passes": 20}
     loss = staticmethod(cloning_loss)
     METRICS = {
-        "loss": "Σ w (-log π(a|s) per step), the mean over groups, in nats",
+        "loss": "Σ w (-log π(a|s) per step), averaged over groups, in nats",
         "best_weight": "mean weight of the best episode of a group, in [0, 1]; 1 / G at first",
-        "score_temperature": "τ, which divides the standardised scores",
+        "score_temperature": "τ, the divisor of the standardised scores",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }

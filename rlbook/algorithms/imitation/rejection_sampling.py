@@ -1,4 +1,4 @@
-"""Rejection sampling: play, keep what went well, clone that. On texts: RFT, or best of n.
+"""Rejection sampling: sample episodes, keep the best, clone them. On texts: RFT, or best-of-n.
 
     repeat
         from each of several starts, play G episodes with π; R_i is the return of episode i
@@ -95,13 +95,13 @@ def rejection_sampling_update(
 
 @dataclass(frozen=True)
 class RejectionSamplingConfig(PolicyOptions, AdamOptions, AverageOptions):
-    # G, episodes from one start, at least 2; divides num_envs
+    # G, episodes per start, at least 2; must divide num_envs
     group_size: Annotated[int, at_least(2)] = 8
-    # k, how many of a group are kept at most, from 1 to G; none keeps all that pass the threshold
+    # k, episodes of a group to keep at most, from 1 to G; none keeps all that pass the threshold
     keep: Annotated[int, positive_int] | None = 1
-    # R_min, in reward units: what returns less is not kept; none keeps any
+    # R_min, smallest return of an episode that is kept, in reward units; none: no minimum
     threshold: Annotated[float, finite] | None = None
-    # episodes of a minibatch; none takes all that were kept
+    # episodes per minibatch; none: all kept episodes at once
     batch_size: Annotated[int, positive_int] | None = None
     epochs: Annotated[int, positive_int] = 1  # E, passes over the kept episodes of a round
 
@@ -124,7 +124,7 @@ class RejectionSampling(PolicyAgent):
     loss = staticmethod(cloning_loss)
     METRICS = {
         "loss": "-log π(a|s) per action of the kept episodes, in nats",
-        "kept": "share of the round's episodes that are kept, in [0, 1]",
+        "kept": "fraction of the round's episodes that are kept, in [0, 1]",
         "kept_return": "mean undiscounted return of the kept episodes, in reward units",
         "group_return": "mean undiscounted return of the whole round, in reward units",
         "grad_norm": "L2 norm of the gradient before clipping",

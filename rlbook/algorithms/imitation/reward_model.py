@@ -1,4 +1,4 @@
-"""Reward model: learn what somebody prefers, as a number.
+"""Reward model: learn a scalar score from preferences between episodes.
 
     for each minibatch of episodes in order of preference
         r(τ) = the sum of r(s, a) over the steps of τ
@@ -157,14 +157,14 @@ class RewardModel(Agent):
     budget = {"passes": 20}
     loss = staticmethod(reward_model_loss)
     METRICS = {
-        "loss": "-log of the probability of the preferences, in nats; ln 2 = 0.693 a pair where "
-        "all scores are equal",
-        "accuracy": "share of the pairs in the minibatch whose better episode has the higher "
+        "loss": "-log probability of the preferences, in nats; ln 2 = 0.693 per pair if all "
+        "scores are equal",
+        "accuracy": "fraction of the minibatch's pairs whose better episode has the higher "
         "score, in [0, 1]",
         "margin": "mean score of the better episode minus that of the worse one",
-        "held_out_accuracy": "the accuracy on the rows that are not learned from, after each pass",
-        "disagreement": "mean standard deviation of the members' scores of an episode, in reward "
-        "units (of an ensemble)",
+        "held_out_accuracy": "accuracy on the held-out rows, after each pass",
+        "disagreement": "mean standard deviation of an episode's score across the ensemble, in "
+        "reward units (ensembles only)",
         "grad_norm": "L2 norm of the gradient before clipping",
     }
 

@@ -19,22 +19,23 @@ from rlbook.hyperparameters import Hyperparameters, Rate
 
 @dataclass(frozen=True)
 class RewardModelConfig(Hyperparameters):
-    batch_size: Annotated[int, positive_int] = 64  # pairs or groups of a minibatch
+    batch_size: Annotated[int, positive_int] = 64  # pairs or groups per minibatch
     learning_rate: Annotated[Rate, positive] = 1e-3  # Adam's step size, > 0
-    # share of the weights taken off per unit of learning rate; keeps the scores small
+    # decoupled weight decay, as in AdamW; keeps the scores small
     weight_decay: Annotated[float, non_negative] = 0.0
-    # by how much the better of a pair should win, in reward units; a column of the data goes before
+    # margin by which the better of a pair should win, in reward units; a column of the data
+    # overrides it
     margin: Annotated[float, non_negative] = 0.0
-    # c, weight of the pairs' squared sums, per reward unit²; needed by an ensemble
+    # c, weight of the squared sum of a pair's scores, per reward unit²; an ensemble needs it
     center_coef: Annotated[float, non_negative] = 0.0
-    members: Annotated[int, positive_int] = 1  # networks; more than one are an ensemble
-    # share of the rows that are not learned from but tested on after each pass, in [0, 1)
+    members: Annotated[int, positive_int] = 1  # networks; more than one form an ensemble
+    # fraction of the rows held out from training and tested after each pass, in [0, 1)
     held_out: Annotated[float, unit_interval] = 0.1
-    # random walks that are ranked where no data set is named
+    # random walks to record and rank if no data set is given
     walks: Annotated[int, at_least(2)] = 500
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
-    # units of each hidden layer of an MLP
+    # units in each hidden layer of an MLP
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Who says how probable each action is, where a policy is to become like another agent."""
+"""Teachers for distillation: the source of the action probabilities that a policy should match."""
 
 from __future__ import annotations
 

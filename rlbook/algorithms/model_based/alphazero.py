@@ -1,5 +1,5 @@
-"""AlphaZero: a network says which moves look good and what a state is worth; a tree search improves
-on it; the network learns what the search found.
+"""AlphaZero: a network predicts a policy and a value, a tree search improves on them, and the
+network is trained on the search's results.
 
     for each move of an episode, from its state s                              search
         repeat `simulations` times
@@ -135,13 +135,13 @@ class AlphaZero(NetworkSearchAgent):
     Config = AlphaZeroConfig
     loss = staticmethod(alphazero_loss)
     METRICS = {
-        "policy_loss": "-Σ π log p, in nats: at least the entropy of π; mean of the minibatches",
-        "value_loss": "½ (z - v)², of standardised returns; ½ is no better than a constant",
+        "policy_loss": "-Σ π log p, in nats, at least the entropy of π; mean over minibatches",
+        "value_loss": "½ (z - v)² of standardised returns; ½ is no better than a constant",
         "grad_norm": "L2 norm of the gradient before clipping",
         "root_value": "largest mean return of an action at the root of the episode's last search, "
         "in reward units",
-        "positions": "states that are kept",
-        "deviation": "standard deviation of the returns that are kept, in reward units",
+        "positions": "states in the buffer",
+        "deviation": "standard deviation of the returns in the buffer, in reward units",
     }
 
     def __init__(self, env: gymnasium.Env, config: AlphaZeroConfig, seed: int = 0) -> None:

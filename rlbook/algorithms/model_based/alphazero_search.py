@@ -1,5 +1,5 @@
-"""AlphaZero's search: down the tree by PUCT, P and V of the network for what is new there, and its
-value back to the root; and an agent that plays by such searches.
+"""AlphaZero's search: descend by PUCT, evaluate each new state with the network, and back its value
+up to the root; and an agent that plays by this search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certainty equivalence: estimate a model, plan in it as if it were true, act by the plan.
+"""Certainty equivalence: estimate a model, plan in it as if it were true, and act on the plan.
 
     N ← 0 for all s, a, s'
     for each step
@@ -96,21 +96,21 @@ def unseen_value(counts: TransitionCounts, config: CertaintyEquivalenceConfig) -
 
 @dataclass(frozen=True)
 class CertaintyEquivalenceConfig(Hyperparameters):
-    # discount γ per environment step, in [0, 1]; below 1 where unseen is optimistic
+    # discount γ per environment step, in [0, 1]; must be below 1 if unseen is optimistic
     gamma: Annotated[float, unit_interval] = 0.99
     # probability ε of a random action, in [0, 1]; 1.0 samples uniformly
     epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05)
-    # environment steps between two plans, at least 1
+    # environment steps between plans, at least 1
     plan_every: Annotated[int, positive_int] = 200
-    # what an action never tried is worth: "zero", or "optimistic": the largest reward for ever
+    # value of an untried action: "zero", or "optimistic", the largest reward for ever
     unseen: Annotated[str, one_of("zero", "optimistic")] = "zero"
-    # how far a plan may be from the best one of its model, in reward units, above 0
+    # largest error of a plan's values under its model, in reward units, above 0
     tolerance: Annotated[float, positive] = 1e-4
-    # sweeps of one plan at most, at least 1
+    # maximum number of sweeps per plan, at least 1
     max_sweeps: Annotated[int, positive_int] = 10_000
-    # cells per dimension that continuous observations are cut into, at least 1
+    # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, positive_int] = 8
-    # values per dimension that continuous actions are chosen from, at least 2
+    # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
 
     def __post_init__(self) -> None:
@@ -130,11 +130,11 @@ class CertaintyEquivalence(Agent):
     observations = "index"
     actions = "discrete"
     METRICS: ClassVar[dict[str, str]] = {
-        "known_pairs": "pairs of state and action in the model of the last plan",
+        "known_pairs": "state-action pairs in the model of the last plan",
         "known_states": "states in the model of the last plan",
         "sweeps": "sweeps that the last plan took",
-        "converged": "1 where the last plan met its tolerance, 0 where max_sweeps came first",
-        "value": "by the last plan, the value of the states where episodes begin, in reward units",
+        "converged": "1 if the last plan met its tolerance, 0 if it stopped at max_sweeps",
+        "value": "mean value of the initial states under the last plan, in reward units",
         "epsilon": "probability of a random action",
         **EXACT_METRICS,
     }

@@ -1,4 +1,4 @@
-"""The cross-entropy method: draw many plans, keep the best, draw the next ones like those.
+"""The cross-entropy method: sample many plans, keep the best, and refit the distribution to them.
 
     repeat
         draw C plans from a distribution with independent components
@@ -71,7 +71,7 @@ class Plans(Protocol):
 
 @dataclass(frozen=True)
 class GaussianPlans:
-    """Continuous actions: each component is normal, and cut off at the box's bounds."""
+    """Continuous actions: each component is normal, truncated to the box's bounds."""
 
     mean: Tensor  # [N, H, A], in the units of the actions
     std: Tensor  # [N, H, A]
@@ -97,8 +97,8 @@ class CategoricalPlans:
     """Discrete actions, as one-hot vectors."""
 
     probability: Tensor  # [N, H, A], sums to 1 over A
-    floor: float = 0.02  # share of the uniform distribution that refitting mixes in
-    allowed: Tensor | None = None  # [N, H, A] bool; the others have no probability; None: all
+    floor: float = 0.02  # fraction of the uniform distribution mixed in when refitting
+    allowed: Tensor | None = None  # [N, H, A] bool; other actions have probability 0; None: all
 
     def __post_init__(self) -> None:
         if self.allowed is not None:

@@ -1,5 +1,5 @@
-"""Dyna-Q: learn from each step, store its outcome in a model, and learn from the model between
-steps.
+"""Dyna-Q: learn from each real step, store it in a model, and learn from simulated steps in
+between.
 
     Q ← 0;   Model ← empty
     for each step
@@ -112,7 +112,7 @@ class DynaMemory(ControlMemory):
 class DynaQConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q."""
 
-    # n: updates from memory after each step, at least 0; with 0 it is Q-learning
+    # n, simulated updates after each real step, at least 0; 0 is plain Q-learning
     planning_steps: Annotated[int, non_negative_int] = 10
 
 
@@ -124,7 +124,7 @@ class DynaQ(ControlAgent):
     settings: DynaSettings
     Config = DynaQConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "known_pairs": "pairs of state and action tried so far",
+        "known_pairs": "state-action pairs tried so far",
     }
     update = staticmethod(dyna_q_update)
 

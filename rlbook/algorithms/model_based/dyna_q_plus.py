@@ -1,4 +1,4 @@
-"""Dyna-Q+: Dyna-Q with a bonus in planning for actions that were not tried for long.
+"""Dyna-Q+: Dyna-Q with a planning bonus for actions that have not been tried for a long time.
 
     as Dyna-Q, but planning draws
         s ← a random state of those met so far
@@ -116,11 +116,11 @@ class DynaPlusMemory(ControlMemory):
 class DynaQPlusConfig(ControlConfig):
     """Hyper-parameters of Dyna-Q+."""
 
-    # n: updates from memory after each step, at least 0
+    # n, simulated updates after each real step, at least 0
     planning_steps: Annotated[int, non_negative_int] = 10
-    # weight κ of the bonus κ √τ for what was not tried for τ steps, in reward units, at least 0
+    # weight κ of the bonus κ √τ for a pair last tried τ steps ago, in reward units, at least 0
     kappa: Annotated[float, non_negative] = 1e-4
-    # step size α, in (0, 1]; not 1/N, since planning updates pairs that were never visited
+    # step size α, in (0, 1]; not 1/N, because planning updates pairs that were never visited
     alpha: Annotated[Schedule, positive_fraction] = Constant(0.1)
 
 
@@ -132,7 +132,7 @@ class DynaQPlus(ControlAgent):
     settings: DynaPlusSettings
     Config = DynaQPlusConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "known_pairs": "pairs of state and action tried so far",
+        "known_pairs": "state-action pairs tried so far",
     }
     update = staticmethod(dyna_q_plus_update)
 

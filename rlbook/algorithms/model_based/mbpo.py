@@ -1,4 +1,4 @@
-"""MBPO: a model-free learner that learns from steps which a learned model imagines.
+"""MBPO: train SAC mostly on short rollouts imagined by a learned model.
 
     act by π, store (s, a, r, s', terminated); the first actions are uniform
     now and then, fit an ensemble of networks to all stored steps, as in `world_model`
@@ -116,20 +116,20 @@ def imagined_step(model: WorldModel, act: Callable[[Tensor], Tensor], obs: Tenso
 
 @dataclass(frozen=True)
 class MBPOConfig(SACConfig):
-    # ρ, share of imagined steps in a minibatch; with 0 it is SAC
+    # ρ, fraction of imagined steps in a minibatch; 0 is plain SAC
     model_ratio: Annotated[float, unit_interval] = 0.95
-    horizon: Annotated[int, positive_int] = 1  # k, imagined steps in a row
-    gradient_steps: int = 4  # G, gradient steps of an update
+    horizon: Annotated[int, positive_int] = 1  # k, steps per imagined rollout
+    gradient_steps: int = 4  # G, gradient steps per update
     members: Annotated[int, positive_int] = 3  # K, networks of the ensemble
-    # units of each hidden layer of a member
+    # units in each hidden layer of a member
     model_hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
     # Adam's step size for the model, > 0
     model_learning_rate: Annotated[float | Schedule, positive] = 1e-3
-    # transitions of the model's minibatch, for each member
+    # transitions per minibatch of the model, for each member
     model_batch_size: Annotated[int, positive_int] = 256
-    # environment steps between trainings of the model
+    # environment steps between model updates
     model_every: Annotated[int, positive_int] = 200
-    model_steps: Annotated[int, positive_int] = 400  # gradient steps of such a training
+    model_steps: Annotated[int, positive_int] = 400  # gradient steps per model update
 
 
 class MBPO(SAC):

@@ -1,4 +1,4 @@
-"""The plans of an action space: where a search for one begins, and which action comes of it.
+"""The plans of an action space: the distribution a search starts from, and a plan's first action.
 
 Shapes: N environments, H steps of a plan, A action components (or discrete actions, one-hot).
 """

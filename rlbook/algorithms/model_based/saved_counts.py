@@ -1,5 +1,5 @@
-"""The counted steps of a checkpoint, checked against the states and actions of the run before
-anything uses them.
+"""The transition counts in a checkpoint, validated against the run's states and actions before
+use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A world model: learn what the environment does next, and plan in what was learned.
+"""A world model: learn to predict the environment's next state and reward, and plan with it.
 
     act at random for a while; store (s, a, r, s', terminated)
     now and then, each member of an ensemble, on minibatches of its own

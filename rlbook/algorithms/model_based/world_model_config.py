@@ -1,4 +1,4 @@
-"""The hyper-parameters of the world model: of the ensemble, and of the search for plans in it."""
+"""The hyper-parameters of the world model: those of the ensemble, and those of planning with it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from rlbook.hyperparameters import Hyperparameters
 class WorldModelConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     members: Annotated[int, positive_int] = 3  # K, networks of the ensemble
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    batch_size: Annotated[int, positive_int] = 256  # transitions of a minibatch, for each member
-    buffer_size: Annotated[int, positive_int] = 100_000  # transitions kept
-    # environment steps with random actions, before the first training
+    batch_size: Annotated[int, positive_int] = 256  # transitions per minibatch, for each member
+    buffer_size: Annotated[int, positive_int] = 100_000  # maximum number of transitions stored
+    # environment steps with random actions before the first model update
     learning_starts: Annotated[int, positive_int] = 200
-    # environment steps between trainings of the model
+    # environment steps between model updates
     train_every: Annotated[int, positive_int] = 200
-    gradient_steps: Annotated[int, positive_int] = 400  # gradient steps of a training
+    gradient_steps: Annotated[int, positive_int] = 400  # gradient steps per model update
     max_grad_norm: Annotated[float, bound] = 100.0  # the gradient's L2 norm is clipped to this
-    horizon: Annotated[int, positive_int] = 15  # H, steps of a plan
-    candidates: Annotated[int, positive_int] = 60  # C, plans drawn in each iteration
-    # E, plans that the next ones are drawn like; at most C
+    horizon: Annotated[int, positive_int] = 15  # H, steps per plan
+    candidates: Annotated[int, positive_int] = 60  # C, plans sampled in each iteration
+    # E, best plans that the next distribution is fitted to; at most C
     elites: Annotated[int, positive_int] = 6
-    # iterations of the cross-entropy method for each action
+    # iterations of the cross-entropy method per action
     iterations: Annotated[int, positive_int] = 6
 
     def __post_init__(self) -> None:

@@ -124,7 +124,7 @@ class MCTSConfig(Hyperparameters):
     stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
     # keep what the last search found under the move that was made
     reuse_tree: bool = False
-    # values per dimension that continuous actions are chosen from, at least 1
+    # discrete values per dimension of a continuous action, at least 1
     action_bins: Annotated[int, positive_int] = 5
 
     @property

@@ -23,9 +23,9 @@ class PlannerConfig(Hyperparameters):
 
     # where there is no model: environment steps that one is estimated from, at least 1
     sampled_steps: Annotated[int, positive_int] = 20_000
-    # cells per dimension that continuous observations are cut into, at least 1
+    # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, positive_int] = 8
-    # values per dimension that continuous actions are chosen from, at least 2
+    # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
 
 

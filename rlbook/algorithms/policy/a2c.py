@@ -1,5 +1,5 @@
-"""Advantage actor-critic (A2C): a policy gradient every few steps, with V standing in for the rest
-of the episode.
+"""Advantage actor-critic (A2C): a policy-gradient step every few environment steps, on n-step
+returns that bootstrap from V.
 
     repeat
         act for T steps in N environments with π
@@ -119,18 +119,18 @@ def a2c_loss(policy: Policy, batch: Batch, *, config: A2CConfig) -> LossOutput:
 @dataclass(frozen=True)
 class A2CConfig(NetworkOptions, OptimizerOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    # λ of the advantage estimate, in [0, 1]; 1 is the n-step return
+    # λ of the GAE advantage estimate, in [0, 1]; 1 is the n-step return
     gae_lambda: Annotated[float, unit_interval] = 1.0
-    # T, steps of each environment between updates
+    # T, steps per environment between updates
     rollout_steps: Annotated[int, positive_int] = 5
     # c_v, weight of the value loss (½ mean square)
     value_coef: Annotated[float, non_negative] = 0.5
-    # c_e, weight of the entropy, in reward units per nat
+    # c_e, weight of the entropy bonus, in reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
-    optimizer: Literal["adam", "rmsprop"] = "adam"  # the paper has RMSprop
+    optimizer: Literal["adam", "rmsprop"] = "adam"  # the paper uses RMSprop
     learning_rate: Annotated[Rate, positive] = 3e-3  # the optimiser's step size, > 0
     normalize_advantage: bool = False  # standardise advantages within each rollout
-    # rows backpropagated at once; changes memory alone
+    # rows backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
 
@@ -140,9 +140,9 @@ class A2C(ActorCriticAgent):
     Config = A2CConfig
     loss = staticmethod(a2c_loss)
     METRICS = {
-        "policy_loss": "-mean A log π, minimised; of no meaning by itself",
+        "policy_loss": "-mean A log π, minimised; its value has no meaning by itself",
         "value_loss": "½ mean (V - target)², in squared reward units",
-        "entropy": "mean entropy of π(·|s), in nats; falls as the policy makes up its mind",
+        "entropy": "mean entropy of π(·|s), in nats; falls as the policy becomes more certain",
         "grad_norm": "L2 norm of the gradient before clipping",
         "explained_variance": "1 - Var(target - V) / Var(target); 1 is a perfect critic, 0 no "
         "better than a constant",

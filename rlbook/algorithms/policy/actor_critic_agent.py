@@ -1,4 +1,4 @@
-"""What the agents with a policy and a critic share: rollouts of a number of steps."""
+"""What agents with a policy and a critic share: rollouts of a fixed number of steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Deep deterministic policy gradient (DDPG): Q-learning for actions that are numbers, with a
-network that says which action is the best.
+"""Deep deterministic policy gradient (DDPG): Q-learning for continuous actions, with a policy
+network trained to output the action that maximises Q.
 
     act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
     at every step, on a random minibatch
@@ -90,7 +90,7 @@ def ddpg_actor_loss(
 
 @dataclass(frozen=True)
 class DDPGConfig(DeterministicConfig):
-    """Hyper-parameters of DDPG: those of every replayed policy without probabilities."""
+    """Hyper-parameters of DDPG: those of every off-policy agent with a deterministic policy."""
 
 
 class DDPG(DeterministicAgent):
@@ -103,8 +103,8 @@ class DDPG(DeterministicAgent):
     actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "½ mean (Q - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) there, in reward units",
-        "policy_loss": "-mean Q(s, μ(s)) there, in reward units",
+        "q": "mean Q(s, a) of that minibatch, in reward units",
+        "policy_loss": "-mean Q(s, μ(s)) of that minibatch, in reward units",
     }
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:

@@ -1,5 +1,5 @@
-"""What DDPG and TD3 share: a policy that names one action, μ(s) = tanh of a network, and a target
-of it that follows slowly. Where the agent explores, noise is added to the action.
+"""What DDPG and TD3 share: a deterministic policy, μ(s) = tanh of a network, and a slowly updated
+target copy of it. To explore, the agent adds noise to the action.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlbook.networks.policy import as_array
 @dataclass(frozen=True)
 class DeterministicConfig(ReplayConfig):
     learning_rate: float | Schedule = 1e-3  # Adam's step size, > 0
-    # σ of the noise when acting, where the box is [-1, 1]
+    # σ of the exploration noise, for actions scaled to [-1, 1]
     exploration_noise: Annotated[float, non_negative] = 0.1
 
 

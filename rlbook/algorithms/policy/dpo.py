@@ -1,4 +1,4 @@
-"""Direct preference optimisation: make the better of two episodes likelier than the worse one.
+"""Direct preference optimisation: make the better of two episodes more likely than the worse one.
 
     repeat
         play groups of episodes with π; in each, pair the best with the worst, the second best with
@@ -101,7 +101,7 @@ def dpo_loss(
         policy: π.
         pairs: some of them, which know how many there are in all.
         config: hyper-parameters.
-        mismatched_kl: KTO's point of reference, in nats.
+        mismatched_kl: KTO's reference point, in nats.
     """
     better, worse = pairs.better, pairs.worse
     log_prob, _, _ = policy.evaluate(better, entropy=False)  # [P, T]
@@ -133,18 +133,18 @@ class DPO(PolicyAgent):
     default_num_envs = 32
     loss = staticmethod(dpo_loss)
     METRICS = {
-        "preference_loss": "the chosen preference loss, minimised; "
-        "ln 2 = 0.693 for sigmoid at the start",
+        "preference_loss": "the preference loss selected, minimised; "
+        "sigmoid starts at ln 2 = 0.693",
         "nll": "-log π(a|s) per step of the better episodes, in nats",
-        "accuracy": "share of pairs whose better episode has the larger implicit reward, "
-        "in [0, 1]; of labelled episodes, of those on their side of KTO's point of reference",
+        "accuracy": "fraction of pairs whose better episode has the larger implicit reward, in "
+        "[0, 1]; for labelled episodes, of those on the correct side of KTO's reference point",
         "reward_margin": "mean β Δ, the better episode's implicit reward minus the worse one's",
         "chosen_log_ratio": "mean log π(τ_w) - log π_ref(τ_w), in nats; "
-        "below 0, they have become less likely; without a reference log π(τ_w)",
-        "mismatched_kl": "KTO's point of reference, in nats",
-        "rejected_log_ratio": "the same of the worse episodes",
-        "pairs": "pairs in the round, where ties make none, or in the minibatch of recorded ones",
-        "group_return": "mean undiscounted return of the round, in reward units (of played pairs)",
+        "below 0, they have become less likely; without a reference, log π(τ_w)",
+        "mismatched_kl": "KTO's reference point, in nats",
+        "rejected_log_ratio": "the same for the worse episodes",
+        "pairs": "pairs in the round, ties excluded; for recorded pairs, in the minibatch",
+        "group_return": "mean undiscounted return of the round, in reward units (on-policy only)",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }

@@ -1,4 +1,4 @@
-"""The hyper-parameters of DPO, and which of them each of its losses reads; see
+"""The hyper-parameters of DPO, and which of them each of its losses uses; see
 `rlbook.algorithms.policy.dpo`."""
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ SMOOTHED = ("sigmoid", "robust", "exo")
 
 @dataclass(frozen=True)
 class DPOConfig(PolicyOptions, AdamOptions):
-    # G, episodes from one start, at least 2; divides num_envs; makes up to G / 2 pairs
+    # G, episodes per start, at least 2; must divide num_envs; yields up to G / 2 pairs
     group_size: Annotated[int, at_least(2)] = 2
-    # β, how strongly the policy is held to the reference, in nats⁻¹, > 0
+    # β, strength of the pull towards the reference, in nats⁻¹, > 0
     beta: Annotated[float, positive] = 0.1
-    # which loss on the pairs; sigmoid is DPO's own
+    # loss on the pairs; sigmoid is DPO's own
     preference_loss: PairLoss = "sigmoid"
-    # divide log π(τ) by the steps of τ, under policy and reference; simpo and orpo always do
+    # divide log π(τ) by the length of τ, for policy and reference; simpo and orpo always do
     per_step: bool = False
-    # probability that a preference is the wrong way round, in [0, 0.5]: of sigmoid (conservative
+    # probability that a preference label is flipped, in [0, 0.5]; used by sigmoid (conservative
     # DPO), robust and exo
     label_smoothing: Annotated[float, number_in(0.0, 0.5)] = 0.0
-    simpo_margin: Annotated[float, non_negative] = 0.5  # γ of simpo, dimensionless
-    # weight of a good episode where a bad one's is 1, of kto, > 0
+    simpo_margin: Annotated[float, non_negative] = 0.5  # simpo's γ, dimensionless
+    # kto: weight of a good episode relative to a bad one, > 0
     good_weight: Annotated[float, positive] = 1.0
-    # c, weight of the better episode's negative log-likelihood, in loss per nat
+    # c, weight of the better episode's negative log-likelihood, per nat
     nll_coef: Annotated[float, non_negative] = 0.0
-    # rounds of play after which the reference becomes the present policy; 0 never
+    # rounds between updates of the reference to the current policy; 0 never updates it
     reference_period: Annotated[int, non_negative_int] = 0
-    batch_size: Annotated[int, positive_int] = 64  # pairs of a minibatch
-    epochs: Annotated[int, positive_int] = 1  # passes over the pairs of a round of play
-    # pairs that are backpropagated at once; changes memory, not the gradient
+    batch_size: Annotated[int, positive_int] = 64  # pairs per minibatch
+    epochs: Annotated[int, positive_int] = 1  # passes over the pairs of a round
+    # pairs backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Rewards of whole episodes that the policy itself decides about: (policy, reference, batch) → [B].
+"""Intrinsic rewards of whole episodes, from the policy itself: (policy, reference, batch) → [B].
 
     self-certainty     mean over steps of KL(U ‖ π(·|s)): how far from chance the policy is (RLIF)
     entropy            mean over steps of -H(π(·|s)) (RLIF)

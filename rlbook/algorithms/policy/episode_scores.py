@@ -1,5 +1,5 @@
-"""What the episodes of a round are worth to GRPO, before they are compared, and how much each step
-counts that another program drew."""
+"""The scores of a round's episodes before GRPO compares them, and the importance weights of steps
+that another program sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation: compare an episode with others from the same start.
+"""Group-relative policy optimisation (GRPO): compare an episode with others from the same start.
 
     repeat
         from each of several starts, play G episodes with π_old; R_i is the return of episode i

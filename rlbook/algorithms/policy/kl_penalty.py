@@ -1,4 +1,4 @@
-"""The KL penalty: its weight β, which may follow a target or a band, and where it is charged."""
+"""The KL penalty: its weight β, fixed or adapted to a target or band, added to reward or loss."""
 
 from __future__ import annotations
 

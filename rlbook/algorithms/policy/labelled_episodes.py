@@ -1,6 +1,6 @@
-"""KTO on episodes that are good or bad, each for itself: `dpo` without pairs.
+"""KTO on episodes labelled good or bad one by one: `dpo` without pairs.
 
-    z = max(0, mean( log π(τ) - log π_ref(τ) ))    over texts that stand after another prompt
+    z = max(0, mean( log π(τ) - log π_ref(τ) ))    over texts paired with another prompt
     minimise  mean( w σ(-β (x - z)) where τ is good, σ(β (x - z)) where it is bad )
               -  c mean log π(τ) of the good ones,      x = log π(τ) - log π_ref(τ)
 
@@ -97,9 +97,9 @@ def labelled_loss(
 
 @dataclass
 class LabelledRows:
-    """B episodes, and the share of each in the mean over all, over the good and over the bad."""
+    """B episodes, and each one's weight in the means over all, the good and the bad episodes."""
 
-    episodes: Batch  # its `weight` is each token's share in the mean over good episodes'
+    episodes: Batch  # `weight`: each token's weight in the mean over good episodes
     good: Tensor  # [B] bool
     share: Tensor  # [B]
     share_of_good: Tensor

@@ -1,6 +1,4 @@
-"""Groups of hyper-parameters that several agents with a policy share; a config inherits those that
-it uses.
-"""
+"""Groups of hyper-parameters that several policy agents share; configs inherit what they use."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from rlbook.networks.build import PolicySettings
 class PolicyOptions(Hyperparameters):
     """A policy network."""
 
-    # units of each hidden layer of an MLP
+    # units in each hidden layer of an MLP
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
-    # divides the logits of a discrete policy, acting and learning alike, > 0
+    # divisor of a discrete policy's logits, when acting and when learning, > 0
     temperature: Annotated[float, positive] = 1.0
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
@@ -48,7 +46,7 @@ class ScalingOptions(PolicyOptions):
 class SeparateNetworkOptions(ScalingOptions):
     """A policy network and a value network."""
 
-    # orthogonal weights of gain √2, 0.01 for the policy's output and 1 for the value's (detail 2)
+    # orthogonal initialisation: gain √2, policy output 0.01, value output 1 (detail 2)
     orthogonal_init: bool = True
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
@@ -59,7 +57,7 @@ class SeparateNetworkOptions(ScalingOptions):
 class NetworkOptions(SeparateNetworkOptions):
     """An actor and a critic, in two networks or in one."""
 
-    # a network of its own for V; false makes it a second head on the policy's (detail 13)
+    # a separate network for V; false makes V a second head on the policy network (detail 13)
     separate_networks: bool = True
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
@@ -70,7 +68,7 @@ class NetworkOptions(SeparateNetworkOptions):
 class OptimizerOptions(Hyperparameters):
     """What a gradient step needs."""
 
-    # lower the step size linearly to 0 over the run (detail 4)
+    # anneal the learning rate linearly to 0 over the run (detail 4)
     anneal_learning_rate: bool = True
     adam_eps: Annotated[float, positive] = 1e-5  # the optimiser's ε (detail 3)
     # the gradient's L2 norm is clipped to this (detail 11)
@@ -79,10 +77,10 @@ class OptimizerOptions(Hyperparameters):
 
 @dataclass(frozen=True)
 class AdamOptions(OptimizerOptions):
-    """The same with the values that most algorithms have."""
+    """The optimiser's options with the defaults of most algorithms."""
 
     learning_rate: Annotated[Rate, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    anneal_learning_rate: bool = False  # anneal the learning rate linearly to 0 over the run
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     max_grad_norm: Annotated[float, bound] = 1.0  # the gradient's L2 norm is clipped to this
 
@@ -91,9 +89,9 @@ class AdamOptions(OptimizerOptions):
 class AverageOptions(OptimizerOptions):
     """How the losses of a batch of episodes become one number."""
 
-    # what the loss of an episode batch is a mean over
+    # how the losses of a batch of episodes are averaged
     average: Literal["token", "sequence"] = "token"
-    # rows that are backpropagated at once; changes memory, not the gradient
+    # rows backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
     def averaging(self) -> averages.Average:
@@ -105,9 +103,9 @@ class AverageOptions(OptimizerOptions):
 class MinibatchOptions(AverageOptions):
     """How a minibatch becomes one number and one gradient."""
 
-    # what the loss of an episode batch is a mean over
+    # how the losses of a batch of episodes are averaged
     average: Literal["token", "sequence", "constant"] = "token"  # type: ignore[assignment]
-    # elements per episode that average = constant divides by
+    # number of elements per episode that average = constant divides by
     average_divisor: Annotated[int, positive_int] = 1
 
     def averaging(self) -> averages.Average:
@@ -120,19 +118,20 @@ class MinibatchOptions(AverageOptions):
 class ReferenceOptions(Hyperparameters):
     """The KL penalty towards a reference policy."""
 
-    # β, weight of the KL penalty towards the first policy, or a named reference, in reward units
+    # β, weight of the KL penalty towards the initial policy or a given reference, in reward units
     # per nat
     kl_coef: Annotated[Rate, non_negative] = 0.0
-    # the KL per step, in nats, towards which β is changed after each rollout; none leaves β alone
+    # target of the KL per step, in nats, towards which β is adapted after each rollout; none keeps
+    # β fixed
     kl_target: Annotated[float, positive] | None = None
-    # rows (steps, or episodes for a sequence model) in which β changes by a fifth at most
+    # number of rows (steps; episodes for a sequence model) over which β changes by at most a fifth
     kl_horizon: Annotated[int, positive_int] = 10_000
-    # what β cannot fall below, where kl_target changes it
+    # lower bound of β if kl_target is set
     kl_coef_min: Annotated[float, positive] = 1e-4
-    # what β cannot rise above, where kl_target changes it
+    # upper bound of β if kl_target is set
     kl_coef_max: Annotated[float, positive] = 10.0
-    kl_in: Literal["reward", "loss"] = "reward"  # where the penalty goes
-    # of the KL; + has k2's gradient; k1 not in the loss
+    kl_in: Literal["reward", "loss"] = "reward"  # add the penalty to the reward or the loss
+    # estimator of the KL; k1+ and k3+ have k2's gradient; k1 is for the reward only
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
 
     def __post_init__(self) -> None:

@@ -1,6 +1,6 @@
-"""What the policy-gradient and preference agents share.
+"""What policy-gradient and preference agents share.
 
-A policy that acts, a rollout that fills, one optimiser, and a reference where there is one.
+The acting policy, the rollout being filled, one optimiser, and a reference policy if there is one.
 """
 
 from __future__ import annotations

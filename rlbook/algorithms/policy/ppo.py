@@ -1,5 +1,5 @@
-"""Proximal policy optimisation: take several gradient steps on one rollout, but not so far that the
-data no longer fit the policy.
+"""Proximal policy optimisation (PPO): take several gradient steps on one rollout, and clip the loss
+so that the policy stays close to the one that collected it.
 
     repeat
         act for T steps in N environments with π_old; A ← GAE(V)

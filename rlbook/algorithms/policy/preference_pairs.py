@@ -1,5 +1,5 @@
-"""Pairs of episodes, better against worse: how a round makes them, how probable they are, and the
-losses on them that `dpo` knows by name."""
+"""Pairs of episodes, better against worse: how a round forms them, their log-probabilities, and the
+losses on them that `dpo` offers by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PairedRows:
 
     better: Batch
     worse: Batch
-    count: int = 0  # pairs of the minibatch that these are some of
+    count: int = 0  # pairs in the whole minibatch that these are part of
 
     def __len__(self) -> int:
         return len(self.better)
@@ -126,7 +126,7 @@ def pair_loss(
         policy: log π of the better and of the worse episodes, [P] each, in nats; sums, or means
             where `per_step` says so or the loss is made of them.
         reference: the same under the reference.
-        kl: KTO's point of reference, a scalar.
+        kl: KTO's reference point, a scalar.
         average: how the pairs become one number.
     """
     name = config.preference_loss

@@ -1,4 +1,4 @@
-"""The policy that a KL penalty or DPO's ratio is towards, where the user names one."""
+"""The reference policy of a KL penalty or of DPO's ratio, if the user names one."""
 
 from __future__ import annotations
 

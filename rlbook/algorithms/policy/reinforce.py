@@ -1,4 +1,4 @@
-"""REINFORCE: make every action likelier in proportion to the return that followed it.
+"""REINFORCE: increase each action's log-probability in proportion to the return that followed it.
 
     repeat
         play whole episodes with π;   G_t = r_t + γ r_{t+1} + γ² r_{t+2} + …,   A_t = G_t - b
@@ -110,14 +110,14 @@ def reinforce_loss(policy: Policy, batch: Batch, *, config: ReinforceConfig) -> 
 @dataclass(frozen=True)
 class ReinforceConfig(ScalingOptions, AdamOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, taken off G
-    # episodes from one start; divides num_envs; 1: each from its own
+    baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, subtracted from G
+    # episodes per start; must divide num_envs; 1: each episode has its own start
     group_size: Annotated[int, positive_int] = 1
-    # weight of the value loss (½ mean square) where baseline = learned
+    # weight of the value loss (½ mean square) if baseline = learned
     value_coef: Annotated[float, non_negative] = 0.5
     # weight of the entropy bonus, in reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
-    # rows backpropagated at once; changes memory alone
+    # rows backpropagated at once; affects memory, not the gradient
     micro_batch_size: Annotated[int, positive_int] | None = None
 
 
@@ -129,8 +129,8 @@ class Reinforce(PolicyAgent):
     default_num_envs = 16
     loss = staticmethod(reinforce_loss)
     METRICS = {
-        "policy_loss": "-mean over episodes of Σ A log π, minimised; of no meaning by itself",
-        "value_loss": "½ mean (V - G)², in squared reward units (where baseline = learned)",
+        "policy_loss": "-mean over episodes of Σ A log π, minimised; its value means little",
+        "value_loss": "½ mean (V - G)², in squared reward units (if baseline = learned)",
         "entropy": "mean entropy of π(·|s), in nats",
         "advantage_std": "standard deviation of A over all steps, in reward units",
         "grad_norm": "L2 norm of the gradient before clipping",

@@ -48,25 +48,25 @@ from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
 class ReplayConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0
-    buffer_size: Annotated[int, positive_int] = 1_000_000  # transitions kept
+    buffer_size: Annotated[int, positive_int] = 1_000_000  # maximum number of transitions stored
     # environment steps with uniform actions before the first update
     learning_starts: Annotated[int, non_negative_int] = 100
-    batch_size: Annotated[int, positive_int] = 256  # transitions of a minibatch
+    batch_size: Annotated[int, positive_int] = 256  # transitions per minibatch
     train_every: Annotated[int, positive_int] = 1  # environment steps between updates
-    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps of an update
-    # τ, share of the critics that the target network takes over at each step
+    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
+    # τ, fraction by which the target networks move towards the current ones at each step
     tau: Annotated[float, positive_fraction] = 0.005
-    # environment steps for which the noise of exploring stays the same
+    # environment steps for which the same exploration noise is held
     hold: Annotated[int, positive_int] = 1
-    # units of each hidden layer
+    # units in each hidden layer
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
-    # of float32 products while learning; "medium" is faster, with bfloat16 where the CPU has it
+    # precision of float32 matrix products in updates; "medium" is faster (bfloat16 if supported)
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
 
 
 @dataclass(frozen=True)
 class Minibatch:
-    """B stored transitions, and the noise with which actions are drawn in them."""
+    """B stored transitions, and the noise used to sample actions in their states."""
 
     rows: Transitions
     noise: Tensor  # [B, A] standard normal, for s; empty where actions are discrete

@@ -1,5 +1,5 @@
-"""Soft actor-critic (SAC): learn from old steps how good actions are, and act as randomly as that
-allows.
+"""Soft actor-critic (SAC): off-policy, with twin critics, maximising return plus the policy's
+entropy.
 
     act by π, store (s, a, r, s', terminated); the first actions are uniform
     at every step, on a random minibatch, with a ~ π(·|s) and a' ~ π(·|s') drawn anew
@@ -143,12 +143,12 @@ def sac_policy(
 
 @dataclass(frozen=True)
 class SACConfig(ReplayConfig):
-    # α, in reward units per nat; none: learned
+    # α, weight of the entropy, in reward units per nat; none: learned
     temperature: Annotated[float, non_negative] | None = None
     # H̄, in nats; none: -A for a box of A components, 0.3 log A for A discrete actions (with an
-    # action mask, A is how many are allowed in the state)
+    # action mask, A is the number allowed in the state)
     target_entropy: Annotated[float, finite] | None = None
-    initial_temperature: Annotated[float, positive] = 1.0  # α at first, where it is learned
+    initial_temperature: Annotated[float, positive] = 1.0  # initial α, if α is learned
 
 
 class Temperature(nn.Module):
@@ -201,10 +201,10 @@ class SAC(ReplayAgent):
     actor_loss = staticmethod(sac_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean of the critics' Q(s, a) there, in reward units, entropies included",
+        "q": "mean Q(s, a) of the critics there, in reward units, entropy included",
         "policy_loss": "mean α log π - min Q there, in reward units; its negative estimates V(s)",
-        "entropy": "mean entropy of π(·|s) there (estimated from one action where they are "
-        "continuous), in nats",
+        "entropy": "mean entropy of π(·|s) there, in nats (for continuous actions, estimated "
+        "from one sample)",
         "temperature": "α, in reward units per nat",
     }
 

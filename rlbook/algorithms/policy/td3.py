@@ -1,5 +1,5 @@
-"""Twin delayed DDPG (TD3): DDPG with three repairs of its critic, which is too high where the
-policy looks for its maximum.
+"""Twin delayed DDPG (TD3): DDPG with three remedies against overestimated values: twin critics,
+noise in the target action, and delayed policy updates.
 
     act by μ(s) + ε, store (s, a, r, s', terminated); the first actions are uniform
     at every step, on a random minibatch
@@ -90,8 +90,8 @@ def td3_critic_loss(
 @dataclass(frozen=True)
 class TD3Config(DeterministicConfig):
     target_noise: Annotated[float, non_negative] = 0.2  # σ of the noise in the target's action
-    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, how far that noise may reach
-    # d, gradient steps of the critics for one of the policy
+    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, that noise is clipped to ±c
+    # d, critic gradient steps per policy gradient step
     policy_delay: Annotated[int, positive_int] = 2
 
 
@@ -105,8 +105,8 @@ class TD3(DeterministicAgent):
     actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean of the critics' Q(s, a) there, in reward units",
-        "policy_loss": "-mean Q_1(s, μ(s)) where the policy was trained, in reward units",
+        "q": "mean Q(s, a) of the critics there, in reward units",
+        "policy_loss": "-mean Q_1(s, μ(s)) in the last policy update, in reward units",
     }
 
     def train_on(self, batch: Minibatch) -> dict[str, Tensor]:

@@ -1,5 +1,4 @@
-"""`predict` of an agent whose policy may be a language model: prompts as texts come in, and their
-completions go back."""
+"""`predict` of an agent whose policy may be a language model: text prompts in, completions out."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Trust-region policy optimisation (TRPO): take the best step among those that change the policy's
-probabilities by no more than a given amount.
+"""Trust-region policy optimisation (TRPO): take the best step among those that keep the KL
+divergence from the old policy below a bound.
 
     repeat
         act for T steps in N environments with π_old; A ← GAE(V)
@@ -170,24 +170,24 @@ def set_parameters(parameters: Sequence[Tensor], values: Tensor) -> None:
 @dataclass(frozen=True)
 class TRPOConfig(SeparateNetworkOptions, OptimizerOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    gae_lambda: Annotated[float, unit_interval] = 0.95  # λ of the advantage estimate, in [0, 1]
-    # T, steps of each environment between updates
+    gae_lambda: Annotated[float, unit_interval] = 0.95  # λ of the GAE advantage, in [0, 1]
+    # T, steps per environment between updates
     rollout_steps: Annotated[int, positive_int] = 128
-    # δ, bound of the mean KL(π_old ‖ π) of an update, in nats, > 0
+    # δ, upper bound on an update's mean KL(π_old ‖ π), in nats, > 0
     max_kl: Annotated[float, positive] = 0.01
-    # products F v with which the linear system is solved
+    # conjugate-gradient iterations, one product F v each
     cg_iterations: Annotated[int, positive_int] = 10
     cg_damping: Annotated[float, non_negative] = 0.1  # c, added to F's diagonal
-    # step lengths that are tried before the update is given up
+    # step lengths to try before giving up on the update
     line_search_steps: Annotated[int, positive_int] = 10
-    # α, from one step length to the next, in (0, 1)
+    # α, factor from one step length to the next, in (0, 1)
     line_search_decay: Annotated[float, open_unit_interval] = 0.8
-    value_epochs: Annotated[int, positive_int] = 10  # passes over a rollout when V is fitted
-    # rows of a minibatch of V: steps, or episodes for a sequence model
+    value_epochs: Annotated[int, positive_int] = 10  # passes over a rollout to fit V
+    # minibatch size for V: steps, or episodes for a sequence model
     batch_size: Annotated[int, positive_int] = 128
-    # Adam's step size, for V alone; > 0
+    # Adam's step size for V, > 0
     learning_rate: Annotated[Rate, positive] = 1e-3
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    anneal_learning_rate: bool = False  # anneal the learning rate linearly to 0 over the run
     normalize_advantage: bool = True  # standardise advantages within each rollout
 
 
@@ -197,10 +197,10 @@ class TRPO(ActorCriticAgent):
     Config = TRPOConfig
     METRICS = {
         "kl": "mean KL(π_old ‖ π) of the step that was taken, in nats; at most max_kl",
-        "step_fraction": "α^k, share of the step that was taken; 0 where none was good enough",
+        "step_fraction": "α^k, fraction of the full step that was taken; 0 if none was accepted",
         "line_search_steps": "step lengths that were tried",
-        "improvement": "growth of mean ρ A by the step, in units of A",
-        "predicted_improvement": "g · d of the whole step: the growth if mean ρ A were linear",
+        "improvement": "increase of mean ρ A by the step, in units of A",
+        "predicted_improvement": "g · d of the full step: the increase if mean ρ A were linear",
         "entropy": "mean entropy of π(·|s) after the step, in nats",
         "value_loss": "½ mean (V - target)², in squared reward units, mean over the last epoch",
         "grad_norm": "L2 norm of V's gradient before clipping, mean over the last epoch",

@@ -46,9 +46,9 @@ class ControlConfig(TableConfig):
     confidence: Annotated[float, non_negative] = 2.0
     # Q before the first step, in reward units; above the largest value it is optimistic
     initial_value: Annotated[float, finite] = 0.0
-    # cells per dimension that continuous observations are cut into, at least 1
+    # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, at_least(1)] = 8
-    # values per dimension that continuous actions are chosen from, at least 2
+    # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
     # learn in the tables of an environment that has a model: the same numbers, sooner
     simulate: bool = True

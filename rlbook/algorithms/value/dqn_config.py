@@ -24,15 +24,15 @@ from rlbook.hyperparameters import Hyperparameters
 class DQNConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
-    anneal_learning_rate: bool = False  # lower the step size linearly to 0 over the run
+    anneal_learning_rate: bool = False  # anneal the learning rate linearly to 0 over the run
     # probability of a random action, in [0, 1]
     epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05, 0.3)
-    buffer_size: Annotated[int, positive_int] = 50_000  # transitions kept
+    buffer_size: Annotated[int, positive_int] = 50_000  # maximum number of transitions stored
     # environment steps before the first update
     learning_starts: Annotated[int, non_negative_int] = 500
-    batch_size: Annotated[int, positive_int] = 64  # transitions of a minibatch
+    batch_size: Annotated[int, positive_int] = 64  # transitions per minibatch
     train_every: Annotated[int, positive_int] = 4  # environment steps between updates
-    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps of an update
+    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
     # C, environment steps between copies of Q into the target network
     target_period: Annotated[int, positive_int] = 500
     double: bool = True  # choose the next action by Q, value it by Q⁻
@@ -51,9 +51,9 @@ class DQNConfig(Hyperparameters):
     v_max: Annotated[float, finite] = 10.0  # the largest
     huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units of each hidden layer
+    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
+    action_bins: Annotated[int, at_least(2)] = 5  # discrete values per dimension of an action, ≥ 2
 
     def __post_init__(self) -> None:
         super().__post_init__()

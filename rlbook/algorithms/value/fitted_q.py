@@ -104,13 +104,13 @@ def regression_loss(
 class FittedQConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     target_period: Annotated[int, positive_int] = 50  # M, minibatches of a round
-    batch_size: Annotated[int, positive_int] = 128  # transitions of a minibatch
+    batch_size: Annotated[int, positive_int] = 128  # transitions per minibatch
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     # random walks that are learned from where no data set is named
     walks: Annotated[int, positive_int] = 100
-    # units of each hidden layer; none makes Q linear in what is seen, and a table of one-hot states
+    # units in each hidden layer; none makes Q linear in what is seen, and a table of one-hot states
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 

@@ -52,7 +52,7 @@ class LinearConfig(FeatureConfig):
     gamma: Annotated[float, unit_interval] = 0.99
     # step size α, above 0: the share of the error at s that one update removes (binary features)
     alpha: Annotated[Schedule, positive] = Constant(0.1)
-    # values per dimension that continuous actions are chosen from, at least 2
+    # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
 
 

@@ -83,7 +83,7 @@ class LSTDConfig(FeatureConfig):
     policy: GivenPolicy = UNIFORM
     # share ε of uniformly random actions mixed into the policy, in [0, 1]
     epsilon: Annotated[float, unit_interval] = 0.0
-    # values per dimension that continuous actions are chosen from, at least 2
+    # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
 
     def __post_init__(self) -> None:
