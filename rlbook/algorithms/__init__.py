@@ -1,5 +1,5 @@
-"""The algorithms, one file each: `rlbook.algorithms()` gives them by name, and their classes come
-from here too, as in `from rlbook.algorithms import PPO`.
+"""The algorithms, one file each: `rlbook.algorithms()` lists them by name, and their classes can be
+imported from here, as in `from rlbook.algorithms import PPO`.
 
 Importing a module sets it on its package, where this one hides the function of the same name; so
 the module itself can be called.

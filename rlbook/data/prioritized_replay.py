@@ -30,7 +30,7 @@ class Priorities:
 
     Args:
         capacity: rows of the buffer.
-        exponent: ω, at least 0; 0 draws uniformly.
+        exponent: ω, at least 0; 0 samples uniformly.
     """
 
     def __init__(self, capacity: int, exponent: float) -> None:

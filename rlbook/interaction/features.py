@@ -54,18 +54,18 @@ FeatureChoice = str | tuple[tuple[float, ...], ...]
 class FeatureConfig(Hyperparameters):
     """Hyper-parameters of the features."""
 
-    # table, aggregate, tiles, polynomial, fourier, a vector for each numbered state, or auto: table
-    # where states are numbered, else tiles
+    # table, aggregate, tiles, polynomial, fourier, a feature vector per discrete state, or auto:
+    # table for discrete states, otherwise tiles
     features: FeatureChoice = AUTO
-    # of tiles: grids, each displaced against the first, at least 1
+    # tiles: number of tilings, each offset from the others, at least 1
     tilings: Annotated[int, positive_int] = 8
-    # of tiles and aggregate: cells per dimension between low and high, at least 1
+    # tiles and aggregate: cells per dimension between low and high, at least 1
     bins: Annotated[int, positive_int] = 8
-    # of polynomial and fourier: largest exponent or frequency, at least 0
+    # polynomial and fourier: largest exponent or frequency, at least 0
     order: Annotated[int, at_least(0)] = 3
-    # least value of each dimension; empty: what the observation space says
+    # lower bound of each dimension; empty: taken from the observation space
     low: tuple[float, ...] = ()
-    # largest value of each dimension; empty: what the observation space says
+    # upper bound of each dimension; empty: taken from the observation space
     high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How far V may be from the fixed point of a Bellman operator, by how much a sweep changed V.
+"""Bounds on V's distance from the fixed point of a Bellman operator, from a sweep's change of V.
 
 For γ < 1 every sweep V → V' proves
 

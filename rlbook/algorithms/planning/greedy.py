@@ -1,4 +1,4 @@
-"""From action values to a greedy policy: which of several best actions to take.
+"""From action values to a greedy policy, with ties between the best actions broken well.
 
 Several actions can be best, and at γ = 1 some of those lead in circles: on a frozen lake without
 slipping, every step that avoids the holes is worth 1. Among the best actions this takes those that

@@ -1,5 +1,5 @@
-"""Guided search: a tree search that looks where a trained policy would go, and asks a critic what
-it finds there.
+"""Guided search: a tree search whose prior is a trained policy and whose leaves are evaluated by a
+critic.
 
     for each move, from its state s
         repeat `simulations` times
@@ -82,10 +82,10 @@ def guided_search(
 
 @dataclass(frozen=True)
 class GuidedSearchConfig(Hyperparameters):
-    simulations: Annotated[int, positive_int] = 32  # simulations for each move, at least 1
-    # weight of the prior against returns scaled to [0, 1], at least 0
+    simulations: Annotated[int, positive_int] = 32  # simulations per move, at least 1
+    # weight of the prior's bonus relative to returns scaled to [0, 1], at least 0
     c: Annotated[float, non_negative] = 1.25
-    # k, how many of the likeliest actions of a state are considered, at least 1
+    # k, number of most likely actions considered in each state, at least 1
     top_k: Annotated[int, positive_int] = 8
     gamma: Annotated[float, unit_interval] = 1.0  # discount γ per environment step, in [0, 1]
 

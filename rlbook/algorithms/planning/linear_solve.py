@@ -1,4 +1,4 @@
-"""V = r + γ P V as a linear system: factorised where that is quick, iterated where it is not.
+"""V = r + γ P V as a linear system: factorised if that is fast, solved iteratively if not.
 
 A factorisation is exact but fills in: for a random chain of 10 000 states it needs a dense matrix.
 BiCGSTAB touches nothing but P, and a discounted system is well conditioned; its answer is taken

@@ -1,4 +1,4 @@
-"""Monte Carlo tree search: simulate moves before playing one, most often those of high returns.
+"""Monte Carlo tree search: simulate before each move, favouring the actions with high returns.
 
     tree ← a root: the state of the environment
     repeat `simulations` times
@@ -112,17 +112,17 @@ class MCTSConfig(Hyperparameters):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # simulations for each move, at least 1
+    # simulations per move, at least 1
     simulations: Annotated[int, positive_int] = 50
-    # weight of exploration against returns scaled to [0, 1], at least 0
+    # weight of exploration relative to returns scaled to [0, 1], at least 0
     c: Annotated[float, non_negative] = 0.7
-    # what a new node is worth: a "rollout" of random moves, or the "value" function (0 without)
+    # how a new node is evaluated: by a random "rollout", or by the "value" function (0 without one)
     leaf: Annotated[str, one_of("rollout", "value")] = "rollout"
-    # random moves of a rollout, at least 1
+    # random moves per rollout, at least 1
     rollout_depth: Annotated[int, positive_int] = 10
-    # random outcomes: "chance" nodes, "open-loop", or "auto": open loop if outcomes hardly repeat
+    # random outcomes: "chance" nodes, "open-loop", or "auto": open-loop if outcomes rarely repeat
     stochastic: Annotated[str, one_of("auto", "chance", "open-loop")] = "auto"
-    # keep what the last search found under the move that was made
+    # keep the subtree of the move that was played for the next search
     reuse_tree: bool = False
     # discrete values per dimension of a continuous action, at least 1
     action_bins: Annotated[int, positive_int] = 5
@@ -147,9 +147,9 @@ class MCTS(SearchAgent):
     budget = {"episodes": 10, "eval_every": 0}
     Config = MCTSConfig
     METRICS: ClassVar[dict[str, str]] = {
-        "simulations": "simulations behind a move, those kept from the move before included",
+        "simulations": "simulations per move, including those kept from the previous move",
         "nodes": "nodes of the search tree",
-        "depth": "actions from the root to the deepest node",
+        "depth": "depth of the deepest node, in actions from the root",
         "root_value": "largest mean return of an action at the root, discounted, in reward units",
     }
 

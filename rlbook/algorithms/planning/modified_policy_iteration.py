@@ -1,4 +1,4 @@
-"""Modified policy iteration: improve the policy, then evaluate it only a little.
+"""Modified policy iteration: improve the policy, then evaluate it by only a few sweeps.
 
     V ← 0
     repeat
@@ -62,9 +62,9 @@ class ModifiedPolicyIterationConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
     tolerance: Annotated[float, non_negative] = 1e-8
-    # m: sweeps that evaluate a policy before it is improved, at least 0
+    # m, evaluation sweeps between improvements, at least 0
     evaluation_sweeps: Annotated[int, non_negative_int] = 10
     # stop after this many improvements, whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 100_000
@@ -78,11 +78,11 @@ class ModifiedPolicyIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "improvements so far, each a sweep over all states and actions",
         "change": "largest change of a state's value in the improving sweep, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an "
-        "estimate, once there is one)",
-        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in "
+        "bound": "upper bound on the error of V against V* in any state, in reward units (with "
+        "gamma 1 an estimate, once there is one)",
+        "policy_loss_bound": "upper bound on V* minus the greedy policy's value in any state, in "
         "reward units (gamma below 1)",
-        "value": "value of the states where episodes begin, in reward units",
+        "value": "mean value of the initial states, in reward units",
     }
 
     def __init__(

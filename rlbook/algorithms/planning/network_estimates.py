@@ -1,6 +1,4 @@
-"""What a network says of the states that a search comes to: which actions look good, and what they
-are worth.
-"""
+"""A network's estimates for the states that a search reaches: action probabilities and values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters of every planner, for environments without a model, where one is estimated.
+"""Hyper-parameters of every planner, which estimates a model if the environment has none.
 
 See `rlbook.runs.planning_models`.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class PlannerConfig(Hyperparameters):
     """Hyper-parameters that all planners share."""
 
-    # where there is no model: environment steps that one is estimated from, at least 1
+    # without a model: environment steps to estimate one from, at least 1
     sampled_steps: Annotated[int, positive_int] = 20_000
     # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, positive_int] = 8

@@ -1,4 +1,4 @@
-"""Policy evaluation: what is a policy worth, in every state, if the model is known?
+"""Policy evaluation: compute the value of a policy in every state from a known model.
 
     V ← 0
     repeat
@@ -66,14 +66,13 @@ class PolicyEvaluationConfig(PlannerConfig):
 
     # "uniform", "optimal", "epsilon-greedy", an action for each state, or [S, A] probabilities
     policy: str | tuple[Any, ...] = "uniform"
-    # with "epsilon-greedy": how often an optimal policy acts at random, in [0, 1]
+    # with "epsilon-greedy": probability of a random action, in [0, 1]
     epsilon: Annotated[float, unit_interval] = 0.1
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # "in-place", "synchronous", or "linear": solved at once
+    # "in-place" or "synchronous" sweeps, or "linear": solve the linear system directly
     method: Annotated[str, one_of("in-place", "synchronous", "linear")] = "in-place"
-    # how far V may be from V^π, in reward units (of the largest reward if below 1), at least
-    # 0
+    # bound on V's error against V^π, in reward units (times the largest reward if below 1), ≥ 0
     tolerance: Annotated[float, non_negative] = 1e-8
     # stop after this many sweeps, whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 100_000
@@ -94,11 +93,11 @@ class PolicyEvaluation(TablePlanner):
     Config = PolicyEvaluationConfig
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
-        "change": "largest change of a state's value in this sweep, in reward units; solved at "
-        "once, the largest residual",
-        "bound": "how far V may be from V^π in any state, in reward units (for gamma 1 an "
-        "estimate, once there is one)",
-        "value": "value of the states where episodes begin, in reward units",
+        "change": "largest change of a state's value in this sweep, in reward units; with "
+        "method linear, the largest residual",
+        "bound": "upper bound on the error of V against V^π in any state, in reward units (with "
+        "gamma 1 an estimate, once there is one)",
+        "value": "mean value of the initial states, in reward units",
     }
 
     def __init__(self, env: NumberedSpaces, config: PolicyEvaluationConfig, seed: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Policy iteration: work out what a policy is worth, act greedily by that, and repeat.
+"""Policy iteration: evaluate the policy exactly, act greedily by its values, and repeat.
 
     π ← greedy by V = 0
     repeat
@@ -96,12 +96,12 @@ class PolicyIteration(TablePlanner):
     Config = PolicyIterationConfig
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "policies evaluated so far",
-        "changed": "states in which the policy was improved; 0 in the end",
-        "change": "largest difference that any action would still make to a state's value, in "
-        "reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 the same as "
-        "change)",
-        "value": "value of the states where episodes begin under this policy, in reward units",
+        "changed": "states in which the policy was improved; 0 at the end",
+        "change": "largest improvement of a state's value that a single action would still make, "
+        "in reward units",
+        "bound": "upper bound on the error of V against V* in any state, in reward units (with "
+        "gamma 1 the same as change)",
+        "value": "mean value of the initial states under this policy, in reward units",
     }
 
     def __init__(self, env: NumberedSpaces, config: PolicyIterationConfig, seed: int = 0) -> None:

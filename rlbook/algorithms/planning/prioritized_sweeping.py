@@ -116,9 +116,9 @@ class PrioritizedSweepingConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
     tolerance: Annotated[float, non_negative] = 1e-8
-    # stop after this many times S backups, whatever the error, at least 1
+    # stop after this many times S backups (S states), whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 10_000
 
 
@@ -130,10 +130,11 @@ class PrioritizedSweeping(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "reports so far, one after every S backups",
         "backups": "states updated so far",
-        "queue": "states whose value is out of date",
+        "queue": "states waiting to be updated",
         "priority": "largest Bellman error of a state, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units (for gamma 1 an estimate)",
-        "value": "value of the states where episodes begin, in reward units",
+        "bound": "upper bound on the error of V against V* in any state, in reward units (with "
+        "gamma 1 an estimate)",
+        "value": "mean value of the initial states, in reward units",
     }
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Which edge a simulation of AlphaZero's search takes, PUCT, and what the search recommends."""
+"""PUCT, the selection rule of AlphaZero's search, and the policy that the search recommends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What tree searches share: the walk from the root to a leaf, and an agent that searches at every
-move in a simulated copy of its environment.
+"""What tree searches share: the descent from the root to a leaf, and an agent that searches before
+every move in a simulated copy of its environment.
 """
 
 from __future__ import annotations

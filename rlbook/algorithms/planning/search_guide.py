@@ -1,5 +1,5 @@
-"""The networks of a trained agent, as a search asks them: the likely actions of states, what states
-are worth, and what finished texts are worth by the judge.
+"""The networks of a trained agent as used by a search: the most likely actions of a state, its
+value, and the judge's score of a finished text.
 """
 
 from __future__ import annotations

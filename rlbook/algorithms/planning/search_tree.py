@@ -1,4 +1,4 @@
-"""What a search has found: its tree, what it remembers of each node; how to read and save it."""
+"""The result of a search: its tree and the data of each node; how to read and save it."""
 
 from __future__ import annotations
 

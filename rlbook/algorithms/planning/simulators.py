@@ -1,4 +1,4 @@
-"""Copies of an environment that can be put into any state met before; a search looks ahead in them.
+"""Copies of an environment that can be restored to any state met before, for use in a search.
 
     Fields       gymnasium's own classes, in which a step replaces a few attributes
     Snapshots    environments with `snapshot()` and `restore()`

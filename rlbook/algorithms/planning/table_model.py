@@ -1,4 +1,4 @@
-"""A table of transitions, as a search looks ahead in it. The environment is never touched."""
+"""A table of transitions that a search simulates in. The environment itself is never stepped."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
 
 CONVERGED = (
-    "in the last report: 1 where the stopping rule was met, 0 where max_sweeps came first, so that "
-    "the values are not those asked for"
+    "in the last report: 1 if the stopping rule was met, 0 if planning stopped at max_sweeps, so "
+    "that the values are less accurate than requested"
 )
 SETTLED = 32
 """Sweeps after which it is checked, with γ = 1, whether rewards add up to infinity; then at 64 …"""

@@ -1,4 +1,4 @@
-"""Which edge a simulation of Monte Carlo tree search takes: UCB1, with returns scaled to [0, 1]."""
+"""UCB1, the selection rule of Monte Carlo tree search, with returns scaled to [0, 1]."""
 
 from __future__ import annotations
 

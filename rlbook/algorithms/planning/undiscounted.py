@@ -1,4 +1,4 @@
-"""What is checked before planning with γ = 1, where values may be infinite.
+"""Checks before planning with γ = 1, because values may then be infinite.
 
 Rewards end with the episode, or where one can stay for ever without being paid: such states are
 worth 0 at least. A policy that leads from everywhere to one of the two has finite values, and from

@@ -1,4 +1,4 @@
-"""Value iteration: apply Bellman's optimality equation to all states until nothing changes.
+"""Value iteration: apply Bellman's optimality equation to all states until the values converge.
 
     V(s) ← max_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]  where s' ends the episode, V(s') counts as 0
 
@@ -87,9 +87,9 @@ class ValueIterationConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # how far V may be from V*, in reward units (of the largest reward if below 1), at least 0
+    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
     tolerance: Annotated[float, non_negative] = 1e-8
-    # "synchronous"; "gauss-seidel": in place, state after state; or "automatic"
+    # order of updates: "synchronous", "gauss-seidel" (in place, one state at a time) or "automatic"
     sweep: Annotated[str, one_of("automatic", "synchronous", "gauss-seidel")] = "automatic"
     # stop after this many sweeps, whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 100_000
@@ -103,11 +103,11 @@ class ValueIteration(TablePlanner):
     METRICS: ClassVar[dict[str, str]] = {
         "sweep": "sweeps over all states so far",
         "change": "largest change of a state's value in this sweep, in reward units",
-        "bound": "how far V may be from V* in any state, in reward units, when it has moved to the "
-        "middle of what is proved, as in the end (for gamma 1 an estimate, once there is one)",
-        "policy_loss_bound": "V* minus the value of the greedy policy, in any state at most, in "
+        "bound": "upper bound on the error of V against V* in any state, in reward units, after V "
+        "is moved to the middle of its bounds, as at the end (with gamma 1 an estimate)",
+        "policy_loss_bound": "upper bound on V* minus the greedy policy's value in any state, in "
         "reward units (gamma below 1)",
-        "value": "value of the states where episodes begin, in reward units",
+        "value": "mean value of the initial states, in reward units",
     }
 
     def __init__(self, env: NumberedSpaces, config: ValueIterationConfig, seed: int = 0) -> None:

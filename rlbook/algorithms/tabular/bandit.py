@@ -1,4 +1,4 @@
-"""Bandits: learn which action pays best, where nothing else depends on what is done.
+"""Bandits: learn which action has the largest mean reward, when there is only one state.
 
     action values                                   gradient
     a ← argmax Q(a), at random with probability ε   a ~ π = softmax(H)
@@ -87,11 +87,11 @@ class BanditConfig(Hyperparameters):
     alpha: Annotated[float, positive] | None = None
     # probability ε of a random action, in [0, 1]
     epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
-    # c of ucb, in reward units, at least 0
+    # ucb: weight c of the exploration bonus, in reward units, at least 0
     confidence: Annotated[float, non_negative] = 2.0
-    # Q before the first step, in reward units; above the largest reward it is optimistic
+    # initial Q, in reward units; optimistic if above the largest reward
     initial_value: Annotated[float, finite] = 0.0
-    # gradient: whether the mean reward is subtracted
+    # gradient: subtract the mean reward as a baseline
     baseline: bool = True
 
 
@@ -118,7 +118,7 @@ class Bandit(Agent):
     observations = "any"
     actions = "discrete"
     METRICS = {
-        "reward_error": "|r - Q(a)|, or |r - r̄| of the gradient method, in reward units",
+        "reward_error": "|r - Q(a)|, or |r - r̄| for the gradient method, in reward units",
         "epsilon": "probability of a random action (ε-greedy)",
     }
 

@@ -1,4 +1,4 @@
-"""What agents with a table Q(s, a) share: they act by it and explore."""
+"""What agents with a table Q(s, a) share: acting by it, and exploration."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class ControlConfig(TableConfig):
     epsilon: Annotated[Schedule, unit_interval, counts_visits] = Linear(1.0, 0.05)
     # how actions are chosen while learning: epsilon-greedy, softmax or ucb
     exploration: Annotated[str, one_of(*KINDS)] = "epsilon-greedy"
-    # softmax: Q's difference that makes an action e times as likely, in reward units, > 0
+    # softmax: τ, the difference in Q that makes an action e times as likely, in reward units, > 0
     temperature: Annotated[Schedule, positive] = Constant(1.0)
-    # ucb: weight c of the bonus for actions that were seldom tried, in reward units, at least 0
+    # ucb: weight c of the bonus for rarely tried actions, in reward units, at least 0
     confidence: Annotated[float, non_negative] = 2.0
-    # Q before the first step, in reward units; above the largest value it is optimistic
+    # initial Q, in reward units; optimistic if above the largest true value
     initial_value: Annotated[float, finite] = 0.0
     # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, at_least(1)] = 8
     # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
-    # learn in the tables of an environment that has a model: the same numbers, sooner
+    # if the environment has a model, step in its tables instead: the same results, faster
     simulate: bool = True
 
 

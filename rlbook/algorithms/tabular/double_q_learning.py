@@ -1,4 +1,4 @@
-"""Double Q-learning: one table chooses the best action, the other gives its value.
+"""Double Q-learning: one table chooses the best action, the other estimates its value.
 
     Q₁, Q₂ ← initial value
     for each step

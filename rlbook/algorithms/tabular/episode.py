@@ -1,4 +1,4 @@
-"""An episode kept until it ends, which is when Monte Carlo methods learn.
+"""An episode, kept until it ends, when Monte Carlo methods learn from it.
 
 At the end `to_returns` turns the rewards into returns, in
 place:

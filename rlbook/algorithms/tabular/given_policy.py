@@ -1,11 +1,10 @@
-"""A policy that is given and not learned, from a hyper-parameter: a name, one action a state,
-or probabilities.
+"""A fixed policy, given as a hyper-parameter: a name, one action per state, or probabilities.
 
-    "uniform"               every action alike
-    "optimal"               the best action of each state, worked out from the environment's model
-    "epsilon-greedy"        that action, but with probability ε a random one
-    (0, 2, 1)               in state s the action with this number: [S]
-    ((0.5, 0.5), (1, 0))    in state s these probabilities: [S][A]
+"uniform"               every action with equal probability
+"optimal"               the best action of each state, computed from the environment's model
+"epsilon-greedy"        that action, but with probability ε a random one
+(0, 2, 1)               in state s the action with this number: [S]
+((0.5, 0.5), (1, 0))    in state s these probabilities: [S][A]
 """
 
 from __future__ import annotations

@@ -131,9 +131,9 @@ class MCControlConfig(ControlConfig):
     # step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
     epsilon: Schedule = Constant(0.1)  # probability ε of a random action, in [0, 1]
-    # which visits of an episode count: first or every
+    # which visits in an episode count: first or every
     visits: Annotated[str, one_of(*VISITS)] = "first"
-    # what is random where an episode begins: none, actions, or pairs (state and action)
+    # exploring starts: none, actions (random first action), or pairs (random first state too)
     exploring_starts: Annotated[str, one_of(NONE, ACTIONS, PAIRS)] = NONE
 
 

@@ -100,7 +100,7 @@ class MCPredictionConfig(PredictionConfig):
 
     # step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
-    # which visits of an episode count: first or every
+    # which visits in an episode count: first or every
     visits: Annotated[str, one_of(*VISITS)] = "first"
 
 

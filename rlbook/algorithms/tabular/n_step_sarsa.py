@@ -127,7 +127,7 @@ class NStepMemory(Window, SarsaMemory):
 class NStepSarsaConfig(ControlConfig):
     """Hyper-parameters of n-step SARSA."""
 
-    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    # n, steps of reward in a target, at least 1; longer than an episode: Monte Carlo
     n: Annotated[int, positive_int] = 4
 
 
@@ -139,8 +139,8 @@ class NStepSarsa(ControlAgent):
     Config = NStepSarsaConfig
     on_policy = True
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "td_error": "mean of |G - Q(s, a)|, in reward units; what is learned at an episode's end "
-        "counts as one",
+        "td_error": "mean of |G - Q(s, a)|, in reward units; the updates at an episode's end "
+        "count as one",
     }
     choose = staticmethod(take_pending)
     update = staticmethod(n_step_sarsa_update)

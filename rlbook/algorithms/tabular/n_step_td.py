@@ -119,7 +119,7 @@ class NStepTDMemory(Window, PredictionMemory):
 class NStepTDConfig(PredictionConfig):
     """Hyper-parameters of n-step TD prediction."""
 
-    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    # n, steps of reward in a target, at least 1; longer than an episode: Monte Carlo
     n: Annotated[int, positive_int] = 4
 
 
@@ -130,8 +130,8 @@ class NStepTD(PredictionAgent):
     settings: NStepTDSettings
     Config = NStepTDConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
-        "td_error": "mean of |G - V(s)|, in reward units; what is learned at an episode's end "
-        "counts as one",
+        "td_error": "mean of |G - V(s)|, in reward units; the updates at an episode's end "
+        "count as one",
     }
     update = staticmethod(n_step_td_update)
 

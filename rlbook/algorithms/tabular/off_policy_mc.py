@@ -1,4 +1,4 @@
-"""Off-policy Monte Carlo: learn about one policy from another's episodes, by importance weights.
+"""Off-policy Monte Carlo: learn about one policy from another's importance-weighted returns.
 
     ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)
 
@@ -129,13 +129,13 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     budget = {"episodes": 2_000}
     Config = OffPolicyMCConfig
     METRICS: ClassVar[dict[str, str]] = ControlAgent.METRICS | {
-        "td_error": "control: mean of |G - Q(s, a)| over an episode's updates; prediction: of the "
-        "changes of V; in reward units",
-        "alpha": "step size of ordinary and truncated prediction (not with a 1/N schedule)",
+        "td_error": "mean over an episode's updates of |G - Q(s, a)| in control, and of the "
+        "changes of V in prediction, in reward units",
+        "alpha": "step size in ordinary and truncated prediction (not with a 1/N schedule)",
         "mean_weight": "mean of the importance weights of all updates so far; in prediction 1 on "
         "average, unless they are truncated",
         "weight_variance": "variance of those weights",
-        "effective_updates": "(Σ ρ)² / Σ ρ²: so many updates of equal weight would say as much",
+        "effective_updates": "effective sample size (Σ ρ)² / Σ ρ², in updates of equal weight",
     }
     choose = staticmethod(explore)
     update = staticmethod(control_update)

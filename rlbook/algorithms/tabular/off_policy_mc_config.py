@@ -1,4 +1,4 @@
-"""The hyper-parameters of off-policy Monte Carlo, and its two tasks."""
+"""The hyper-parameters of off-policy Monte Carlo, for its two tasks."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class OffPolicyMCConfig(ControlConfig):
 
     # what is learned: control (the best policy, Q) or prediction (a given policy's V)
     task: Annotated[str, one_of(CONTROL, PREDICTION)] = CONTROL
-    # how returns are averaged: ordinary, weighted or truncated; control: weighted
+    # importance sampling: ordinary, weighted or truncated; control is always weighted
     weighting: Annotated[str, one_of(*WEIGHTINGS)] = "weighted"
     # truncated: the largest weight c, > 0
     clip: Annotated[float, positive] = 10.0
-    # prediction: the target π: uniform, optimal, epsilon-greedy, an action a state, or a .json
+    # prediction: the target policy π: uniform, optimal, epsilon-greedy, one action per state, or a
+    # .json file
     policy: GivenPolicy = "optimal"
-    # ordinary and truncated: step size, in (0, 1]; inverse(1.0) averages
+    # ordinary and truncated: step size α, in (0, 1]; inverse(1.0) averages all returns
     alpha: Schedule = Inverse(1.0)
-    # probability ε of a random action of the policy that acts, in [0, 1]; 1: it is uniform
+    # probability ε of a random action of the behaviour policy, in [0, 1]; 1: uniform
     epsilon: Schedule = Constant(0.5)
     # how actions are chosen while learning: epsilon-greedy or softmax
     exploration: Annotated[str, one_of("epsilon-greedy", "softmax")] = "epsilon-greedy"
-    # prediction: which visits of an episode count: first or every
+    # prediction: which visits in an episode count: first or every
     visits: Annotated[str, one_of(*VISITS)] = "every"
 
     def __post_init__(self) -> None:

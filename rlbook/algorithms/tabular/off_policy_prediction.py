@@ -1,4 +1,4 @@
-"""Off-policy Monte Carlo prediction: average another policy's returns into V, by their weights.
+"""Off-policy Monte Carlo prediction: V is an importance-weighted mean of another policy's returns.
 
     for each episode of the policy that acts, b
         ρ_{t:T-1} ← Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k), from the last step to the first

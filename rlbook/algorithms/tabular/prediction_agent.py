@@ -1,4 +1,4 @@
-"""What prediction agents share: they follow a given policy and keep a table V(s) of its values.
+"""What prediction agents share: they follow a given policy and learn a table V(s) of its values.
 
 The policy is a hyper-parameter (see `given_policy`) and never changes, but where the environment
 shows action masks, it is followed among the allowed actions. `memory.policy` holds its cumulative
@@ -57,17 +57,17 @@ def state_step_size(memory: PredictionMemory, settings: Settings, state: int) ->
 class PredictionConfig(TableConfig):
     """Hyper-parameters that all agents with a table V(s) share."""
 
-    # whose values are learned: uniform, optimal, epsilon-greedy, an action a state, or a .json
+    # policy to evaluate: uniform, optimal, epsilon-greedy, one action per state, or a .json file
     policy: GivenPolicy = "uniform"
-    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    # probability ε with which the policy acts uniformly at random instead, in [0, 1]
     epsilon: Annotated[float, unit_interval] = 0.0
-    # V before the first step, in reward units
+    # initial V, in reward units
     initial_value: Annotated[float, finite] = 0.0
     # bins per dimension of a continuous observation, at least 1
     bins: Annotated[int, at_least(1)] = 8
     # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
-    # learn in the tables of an environment that has a model: the same numbers, sooner
+    # if the environment has a model, step in its tables instead: the same results, faster
     simulate: bool = True
 
     def __post_init__(self) -> None:

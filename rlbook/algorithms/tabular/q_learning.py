@@ -1,4 +1,4 @@
-"""Q-learning: learn the values of optimal actions while acting by another policy.
+"""Q-learning: learn the values of optimal actions while following an exploring policy.
 
     Q ← 0
     for each step

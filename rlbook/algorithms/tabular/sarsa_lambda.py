@@ -1,4 +1,4 @@
-"""SARSA(λ): each TD error also updates the pairs before it, the earlier ones the less.
+"""SARSA(λ): each TD error also updates the pairs visited before it, the earlier ones less.
 
     Q ← 0
     for each episode
@@ -91,9 +91,9 @@ UPDATES: dict[str, Update] = {
 class SarsaLambdaConfig(ControlConfig):
     """Hyper-parameters of SARSA(λ)."""
 
-    # λ: how far back an error reaches, in [0, 1]
+    # λ, decay of the eligibility traces per step, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.9
-    # accumulating, replacing or true-online
+    # kind of traces: accumulating, replacing or true-online
     traces: Annotated[str, one_of(*UPDATES)] = "true-online"
 
 

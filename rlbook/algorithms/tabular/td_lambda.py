@@ -1,4 +1,4 @@
-"""TD(λ): each TD error also updates the states before it, the earlier ones the less.
+"""TD(λ): each TD error also updates the states visited before it, the earlier ones less.
 
     V ← initial value, π ← the given policy
     for each episode
@@ -98,9 +98,9 @@ class TDLambdaMemory(LambdaReturnMemory, TrueOnlineMemory):
 class TDLambdaConfig(PredictionConfig):
     """Hyper-parameters of TD(λ)."""
 
-    # λ: how far back an error reaches, in [0, 1]
+    # λ, decay of the eligibility traces per step, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.8
-    # accumulating, replacing, true-online or offline
+    # kind of traces: accumulating, replacing, true-online or offline
     traces: Annotated[str, one_of(*NAMES)] = "true-online"
 
 
@@ -111,8 +111,8 @@ class TDLambda(PredictionAgent):
     settings: TDLambdaSettings
     Config = TDLambdaConfig
     METRICS: ClassVar[dict[str, str]] = PredictionAgent.METRICS | {
-        "td_error": "mean of |δ|, of the offline algorithm of |G - V(s)| over an episode's steps, "
-        "in reward units",
+        "td_error": "mean of |δ|, or for the offline algorithm of |G - V(s)| over an episode's "
+        "steps, in reward units",
     }
     update = staticmethod(td_lambda_update)
 

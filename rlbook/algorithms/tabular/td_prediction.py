@@ -144,11 +144,11 @@ class TDMemory(PredictionMemory):
 class TDPredictionConfig(PredictionConfig):
     """Hyper-parameters of TD prediction."""
 
-    # learn only when an episode ends, from all episodes so far, until no value changes
+    # batch TD: after each episode, replay all episodes so far until the values converge
     batch: bool = False
-    # batch: replay until no state's mean TD error is larger, in reward units, > 0
+    # batch: replay until every state's mean TD error is at most this, in reward units, > 0
     tolerance: Annotated[float, positive] = 1e-6
-    # batch: replays after an episode at most, at least 1
+    # batch: maximum number of replays after an episode, at least 1
     max_replays: Annotated[int, positive_int] = 10_000
 
 

@@ -1,4 +1,4 @@
-"""Eligibility traces of a table: how far the present TD error updates each entry visited before.
+"""Eligibility traces of a table: how much the current TD error updates each entry visited before.
 
     e(x) ← γ λ e(x)                           for all entries x, after each step
     e(s) ← e(s) + α                           accumulating, for the entry visited

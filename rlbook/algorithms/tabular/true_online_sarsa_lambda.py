@@ -1,4 +1,4 @@
-"""True online SARSA(λ): traces that are equal, at every step, to learning from λ-returns.
+"""True online SARSA(λ): traces that equal, at every step, the online λ-return algorithm.
 
     Q ← 0
     for each episode

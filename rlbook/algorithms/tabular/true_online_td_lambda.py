@@ -1,4 +1,4 @@
-"""True online TD(λ): traces that are equal, at every step, to learning from λ-returns.
+"""True online TD(λ): traces that equal, at every step, the online λ-return algorithm.
 
     V ← initial value, π ← the given policy
     for each episode

@@ -1,4 +1,4 @@
-"""Watkins's Q(λ): Q-learning with traces, which end where the agent takes a non-greedy action.
+"""Watkins's Q(λ): Q-learning with traces that are cut when the agent takes a non-greedy action.
 
     Q ← 0
     for each episode
@@ -79,9 +79,9 @@ def watkins_q_lambda_update(
 class WatkinsQLambdaConfig(ControlConfig):
     """Hyper-parameters of Watkins's Q(λ)."""
 
-    # λ: how far back an error reaches, in [0, 1]
+    # λ, decay of the eligibility traces per step, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.9
-    # accumulating or replacing
+    # kind of traces: accumulating or replacing
     traces: Annotated[str, one_of(*NAMES[:2])] = "replacing"
 
 

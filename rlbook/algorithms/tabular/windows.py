@@ -1,4 +1,4 @@
-"""The last n steps of an episode, and the returns they make: what n-step methods share.
+"""The last n steps of an episode and their n-step returns: what n-step methods share.
 
     G_{τ:τ+n} = R_{τ+1} + γ R_{τ+2} + ... + γ^{n-1} R_{τ+n} + γ^n (value after n steps)
 

@@ -1,4 +1,4 @@
-"""Conservative Q-learning: fitted Q iteration that distrusts what nobody has tried.
+"""Conservative Q-learning (CQL): fitted Q iteration that penalises high values of untried actions.
 
     as fitted Q iteration, but each minibatch
         minimises  ½ mean (Q(s, a) - y)²  +  α mean [ log Σ_b exp Q(s, b) - Q(s, a) ]
@@ -53,8 +53,8 @@ class CQL(FittedQ):
     Config = CQLConfig
     loss = staticmethod(cql_loss)
     METRICS = FittedQ.METRICS | {
-        "gap": "mean of log Σ exp Q(s, ·) - Q(s, a), in reward units; ln A where all values are "
-        "equal, 0 where the recorded action is far the best",
+        "gap": "mean of log Σ exp Q(s, ·) - Q(s, a), in reward units; ln A if all values are "
+        "equal, near 0 if the recorded action's is by far the largest",
     }
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The loss of a distribution of returns, where DQN learns one in place of its mean.
+"""The loss of distributional DQN, which learns the distribution of returns instead of its mean.
 
     log p(z | s, a) for K atoms z;   the target moves those of (s', a'), z → r + γ z, and shares
     each out between the atoms beside it;   minimise  mean KL(target ‖ p)

@@ -1,5 +1,5 @@
-"""Deep Q-network: Q-learning with a neural network, made stable by a replay buffer and a target
-network.
+"""Deep Q-network (DQN): Q-learning with a neural network, stabilised by a replay buffer and a
+target network.
 
     act ε-greedily in Q, store (s, a, r, s', terminated)
     every few steps, on a random minibatch of what is stored
@@ -134,13 +134,13 @@ class DQN(Agent):
     loss = staticmethod(dqn_loss)
     METRICS = {
         "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
-        "`distributional` the divergence in nats, last minibatch of the update",
+        "`distributional` the KL divergence in nats; of the update's last minibatch",
         "q": "mean Q(s, a) of that minibatch, in reward units; "
         "far above any possible return means divergence",
         "grad_norm": "L2 norm of the gradient before clipping",
         "epsilon": "probability of a random action; 0 with `noisy`",
-        "clipped_mass": "with `distributional`, the share of the target's probability outside of "
-        "v_min and v_max, which is cut to them, in [0, 1]; not near 0 means they are too narrow",
+        "clipped_mass": "with `distributional`, the fraction of the target's probability outside "
+        "[v_min, v_max], which is clipped to them; well above 0, the range is too narrow",
     }
 
     def __init__(

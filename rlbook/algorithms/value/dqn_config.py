@@ -1,4 +1,4 @@
-"""The hyper-parameters of DQN, and values of them that were found to work."""
+"""The hyper-parameters of DQN, and settings of them that were found to work."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ class DQNConfig(Hyperparameters):
     gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
     # C, environment steps between copies of Q into the target network
     target_period: Annotated[int, positive_int] = 500
-    double: bool = True  # choose the next action by Q, value it by Q⁻
-    dueling: bool = False  # learn V(s) and the advantages in two streams
-    prioritized: bool = False  # draw rows in proportion to |δ|^priority_exponent
-    priority_exponent: Annotated[float, non_negative] = 0.5  # ω, at least 0; 0 draws uniformly
-    # β of prioritised replay's weights, in [0, 1]
+    double: bool = True  # double DQN: choose the next action by Q, evaluate it by Q⁻
+    dueling: bool = False  # separate streams for V(s) and the advantages
+    prioritized: bool = False  # sample transitions in proportion to |δ|^priority_exponent
+    priority_exponent: Annotated[float, non_negative] = 0.5  # ω, at least 0; 0 samples uniformly
+    # β of prioritised replay's importance weights, in [0, 1]
     importance_exponent: Annotated[Schedule, unit_interval] = Linear(0.4, 1.0)
     n_step: Annotated[int, positive_int] = 1  # n, steps of reward in a target
-    noisy: bool = False  # explore by noisy weights; epsilon has no effect then
-    noise_scale: Annotated[float, non_negative] = 0.5  # σ_0 of the noisy layers at the start, ≥ 0
-    distributional: bool = False  # learn each return's probability; huber has no effect then
-    num_atoms: Annotated[int, at_least(2)] = 51  # returns that a distribution tells apart, ≥ 2
-    # the least return that a distribution tells apart, in reward units
+    noisy: bool = False  # explore by noisy weights instead of epsilon
+    noise_scale: Annotated[float, non_negative] = 0.5  # σ_0, initial noise of the noisy layers, ≥ 0
+    distributional: bool = False  # learn the distribution of returns (C51); ignores huber
+    num_atoms: Annotated[int, at_least(2)] = 51  # K, atoms of the distribution, at least 2
+    # smallest atom of the distribution, in reward units
     v_min: Annotated[float, finite] = -10.0
-    v_max: Annotated[float, finite] = 10.0  # the largest
+    v_max: Annotated[float, finite] = 10.0  # largest atom, in reward units
     huber: bool = True  # Huber loss (δ = 1); false is ½ squared error
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer

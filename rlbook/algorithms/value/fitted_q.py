@@ -1,4 +1,4 @@
-"""Fitted Q iteration: Q-learning from a recording, without one more step in the environment.
+"""Fitted Q iteration: Q-learning from a fixed data set, without interacting with the environment.
 
     D: recorded transitions (s, a, r, s')
     repeat
@@ -103,14 +103,14 @@ def regression_loss(
 @dataclass(frozen=True)
 class FittedQConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    target_period: Annotated[int, positive_int] = 50  # M, minibatches of a round
+    target_period: Annotated[int, positive_int] = 50  # M, minibatches per round
     batch_size: Annotated[int, positive_int] = 128  # transitions per minibatch
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    # random walks that are learned from where no data set is named
+    # random walks to record if no data set is given
     walks: Annotated[int, positive_int] = 100
-    # units in each hidden layer; none makes Q linear in what is seen, and a table of one-hot states
+    # units in each hidden layer; none makes Q linear in the observation, a table for one-hot states
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
 
 
@@ -127,8 +127,8 @@ class FittedQ(Agent):
     METRICS = {
         "td_loss": "½ mean (Q(s, a) - y)², in squared reward units",
         "q": "mean Q(s, a) of the recorded pairs, in reward units",
-        "target": "mean y; far above any possible return means that values of untried actions are "
-        "taken for true",
+        "target": "mean y; far above any possible return, the targets rely on overestimated values "
+        "of untried actions",
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size",
     }

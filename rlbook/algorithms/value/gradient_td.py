@@ -74,10 +74,10 @@ def gradient_td_update(
 
 @dataclass(frozen=True)
 class GradientTDConfig(LinearPredictionConfig):
-    # the policy b that acts, in the forms that `policy` has; no share ε is mixed into it
+    # the behaviour policy b, in the same forms as `policy`; epsilon does not apply to it
     behavior: GivenPolicy = UNIFORM
-    helper_alpha: Annotated[Schedule, positive] = Constant(0.1)  # step size β of h, above 0
-    update: Annotated[str, one_of(*UPDATES)] = "tdc"  # tdc or gtd2
+    helper_alpha: Annotated[Schedule, positive] = Constant(0.1)  # step size β of h, > 0
+    update: Annotated[str, one_of(*UPDATES)] = "tdc"  # update rule: tdc or gtd2
 
     def __post_init__(self) -> None:
         super().__post_init__()

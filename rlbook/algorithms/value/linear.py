@@ -50,7 +50,7 @@ class LinearConfig(FeatureConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # step size α, above 0: the share of the error at s that one update removes (binary features)
+    # step size α, > 0: the fraction of the error at s that one update removes (binary features)
     alpha: Annotated[Schedule, positive] = Constant(0.1)
     # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5
@@ -64,7 +64,7 @@ class LinearAgent(Agent):
     actions = "discrete"
     weights: NDArray[np.float64]
     """w: [d, 1] or [d, A], in reward units."""
-    METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α of a value"}
+    METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α"}
 
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | EXACT_METRICS
@@ -121,10 +121,10 @@ class LinearAgent(Agent):
 class LinearPredictionConfig(LinearConfig):
     """Hyper-parameters that all agents with a linear V(s) share."""
 
-    # whose values are learned: uniform; where states are numbered also optimal, epsilon-greedy, an
-    # action a state, or a .json
+    # policy to evaluate: uniform; with discrete states also optimal, epsilon-greedy, one action per
+    # state, or a .json file
     policy: GivenPolicy = UNIFORM
-    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    # probability ε with which the policy acts uniformly at random instead, in [0, 1]
     epsilon: Annotated[float, unit_interval] = 0.0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Least-squares TD: solve for the weights at which TD would come to rest, instead of going there.
+"""Least-squares TD: solve for TD's fixed point directly instead of iterating towards it.
 
     A ← 0, b ← 0, π ← the given policy
     for each step
@@ -76,12 +76,12 @@ MOST = 2_000
 class LSTDConfig(FeatureConfig):
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # λ, in [0, 1]; 0: TD's fixed point, 1: the returns'
+    # λ, in [0, 1]; 0: TD's fixed point, 1: least squares on the returns
     trace_decay: Annotated[float, unit_interval] = 0.0
-    # whose values are learned: uniform; where states are numbered also optimal, epsilon-greedy, an
-    # action a state, or a .json
+    # policy to evaluate: uniform; with discrete states also optimal, epsilon-greedy, one action per
+    # state, or a .json file
     policy: GivenPolicy = UNIFORM
-    # share ε of uniformly random actions mixed into the policy, in [0, 1]
+    # probability ε with which the policy acts uniformly at random instead, in [0, 1]
     epsilon: Annotated[float, unit_interval] = 0.0
     # discrete values per dimension of a continuous action, at least 2
     action_bins: Annotated[int, at_least(2)] = 5

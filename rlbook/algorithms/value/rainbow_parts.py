@@ -1,4 +1,4 @@
-"""The parts of Rainbow that DQN is composed of, where its config switches them on.
+"""The parts of Rainbow, which DQN's config switches on one by one.
 
     double          the target of `rlbook.functional.value_losses.double_q_target`
     dueling         two streams in the network, `rlbook.networks.q_network`

@@ -85,13 +85,15 @@ ACCUMULATING, REPLACING = TRACES = ("accumulating", "replacing")
 
 @dataclass(frozen=True)
 class SemiGradientConfig(LinearConfig):
-    """How far back an error reaches: by n-step targets, or by traces."""
+    """Multi-step learning: by n-step targets, or by eligibility traces."""
 
-    # rewards in a target, in steps, at least 1; beyond an episode's length: Monte Carlo
+    # n, steps of reward in a target, at least 1; longer than an episode: Monte Carlo
     n: Annotated[int, positive_int] = 1
-    # λ: how far back an error reaches, in [0, 1]
+    # λ, decay of the eligibility traces per step, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.0
-    traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING  # accumulating or replacing
+    traces: Annotated[str, one_of(*TRACES)] = (
+        ACCUMULATING  # kind of traces: accumulating or replacing
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Semi-gradient TD: learn the values of a given policy as weights of features.
+"""Semi-gradient TD: learn the values of a given policy as a linear function of features.
 
     w ← 0, π ← the given policy
     for each step
