@@ -52,6 +52,7 @@ File = Annotated[Any, text("FILE"), _NO_DEFAULT]
 Word = Annotated[Any, text("NAME"), _NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), _NO_DEFAULT]
 Flag = Annotated[bool, _NO_DEFAULT]
+Tracker = Annotated[Any, text("{tensorboard,wandb}"), _NO_DEFAULT]
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class CommandOptions:
     json: Flag = False  # print one JSON object on standard output, and nothing else there
     # where each report goes beside the run's folder: tensorboard (events in the folder), wandb
     # (WANDB_MODE=offline keeps it in the folder, too), or both
-    track: Word = None
+    track: Tracker = None
     tensorboard: Flag = False  # the same as --track tensorboard
     # let an algorithm, an environment or a reward of the form module:Name import that module, and
     # the reward code run programs
