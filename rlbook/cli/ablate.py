@@ -1,4 +1,4 @@
-"""`rlbook ablate`: an algorithm as it is, and with one part after the other switched off, over
+"""`rlbook ablate`: an algorithm as it is, and with each of several parts switched off in turn, over
 several seeds."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WHOLE = "whole"
 class Variant:
     """A part that is switched off, or none."""
 
-    name: str  # of its folder
+    name: str  # name of its folder
     words: tuple[str, ...]  # what is added to the command line
 
 

@@ -21,8 +21,8 @@ from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")
 DESCRIPTION = """\
-Animate how values come about: the sweeps of a planner, the table of a learner filling, the tree of a search (mcts) growing.
-A GIF, or a page with play, steps and sliders.
+Animate how values come about: the sweeps of a planner, the table of a learner filling, the tree of
+a search (mcts) growing. A GIF, or a page with play, steps and sliders.
 
 Examples:
   rlbook animate value_iteration Maze-v0 --out sweeps.gif
@@ -36,13 +36,15 @@ class AnimateOptions:
 
     # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
     out: File = None
-    frames: Number = None  # pictures at most (default: 60)
-    steps: Number = None  # environment steps to train for, or sweeps to plan (default: as train)
-    episodes: Number = None  # finished episodes to train for (default: as train)
-    seed: Number = None  # feeds every source of randomness (default: 0)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    frames: Number = None  # maximum number of frames (default: 60)
+    # environment steps to train for, or sweeps to plan for (default: as for train)
+    steps: Number = None
+    episodes: Number = None  # finished episodes to train for (default: as for train)
+    seed: Number = None  # seeds every source of randomness (default: 0)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ ACTIONS = ("list", "show", "run", "answer")
 
 @dataclass(frozen=True)
 class Bugs:
-    """Classic bugs, each one line of this library. list tells what is to be seen, show draws it and
-    asks, answer says which line it is.
+    """Classic bugs, each a change of one line of this library. list names their symptoms, show
+    plots one and asks for the cause, answer reveals the line.
 
-    run trains anew, without the bug and with it, in processes of their own; no file is changed.
+    run trains again, without the bug and with it, in separate processes; no file is changed.
 
     Examples:
       rlbook bug list
@@ -32,10 +32,11 @@ class Bugs:
     """
 
     action: Positional[Word] = None  # list, show, run or answer
-    name: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None  # which one
-    seeds: Number = None  # run: how many on each side (default: what the exhibit was recorded with)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    # an exhibit's name
+    name: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
+    seeds: Number = None  # run: seeds on each side (default: as the exhibit was recorded)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 def bug(words: Sequence[str]) -> tuple[bool, Result]:

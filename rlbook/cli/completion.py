@@ -149,9 +149,9 @@ def completion_parser() -> argparse.ArgumentParser:
     """Everything that can be typed, as shtab reads it."""
     parser = argparse.ArgumentParser("rlbook", add_help=False)
     _add_help(parser)
-    parser.add_argument("--version", action="store_true", help="name the version")
-    parser.add_argument("--install-completion", choices=SHELLS, help="complete by TAB")
-    parser.add_argument("--show-completion", choices=SHELLS, help="print that script")
+    parser.add_argument("--version", action="store_true", help="print the version")
+    parser.add_argument("--install-completion", choices=SHELLS, help="install TAB completion")
+    parser.add_argument("--show-completion", choices=SHELLS, help="print the completion script")
     commands = parser.add_subparsers()
     for name, said in _summaries().items():
         one = commands.add_parser(name, help=said, add_help=False)

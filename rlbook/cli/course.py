@@ -28,12 +28,12 @@ LONGEST = 3_600.0  # seconds that an answer may be given
 
 @dataclass(frozen=True)
 class Course:
-    """A course of twelve weeks: what to read, to run and to write. start writes a learner's files,
-    grade marks a class's.
+    """A course of twelve weeks: what to read, run and write each week. start writes a learner's
+    files, grade marks a class's hand-ins.
 
-    A class is a folder with a folder for each student, in which are files with the exercises'
-    functions. Every answer runs in a sandbox with limits, and whatever a student hands in, the
-    others are graded. The marks go to a CSV file too.
+    A class is a folder with one subfolder per student, which holds the files with the exercises'
+    functions. Every answer runs in a sandbox with limits, so that no hand-in can stop the grading
+    of the others. The marks are also written to a CSV file.
 
     Examples:
       rlbook course
@@ -43,18 +43,20 @@ class Course:
     """
 
     action: Positional[Word] = None  # list, week, start or grade
-    # a week, or a folder
+    # a week's number, or a folder
     what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N|FOLDER")] = ()
-    weeks: Word = None  # start and grade: such as 3, 1-4 or 1,3,5-6 (default: all)
-    due: Word = None  # grade: files that were changed after this day or time are late, such as 2026-10-01 or 2026-10-01T18:00
-    out: File = None  # grade: the file for the marks (default: marks.csv)
-    details: File = None  # grade: a file for what is to be said of each answer, a line an answer
-    # grade: answers that run at the same time (default: one for each processor)
+    weeks: Word = None  # start and grade: the weeks, such as 3, 1-4 or 1,3,5-6 (default: all)
+    # grade: files modified after this date or time are late, such as 2026-10-01 or 2026-10-01T18:00
+    due: Word = None
+    out: File = None  # grade: the CSV file to write the marks to (default: marks.csv)
+    details: File = None  # grade: a file to write the feedback to, one line per answer
+    # grade: answers to run in parallel (default: one per processor)
     jobs: Number = None
-    seconds: Number = None  # grade: of the processor that an answer may take (default: 10)
-    trust: Flag = False  # grade: without a sandbox, where the system has none; time and memory are limited all the same
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    seconds: Number = None  # grade: limit of processor time per answer, in seconds (default: 10)
+    # grade: run without a sandbox if the system has none; time and memory are still limited
+    trust: Flag = False
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 def course(words: Sequence[str]) -> tuple[bool, Result]:

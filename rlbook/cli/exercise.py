@@ -20,10 +20,10 @@ ACTIONS = ("list", "start", "check", "hint")
 
 @dataclass(frozen=True)
 class Exercises:
-    """Functions to write, checked against the library's own. list shows them, start writes a file,
-    check says what is right.
+    """Functions to write, checked against the library's own. list shows them, start writes a file
+    to fill in, check tells which answers are right.
 
-    An answer runs in a sandbox where the system offers one: without files, network and other
+    An answer runs in a sandbox if the system has one: without access to files, the network or other
     processes. A folder of answers is checked file by file; rlbook course grade marks the hand-ins
     of a class.
 
@@ -35,15 +35,16 @@ class Exercises:
     """
 
     action: Positional[Word] = None  # list, start, check or hint
-    # an exercise, or answers; check takes an exercise's name for NAME.py, which start writes
+    # an exercise, or a file or folder of answers; for check, an exercise's name means NAME.py
     what: Annotated[
         tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME|FILE|FOLDER")
     ] = ()
-    chapter: Word = None  # list: of this chapter alone
+    chapter: Word = None  # list: only the exercises of this chapter
     out: File = None  # start: the file to write (default: NAME.py)
-    trust: Flag = False  # check: without a sandbox, where the system has none; time and memory are limited all the same
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    # check: run without a sandbox if the system has none; time and memory are still limited
+    trust: Flag = False
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:

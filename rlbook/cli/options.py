@@ -1,5 +1,5 @@
-"""What may stand on the command line: one dataclass a command, read by tyro, which writes the help
-from the comments."""
+"""The options of each command, as a dataclass; tyro parses them and writes the help from the
+comments."""
 
 from __future__ import annotations
 
@@ -57,22 +57,24 @@ Tracker = Annotated[Any, text("{tensorboard,wandb}"), _NO_DEFAULT]
 
 @dataclass(frozen=True)
 class CommandOptions:
-    """What `rlbook train` takes beside the options of the run: where to keep it, and how to
-    talk."""
+    """The options of `rlbook train` besides those of the run: where to store it, and what to
+    print."""
 
     out: Folder = None  # the run's folder (default: a new one under runs/)
-    # continue the run in FOLDER, or in --out's, bit for bit from its last checkpoint
+    # continue the run in FOLDER, or in that of --out, bit for bit from its last checkpoint
     resume: Folder = None
-    config: File = None  # take everything from a YAML file such as a run's config.yaml; what the command line says goes first
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    # where each report goes beside the run's folder: tensorboard (events in the folder), wandb
-    # (WANDB_MODE=offline keeps it in the folder, too), or both
+    # read all settings from a YAML file such as a run's config.yaml; the command line takes
+    # precedence
+    config: File = None
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # also log to tensorboard (event files in the run's folder), wandb (WANDB_MODE=offline keeps it
+    # in the folder, too), or both
     track: Tracker = None
     tensorboard: Flag = False  # the same as --track tensorboard
-    # let an algorithm, an environment or a reward of the form module:Name import that module, and
-    # the reward code run programs
+    # allow an algorithm, an environment or a reward of the form module:Name to import that module,
+    # and the reward `code` to run programs
     allow_import: Flag = False
-    debug: Flag = False  # show the traceback of an error
+    debug: Flag = False  # show the full traceback of an error
 
 
 @functools.cache
@@ -111,68 +113,85 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Play episodes with a trained agent, greedy ones unless --explore, and report the mean return
-    with its 95 % confidence interval. Of a token run, --samples K completes each held-out prompt K
+    """Play episodes with a trained agent, greedily unless --explore, and report the mean return
+    with its 95 % confidence interval. For a token run, --samples K completes each held-out prompt K
     times: pass@k, maj@k, perplexity, rewards, lengths. A reward model, or a column of a file of
-    completions (--score), is measured as a classifier: confusion matrix, precision, recall, F1,
+    completions (--score), is evaluated as a classifier: confusion matrix, precision, recall, F1,
     ROC, AUC.
 
     Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
     """
 
     folder: Positional[Folder]  # a run's folder, or a file of completions
-    episodes: Number = None  # how many episodes (default: 100); with --samples, how many prompts (default: all, 512 at most)
-    samples: Number = None  # complete each held-out prompt so many times
-    search: Word = None  # search before acting: mcts (with policy and critic), best_of_n or majority (of --samples completions)
-    simulations: Number = None  # of --search mcts, for each move (default: 32)
-    judge: Word = None  # what finished texts are worth in a search: critic, verifier, log_prob, or the run of a reward model
-    out: File = None  # write the completions of --samples there, a JSON object a line; of a classifier, its curves as a picture
-    compare: Folder = None  # set them beside those of another run or language model, or of this run before it learned: start
-    data: File = None  # pairs that a reward model is measured on (default: those of its own that it has not learned from)
-    score: Word = None  # the column, or the reward, of a file of completions that is measured
-    label: Word = None  # the column that says what is true (default: right)
-    threshold: Number = None  # what scores above it is called right (default: halfway between the mean scores of right and wrong)
-    seed: Number = None  # decides the episodes' starts and the noise (default: the run's seed)
-    explore: Flag = False  # act as in training instead of greedily: a policy samples
-    temperature: Number = None  # a language model samples: its logits are divided by this, 0 takes the likeliest token
-    top_p: Number = None  # it draws from the likeliest tokens that have this probability together
-    top_k: Number = None  # it draws from so many of the likeliest tokens
-    # it draws from tokens with this share of the likeliest one's probability at least
+    # number of episodes (default: 100); with --samples, number of prompts (default: all, at most
+    # 512)
+    episodes: Number = None
+    samples: Number = None  # number of completions of each held-out prompt
+    # inference-time search: mcts (with policy and critic), best_of_n or majority (of --samples
+    # completions)
+    search: Word = None
+    simulations: Number = None  # with --search mcts: simulations per move (default: 32)
+    # how a search scores finished texts: critic, verifier, log_prob, or the run of a reward model
+    judge: Word = None
+    # write the completions of --samples to this file, one JSON object per line; for a classifier, a
+    # plot of its curves
+    out: File = None
+    # compare them with those of another run or language model, or with this run before training:
+    # start
+    compare: Folder = None
+    data: File = None  # pairs on which to evaluate a reward model (default: its held-out pairs)
+    score: Word = None  # the column, or reward, of a file of completions to evaluate
+    label: Word = None  # the column with the true labels (default: right)
+    # scores above this are classified as right (default: halfway between the mean scores of right
+    # and wrong)
+    threshold: Number = None
+    seed: Number = None  # seed of the initial states and of sampling (default: the run's seed)
+    # explore as in training instead of acting greedily: sample from the policy
+    explore: Flag = False
+    # sampling temperature of a language model, the divisor of its logits; 0 is greedy
+    temperature: Number = None
+    # sample from the smallest set of most likely tokens with this total probability
+    top_p: Number = None
+    top_k: Number = None  # sample from this many of the most likely tokens
+    # sample from tokens with at least this fraction of the most likely token's probability
     min_p: Number = None
-    # above 1, tokens that stand in the text already become less likely
+    # above 1, tokens that already occur in the text become less likely
     repetition_penalty: Number = None
-    workers: Number = None  # processes that step the environments, for slow ones (default: 1)
+    # processes that step the environments, useful if they are slow (default: 1)
+    workers: Number = None
     checkpoint: Word = None  # a step, or best (default: the last one)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Watch:
-    """Watch a trained agent act: in the terminal, or as a GIF. A terminal with colours shows what
-    the environment draws, in half blocks; others show its numbers. Token runs print prompts and
-    completions, each token coloured.
+    """Watch a trained agent act: in the terminal, or as a GIF. A terminal with colours shows the
+    environment's picture in half-block characters; others print its numbers. Token runs print
+    prompts and completions, each token coloured.
 
     Example:  rlbook watch runs/ppo-Maze-v0-0 --gif maze.gif
     """
 
     folder: Positional[Folder]  # a run's folder
-    gif: File = None  # write a GIF there instead of playing in the terminal
-    episodes: Number = None  # how many episodes (default: 1; token runs: 5)
-    seed: Number = None  # decides the episodes' starts (default: the run's seed)
+    gif: File = None  # write a GIF to this file instead of playing in the terminal
+    episodes: Number = None  # number of episodes (default: 1; token runs: 5)
+    seed: Number = None  # seed of the initial states (default: the run's seed)
     checkpoint: Word = None  # a step, or best (default: the last one)
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write the language model that a run has trained as a Hugging Face folder: model, tokenizer
-    with its chat template, generation config.
+    """Export a run's trained language model as a Hugging Face folder: model, tokenizer with its
+    chat template, generation config.
 
-    A run that trained LoRA gives the adapter alone, in peft's format, unless --merge adds it to the
-    model. A reward model on texts becomes a sequence classifier with one label, its score.
+    A LoRA run exports only the adapter, in peft's format, unless --merge adds it to the model. A
+    reward model on texts becomes a sequence classifier with one label, its score.
 
     Examples:
       rlbook export runs/grpo-Addition-v0-0 model
@@ -180,12 +199,13 @@ class Export:
     """
 
     folder: Positional[Folder]  # a run's folder
-    out: Positional[Folder]  # the folder to write, a new one
-    merge: Flag = False  # add the adapter to the model, and write that whole
+    out: Positional[Folder]  # the folder to write; must not exist yet
+    merge: Flag = False  # merge the adapter into the model, and write the whole model
     checkpoint: Word = None  # a step, or best (default: the last one)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
@@ -196,115 +216,125 @@ class Plot:
     Example:  rlbook plot runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 --out ppo.png
     """
 
-    folders: Positional[Folders]  # one run's folder, or several, or one of several seeds
-    # draw the value map instead of curves, with the policy as arrows, numbers or letters
+    folders: Positional[Folders]  # one or more folders of runs, or a folder of several seeds
+    # plot the value map instead of curves, with the policy as arrows, numbers or letters
     values: Flag = False
-    tree: File = None  # of an mcts run: the .svg of its search at the start, or the .html or .gif that plays it, instead of curves
-    out: File = None  # the .png, .svg or .pdf to write (default: curve.png in the run's folder; curves.png here for several)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    # of an mcts run, instead of curves: write the search tree at the start as .svg, or animated as
+    # .html or .gif
+    tree: File = None
+    # the .png, .svg or .pdf to write (default: curve.png in the run's folder; for several runs
+    # curves.png in the current one)
+    out: File = None
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Write a page that shows what a policy does token by token, or step by step: probability,
-    advantage, KL, entropy, value and ratio, by colour and on hover, at every report that
-    `rlbook train ... --inspect N` recorded; else at the kept checkpoints. It needs no server.
+    """Write a page that shows a policy token by token, or step by step: probability, advantage, KL,
+    entropy, value and ratio, by colour and on hover, at every report that `rlbook train ...
+    --inspect N` recorded, or else at the stored checkpoints. It needs no server.
 
     Example:  rlbook inspect runs/grpo-Addition-v0-0
     """
 
     folder: Positional[Folder]  # a run's folder
     out: File = None  # the .html to write (default: inspector.html in the folder)
-    prompts: Number = None  # how many held-out starts (default: all that were recorded, or 4)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    prompts: Number = None  # number of held-out starts (default: all that were recorded, or 4)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Compare:
     """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 %
-    bootstrap interval, how likely a run of one kind scores above one of another, and the learning
-    curves.
+    bootstrap interval, the probability that a run of one kind scores above one of another, and the
+    learning curves.
 
     Example:  rlbook compare runs/ppo-Maze-v0-0 runs/ppo-Maze-v0-1 runs/dqn-Maze-v0-0
     """
 
     # run folders, or folders of several seeds; runs that differ only in their seed become one row
     folders: Positional[Folders]
-    out: File = None  # the .png, .svg or .pdf to draw the curves into (default: compare.png here)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    # the .png, .svg or .pdf to plot the curves to (default: compare.png in the current folder)
+    out: File = None
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is wrong with a run's folder, one line each; the exit code is 1 where something is.
-    Of a sound folder, say what its log tells about the learning: a critic worse than the mean, an
-    entropy that collapsed, and so on.
+    """Diagnose a run: report what is wrong with its folder, one line each, with exit code 1 if
+    anything is. For a sound folder, report what its log says about the learning: a critic worse
+    than the mean, a collapsed entropy, and so on.
 
     Example:  rlbook doctor runs/ppo-Maze-v0-0
     """
 
     folder: Positional[Folder]  # a run's folder
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Verify:
-    """Train presets again, as many as fit into the budget, and compare each with the result that
-    was measured. The exit code is 1 where one comes out lower than 95 % of runs should, by more
-    than its own evaluation can err.
+    """Retrain presets, as many as fit into the budget, and compare each with its recorded result.
+    The exit code is 1 if one scores lower than 95 % of runs should, by more than the error of its
+    own evaluation.
 
     Examples:
       rlbook verify --budget 10min
       rlbook verify ppo Maze-v0
     """
 
-    algorithm: Positional[Word] = None  # of this algorithm alone
-    env: Positional[Word] = None  # on this environment alone
-    # such as 90s, 10min or 1h (default: 10min)
+    algorithm: Positional[Word] = None  # only this algorithm's presets
+    env: Positional[Word] = None  # only presets for this environment
+    # time budget, such as 90s, 10min or 1h (default: 10min)
     budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = None
-    jobs: Number = None  # how many train at a time (default: as many as there are cores)
-    seed: Number = None  # of each run (default: 0)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    jobs: Number = None  # runs to train at a time (default: the number of cores)
+    seed: Number = None  # seed of each run (default: 0)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Ablate:
-    """Train an algorithm as it is, and once more for each NAME with that part switched off, over
-    several seeds; print the interquartile means, how likely the whole is better than each variant,
-    and draw the curves. All other options are those of rlbook train ALGORITHM.
+    """Train an algorithm as it is, and again for each NAME with that part switched off, over
+    several seeds; print the interquartile means and the probability that the whole is better than
+    each variant, and plot the curves. All other options are those of rlbook train ALGORITHM.
 
     Example:
       rlbook ablate ppo CartPole-v1 --off normalize_advantage,clip=1e9
     """
 
-    algorithm: Positional[Word]  # what to train
-    env: Positional[Word]  # where
-    # hyper-parameters: a switch that is on is turned off, a number becomes none where that is
-    # allowed, or else 0; NAME=VALUE says what to put there instead
+    algorithm: Positional[Word]  # the algorithm to train
+    env: Positional[Word]  # the environment to train on
+    # hyper-parameters to switch off: true becomes false, a number becomes none if that is allowed,
+    # otherwise 0; NAME=VALUE sets another value
     off: Annotated[Any, text("NAME,NAME,..."), _NO_DEFAULT] = None
-    seeds: Number = None  # runs of each variant (default: 3)
-    jobs: Number = None  # how many train at a time (default: as many as there are cores)
-    # where the runs go: FOLDER/whole/seed-0, FOLDER/NAME/seed-0, and the curves (default: a new one
-    # under runs/)
+    seeds: Number = None  # runs per variant (default: 3)
+    jobs: Number = None  # runs to train at a time (default: the number of cores)
+    # folder for the runs, FOLDER/whole/seed-0 and FOLDER/NAME/seed-0, and the curves (default: a
+    # new
+    # one under runs/)
     out: Folder = None
-    resume: Flag = False  # go on where an earlier call with the same words was stopped
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    resume: Flag = False  # resume an interrupted call with the same arguments
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class List:
-    """Show the algorithms, the environments with their optimum and who reaches it, the recipes, and
-    which algorithm trains on which environment, with the reason where not. With the name of one of
-    them, show all about it: what it is, spaces, presets, what suits it, and the command to start.
+    """List the algorithms, the environments with their optimum and the algorithms that reach it,
+    the recipes, and which algorithm trains on which environment, with the reason if it does not.
+    Given a name, show its details: description, spaces, presets, what it suits, and a command to
+    start.
 
     Examples:
       rlbook list envs
@@ -312,68 +342,67 @@ class List:
       rlbook list ppo
     """
 
-    what: Positional[Word] = (
-        "all"  # algorithms, envs, recipes, the name of one of them, or nothing for all and the table
-    )
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    # algorithms, envs, recipes, or the name of one of them; by default all, and the table
+    what: Positional[Word] = "all"
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Explain:
-    """Explain an algorithm: the idea, the equation, every hyper-parameter with unit and default,
-    every logged number, the source. Or explain a logged number: what it is, its unit, which values
-    are healthy, and what others mean.
+    """Explain an algorithm: the idea, the equation, every hyper-parameter with its unit and
+    default, every logged metric, the source. Or explain a logged metric: what it is, its unit, its
+    healthy values, and what other values mean.
 
     Examples:
       rlbook explain ppo
       rlbook explain entropy
     """
 
-    # an algorithm such as ppo (`rlbook list algorithms` names them all), or a logged number such as
+    # an algorithm such as ppo (`rlbook list algorithms` lists them all), or a logged metric such as
     # entropy
     name: Positional[Word]
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Rerun the experiment of a figure of Sutton and Barto's book, draw it, and print what it shows
-    in numbers; alone, list the figures.
+    """Rerun the experiment behind a figure of Sutton and Barto's book, plot it, and print its
+    numbers; without a number, list the figures.
 
     Example:  rlbook figure 6.5 --out bias.png
     """
 
-    number: Positional[Word] = None  # as in the book's 2nd edition, such as 6.5
+    number: Positional[Word] = None  # the figure's number in the book's 2nd edition, such as 6.5
     out: File = None  # the .png, .svg or .pdf to write (default: figure-NUMBER.png)
-    seed: Number = None  # of the first run; the others count on from it (default: 0)
-    runs: Number = None  # how many to average over (default: as many as the site shows)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    seed: Number = None  # seed of the first run; the others follow consecutively (default: 0)
+    runs: Number = None  # number of runs to average over (default: as on the site)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Demo:
-    """See the whole arc: PPO solves a maze, and then a small language model learns to add, first
-    from right answers and then from rewards. It writes no file.
+    """A tour in one minute: PPO solves a maze, then a small language model learns to add, first
+    from correct answers and then from rewards. Writes no files.
 
     Example:  rlbook demo
     """
 
-    debug: Flag = False  # show the traceback of an error
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
 class Play:
-    """Write a page to play with: one file that works from the disk and on a phone, without a
+    """Write an interactive page: a single file that opens from disk and on a phone, without a
     server.
 
     grid: draw a grid world, and watch nine methods solve it step by step, with the numbers of each
     update.
 
-    tokens: a small language model writes sums token by token, is paid for its answers, and learns
-    from them by GRPO.
+    tokens: a small language model solves sums token by token, is rewarded for its answers, and
+    learns from them by GRPO.
 
     Examples:
       rlbook play
@@ -381,11 +410,11 @@ class Play:
       rlbook play grid --out maze.html --open
     """
 
-    page: Positional[Word] = "grid"  # which page
+    page: Positional[Word] = "grid"  # the page: grid or tokens
     out: File = None  # the .html to write (default: play-PAGE.html)
-    open: Flag = False  # show it in the browser, too
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    debug: Flag = False  # show the traceback of an error
+    open: Flag = False  # also open it in the browser
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
 
 
 def parse(

@@ -1,5 +1,5 @@
-"""The command line of `rlbook record`: who plays, where, how many episodes, and the data set to
-write."""
+"""The command line of `rlbook record`: the policy, the environment, the number of episodes, and the
+data set to write."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from rlbook.errors import RequestError
 
 @dataclass(frozen=True)
 class Record:
-    """Play episodes and write them as a Minari data set, which
-    `rlbook train behavior_cloning ENV --data DATA` learns from.
+    """Play episodes and write them as a Minari data set, from which
+    `rlbook train behavior_cloning ENV --data DATA` can learn.
 
-    The agent of a run's FOLDER acts, or --policy in an environment; --env.KEY VALUE hands any
-    argument to the environment. --schema verl writes the examples of a token environment instead,
-    as rows that verl and --env.data of Chat-v0 read.
+    Actions come from the agent of a run's FOLDER, or from --policy in an environment; --env.KEY
+    VALUE passes an argument to the environment. --schema verl writes the examples of a token
+    environment instead, as rows that verl and --env.data of Chat-v0 can read.
 
     Examples:
       rlbook record Maze-v0 --policy optimal --episodes 500 --out walks
       rlbook record Countdown-v0 --schema verl --env.split held_out --out test.parquet
     """
 
-    source: Positional[Word]  # a run's folder, or an environment's id
-    # the data set to write, a new folder; of rows a new file, .parquet or JSON lines
+    source: Positional[Word]  # a run's folder, or an environment id
+    # the data set to write: a new folder; for rows a new file, .parquet or JSON Lines
     out: Folder = None
-    episodes: Number = None  # how many episodes (default: 100), or examples (default: all)
-    # write no episodes but the environment's examples, as rows of this form: verl
+    episodes: Number = None  # number of episodes (default: 100), or of examples (default: all)
+    # write the environment's examples instead of episodes, as rows of this schema: verl
     schema: Word = None
-    # who acts in an environment: uniform, or optimal from its model (default: uniform)
+    # policy in an environment: uniform, or optimal, from its model (default: uniform)
     policy: Word = None
-    # share of actions that are drawn uniformly instead, from 0 to 1 (default: 0)
+    # probability of a uniformly random action instead, from 0 to 1 (default: 0)
     epsilon: Number = None
-    seed: Number = None  # decides the episodes' starts and the random actions (default: 0)
-    explore: Flag = False  # let a run's agent act as in training instead of greedily
-    checkpoint: Word = None  # of a run: a step, or best (default: the last one)
-    json: Flag = False  # print one JSON object on standard output, and nothing else there
-    allow_import: Flag = False  # let an environment id of the form module:Name import that module
-    debug: Flag = False  # show the traceback of an error
+    seed: Number = None  # seed of the initial states and the random actions (default: 0)
+    explore: Flag = False  # let a run's agent explore as in training instead of acting greedily
+    checkpoint: Word = None  # a run's checkpoint: a step, or best (default: the last one)
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 def run_recording(words: Sequence[str]) -> tuple[bool, Result]:

@@ -1,4 +1,4 @@
-"""`rlbook train --seeds K --jobs J`: K commands that differ in their seed alone, each in a process
+"""`rlbook train --seeds K --jobs J`: K commands that differ only in their seed, each in a process
 and a folder of its own.
 
 Each process runs the command that a reader would type for that seed, so a run is the same to the

@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Training:
-    """What the command line (and the file behind --config) asks for. None and absent keys are left
-    to `rlbook.train`."""
+    """What the command line (and the file given to --config) asks for. None and absent keys are
+    left to `rlbook.train`."""
 
     run: Any
     algorithm: str | None
@@ -340,7 +340,7 @@ def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict
         options: the options of another command than `rlbook train`, as one group.
     """
     env = arg(
-        help="an environment's id; `rlbook list envs` names those that are installed",
+        help="an environment id; `rlbook list envs` shows those that are installed",
         help_behavior_hint="",
     )
     kinds, hyper, data = {}, {}, False
@@ -399,8 +399,8 @@ def _group(number: int, title: str, members: list[Any], said: str) -> Any:
 
 def _said_of(algorithm: str | None) -> str:
     return (
-        f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}` says where they all"
-        " stand in the equation."
+        f"More hyper-parameters of {algorithm}; `rlbook explain {algorithm}` shows where they"
+        " appear in the equation."
     )
 
 
@@ -441,8 +441,8 @@ def _description(algorithm: str | None) -> str:
 
 
 ENV_KEYS = (
-    "--env.KEY VALUE hands any argument to the environment, and --model.KEY VALUE says more about a"
-    " language model: sizes, LoRA, what is trained."
+    "--env.KEY VALUE passes an argument to the environment, and --model.KEY VALUE configures a"
+    " language model: sizes, LoRA, which parameters are trained."
 )
 
 

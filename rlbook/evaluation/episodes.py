@@ -73,7 +73,7 @@ def evaluate(
         top_p: the likeliest tokens that have this probability together are drawn from.
         top_k: so many of the likeliest tokens are drawn from.
         min_p: tokens with this share of the likeliest one's probability at least are drawn from.
-        repetition_penalty: above 1, tokens that stand in the text already become less likely.
+        repetition_penalty: above 1, tokens that already occur in the text become less likely.
         samples: K completions of each of `episodes` held-out prompts; the result is a
             `rlbook.evaluation.samples.SampledEvaluation`.
         search: the agent searches before it acts: "mcts" looks ahead with its policy and its

@@ -1,4 +1,5 @@
-"""Which network the spaces call for: vectors an MLP, images filters, texts a language model.
+"""Builds the network that the spaces call for: an MLP for vectors, a CNN for images, a language
+model for texts.
 
 A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers. Actor,
 critic, reference, Q-network and reward are all built here; no environment builds a network.
@@ -41,10 +42,10 @@ REWARD_BUILDERS = {"language_model": "rlbook.llm.models.build:completion_reward"
 
 @dataclass(frozen=True)
 class PolicySettings:
-    """What an agent asks of its policy, beside what the environment's spaces say."""
+    """The agent's requirements on its policy, besides those of the environment's spaces."""
 
-    critic: bool = False  # whether there is a V
-    temperature: float = 1.0  # divides the logits of a discrete policy
+    critic: bool = False  # whether the policy has a critic V
+    temperature: float = 1.0  # divisor of a discrete policy's logits
     hidden_sizes: tuple[int, ...] = (64, 64)  # of an MLP
     shared: bool = False  # V as a second head on an MLP's hidden layers
     orthogonal: bool = True  # initial weights of an MLP

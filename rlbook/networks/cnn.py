@@ -1,4 +1,4 @@
-"""A small convolutional network over images, with the layers of an MLP behind it.
+"""A small convolutional network over images, followed by the layers of an MLP.
 
 Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both.
 """

@@ -1,4 +1,4 @@
-"""Critics of actions, several side by side, and target networks that follow them slowly."""
+"""Ensembles of action-value critics, and target networks updated by Polyak averaging."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Critics(nn.Module):
         action_space: Discrete, or a Box [A], whose actions the networks see beside the state.
         generator: draws the weights.
         count: K.
-        hidden_sizes: units of each hidden layer of a network, with ReLU behind them.
+        hidden_sizes: units in each hidden layer of a network, with ReLU behind them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A learned model of an environment: an ensemble of networks for what follows an action.
+"""A learned model of an environment: an ensemble of networks that predict the next step.
 
 Shapes: K members, B rows, O observation, A action components (or actions, one-hot).
 """
@@ -72,7 +72,7 @@ class WorldModel(nn.Module):
         observation_size: O.
         action_size: A.
         members: K.
-        hidden_sizes: units of each hidden layer.
+        hidden_sizes: units in each hidden layer.
         generator: draws the initial weights.
     """
 

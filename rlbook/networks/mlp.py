@@ -109,7 +109,7 @@ class MLPPolicy(Policy):
         action_space: Discrete, or Box [A] (the environment side clips; the policy keeps the action
             as drawn).
         critic: whether there is a V.
-        hidden_sizes: units of each hidden layer.
+        hidden_sizes: units in each hidden layer.
         shared: V as a second head on the policy's hidden layers, instead of a network of its own.
         orthogonal: orthogonal weights; false: torch's default for Linear.
         temperature: divides the logits of a discrete policy, when acting and when evaluating.

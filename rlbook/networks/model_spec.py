@@ -1,4 +1,4 @@
-"""Which model an agent starts from: what the environment's spaces do not say.
+"""Which model an agent starts from: the settings that the environment's spaces do not determine.
 
 The spaces choose the kind of network (`rlbook.networks.build`): vectors an MLP, images a small
 convolution, tokens a causal language model. A `ModelSpec` says with which weights it starts, which
@@ -30,18 +30,18 @@ class ModelSpec:
     """
 
     folder: str | None = None
-    """A local Hugging Face folder: config.json, a tokenizer, and safetensors weights. Where it has
-    no weights, they are drawn from the run's seed."""
+    """A local Hugging Face folder: config.json, a tokenizer, and safetensors weights. If it has no
+    weights, they are initialised at random from the run's seed."""
     config: Mapping[str, object] | None = None
     """Instead of a folder: the sizes of a language model for the task's own characters, by their
-    names in config.json. Llama where `model_type` names no other. Weights are drawn."""
+    names in config.json. Llama unless `model_type` names another. Weights are random."""
     adapter: str | Mapping[str, object] | None = None
     """LoRA: the folder of an adapter in peft's format, or the settings of a new one, such as
     `{"r": 8}`; see `rlbook.llm.models.lora`. What that does not know, such as `modules_to_save`,
     goes through peft."""
     trainable: str | tuple[str, ...] | None = None
     """What is trained: "all", "adapter", "head" (the last layer), or patterns of parameters' names,
-    such as `("*.layers.1.*",)`. None: the adapter where there is one, else all."""
+    such as `("*.layers.1.*",)`. None: the adapter if there is one, otherwise all."""
     dtype: str = "float32"
     """The type of the weights: "float32", "float64" or "bfloat16"; or "4bit", the weights of a
     folder below an adapter in four bits each, through bitsandbytes on a GPU."""

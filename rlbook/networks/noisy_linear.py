@@ -1,4 +1,4 @@
-"""Layers whose weights are noisy, and the noise's size learned."""
+"""Linear layers with noisy weights, whose noise scale is learned."""
 
 from __future__ import annotations
 

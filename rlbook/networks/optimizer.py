@@ -1,4 +1,4 @@
-"""Adam and RMSprop, which are torch's, one gradient step, and what a loss tells beside its value.
+"""torch's Adam and RMSprop, the gradient step, and a loss's output with its metrics.
 
     m ← β₁ m + (1-β₁) g,   v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η m̂ / (√v̂ + ε)
     m̂ = m / (1-β₁ᵗ),   v̂ = v / (1-β₂ᵗ)
@@ -78,7 +78,7 @@ def gradient_step(
         optimizer: of the parameters that the loss depends on.
         loss: of some rows; the losses of all micro-batches add up to that of the batch.
         batch: the rows.
-        micro_batch_size: rows that are backpropagated at once; changes memory, not the gradient.
+        micro_batch_size: rows backpropagated at once; affects memory, not the gradient.
             None takes all.
         max_grad_norm: the gradient's L2 norm is clipped to this.
 

@@ -1,4 +1,4 @@
-"""A policy and a value of the same state, which share all layers but the last."""
+"""A policy head and a value head that share all layers but the last."""
 
 from __future__ import annotations
 

@@ -24,11 +24,12 @@ from rlbook.networks.values import ActionValue
 
 @dataclass(frozen=True)
 class QSettings:
-    """What makes a Q-network more than an MLP with one output an action."""
+    """Extensions of a Q-network beyond an MLP with one output per action."""
 
-    dueling: bool = False  # a stream for V(s) and one for the advantages
+    dueling: bool = False  # separate streams for V(s) and the advantages
     noise_scale: float | None = None  # σ_0 of noisy layers; None: no noise
-    support: tuple[float, float, int] | None = None  # least and largest atom, atoms; None: no atoms
+    # smallest, largest, number of atoms; None: no atoms
+    support: tuple[float, float, int] | None = None
 
 
 class QNetwork(nn.Module):
@@ -40,7 +41,7 @@ class QNetwork(nn.Module):
     Args:
         space: of the observations.
         num_actions: A.
-        hidden_sizes: units of each hidden layer.
+        hidden_sizes: units in each hidden layer.
         generator: draws the weights.
         settings: which of the parts.
     """

@@ -1,4 +1,4 @@
-"""What a critic and a Q-network are, whatever they are made of."""
+"""The protocols of a critic and of a Q-network."""
 
 from __future__ import annotations
 

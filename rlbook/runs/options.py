@@ -1,5 +1,5 @@
-"""The options of a run: what `rlbook.train` and `rlbook train` take beside hyper-parameters. One
-field here is one option everywhere."""
+"""The options of a run: the arguments of `rlbook.train` and `rlbook train` besides
+hyper-parameters. One field here is one option everywhere."""
 
 from __future__ import annotations
 
@@ -38,33 +38,46 @@ DEVICES = ("cpu", "cuda", "auto")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How long, from which seed, and with what beside the environment. None leaves it to the preset
-    of the pair."""
+    """Training budget, seed, evaluation, data and models of a run. None leaves an option to the
+    preset of this algorithm on this environment."""
 
     # environment steps to train for (planners: sweeps; recorded data: minibatches)
     steps: AtLeast1 = None
     episodes: AtLeast1 = None  # finished episodes to train for
     passes: AtLeast1 = None  # passes over recorded data to train for
-    # feeds every source of randomness: the same seed gives the same bytes (default: 0)
+    # seeds every source of randomness: the same seed gives the same bytes (default: 0)
     seed: AtLeast0 = None
-    num_envs: AtLeast1 = None  # environments side by side, for algorithms that take many
-    # steps between greedy evaluations; 0 for none (default: ten in the run)
+    # number of parallel environments, for algorithms that support several
+    num_envs: AtLeast1 = None
+    # steps between greedy evaluations; 0 disables them (default: ten per run)
     eval_every: AtLeast0 = None
-    eval_episodes: AtLeast1 = None  # episodes of each evaluation (default: 20)
-    # end the training at the first evaluation whose mean return is at least this
+    eval_episodes: AtLeast1 = None  # episodes per evaluation (default: 20)
+    # stop training at the first evaluation whose mean return is at least this
     stop_at_return: Return = None
-    workers: AtLeast1 = None  # processes that step the environments, for slow ones; the results are the same with any number (default: 1)
-    inspect: AtLeast1 = None  # held-out starts from which the policy's actions are recorded at each report, for `rlbook inspect`
-    # learn from this: a Minari folder, JSON lines, parquet, or a datasets folder
+    # processes that step the environments, useful if they are slow; the results do not depend on it
+    # (default: 1)
+    workers: AtLeast1 = None
+    # number of held-out starts on which to record the policy at each report, for `rlbook inspect`
+    inspect: AtLeast1 = None
+    # data set to learn from: a Minari folder, JSON Lines, Parquet, or a Hugging Face datasets
+    # folder
     data: Folder = None
-    expert: Folder = None  # run that demonstrates (default: the exact answer, where there is one)
-    teacher: Folder = None  # run or local Hugging Face model whose probabilities are to be learned
-    reference: Folder = None  # run or local Hugging Face model that a KL penalty or DPO holds the agent to (default: its first policy)
-    start: Folder = None  # run whose policy the agent's starts from, such as one of sft
-    reward_model: Folder = None  # run of a reward model that pays in the environment's place; evaluation keeps the true reward
-    reward_caution: Return = None  # λ: an ensemble of reward models pays its mean minus λ times its standard deviation (default: 0)
-    model: Folder = None  # local Hugging Face model that the networks start from; a ModelSpec in Python, whose fields are --model.KEY VALUE
-    device: str | None = None  # where networks live: cpu, cuda or auto (default: cpu)
+    expert: Folder = None  # run to learn from as the expert (default: the exact optimum, if known)
+    teacher: Folder = None  # run or local Hugging Face model whose probabilities are learned
+    # run or local Hugging Face model to use as the reference policy of a KL penalty or of DPO
+    # (default: the initial policy)
+    reference: Folder = None
+    start: Folder = None  # run whose policy initialises the agent's, such as an sft run
+    # run of a reward model whose reward replaces the environment's in training; evaluation keeps
+    # the true reward
+    reward_model: Folder = None
+    # λ: the reward of an ensemble of reward models is its mean minus λ times its standard deviation
+    # (default: 0)
+    reward_caution: Return = None
+    # local Hugging Face model to initialise the networks from; in Python a ModelSpec, whose fields
+    # are --model.KEY VALUE here
+    model: Folder = None
+    device: str | None = None  # device of the networks: cpu, cuda or auto (default: cpu)
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -90,14 +103,16 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class SeveralSeeds:
-    """How many runs that differ in their seed alone, and how many of them at a time. They are no
-    part of any of these runs."""
+    """How many runs that differ only in their seed, and how many of them at a time. These options
+    are not stored with any of the runs."""
 
-    seeds: AtLeast1 = None  # train so many runs: with seed, seed + 1, … (from --seed on), each in its own folder, OUT/seed-0, OUT/seed-1, …
-    # of --seeds, how many train at a time (default: as many as there are cores)
+    # number of runs to train, with consecutive seeds from --seed on, each in its own folder:
+    # OUT/seed-0, OUT/seed-1, …
+    seeds: AtLeast1 = None
+    # number of --seeds runs to train at a time (default: the number of cores)
     jobs: AtLeast1 = None
-    # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379, whose
-    # machines see OUT
+    # train --seeds on the Ray cluster at this address, such as auto or 10.0.0.1:6379; its machines
+    # must have access to OUT
     cluster: str | None = None
 
     def __post_init__(self) -> None:

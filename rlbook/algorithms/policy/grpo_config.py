@@ -111,9 +111,8 @@ class GRPOConfig(
     # C, cap on the importance weight π_old of the learner / π_old of a separate sampler, above 0;
     # none assumes that the two are equal
     importance_cap: Annotated[float, bound] | None = None
-    importance_of: Literal["token", "sequence"] = (
-        "token"  # that weight: per step, or the episode's product
-    )
+    # that weight: per step, or the episode's product
+    importance_of: Literal["token", "sequence"] = "token"
     mask_truncated: bool = False  # exclude truncated episodes from the loss
     # β, weight of the KL penalty towards the initial policy or a given reference, in reward units
     # per nat; in the loss with baseline = mean it acts like β G / (G - 1)

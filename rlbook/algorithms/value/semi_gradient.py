@@ -91,9 +91,8 @@ class SemiGradientConfig(LinearConfig):
     n: Annotated[int, positive_int] = 1
     # λ, decay of the eligibility traces per step, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.0
-    traces: Annotated[str, one_of(*TRACES)] = (
-        ACCUMULATING  # kind of traces: accumulating or replacing
-    )
+    # kind of traces: accumulating or replacing
+    traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -56,7 +56,7 @@ class Sampling(Hyperparameters):
     top_k: Annotated[int, non_negative_int] = 0
     # tokens with this share of the likeliest one's probability at least
     min_p: Annotated[float, unit_interval] = 0.0
-    # above 1, tokens that stand in the text already become less likely
+    # above 1, tokens that already occur in the text become less likely
     repetition_penalty: Annotated[float, positive] = 1.0
     # texts that end a completion, in generation
     stop: Annotated[tuple[str, ...], TEXTS] = ()
