@@ -185,8 +185,8 @@ def test_a_state_that_was_never_shown_keeps_to_the_mask_that_comes_with_it() -> 
 def test_a_run_that_is_taken_up_again_leaves_the_same_table(name: str, tmp_path: Path) -> None:
     gymnasium.register("tests/Doors-v0", entry_point=Doors)
     try:
-        whole = trained(name, "tests/Doors-v0", folder=tmp_path / "whole", episodes=60, epsilon=0.3)
-        trained(name, "tests/Doors-v0", folder=tmp_path / "parts", episodes=25, epsilon=0.3)
+        whole = trained(name, "tests/Doors-v0", out=tmp_path / "whole", episodes=60, epsilon=0.3)
+        trained(name, "tests/Doors-v0", out=tmp_path / "parts", episodes=25, epsilon=0.3)
         resumed = rlbook.load(tmp_path / "parts").resume(episodes=60)
         assert (rlbook.evaluate(rlbook.load(tmp_path / "whole"), episodes=20).returns > 0).all()
     finally:
