@@ -1,7 +1,7 @@
 """Measures what the default settings of the tabular algorithms come to, environment by environment,
 and writes docs/defaults.json, the tables of docs/defaults.md, and what the doctor knows of them.
 
-    python docs/measure.py defaults                         all pairs: about an hour
+    python docs/measure.py defaults                         all pairs: about two hours
     python docs/measure.py defaults_FrozenLake-v1           one environment
     python docs/measure.py defaults_FrozenLake-v1_sarsa     one pair
 """
@@ -127,11 +127,18 @@ def is_solved(value: float, optimum: float) -> bool:
 
 
 def write_solved(known: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """What the doctor recommends: environment → the algorithms whose default settings reached the
-    optimum with every seed, the fastest first."""
+    """What the doctor recommends, into its file."""
     from rlbook.diagnosis.better_settings import PATH as SOLVED
 
-    found = {
+    head = "".join(f"# {line}\n" for line in HEAD)
+    found = yaml.safe_dump(solved_everywhere(known), default_flow_style=None)
+    SOLVED.write_text(head + found, encoding="utf-8")
+
+
+def solved_everywhere(known: dict[str, dict[str, dict[str, Any]]]) -> dict[str, list[str]]:
+    """Environment → the algorithms whose default settings reached the optimum with every seed, the
+    fastest first."""
+    return {
         env: [
             algorithm
             for algorithm, item in sorted(items.items(), key=lambda pair: pair[1]["seconds"])
@@ -139,8 +146,6 @@ def write_solved(known: dict[str, dict[str, dict[str, Any]]]) -> None:
         ]
         for env, items in known.items()
     }
-    head = "".join(f"# {line}\n" for line in HEAD)
-    SOLVED.write_text(head + yaml.safe_dump(found, default_flow_style=None), encoding="utf-8")
 
 
 HEAD = (
