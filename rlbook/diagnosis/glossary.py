@@ -1,7 +1,7 @@
-"""What each logged number means, which values are healthy, and what others say:
+"""What each logged number means, which values are healthy, and what other values indicate:
 `rlbook explain entropy`, and `docs/logged-numbers.md`.
 
-What an algorithm itself says about a number stands in its `METRICS`; how to read it stands in
+What an algorithm itself says about a number is in its `METRICS`; how to read it is in
 glossary.yaml.
 """
 
@@ -16,7 +16,7 @@ from rlbook.registry import ALGORITHMS, agent_class
 
 
 class Entry(NamedTuple):
-    """How to read a number."""
+    """How to read a logged number."""
 
     short: str  # what it is, in a few words, as a plot shows it
     unit: str
@@ -27,35 +27,33 @@ class Entry(NamedTuple):
 
 COMMON: dict[str, str] = {
     "step": (
-        "environment steps so far, all environments together; a planner counts sweeps, an agent"
-        " that learns from data minibatches"
+        "environment steps so far, summed over all environments; a planner counts sweeps, an agent"
+        " that learns from recorded data counts minibatches"
     ),
-    "episodes": "training episodes that have ended",
+    "episodes": "training episodes finished so far",
     "return": (
-        "mean undiscounted return of the training episodes since the last line; the agent explores"
-        " here"
+        "mean undiscounted return of the training episodes since the last line, in which the agent"
+        " explores"
     ),
-    "length": "their mean length",
+    "length": "mean length of the training episodes since the last line",
     "true_return": (
-        "mean return of the same episodes in the environment's own reward, where a reward model"
-        " pays in its place"
+        "mean return of the same episodes in the environment's own reward, if a reward model"
+        " replaces it in training"
     ),
     "reward/NAME": (
-        "mean of each of several rewards, where it applies; only on token tasks, and only where"
-        " several were asked for"
+        "mean of each of several rewards over the episodes to which it applies; only on token"
+        " tasks with several rewards"
     ),
     "eval_return": (
-        "mean return of greedy episodes in an environment of their own; only on the lines where the"
-        " agent was evaluated"
+        "mean return of greedy episodes in a separate environment; only on lines with an evaluation"
     ),
     "eval_episodes": (
-        "how many those were, where an evaluation on the way was shortened because it would have"
-        " taken more than four times the steps of the training before it; elsewhere as many as were"
-        " asked for"
+        "number of episodes in an evaluation that was shortened, because it would have taken more"
+        " than four times the steps of the training before it; absent for full evaluations"
     ),
     "eval_unfinished": (
-        "share of those episodes that were cut because they did not end, in an environment without"
-        " a time limit; not where it is 0"
+        "fraction of those episodes that were cut off because they did not end, in an environment"
+        " without a time limit; absent if 0"
     ),
 }
 """What every run logs."""
