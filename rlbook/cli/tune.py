@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import shlex
 import statistics
+import sys
 import time
 import typing
 from collections.abc import Sequence
@@ -131,7 +132,8 @@ def run_tuning(words: Sequence[str]) -> int:
     jobs = several.jobs or (cores() if several.cluster is None else trials)
 
     def report(trial: Trial, ended: int) -> None:
-        note(_line(plan, trial, f"{ended} of {trials}"))
+        line = _line(plan, trial, f"{ended} of {trials}")
+        note(fill_paragraph(line, "", "  ") if sys.stderr.isatty() else line)
 
     note(
         f"{trials} trials of {len(plan.seeds)} runs, {min(jobs, trials)} at a time, in {folder}"

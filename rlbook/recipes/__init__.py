@@ -1,1 +1,2 @@
-"""Post-training in stages: what a recipe's file says, and how its stages are run and measured."""
+"""What takes several runs: post-training in stages, from a recipe's file, and the search for
+hyper-parameters (`rlbook.recipes.tuning.tune`)."""
