@@ -60,27 +60,27 @@ def evaluate(
         target: a run, a run's folder, or an agent (which then needs `env`).
         env: an id or an environment to play in instead of the run's own; a token run's own is its
             held-out prompts.
-        episodes: how many (100; with `samples` all prompts, 512 at most). Episode i starts from
+        episodes: number of episodes (100; with `samples` all prompts, at most 512). Episode i starts from
             reset seed `base + i`, so the result does not depend on how many run side by side. Where
             the environment sets no limit itself, an episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own generator for evaluation.
-        explore: act as in training: a policy samples, an ε-greedy agent tries things. A copy of the
+        explore: act as in training: a policy samples, an ε-greedy agent explores. A copy of the
             agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.
-        temperature: of a language model, as are the four below: divides the logits, 0 for the
-            likeliest token; see `rlbook.llm.generation.sampling.Sampling`. Any of the five makes
-            the model sample, with noise that follows from `seed`.
-        top_p: the likeliest tokens that have this probability together are drawn from.
-        top_k: so many of the likeliest tokens are drawn from.
-        min_p: tokens with this share of the likeliest one's probability at least are drawn from.
+        temperature: for a language model, as are the next four: divisor of the logits; 0 takes the
+            most likely token; see `rlbook.llm.generation.sampling.Sampling`. Any of the five makes
+            the model sample, with noise seeded by `seed`.
+        top_p: sample from the smallest set of most likely tokens with this total probability.
+        top_k: sample from this many of the most likely tokens.
+        min_p: sample from tokens with at least this fraction of the most likely one's probability.
         repetition_penalty: above 1, tokens that already occur in the text become less likely.
         samples: K completions of each of `episodes` held-out prompts; the result is a
             `rlbook.evaluation.samples.SampledEvaluation`.
         search: the agent searches before it acts: "mcts" looks ahead with its policy and its
             critic, "best_of_n" and "majority" choose among `samples` completions. The result is a
             `rlbook.evaluation.search.Searched`; arguments as in `rlbook.evaluation.search.Search`.
-        simulations: of mcts, for each move.
-        judge: of mcts and best_of_n: what finished texts are worth.
+        simulations: of mcts, per move.
+        judge: of mcts and best_of_n: how finished texts are scored.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:

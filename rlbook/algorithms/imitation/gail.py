@@ -165,7 +165,7 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
-    # reward computed from D: f, -log(1 - D) or log D; see above for the bias of each
+    # reward computed from D: f, -log(1 - D) or log D; each has a bias of its own, see above
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout
     discriminator_steps: Annotated[int, positive_int] = 10

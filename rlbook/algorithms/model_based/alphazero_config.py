@@ -47,4 +47,4 @@ class AlphaZeroConfig(Hyperparameters):
     value_coef: Annotated[float, non_negative] = 1.0  # weight of ½ (z - v)²; the paper's is 2
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
-    action_bins: Annotated[int, at_least(2)] = 5  # discrete values per dimension of an action, ≥ 2
+    action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2

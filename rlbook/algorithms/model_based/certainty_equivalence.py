@@ -104,7 +104,7 @@ class CertaintyEquivalenceConfig(Hyperparameters):
     plan_every: Annotated[int, positive_int] = 200
     # value of an untried action: "zero", or "optimistic", the largest reward for ever
     unseen: Annotated[str, one_of("zero", "optimistic")] = "zero"
-    # largest error of a plan's values under its model, in reward units, above 0
+    # stop planning once the error of the values in the model is below this, in reward units, > 0
     tolerance: Annotated[float, positive] = 1e-4
     # maximum number of sweeps per plan, at least 1
     max_sweeps: Annotated[int, positive_int] = 10_000

@@ -62,7 +62,8 @@ class ModifiedPolicyIterationConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
+    # stop once V's error against V* is below this, in reward units (times the largest reward if
+    # below 1), at least 0
     tolerance: Annotated[float, non_negative] = 1e-8
     # m, evaluation sweeps between improvements, at least 0
     evaluation_sweeps: Annotated[int, non_negative_int] = 10

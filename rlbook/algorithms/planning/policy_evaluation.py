@@ -72,7 +72,8 @@ class PolicyEvaluationConfig(PlannerConfig):
     gamma: Annotated[float, unit_interval] = 0.99
     # "in-place" or "synchronous" sweeps, or "linear": solve the linear system directly
     method: Annotated[str, one_of("in-place", "synchronous", "linear")] = "in-place"
-    # bound on V's error against V^π, in reward units (times the largest reward if below 1), ≥ 0
+    # stop once V's error against V^π is below this, in reward units (times the largest reward if
+    # below 1), at least 0
     tolerance: Annotated[float, non_negative] = 1e-8
     # stop after this many sweeps, whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 100_000

@@ -116,7 +116,8 @@ class PrioritizedSweepingConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
+    # stop once V's error against V* is below this, in reward units (times the largest reward if
+    # below 1), at least 0
     tolerance: Annotated[float, non_negative] = 1e-8
     # stop after this many times S backups (S states), whatever the error, at least 1
     max_sweeps: Annotated[int, positive_int] = 10_000

@@ -87,7 +87,8 @@ class ValueIterationConfig(PlannerConfig):
 
     # discount γ per environment step, in [0, 1]
     gamma: Annotated[float, unit_interval] = 0.99
-    # bound on V's error against V*, in reward units (times the largest reward if below 1), ≥ 0
+    # stop once V's error against V* is below this, in reward units (times the largest reward if
+    # below 1), at least 0
     tolerance: Annotated[float, non_negative] = 1e-8
     # order of updates: "synchronous", "gauss-seidel" (in place, one state at a time) or "automatic"
     sweep: Annotated[str, one_of("automatic", "synchronous", "gauss-seidel")] = "automatic"

@@ -127,7 +127,7 @@ class A2CConfig(NetworkOptions, OptimizerOptions):
     value_coef: Annotated[float, non_negative] = 0.5
     # c_e, weight of the entropy bonus, in reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
-    optimizer: Literal["adam", "rmsprop"] = "adam"  # the paper uses RMSprop
+    optimizer: Literal["adam", "rmsprop"] = "adam"  # optimiser; the paper uses RMSprop
     learning_rate: Annotated[Rate, positive] = 3e-3  # the optimiser's step size, > 0
     normalize_advantage: bool = False  # standardise advantages within each rollout
     # rows backpropagated at once; affects memory, not the gradient

@@ -133,7 +133,7 @@ class DPO(PolicyAgent):
     default_num_envs = 32
     loss = staticmethod(dpo_loss)
     METRICS = {
-        "preference_loss": "the preference loss selected, minimised; "
+        "preference_loss": "the selected preference loss, minimised; "
         "sigmoid starts at ln 2 = 0.693",
         "nll": "-log π(a|s) per step of the better episodes, in nats",
         "accuracy": "fraction of pairs whose better episode has the larger implicit reward, in "

@@ -108,10 +108,10 @@ class GRPOConfig(
     # ρ: per step (token), the geometric mean over the episode (sequence: GSPO), the product over
     # the episode (RLOO), or per step as a policy-gradient weight clipped at 1 + clip_high (CISPO)
     ratio: Literal["token", "sequence", "product", "cispo"] = "token"
-    # C, cap on the importance weight π_old of the learner / π_old of a separate sampler, above 0;
-    # none assumes that the two are equal
+    # C, cap on the importance weight π_old(learner) / π_old(sampler) of samples from another
+    # program, above 0; none: no importance weights
     importance_cap: Annotated[float, bound] | None = None
-    # that weight: per step, or the episode's product
+    # that weight: per step, or over the episode
     importance_of: Literal["token", "sequence"] = "token"
     mask_truncated: bool = False  # exclude truncated episodes from the loss
     # β, weight of the KL penalty towards the initial policy or a given reference, in reward units

@@ -145,8 +145,8 @@ def sac_policy(
 class SACConfig(ReplayConfig):
     # α, weight of the entropy, in reward units per nat; none: learned
     temperature: Annotated[float, non_negative] | None = None
-    # H̄, in nats; none: -A for a box of A components, 0.3 log A for A discrete actions (with an
-    # action mask, A is the number allowed in the state)
+    # H̄, target of the entropy, in nats; none: -A for a box of A components, 0.3 log A for A
+    # discrete actions (with an action mask, A is the number allowed in the state)
     target_entropy: Annotated[float, finite] | None = None
     initial_temperature: Annotated[float, positive] = 1.0  # initial α, if α is learned
 
@@ -201,9 +201,9 @@ class SAC(ReplayAgent):
     actor_loss = staticmethod(sac_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) of the critics there, in reward units, entropy included",
-        "policy_loss": "mean α log π - min Q there, in reward units; its negative estimates V(s)",
-        "entropy": "mean entropy of π(·|s) there, in nats (for continuous actions, estimated "
+        "q": "mean Q(s, a) of the critics on it, in reward units, entropy included",
+        "policy_loss": "mean α log π - min Q on it, in reward units; its negative estimates V(s)",
+        "entropy": "mean entropy of π(·|s) on it, in nats (for continuous actions, estimated "
         "from one sample)",
         "temperature": "α, in reward units per nat",
     }

@@ -90,7 +90,7 @@ def td3_critic_loss(
 @dataclass(frozen=True)
 class TD3Config(DeterministicConfig):
     target_noise: Annotated[float, non_negative] = 0.2  # σ of the noise in the target's action
-    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, that noise is clipped to ±c
+    target_noise_clip: Annotated[float, non_negative] = 0.5  # c, clip range of that noise, ±c
     # d, critic gradient steps per policy gradient step
     policy_delay: Annotated[int, positive_int] = 2
 
@@ -105,7 +105,7 @@ class TD3(DeterministicAgent):
     actor_loss = staticmethod(ddpg_actor_loss)
     METRICS = {
         "critic_loss": "Σ_k ½ mean (Q_k - y)² of the last minibatch, in squared reward units",
-        "q": "mean Q(s, a) of the critics there, in reward units",
+        "q": "mean Q(s, a) of the critics on that minibatch, in reward units",
         "policy_loss": "-mean Q_1(s, μ(s)) in the last policy update, in reward units",
     }
 

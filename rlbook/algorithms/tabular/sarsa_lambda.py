@@ -91,7 +91,7 @@ UPDATES: dict[str, Update] = {
 class SarsaLambdaConfig(ControlConfig):
     """Hyper-parameters of SARSA(λ)."""
 
-    # λ, decay of the eligibility traces per step, in [0, 1]
+    # λ of the eligibility traces, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.9
     # kind of traces: accumulating, replacing or true-online
     traces: Annotated[str, one_of(*UPDATES)] = "true-online"

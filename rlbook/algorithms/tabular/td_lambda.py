@@ -98,7 +98,7 @@ class TDLambdaMemory(LambdaReturnMemory, TrueOnlineMemory):
 class TDLambdaConfig(PredictionConfig):
     """Hyper-parameters of TD(λ)."""
 
-    # λ, decay of the eligibility traces per step, in [0, 1]
+    # λ of the eligibility traces, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.8
     # kind of traces: accumulating, replacing, true-online or offline
     traces: Annotated[str, one_of(*NAMES)] = "true-online"

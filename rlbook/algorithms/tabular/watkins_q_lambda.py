@@ -79,7 +79,7 @@ def watkins_q_lambda_update(
 class WatkinsQLambdaConfig(ControlConfig):
     """Hyper-parameters of Watkins's Q(λ)."""
 
-    # λ, decay of the eligibility traces per step, in [0, 1]
+    # λ of the eligibility traces, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.9
     # kind of traces: accumulating or replacing
     traces: Annotated[str, one_of(*NAMES[:2])] = "replacing"

@@ -53,7 +53,7 @@ class DQNConfig(Hyperparameters):
     max_grad_norm: Annotated[float, bound] = 10.0  # the gradient's L2 norm is clipped to this
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
-    action_bins: Annotated[int, at_least(2)] = 5  # discrete values per dimension of an action, ≥ 2
+    action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -89,7 +89,7 @@ class SemiGradientConfig(LinearConfig):
 
     # n, steps of reward in a target, at least 1; longer than an episode: Monte Carlo
     n: Annotated[int, positive_int] = 1
-    # λ, decay of the eligibility traces per step, in [0, 1]
+    # λ of the eligibility traces, in [0, 1]
     trace_decay: Annotated[float, unit_interval] = 0.0
     # kind of traces: accumulating or replacing
     traces: Annotated[str, one_of(*TRACES)] = ACCUMULATING

@@ -46,19 +46,19 @@ TEXTS = Kind(
 
 @dataclass(frozen=True)
 class Sampling(Hyperparameters):
-    """The defaults change nothing."""
+    """Sampling parameters; the defaults sample from the unmodified policy."""
 
-    # divides the logits; 0 takes the likeliest token
+    # divisor of the logits; 0 takes the most likely token
     temperature: Annotated[float, non_negative] = 1.0
-    # the likeliest tokens that have this probability together; 1 keeps all
+    # keep the smallest set of most likely tokens with this total probability; 1 keeps all
     top_p: Annotated[float, positive_fraction] = 1.0
-    # as many of the likeliest tokens; 0 keeps all
+    # keep this many of the most likely tokens; 0 keeps all
     top_k: Annotated[int, non_negative_int] = 0
-    # tokens with this share of the likeliest one's probability at least
+    # keep tokens with at least this fraction of the most likely token's probability
     min_p: Annotated[float, unit_interval] = 0.0
     # above 1, tokens that already occur in the text become less likely
     repetition_penalty: Annotated[float, positive] = 1.0
-    # texts that end a completion, in generation
+    # texts that end a completion during generation
     stop: Annotated[tuple[str, ...], TEXTS] = ()
 
     def __str__(self) -> str:

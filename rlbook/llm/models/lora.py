@@ -36,17 +36,17 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True)
 class LoraSettings(Hyperparameters):
-    """An adapter, by the names of peft's adapter_config.json."""
+    """An adapter's settings, named as in peft's adapter_config.json."""
 
     # rank: rows of A, columns of B
     r: Annotated[int, positive_int] = 8
     lora_alpha: Annotated[float, positive] = 8  # α
-    # share of x's numbers that A does not see while learning
+    # dropout probability of A's inputs in training
     lora_dropout: Annotated[float, share_below_one] = 0.0
-    # every linear layer but the output layer; or the ends of layers' names; or a regular expression
-    # for whole names
+    # every linear layer but the output layer; or suffixes of layer names; or a regular expression
+    # that matches whole names
     target_modules: str | Sequence[str] = ALL_LINEAR
-    exclude_modules: Sequence[str] = ()  # ends of layers' names
+    exclude_modules: Sequence[str] = ()  # suffixes of layer names
     use_rslora: bool = False
     use_dora: bool = False
 
