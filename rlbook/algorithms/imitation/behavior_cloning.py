@@ -4,13 +4,13 @@
     for each minibatch of recorded observations s and actions a
         minimise  -mean log π(a|s)
 
-That is classification: the observation is the input, the expert's action the label. No reward and
-no environment are needed, and so nothing is learned about states to which only the agent's own
-mistakes lead. On the maze a row is one step. On a token environment it is a prompt with its answer:
-every token of the answer is an action, EOS among them, and padding counts for nothing.
+This is classification: the observation is the input, the expert's action the label. It needs no
+reward and no environment, and therefore learns nothing about states that only the agent's own
+mistakes lead to. On the maze a row is one step. On a token environment it is a prompt with its
+answer: every token of the answer is an action, EOS included, and padding is masked out.
 
-Recorded actions come from a data set (`--data`), or from an expert that plays (`--expert`). Where
-neither is named, an environment with a model gives its exact policy, and a token task its own right
+Recorded actions come from a data set (`--data`) or from an expert that plays (`--expert`). Without
+either, an environment with a model provides its exact policy, and a token task its reference
 answers.
 
 Source: Pomerleau 1991, "Efficient Training of Artificial Neural Networks for Autonomous

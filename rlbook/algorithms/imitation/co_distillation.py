@@ -5,17 +5,17 @@
         student 1 minimises  β (-mean log q_1(a|s), first half)   +  α T² mean KL(p_2 ‖ q_1)
         student 2 minimises  β (-mean log q_2(a|s), second half)  +  α T² mean KL(p_1 ‖ q_2)
 
-Distillation without a teacher: each student is the other's. What one has learned from its half of
-the labels reaches the other as probabilities, on the whole minibatch; where the two disagree, both
-become less sure. They are students of one size, and only the first of them acts. KL is that of both
-distributions at temperature T.
+Distillation without a separate teacher: each student teaches the other. What one has learned from
+its half of the labels reaches the other as probabilities on the whole minibatch; where the two
+disagree, both become less certain. Both students have the same size, and only the first one acts.
+The KL is between the two distributions at temperature T.
 
-Recorded actions come from a data set (`--data`) or an expert, as in behaviour cloning. Halves, so
-that two students with the same first weights (the shipped language model) do not stay the same.
+Recorded actions come from a data set (`--data`) or an expert, as in behaviour cloning. The labels
+are split so that two students with the same initial weights (the shipped language model) diverge.
 
 Source: Zhang et al. 2018 (deep mutual learning), arXiv:1706.00384, eq. 3 to 6; different data for
-the two: Anil et al. 2018 (codistillation), arXiv:1804.03235, algorithm 1. Difference: they begin to
-teach each other at once, and a student's step uses what the other thought before its own.
+the two: Anil et al. 2018 (codistillation), arXiv:1804.03235, algorithm 1. Difference: they teach
+each other from the start, and both steps use the probabilities from before either step.
 """
 
 from __future__ import annotations

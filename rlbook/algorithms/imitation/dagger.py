@@ -3,23 +3,23 @@
     D ← ∅
     repeat
         for T steps in N environments
-            a* ← what the expert would do in s             whoever brought the learner to s
+            a* ← the expert's action in s                  whichever policy led to s
             D ← D ∪ {(s, a*)}
             act a* with probability β, else argmax_a π(a|s)
         for K random minibatches of D
             minimise  -mean log π(a*|s)
 
-Behaviour cloning learns in the states that the expert visits, and is then judged in those that its
+Behaviour cloning trains on the states that the expert visits, but is evaluated in those that its
 own mistakes lead to. Dataset aggregation labels the states that the learner itself visits, so that
-it learns the way back: its mistakes cost in proportion to the horizon, not to its square.
+it learns to recover: the cost of its mistakes grows with the horizon, not with its square.
 
-The expert is asked at every step, so it has to be there: `--expert RUN`, or the exact policy where
-the environment has a model. Token tasks have no such expert; their right answers say how to go on
-from a right beginning alone.
+The expert is queried at every step, so it has to be available: `--expert RUN`, or the exact policy
+if the environment has a model. Token tasks have no such expert: a reference answer labels only its
+own prefix, and DAgger needs an expert for any prefix.
 
-Source: Ross, Gordon & Bagnell 2011, arXiv:1011.0686, algorithm 3.1; the mixture is drawn anew at
-each step. Differences: β follows the training budget and not the number of the iteration; each fit
-goes on from the weights of the last one; the last policy is kept, not the best on other data.
+Source: Ross, Gordon & Bagnell 2011, arXiv:1011.0686, algorithm 3.1; the mixture is sampled at each
+step. Differences: β follows the training budget, not the iteration number; each fit continues from
+the weights of the previous one; the last policy is kept, not the best on validation data.
 """
 
 from __future__ import annotations

@@ -2,25 +2,25 @@
 
     repeat
         play N episodes: with probability λ the student's, else the teacher's
-        p, q ← what teacher and student think of the actions in each state s that was visited
-        a ← what the teacher did in s, or, where the student played, what it thinks likeliest
+        p, q ← the teacher's and the student's π(·|s) in each visited state s
+        a ← the teacher's action in s, or argmax p if the student played
         for minibatches of the episodes
             minimise  α T² mean D(p_T, q_T)  -  β mean log q(a|s)
 
-p_T and q_T are both distributions at temperature T. A teacher's choice is one action a state; its
-distribution tells how good the other actions are too, and teaches with less noise. D is the forward
-KL(p ‖ q), which covers all that the teacher might do, the reverse KL(q ‖ p), which seeks what it
-surely does, or a Jensen-Shannon divergence between the two.
+p_T and q_T are the two distributions at temperature T. A teacher's choice is one action per state;
+its distribution also tells how good the other actions are, and is a less noisy target. D is the
+forward KL(p ‖ q), which is mass-covering, the reverse KL(q ‖ p), which is mode-seeking, or a
+Jensen-Shannon divergence in between.
 
     α = 0, β = 1, λ = 0       hard labels: cloning of what the teacher plays
     α = 1, β = 0, λ = 0       soft labels
     α = 1, β = 0, λ = 1       on-policy distillation: DAgger with a teacher that has probabilities
 
-λ = 0 teaches in states that the teacher visits; with λ = 1 the student is told what to do where
-its own mistakes lead (GKD). From recorded episodes (`--data`) it learns too: a is what was
-recorded, and nobody plays. On a token environment the states are texts. The teacher (`--teacher`)
-is a run on the same environment or, for texts, a model's folder; a run that learned action values
-teaches softmax(Q / τ).
+λ = 0 trains on states that the teacher visits; λ = 1 on those that the student's own mistakes lead
+to (GKD). It also learns from recorded episodes (`--data`): a is then the recorded action, and no
+episodes are played. On a token environment the states are texts. The teacher (`--teacher`) is a run
+on the same environment or, for texts, a model's folder; a run that learned action values teaches
+softmax(Q / τ).
 
 Source: soft labels, T and T²: Hinton et al. 2015, arXiv:1503.02531, section 2. λ and D: Agarwal et
 al. 2023 (GKD), arXiv:2306.13649, algorithm 1 (T² is not in it, and λ chooses for a round here, not
@@ -98,7 +98,7 @@ def distillation_loss(
         batch: steps [B], or episodes [B, T].
         config: hyper-parameters.
         teacher: p.
-        labelled: whether a is the recorded action, or else what the teacher finds likeliest.
+        labelled: whether a is the recorded action, or else the teacher's most likely one.
     """
     student, mask = policy.distributions(batch), batch.mask
     assert batch.weight is not None and isinstance(student, Categorical)

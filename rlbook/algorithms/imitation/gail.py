@@ -7,27 +7,28 @@
         r(s, a) ← what D = σ(f) says of π's steps
         improve π for the reward r, as PPO does
 
-A discriminator D is trained to tell the two apart. With as many steps of either, its f tends to
-log(ρ_E / ρ_π), how much more often the expert takes a step than π does. That is the reward: π is
-paid for what it does too rarely and fined for what it does too often, until there is nothing left
-to tell. Behaviour cloning matches the action in each recorded state; this matches the states too,
-so that a few episodes are enough to find back to them. It needs the environment and no reward.
+A discriminator D is trained to tell the two apart. With equally many steps of both, its f tends to
+log(ρ_E / ρ_π), how much more often the expert takes a step than π does. This is the reward: π is
+rewarded for what it does too rarely and penalised for what it does too often, until the two cannot
+be told apart. Behaviour cloning matches the action in each recorded state; GAIL also matches the
+states, so that few episodes suffice to recover towards them. It needs the environment but no
+reward.
 
-The gradient penalty holds the slope of f near 1 between the two kinds of steps. Without it D soon
-is certain, and a reward that is the same everywhere teaches nothing.
+The gradient penalty keeps the slope of f near 1 between the two kinds of steps. Without it D soon
+becomes certain, and a reward that is the same everywhere teaches nothing.
 
-The learner is PPO, unchanged: only the rewards in its rollout are other ones. The log's `return`
-and evaluation are the environment's own.
+The learner is PPO, unchanged except for the rewards in its rollout. The log's `return` and the
+evaluation use the environment's own reward.
 
-A bias that the reward's form has where episodes end: r = log D ≤ 0 ("hurry") makes every step cost,
-so that ending soon pays whatever the expert did; r = -log(1 - D) ≥ 0 ("survival") makes every step
-pay, so that it pays never to reach the goal. f itself ("log_ratio", the default) has either sign
-and is biased less, but what follows a termination still counts as 0. A time limit is no
-termination: V goes on behind it.
+The form of the reward has a bias where episodes end: with r = log D ≤ 0 ("hurry") every step costs,
+so that ending early pays regardless of the expert; with r = -log(1 - D) ≥ 0 ("survival") every step
+pays, so that never reaching the goal pays. f itself ("log_ratio", the default) has either sign and
+is less biased, but what follows a termination still counts as 0. At a time limit, which is not a
+termination, V is bootstrapped.
 
 Source: Ho & Ermon 2016, arXiv:1606.03476, algorithm 1; the penalty and the bias: Kostrikov et al.
 2019, arXiv:1809.02925, sections 4.1 and 4.2; f as reward: Fu et al. 2018, arXiv:1710.11248.
-Differences: PPO in place of TRPO; no absorbing states are added to the recorded episodes.
+Differences: PPO instead of TRPO; no absorbing states are added to the recorded episodes.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def gail_update(
         policy, optimizer: π and its critic, changed in place.
         discriminator, judge: D and its optimiser, changed in place.
         rollout: T steps of N environments by π; its rewards become those that D pays.
-        expert: draws so many of the expert's steps, [B, X].
+        expert: draws the given number of the expert's steps, [B, X].
         config: hyper-parameters, each schedule at its value.
         drawing, shuffling: draw the minibatches of D and those of PPO.
         rewards: the rollout's rewards [T, N] as PPO is to see them; None: as they are.

@@ -6,20 +6,20 @@
         minimise  mean over groups of  Σ_i w_i (-mean_t log π(a_t|s_t))
         lower τ
 
-Behaviour cloning takes one answer as right. Where several are known with a score each, such as the
-beams of a search or ranked walks, the weights say how far each is to be imitated: at first nearly
-alike, at the end hardly any but the best. It is the offline sister of best of n, and a gentle way
-from cloning to reinforcement learning, since no worse episode is pushed down.
+Behaviour cloning treats one answer as correct. If several are known with a score each, such as the
+beams of a search or ranked episodes, the weights decide how strongly each is imitated: at first
+almost equally, at the end almost only the best. It is the offline counterpart of best-of-n, and a
+gentle step from cloning to reinforcement learning, since worse episodes are not pushed down.
 
-On the maze a group is several walks and the score a walk's return; without `--data`, walks at
-random. On a token environment it is several completions of one prompt with scores (`completions`
-and `scores` in a row of the data; without scores the order counts: equal steps from best to worst);
-without `--data`, the right answer (1) among those of other prompts (0).
+On the maze a group is several episodes, scored by their returns; without `--data`, random walks. On
+a token environment it is several completions of one prompt with scores (`completions` and `scores`
+in a row of the data; without scores their order counts, in equal steps from best to worst); without
+`--data`, the correct answer (1) among those of other prompts (0).
 
 Source: weighting by exponentiated reward: Peters & Schaal 2007, "Reinforcement learning by
 reward-weighted regression", eq. 8; Peng et al. 2019 (AWR), arXiv:1910.00177, eq. 9. Differences:
-scores are standardised within their group, which takes the place of a value baseline, τ falls, and
-a group's weights add up to 1.
+scores are standardised within their group, which replaces a value baseline; τ falls; and a group's
+weights sum to 1.
 """
 
 from __future__ import annotations

@@ -6,21 +6,21 @@
         for E epochs of minibatches of the kept episodes
             minimise  -mean log π(a|s)
 
-The policy is its own expert: it clones what it already does, in its better moments. Nothing pushes
-the rejected episodes down, so there is no baseline, no ratio and no clip, and no reference either.
-With `threshold` alone this is rejection sampling fine-tuning (RFT): where the reward is 1 for a
-right answer and else 0, it is REINFORCE without a baseline. With `keep` alone it is best of n.
-Where all episodes start alike and one group is the whole round, k of G is the elite of the
-cross-entropy method, on a policy instead of on plans.
+The policy is its own expert: it clones the best of its own episodes. Rejected episodes are not
+pushed down, so there is no baseline, no ratio, no clip and no reference policy. With `threshold`
+alone this is rejection sampling fine-tuning (RFT): if the reward is 1 for a correct answer and 0
+otherwise, it is REINFORCE without a baseline. With `keep` alone it is best-of-n. If all episodes
+have the same start and one group is the whole round, k of G is the elite of the cross-entropy
+method, for a policy instead of plans.
 
-Of equal returns the episode that was played first is kept. On the maze an episode is a walk; on a
-token environment, a completion of a prompt.
+Among equal returns, the episode played first is kept. On the maze an episode is one attempt to
+reach the goal; on a token environment, a completion of a prompt.
 
 Source: `threshold`: Yuan et al. 2023 (RFT), arXiv:2308.01825, section 3.3. `keep`: Dong et al. 2023
 (RAFT), arXiv:2304.06767, algorithm 1. The elite: Rubinstein 1999, "The Cross-Entropy Method for
-Combinatorial and Continuous Optimization", section 3. Differences: RFT samples once, drops equal
-answers and trains the model that came before; here each round is sampled anew, what is kept may
-repeat, and training goes on from the weights that played.
+Combinatorial and Continuous Optimization", section 3. Differences: RFT samples once, removes
+duplicate answers and trains the base model; here each round is sampled afresh, kept episodes may
+repeat, and training continues from the weights that played.
 """
 
 from __future__ import annotations

@@ -7,17 +7,17 @@
                                                                   ties, j leaves out the others
         plus  c mean (r(τ_w) + r(τ_l))²
 
-The better of two episodes gets the higher score. Only differences count, so the scores have no zero
-and no scale of their own; the last term gives them a zero. On the maze r(s, a) is a small MLP. On a
-token environment it is 0 until the completion is finished, and then the score of prompt and
-completion: a language model's trunk with a linear head, read at the last token. It does not act.
-`--reward-model RUN` lets it pay another agent in the environment's place. Without a data set the
-pairs are uniformly random walks ranked by their return; on a token task, right answers against
-those of other prompts.
+The better of two episodes gets the higher score. Only differences count, so the scores have no
+origin of their own; the last term fixes it. On the maze r(s, a) is a small MLP. On a token
+environment it is 0 until the completion is finished, and then the score of prompt and completion: a
+language model's trunk with a linear head, read at the last token. It does not act; with
+`--reward-model RUN` its reward replaces the environment's in training another agent. Without a data
+set the pairs are uniformly random walks ranked by their return; on a token task, correct answers
+against those of other prompts.
 
-Several members are an ensemble: each is made from draws of its own and weighs the rows of each
-minibatch as often as it drew them with replacement, so that they agree on what the data say and
-disagree elsewhere. What is paid is their mean, less `reward_caution` standard deviations.
+Several members form an ensemble: each has its own random initialisation and weights the rows of a
+minibatch by its own bootstrap sample, so that the members agree on the data and disagree elsewhere.
+The reward is their mean, minus `reward_caution` standard deviations.
 
 Source: pairs and ensemble: Christiano et al. 2017, arXiv:1706.03741, eq. 1 and section 2.2.3. On
 texts: Stiennon et al. 2020, arXiv:2009.01325, eq. 1. Groups: Plackett 1975. Centring: Eisenstein et

@@ -7,30 +7,29 @@ network is trained on the search's results.
                 a ← argmax_a Q(s, a) + c P(s, a) √N(s) / (1 + N(s, a))         Q scaled to [0, 1]
             P(s', ·), v ← network(s');   v ← 0 where the episode terminated
             for each action on the way, from the leaf to the root
-                v ← r + γ v                   against oneself: v ← r - γ v
+                v ← r + γ v                   in self-play: v ← r - γ v
                 N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( v - Q(s, a) ) / N(s, a)
         π(a) ← N(s, a) / Σ_b N(s, b);   play a with probability ∝ N(s, a)^(1/τ)
     at its end, backwards over its states                                      learning
-        z ← r + γ z                           against oneself: z ← r - γ z
-        z ← max_a Q(s, a)                     where a move was played that the search likes less
-        keep (s, π, z)
-    on minibatches of what is kept, minimise  ½ (z - v)² - Σ_a π(a) log p(a|s)
+        z ← r + γ z                           in self-play: z ← r - γ z
+        z ← max_a Q(s, a)                     if the move played was not the search's best
+        store (s, π, z)
+    on minibatches of the buffer, minimise  ½ (z - v)² - Σ_a π(a) log p(a|s)
 
-At the root P is mixed with noise while training, so that every move is tried at times. Where an
-environment `alternates`, each step belongs to the other side than the one before, and what one side
-gains the other loses; hence the minus. An agent trained so searches the game itself (`rules`)
-whoever it plays: it does not look into its opponent. Where the environment shows action masks, P
-is 0 for forbidden actions; where it has `symmetries`, each state of a minibatch is seen
-under one of them, drawn anew. The network learns z standardised by the mean and deviation of what
-is kept, so that rewards may have any scale.
+At the root P is mixed with noise in training, so that every move is tried sometimes. If an
+environment `alternates`, the sides take turns and one side's gain is the other's loss; hence the
+minus. An agent trained this way searches the game itself (`rules`) against any opponent: it does
+not model its opponent. If the environment shows action masks, P is 0 for forbidden actions; if it
+has `symmetries`, each state of a minibatch is transformed by a randomly drawn one. The network
+learns z standardised by the mean and standard deviation of the buffer, so that rewards may have
+any scale.
 
 Source: Silver et al. 2018, doi:10.1126/science.aar6404; 2017, doi:10.1038/nature24270, eq. 1; the
 symmetries are the latter's.
-Deliberate differences: intermediate rewards and γ, as MuZero has them; ½ before the square; the L2
-penalty is AdamW's decay; z starts anew from the search's value where chance chose another move than
-the search's best (as Watkins's Q(λ) cuts its traces), since what follows a bad move tells how good
-the state is only to one who plays it; a fully connected network; one process that plays and learns
-in turn.
+Deliberate differences: intermediate rewards and γ, as in MuZero; ½ before the square; the L2
+penalty is AdamW's decay; z restarts from the search's value where sampling chose another move than
+the search's best (as Watkins's Q(λ) cuts its traces), since the return after a bad move says little
+about the value of the state; a fully connected network; one process that plays and learns in turn.
 """
 
 from __future__ import annotations

@@ -8,22 +8,22 @@
             P(s'|s, a) ← N(s, a, s') / N(s, a),   r(s, a) ← the mean of the rewards seen
             π ← the best policy of this model, by value iteration
 
-The plan draws everything out of the data that is in them: for a given policy, the values of the
-estimated model are what TD(0) converges to when it replays the same steps for ever. That takes far
-fewer steps than learning from each one once, and far more arithmetic.
+The plan makes full use of the data: for a given policy, the values of the estimated model are what
+TD(0) converges to when it replays the same steps for ever. This takes far fewer environment steps
+than learning from each one once, but far more computation.
 
-Where the environment shows action masks, only allowed actions are taken, and the model has no
-others. What was never tried cannot be counted. `unseen` says what such a pair is worth: "zero", as
-if one stayed there for ever without reward, or "optimistic", the largest reward seen for ever,
-r_max / (1 - γ), so that the plan leads to what is unknown (R-max). With "zero" it is the random
-actions that explore.
+If the environment shows action masks, only allowed actions are taken, and the model has no others.
+Pairs that were never tried have no counts. `unseen` sets their value: "zero", as if the agent
+stayed there for ever without reward, or "optimistic", the largest reward seen for ever,
+r_max / (1 - γ), so that the plan leads to unknown pairs (R-max). With "zero", only the random
+actions explore.
 
-This is also how a planner works where an environment has no model: see
+Planners use the same method when an environment has no model: see
 `rlbook.runs.planning_models`.
 
 Source: Sutton & Barto 2018, section 6.3, page 128 (the certainty-equivalence estimate); Kumar &
 Varaiya 1986. "optimistic": Brafman & Tennenholtz 2002 (R-max), with a pair known after its first
-try. Deliberate difference: the model is not renewed at every step, but every `plan_every` steps.
+try. Deliberate difference: the plan is not updated at every step, but every `plan_every` steps.
 """
 
 from __future__ import annotations

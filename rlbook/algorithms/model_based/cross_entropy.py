@@ -5,8 +5,9 @@
         keep the E plans of the highest score, the elites
         the distribution ← the one under which the elites are most likely
 
-Needs nothing but scores: no gradient, and any model that can be run. For a normal distribution
-"most likely" is the elites' mean and standard deviation, for a categorical one their frequencies.
+It needs only scores: no gradient, and any model that can be simulated. The maximum-likelihood fit
+of a normal distribution is the elites' mean and standard deviation, of a categorical one their
+frequencies.
 
 Source: Rubinstein & Kroese 2004, The Cross-Entropy Method, algorithm 2.2 (with E = ρC); as a
 planner: Chua et al. 2018, arXiv:1805.12114, section 5.

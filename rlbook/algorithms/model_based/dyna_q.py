@@ -13,16 +13,16 @@ between.
             r, s' ← Model(s, a)
             Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]    the same update
 
-Learning and planning are the same update, of real steps and of steps from the model. With n = 0
-nothing is drawn and nothing is planned: what is left is Q-learning, bit for bit.
+Learning and planning are the same update, applied to real steps and to steps from the model. With
+n = 0 there is no planning, and the algorithm is Q-learning, bit for bit.
 
-The model holds the last outcome of each pair. In a deterministic environment that is exact. Where
-outcomes are random it is one sample, which stays until the pair is tried again; planning repeats it
-as if it were certain, so that Q fluctuates, the more the larger α and n are.
+The model stores the last outcome of each pair. In a deterministic environment this is exact. If
+outcomes are random it is one sample, kept until the pair is tried again; planning repeats it as if
+it were certain, so that Q fluctuates more with larger α and n.
 
 Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.2,
-the box on page 164. No deliberate difference; that the model remembers ends, and α = 1/N counts
-real steps only, is left open there.
+the box on page 164. No deliberate difference; the book leaves open that the model remembers
+terminations, and that α = 1/N counts only real steps.
 """
 
 from __future__ import annotations

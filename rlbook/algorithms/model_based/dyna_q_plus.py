@@ -7,13 +7,13 @@
         r ← r + κ √τ(s, a)                        τ: real steps since the pair was last tried
         Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]
 
-Only planned updates get the bonus. It grows while a pair is not tried, and planning carries it to
-other states, so that the agent goes a long way to try the pair again. In an environment that
-changes, it so finds what has become better; in one that does not, the exploration costs a little.
-τ counts real steps, from the beginning where the pair was never tried.
+Only planning updates get the bonus. It grows while a pair is not tried, and planning propagates it
+to other states, so that the agent goes a long way to try the pair again. In a changing environment
+it discovers improvements this way; in a stationary one the exploration costs a little. τ counts
+real steps, for pairs that were never tried from the beginning.
 
-As in Dyna-Q the model holds the last outcome of each pair: exact in a deterministic environment,
-one sample where outcomes are random.
+As in Dyna-Q, the model stores the last outcome of each pair: exact in a deterministic environment,
+one sample if outcomes are random.
 
 Source: Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4; Sutton & Barto 2018, section 8.3,
 page 168, and its footnote on actions never tried. No deliberate difference.

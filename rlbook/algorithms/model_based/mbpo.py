@@ -4,24 +4,24 @@
     now and then, fit an ensemble of networks to all stored steps, as in `world_model`
     at every step, G times
         draw some stored states, and from each go k steps in the model:
-            a ~ π(·|s);   ŝ, r̂, terminated ← what a member of the ensemble says of s, a;   s ← ŝ
-        a minibatch: a share ρ of these imagined steps, and 1 - ρ of stored ones
+            a ~ π(·|s);   ŝ, r̂, terminated ← a member's prediction from s, a;   s ← ŝ
+        a minibatch: a fraction ρ of these imagined steps, and 1 - ρ of stored ones
         one gradient step of SAC on it
 
-This is Dyna with networks: one update, of real steps and of imagined ones. A real step is dear and
-an imagined one is cheap, so that G can be large without training on the same few steps again and
-again. The imagined ones stay near the truth because each begins in a state that was really met,
-and because k is small: the model's errors add up with each step that follows another.
+This is Dyna with networks: the same update on real and on imagined steps. Real steps are expensive
+and imagined ones cheap, so that G can be large without overfitting to a few real steps. Imagined
+steps stay accurate because each rollout begins in a state that was really visited, and because k is
+small: the model's errors compound with every imagined step.
 
-With an action mask, imagined states, whose masks are not known, allow every action.
+With action masks, imagined states, whose masks are unknown, allow every action.
 
-With ρ = 0 no model is trained and nothing is imagined: what is left is SAC, bit for bit.
+With ρ = 0 no model is trained and nothing is imagined: the algorithm is SAC, bit for bit.
 
 Source: Janner et al. 2019, arXiv:1906.08253, algorithm 2 (MBPO); the idea: Sutton 1990,
-doi:10.1016/B978-1-55860-141-3.50030-4. Differences: the members predict a number and no
-distribution, and a termination where they find it likelier than not; terminations and rewards are
-learned too; k stays the same; imagined steps are made for one minibatch each and not stored, so
-that their actions are always those of the policy as it is now.
+doi:10.1016/B978-1-55860-141-3.50030-4. Differences: the members predict point
+estimates, not distributions, and a termination if its probability exceeds ½; terminations and
+rewards are learned too; k is constant; imagined steps are generated for one minibatch and not
+stored, so that their actions always come from the current policy.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def mbpo_update(
     critic_loss: Callable[..., LossOutput] | None = None,
     actor_loss: Callable[..., LossOutput] | None = None,
 ) -> dict[str, Tensor]:
-    """A gradient step of SAC on a minibatch of which a share ρ is imagined.
+    """A gradient step of SAC on a minibatch with a fraction ρ of imagined steps.
 
     Args:
         networks, critic_optimizer, actor_optimizer, critic_loss, actor_loss: as for `sac_update`.
         batch: B stored rows; imagined ones take the place of the first.
         model: fitted to all stored steps, as in `world_model`.
         act: from states [B, O] to the policy's actions.
-        starts: draws so many stored states, [B, O].
+        starts: draws the given number of stored states, [B, O].
         config: hyper-parameters.
     """
     count = round(config.model_ratio * config.batch_size)

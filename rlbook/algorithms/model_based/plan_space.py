@@ -54,7 +54,7 @@ class PlanSpace:
     def around(self, center: Tensor, action_mask: NDArray[np.bool_] | None = None) -> Plans:
         """The distribution of plans that a search around `center` [N, H, A] begins with.
 
-        A mask [N, A] says what is allowed in the first step; of the later ones nobody knows it.
+        A mask [N, A] marks what is allowed in the first step; later masks are unknown.
         """
         if not self.discrete:
             std = ((self.high - self.low) / 2).expand(center.shape)

@@ -7,17 +7,18 @@
         choose the plan a_0 … a_{H-1} with the largest mean over the members of
             J = Σ_h γ^h c_h r̂(ŝ_h, a_h),   ŝ_{h+1} = ŝ_h + Δ̂(ŝ_h, a_h),   ŝ_0 = s
         where c_h is the probability that the plan's first h steps did not terminate
-        take a_0, and plan anew from where it leads
-    with an action mask a_0 is an allowed action; the masks of imagined states are not known
+        take a_0, and replan from the next state
+    with action masks a_0 is an allowed action; the masks of imagined states are unknown
 
-There is no policy network and no value: what is learned is only what happens next. That is more to
-learn from in each step than one reward, so that few real steps are enough; each action costs a
-search instead. A plan is as good as the model that it was made in, and a long one adds up the
-model's errors, which is why `rollout_error` stands in the log beside `one_step_error`.
+There is no policy network and no value function: the agent learns only to predict the next step.
+Each step holds more information than its reward alone, so that few real steps are enough, but each
+action costs a search. A plan is only as good as the model it was made with, and the model's errors
+compound over a long plan, which is why the log has `rollout_error` besides `one_step_error`.
 
-Source: Chua et al. 2018, arXiv:1805.12114, algorithm 1 (PETS). Differences: the members predict a
-number and no distribution; every member runs every plan; a termination is learned too. Each plan
-starts from the rest of the last one, as in Nagabandi et al. 2018, arXiv:1708.02596.
+Source: Chua et al. 2018, arXiv:1805.12114, algorithm 1 (PETS). Differences: the members predict
+point estimates, not distributions; every member evaluates every plan; terminations are learned too.
+Each plan is initialised with the rest of the last one, as in Nagabandi et al. 2018,
+arXiv:1708.02596.
 """
 
 from __future__ import annotations
