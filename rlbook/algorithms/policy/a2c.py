@@ -6,11 +6,11 @@ returns that bootstrap from V.
         A_t ← Σ_l (γλ)^l δ_{t+l},   δ_t = r_t + γ V(s_{t+1}) - V(s_t)      until the rollout's end
         minimise  -mean A log π(a|s)  +  c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
 
-REINFORCE waits for the return of a whole episode. A2C replaces what follows the rollout by the
-critic's estimate, so that it can learn before the episode ends; the estimate varies less than the
-return, and is biased as far as V is wrong. λ = 1 takes all rewards of the rollout ("n-step"), λ = 0
-one. One gradient step is made with each rollout. PPO makes several, and needs its clip for that:
-with one epoch, one minibatch and advantages as they are, PPO is this algorithm.
+REINFORCE waits for the return of a whole episode. A2C replaces the rewards after the rollout by the
+critic's estimate, so that it can learn before the episode ends; the estimate has less variance than
+the return, and is biased to the extent that V is wrong. λ = 1 uses all rewards of the rollout
+("n-step"), λ = 0 only one. Each rollout is used for one gradient step. PPO takes several, for which
+it needs its clip: with one epoch, one minibatch and raw advantages, PPO is this algorithm.
 
 Source: Mnih et al. 2016, arXiv:1602.01783, algorithm S3; all environments step together as in
 Wu et al. 2017, arXiv:1708.05144, section 5. Difference: λ, from Schulman et al. 2016,

@@ -9,12 +9,12 @@ network trained to output the action that maximises Q.
         minimise  -mean Q(s, μ(s))               over the policy
         Q⁻ ← Q⁻ + τ (Q - Q⁻),   μ⁻ ← μ⁻ + τ (μ - μ⁻)
 
-DQN takes the maximum of Q over a list of actions. In a box there is no list; so the policy μ climbs
-Q by its gradient in the action, and stands where the maximum would be.
+DQN maximises Q over a list of actions. A box of continuous actions has no such list; instead the
+policy μ ascends the gradient of Q with respect to the action, and replaces the maximisation.
 
 Source: Lillicrap et al. 2016, arXiv:1509.02971, algorithm 1; the policy's gradient: Silver et al.
-2014, eq. 9. Differences: normal noise in place of an Ornstein-Uhlenbeck process (`hold` makes it
-last); no batch normalisation, no weight decay, and torch's first weights.
+2014, eq. 9. Differences: normal noise instead of an Ornstein-Uhlenbeck process (`hold` repeats
+it for several steps); no batch normalisation, no weight decay, and torch's initialisation.
 """
 
 from __future__ import annotations

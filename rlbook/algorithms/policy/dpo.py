@@ -2,22 +2,21 @@
 
     repeat
         play groups of episodes with π; in each, pair the best with the worst, the second best with
-            the second worst, …; or take pairs that were recorded
+            the second worst, …; or use recorded pairs
         Δ = [log π(τ_w) - log π_ref(τ_w)] - [log π(τ_l) - log π_ref(τ_l)]
         minimise  -mean log σ(β Δ)  -  c mean log π(τ_w)
 
 τ_w is the better episode of a pair and τ_l the worse one; log π(τ) sums over the steps. There is no
 reward model and no critic. Only differences count in the first term, so both log-probabilities may
-fall while Δ grows; the second term (NLL) holds the better episode up.
+fall while Δ grows; the second term (NLL) keeps the better episode's from falling.
 
-`preference_loss` names other losses on the same pairs, each the repair of some weakness of this
-one; `rlbook.functional.preference_losses` has the formulas. SimPO and ORPO know no π_ref, and keep
-none.
+`preference_loss` selects other losses on the same pairs, each of which remedies a weakness of this
+one; `rlbook.functional.preference_losses` has the formulas. SimPO and ORPO use no π_ref.
 
-`learn` ranks what the policy plays by its return, and equal returns make no pair (online DPO).
-`fit` takes a data set of pairs as it is (DPO as published). On the maze a pair is two walks, played
-ones from one start; on a token environment two completions of one prompt. `preference_loss` = kto
-also takes episodes that are good or bad, each for itself; see `labelled_episodes`.
+`learn` ranks the policy's own episodes by their returns; equal returns form no pair (online DPO).
+`fit` uses a data set of pairs as it is (DPO as published). On the maze a pair is two episodes, from
+the same start if played; on a token environment two completions of one prompt. `preference_loss` =
+kto also accepts episodes labelled good or bad one by one; see `labelled_episodes`.
 
 Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7. NLL term: Pang et al. 2024, arXiv:2404.19733,
 eq. 1 (here per step, averaged). Online pairs: Guo et al. 2024, arXiv:2402.04792. `reference_period`

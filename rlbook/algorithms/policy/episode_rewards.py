@@ -2,16 +2,16 @@
 
     self-certainty     mean over steps of KL(U ‖ π(·|s)): how far from chance the policy is (RLIF)
     entropy            mean over steps of -H(π(·|s)) (RLIF)
-    log-probability    mean over steps of log π(a|s) of what was done (RLIF)
+    log-probability    mean over steps of log π(a|s) of the action taken (RLIF)
     trajectory         log π(τ), the sum of the same (RLIF)
-    answer             probability of the reference answer behind the steps that were written (RLPR)
+    answer             probability of the reference answer after the generated reasoning (RLPR)
 
-The first four need no verifier, and they can be had by being sure of anything: the policy that
-repeats one thing for ever has the largest of each. In nats, without gradient.
+The first four need no verifier, but confidence in anything earns them: a policy that repeats one
+token for ever maximises each of them. In nats, without gradient.
 
-The last needs an answer, and no program that compares. With z what was written up to the answer:
+The last needs a reference answer, but no verifier. With z the text generated before the answer:
 
-    r  = mean over the answer's tokens of π(token | prompt, z),   r' = π_ref's, with empty steps
+    r  = mean over the answer's tokens of π(token | prompt, z),   r' = π_ref's, with empty z
     R  = 0.9 clip(r - r', 0, 1) + 0.1 [the form is right]
 
 Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXiv:2505.15134 (token
@@ -75,8 +75,8 @@ def mean_log_probability(policy: Policy, reference: Policy | None, batch: Batch)
 
 
 def trajectory_log_probability(policy: Policy, reference: Policy | None, batch: Batch) -> Tensor:
-    """How likely the policy found the whole episode. Being paid for it sharpens: a group's likelier
-    episodes become likelier still, in the order in which they are."""
+    """The log-probability of the whole episode. As a reward it sharpens the policy: a group's more
+    likely episodes become still more likely, in the same order."""
     return sequence_log_prob(batch.log_prob, batch.mask)
 
 

@@ -6,16 +6,16 @@
               the same for every step of the episode
         minimise  -mean min(ρ A, clip(ρ, 1-ε, 1+ε) A)  -  c_e mean H(π)  +  β mean KL(π ‖ π_ref)
 
-There is no critic. A group whose episodes all did equally well teaches nothing. On the maze a group
-is G episodes from one start; on a token environment, G completions of one prompt. Without the clip
-and the deviation this is REINFORCE with the group's mean as baseline.
+There is no critic. A group whose returns are all equal has no gradient. On the maze a group is G
+episodes from one start; on a token environment, G completions of one prompt. Without the clip and
+the standard deviation this is REINFORCE with the group's mean as baseline.
 
-The group's mean contains R_i itself, which makes the reward's gradient (G - 1) / G of its unbiased
-size. The KL term in the loss is not reduced with it, so β acts like β G / (G - 1).
+The group's mean contains R_i itself, which scales the reward's gradient by (G - 1) / G of its
+unbiased size. The KL term in the loss is not scaled with it, so β acts like β G / (G - 1).
 `baseline` = leave-one-out, the mean of the other G - 1 returns, removes the factor.
 
-`refill` plays on until a round has no group of equals (DAPO's dynamic sampling); all steps count.
-`fit` takes recorded groups with scores; π_old is then the reference. `kl_band` moves β.
+`refill` plays on until no group of a round has equal returns (DAPO's dynamic sampling); all steps
+count. `fit` uses recorded groups with scores; π_old is then the reference. `kl_band` adapts β.
 
 Source: Shao et al. 2024 (DeepSeekMath), arXiv:2402.03300, eq. 3; `scale` and `average` = none,
 constant: Liu et al. 2025 (Dr. GRPO), arXiv:2503.20783; clip_high, average = token and refill: Yu

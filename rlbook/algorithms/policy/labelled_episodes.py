@@ -4,8 +4,8 @@
     minimise  mean( w σ(-β (x - z)) where τ is good, σ(β (x - z)) where it is bad )
               -  c mean log π(τ) of the good ones,      x = log π(τ) - log π_ref(τ)
 
-Source: Ethayarajh et al. 2024, arXiv:2402.01306, eq. 7 and 8. As in TRL, z is an estimate from the
-minibatch, in which each prompt gets the completion of the row before it.
+Source: Ethayarajh et al. 2024, arXiv:2402.01306, eq. 7 and 8. As in TRL, z is estimated from the
+minibatch, by pairing each prompt with the completion of the previous row.
 """
 
 from __future__ import annotations

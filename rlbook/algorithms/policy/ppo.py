@@ -9,14 +9,14 @@ so that the policy stays close to the one that collected it.
                       + c_v ½ mean (V - (A + V_old))²  -  c_e mean H(π)
 
 The clip removes the incentive to move ρ out of [1-ε, 1+ε]. The same file trains an MLP on a maze
-and a sequence model on text: the latter collects whole episodes, and its minibatches are episodes;
-a reference policy may pull the policy back through a KL penalty. With a reward model that pays for
-whole texts and a critic that starts from it, these are the four models of RLHF.
+and a sequence model on text: the latter collects whole episodes, and its minibatches are episodes.
+A KL penalty may keep the policy close to a reference policy. With a reward model that scores whole
+texts and a critic initialised from it, these are the four models of RLHF.
 
 Source: Schulman et al. 2017, arXiv:1707.06347, algorithm 1 and eq. 9; the 13 core details of Huang
 et al. 2022, "The 37 Implementation Details of PPO", numbered in the config. RLHF: Ziegler et al.
 2019, arXiv:1909.08593, section 2; the critic: Stiennon et al. 2020, arXiv:2009.01325, section 3.4.
-Difference: all values of a rollout are computed once, when it is full.
+Difference: all values of a rollout are computed once, when it is complete.
 """
 
 from __future__ import annotations

@@ -4,14 +4,15 @@
         play whole episodes with π;   G_t = r_t + γ r_{t+1} + γ² r_{t+2} + …,   A_t = G_t - b
         minimise  -mean over episodes Σ_t A_t log π(a_t|s_t)
 
-With γ = 1 its gradient is, in the mean, minus that of the expected return, for every baseline b
-that does not depend on a_t; a good b reduces the variance. `baseline` = none has b = 0;
-leave-one-out takes the mean return of the other episodes (of those from the same start, with a
-group_size: RLOO); learned takes V(s_t), a network that regresses on G_t.
+With γ = 1 the expected gradient is minus that of the expected return, for every baseline b that
+does not depend on a_t; a good b reduces the variance. `baseline` = none means b = 0; leave-one-out
+is the mean return of the other episodes (with a group_size, of those from the same start: RLOO);
+learned is V(s_t), a network regressed on G_t.
 
 Source: Williams 1992, doi:10.1007/BF00992696; Sutton & Barto 2018, boxes on pages 328 and 330;
-RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' γ^t is left out, so late steps
-count like early ones; one step of Adam for many episodes; a time limit ends the return.
+RLOO: Ahmadian et al. 2024, arXiv:2402.14740. Differences: the boxes' factor γ^t is omitted, so
+late steps count as much as early ones; one Adam step for many episodes; a time limit ends the
+return.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 entropy.
 
     act by π, store (s, a, r, s', terminated); the first actions are uniform
-    at every step, on a random minibatch, with a ~ π(·|s) and a' ~ π(·|s') drawn anew
+    at every step, on a random minibatch, with fresh a ~ π(·|s) and a' ~ π(·|s')
         y = r                                                     where terminated, else
         y = r + γ [ min_k Q⁻_k(s', a') - α log π(a'|s') ]
         minimise  Σ_k ½ mean (Q_k(s, a_stored) - y)²
@@ -10,17 +10,17 @@ entropy.
         minimise  log α · (mean H(π) - H̄)                         over α
         Q⁻_k ← Q⁻_k + τ (Q_k - Q⁻_k)
 
-The entropy of the policy is part of the return, so that it keeps trying whatever is about as good
-as the best. The smaller of two critics is believed, because the policy looks for actions that a
-critic overrates. The temperature α is itself learned: it rises where the entropy is below H̄.
+The entropy of the policy is part of the return, so that it keeps exploring actions that are nearly
+as good as the best. The target uses the smaller of two critics, because the policy seeks actions
+that a critic overestimates. The temperature α is learned too: it rises if the entropy is below H̄.
 
-Continuous actions are tanh of a normal vector. Discrete ones need not be drawn: the terms in a and
-a' are then expectations over all of them, or over those that an action mask allows in s and in s'.
+Continuous actions are tanh of a normal vector. Discrete ones need no sampling: the terms in a and
+a' are expectations over all of them, or over those that an action mask allows in s and in s'.
 
-Source: Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1, with log α in place of α in its loss;
+Source: Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1, with log α instead of α in its loss;
 discrete actions: Christodoulou 2019, arXiv:1910.07207. Differences: H̄ of A discrete actions is
-0.3 log A, where Christodoulou has 0.98 log A, which leaves a policy nearly uniform for ever; the
-noise of exploring may be held for several steps.
+0.3 log A, not Christodoulou's 0.98 log A, which keeps the policy nearly uniform for ever; the
+exploration noise may be held for several steps.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ noise in the target action, and delayed policy updates.
             minimise  -mean Q_1(s, μ(s))         over the policy
             Q⁻_k ← Q⁻_k + τ (Q_k - Q⁻_k),   μ⁻ ← μ⁻ + τ (μ - μ⁻)
 
-Twin: of two critics the lower one is believed. Delayed: the policy waits until the critics have
-settled. And the target's action is blurred, so that no narrow peak of Q can be exploited.
+Twin: the target uses the smaller of two critics. Delayed: the policy is updated less often than the
+critics. And noise smooths the target over actions, so that no narrow peak of Q can be exploited.
 
 Source: Fujimoto et al. 2018, arXiv:1802.09477, algorithm 1. Difference: the losses of the critics
 have the factor ½.

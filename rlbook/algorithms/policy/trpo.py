@@ -5,13 +5,13 @@ divergence from the old policy below a bound.
         act for T steps in N environments with π_old; A ← GAE(V)
         g ← ∇ mean ρ A   at π_old,   ρ = π(a|s) / π_old(a|s)
         s ← F⁻¹ g by conjugate gradient, from products F v alone
-        d ← √(2 δ / sᵀFs) s                              so that ½ dᵀFd = δ, the KL it predicts
+        d ← √(2 δ / sᵀFs) s                              so that ½ dᵀFd = δ, the predicted KL
         for k = 0, 1, 2, …:   θ ← θ_old + α^k d   until KL(π_old ‖ π) ≤ δ and mean ρ A has grown
-        fit V to A + V_old by some epochs of minibatches
+        fit V to A + V_old by several epochs of minibatches
 
-A step of one length in the weights may change the policy hardly at all or beyond recognition. F,
-the second derivative of the KL, measures a step by what it does to the probabilities. PPO's clip
-is a cheaper stand-in for this bound; here the bound holds in every update, as an average over the
+A step of a given length in the weights may change the policy hardly at all or beyond recognition.
+F, the second derivative of the KL, measures a step by its effect on the probabilities. PPO's clip
+is a cheaper substitute for this bound; here the bound holds in every update, on average over the
 states of the rollout.
 
 Source: Schulman et al. 2015, arXiv:1502.05477, appendix C, with advantages by GAE as in Schulman et

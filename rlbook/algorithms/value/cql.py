@@ -3,15 +3,15 @@
     as fitted Q iteration, but each minibatch
         minimises  ½ mean (Q(s, a) - y)²  +  α mean [ log Σ_b exp Q(s, b) - Q(s, a) ]
 
-The bracket is a soft maximum over all actions less the value of the recorded one. Its gradient is
-π_Q(b|s) - 1[b = a], π_Q the softmax of Q: actions that Q finds good are pushed down and the
-recorded one is pushed up, and where the softmax is the recorded behaviour nothing moves. So an
-untried action cannot look best for want of evidence, and the greedy policy stays where the data
-are. The larger α, the closer it comes to cloning the majority of the recorded actions; with α = 0
-it is fitted Q iteration.
+The bracket is a soft maximum over all actions minus the value of the recorded one. Its gradient is
+π_Q(b|s) - 1[b = a], with π_Q the softmax of Q: actions with high Q are pushed down and the recorded
+one is pushed up; if the softmax equals the recorded behaviour, the gradient is 0. So an untried
+action cannot look best merely because no data contradict it, and the greedy policy stays close to
+the data. The larger α, the closer it comes to cloning the most frequent recorded actions; with
+α = 0 it is fitted Q iteration.
 
 Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), for discrete actions. Difference: α is
-given, and no Lagrange multiplier finds it.
+fixed, not adapted by a Lagrange multiplier.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The loss of distributional DQN, which learns the distribution of returns instead of its mean.
 
-    log p(z | s, a) for K atoms z;   the target moves those of (s', a'), z → r + γ z, and shares
-    each out between the atoms beside it;   minimise  mean KL(target ‖ p)
+    log p(z | s, a) for K atoms z;   the target shifts those of (s', a'), z → r + γ z, and splits
+    each between its neighbouring atoms;   minimise  mean KL(target ‖ p)
 
 Source: Bellemare et al. 2017 (C51), arXiv:1707.06887, algorithm 1.
 """

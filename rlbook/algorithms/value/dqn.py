@@ -2,28 +2,28 @@
 target network.
 
     act ε-greedily in Q, store (s, a, r, s', terminated)
-    every few steps, on a random minibatch of what is stored
+    every few steps, on a random minibatch of stored transitions
         y = r                                            where terminated, else
         y = r + γ max_a' Q⁻(s', a')                      or, with `double`,
         y = r + γ Q⁻(s', argmax_a' Q(s', a'))
         minimise  mean huber(Q(s, a) - y)
     every C steps  Q⁻ ← Q
 
-The buffer breaks the correlation of successive steps. The target network holds y still for C steps;
-without it, every step that raises Q raises its own target too. A time limit is no termination: y
-keeps its bootstrap there. With an action mask, act and max are over the allowed actions.
+The buffer breaks the correlation of successive steps. The target network keeps y fixed for C steps;
+without it, every step that raises Q also raises its own target. A time limit is not a termination:
+y still bootstraps there. With action masks, the argmax and max are over the allowed actions.
 
-Rainbow is this with five more parts beside `double`, each a switch (see `rainbow_parts`):
+Rainbow is DQN with five more parts besides `double`, each a switch (see `rainbow_parts`):
     dueling         Q = V + A - mean A, two streams in one network
-    prioritized     rows are drawn as often as their last |δ| says, and weighted to make up for it
-    n_step          y = r + γ r' + … + γⁿ max Q⁻, cut short where the episode ends
-    noisy           noise on the weights, its size learned, explores in ε's place
-    distributional  the probability of each of 51 returns is learned, not the mean alone
+    prioritized     transitions are sampled by their last |δ|, with importance weights to correct it
+    n_step          y = r + γ r' + … + γⁿ max Q⁻, shorter where the episode ends
+    noisy           noise on the weights, of learned scale, explores instead of ε
+    distributional  the probability of each of 51 returns is learned, not only the mean
 
 Source: Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1; double: van Hasselt et al. 2016,
 arXiv:1509.06461, eq. 4; Rainbow: Hessel et al. 2018, arXiv:1710.02298; the other parts' sources
-stand with their functions. Differences: several gradient steps in a row after `train_every` steps,
-as Stable-Baselines3's zoo trains CartPole; one draw of the noise serves all environments of a step.
+are with their functions. Differences: several gradient steps in a row after `train_every` steps, as
+in Stable-Baselines3's zoo for CartPole; one draw of the noise serves all environments of a step.
 """
 
 from __future__ import annotations

@@ -9,18 +9,18 @@
             minimise  ½ mean (Q(s, a) - y)²
 
 Each round is a regression: the inputs are the recorded pairs, the targets one step of value
-iteration with the Q of the round before. Nobody asks who recorded the data, or how well.
+iteration with the Q of the previous round. The data may come from any policy, good or bad.
 
-The maximum looks at all actions, and Q was fitted only to those that somebody took. Where an action
-was never tried, its value is whatever the network happens to say; the maximum picks such values
-when they are too high, the next round learns from them, and no step ever tells it wrong. So the
-data should have tried every action everywhere. Where they have not, see `cql`.
+The maximum is over all actions, but Q was fitted only to recorded ones. The value of an untried
+action is an arbitrary extrapolation of the network; the maximum picks such values when they are too
+high, the next round learns from them, and no recorded step corrects them. So the data should cover
+every action in every state. If they do not, see `cql`.
 
-Recorded steps come from `--data`. Without it they are those of uniformly random walks.
+Recorded steps come from `--data`; without it, from uniformly random walks.
 
 Source: Ernst, Geurts & Wehenkel 2005, JMLR 6, figure 1; with a network: Riedmiller 2005,
-doi:10.1007/11564096_32, figure 1. Differences: minibatches and Adam in place of a fit to the end,
-and each round goes on from the weights of the last one.
+doi:10.1007/11564096_32, figure 1. Differences: minibatches and Adam instead of a fit to the end, and
+each round continues from the weights of the last one.
 """
 
 from __future__ import annotations

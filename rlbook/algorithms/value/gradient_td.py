@@ -1,6 +1,6 @@
 """Gradient TD: learn the values of one policy from the actions of another, without diverging.
 
-    w, h ← 0, π ← the given policy, b ← the policy that acts
+    w, h ← 0, π ← the given policy, b ← the behaviour policy
     for each step
         a ← an action of b(·|s);   ρ ← π(a|s) / b(a|s)
         take a, see r and s'
@@ -8,14 +8,14 @@
         w ← w + α ρ [ δ x(s) - γ (h·x(s)) x(s') ]                      (TDC)
         h ← h + β ρ [ δ - h·x(s) ] x(s)
 
-Semi-gradient TD leaves out how the target moves with w, and off-policy it may run away: features,
-bootstrapping and off-policy learning together are the deadly triad. TDC follows the gradient of
-the projected Bellman error, which needs two samples of s' or, as here, a second learner h that
+Semi-gradient TD ignores how the target depends on w, and may diverge off-policy: function
+approximation, bootstrapping and off-policy learning are the deadly triad. TDC follows the gradient
+of the projected Bellman error, which needs two samples of s' or, as here, a second learner h that
 estimates the TD error from the features. With `update` = gtd2, w moves by α ρ (h·x) (x - γ x').
 x(s') counts as 0 where the episode terminated.
 
 Source: Sutton et al. 2009, doi:10.1145/1553374.1553501; Sutton & Barto 2018, section 11.7.
-Difference: α and β are shared out among the K binary features (see `linear`).
+Difference: α and β are divided by the number K of active binary features (see `linear`).
 """
 
 from __future__ import annotations

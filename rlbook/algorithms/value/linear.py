@@ -3,12 +3,12 @@
     v(s) = w·x(s)                 prediction: weights [d, 1]
     q(s, a) = w_a·x(s)            control: weights [d, A], a column for each action
 
-The features x(s) are a hyper-parameter, see `rlbook.interaction.features`. With K binary features,
-one update by a step size α moves each of their weights by α/K of the error, and so the value at s
-by α of it.
+The features x(s) are a hyper-parameter, see `rlbook.interaction.features`. With K active binary
+features, one update with step size α moves each of their weights by α/K times the error, and thus
+the value at s by α times it.
 
-Source: Sutton & Barto 2018, section 9.4, eq. 9.8. Difference: the book's α is that of a weight,
-ours that of the value; α/K is the book's.
+Source: Sutton & Barto 2018, section 9.4, eq. 9.8. Difference: the book's α is per weight, ours
+per value; the book's is our α/K.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LinearAgent(Agent):
     actions = "discrete"
     weights: NDArray[np.float64]
     """w: [d, 1] or [d, A], in reward units."""
-    METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α"}
+    METRICS: ClassVar[dict[str, str]] = {"alpha": "step size α of the value; α/K per weight"}
 
     def __init_subclass__(cls) -> None:
         cls.METRICS = cls.METRICS | EXACT_METRICS

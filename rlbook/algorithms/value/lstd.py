@@ -5,18 +5,18 @@
         a ← an action of π(·|s)
         take a, see r and s'
         A ← A + x(s) [ x(s) - γ x(s') ]ᵀ;   b ← b + r x(s)
-    when values are asked for: w ← the solution of A w = b        v(s) = w·x(s)
+    when values are needed: w ← the solution of A w = b           v(s) = w·x(s)
 
-x(s') counts as 0 where the episode terminated. There is no step size, nothing is forgotten, and
-all that was seen is used in full: with a feature for each state, w is the value in the model that
-counting the steps would give (certainty equivalence). A step costs d² operations and a solution
-d³, where TD needs d. With `trace_decay` λ, a trace z ← γλ z + x(s) takes the place of x(s) in
-front; λ = 1 is least squares on the returns.
+x(s') counts as 0 where the episode terminated. There is no step size, and all data are used in
+full: with one feature per state, w is the value in the model estimated by counting the steps
+(certainty equivalence). A step costs d² operations and a solution d³, where TD needs d. With
+`trace_decay` λ, a trace z ← γλ z + x(s) replaces the first x(s); λ = 1 is least squares on the
+returns.
 
 Source: Bradtke & Barto 1996, doi:10.1007/BF00114723; with λ: Boyan 2002,
-doi:10.1023/A:1017936530646; Sutton & Barto 2018, section 9.8. Differences: A is kept and solved,
-where the book's box keeps its inverse, which needs an ε on the diagonal; while A is singular, the
-shortest of the solutions is taken, which has 0 for features not yet seen.
+doi:10.1023/A:1017936530646; Sutton & Barto 2018, section 9.8. Differences: A is stored and solved,
+where the book's box updates the inverse, which needs an ε on the diagonal; while A is
+singular, the solution of least norm is used, which is 0 for features not yet seen.
 """
 
 from __future__ import annotations

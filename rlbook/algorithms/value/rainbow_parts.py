@@ -4,10 +4,10 @@
     dueling         two streams in the network, `rlbook.networks.q_network`
     noisy           noise on the network's weights, `rlbook.networks.noisy_linear`
     distributional  atoms in the network, and the loss of `distributional_loss`
-    prioritized     how the buffer draws rows, `rlbook.data.prioritized_replay`
-    n_step          how far a row of the buffer looks ahead, `rlbook.data.n_step`
+    prioritized     how the buffer samples transitions, `rlbook.data.prioritized_replay`
+    n_step          steps of reward in a transition, `rlbook.data.n_step`
 
-Source: Hessel et al. 2018, arXiv:1710.02298; those of the parts stand with them.
+Source: Hessel et al. 2018, arXiv:1710.02298; the parts name their own sources.
 """
 
 from __future__ import annotations

@@ -3,13 +3,12 @@
     n-step      w ← w + α [ G_{t:t+n} - v(s_t) ] ∇v(s_t)         n steps later
     λ           z ← z + α ∇v(s_t);  w ← w + δ_t z;  z ← γ λ z     at once
 
-The gradient of a linear value is x(s), in the column of the action that was taken. It is half a
-gradient, as the target depends on w too and its part is left out. With binary features, replacing
-traces set the components of the visited ones to α and do not add it.
+The gradient of a linear value is x(s), in the column of the action taken. It is a semi-gradient,
+because the target depends on w too and its derivative is ignored. With binary features, replacing
+traces set the components of the active ones to α instead of adding α.
 
-Both go over an episode's end in the same way as with a table (see `windows` and `traces`): what is
-left of n-step targets is worked out before the first of them is learned, and traces end with their
-episode.
+Both handle an episode's end as with a table (see `windows` and `traces`): the remaining n-step
+targets are all computed before the first of them is learned, and traces are reset with the episode.
 
 Source: Sutton & Barto 2018, eq. 9.15 and 12.5 to 12.7; replacing traces: the box on page 305.
 """

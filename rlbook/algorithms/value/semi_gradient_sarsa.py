@@ -8,16 +8,16 @@
         w_a ← w_a + α [ r + γ q(s', a') - q(s, a) ] x(s)       q(s, a) = w_a·x(s)
         s, a ← s', a'
 
-q(s', a') counts as 0 where the episode terminated. With features of a table this is `sarsa`; with
-tiles it learns to drive up a mountain in some dozen episodes, since what is learned at one
-position and velocity is true nearby. Where rewards are negative, weights of 0 are optimistic, and
-the agent explores without any ε. With `n` the target is the n-step return, with `trace_decay` λ
-it is SARSA(λ).
+q(s', a') counts as 0 where the episode terminated. With tabular features this is `sarsa`; with
+tiles it learns to drive up a mountain in a few dozen episodes, because what it learns at one
+position and velocity generalises to nearby ones. If rewards are negative, initial weights of 0 are
+optimistic, and the agent explores without ε. With `n` the target is the n-step return; with
+`trace_decay` λ it is SARSA(λ).
 
 Source: Rummery & Niranjan 1994; Sutton & Barto 2018, the boxes on pages 244, 247 (n-step) and 305
-(λ, binary features); tiles on the mountain: Sutton 1996. Deliberate differences: α is shared out
-among the K binary features (see `linear`), a time limit is no termination, and the step size is
-within the trace.
+(λ, binary features); tiles on the mountain: Sutton 1996. Deliberate differences: α is divided by
+the number K of active features (see `linear`), a time limit is not a termination, and the step size
+is inside the trace.
 """
 
 from __future__ import annotations

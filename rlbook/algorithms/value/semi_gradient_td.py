@@ -6,16 +6,16 @@
         take a, see r and s'
         w ← w + α [ r + γ v(s') - v(s) ] x(s)          v(s) = w·x(s)
 
-v(s') counts as 0 where the episode terminated. What is learned in one state moves the values of
-all states that share features with it. The weights cannot represent any value, and the fixed
-point of TD is not the best they could do: its error is at most 1/(1-γ) times as large. With `n`
-the target is the n-step return, with an n beyond the episode's length that of Monte Carlo, whose
-fixed point is the best approximation. With `trace_decay` λ it is TD(λ), by eligibility traces.
+v(s') counts as 0 where the episode terminated. An update in one state changes the values of all
+states that share features with it. The weights cannot represent every value function, and TD's
+fixed point is not the best approximation: its error is at most 1/(1-γ) times as large. With `n` the
+target is the n-step return; an n beyond the episode's length gives Monte Carlo, whose fixed point
+is the best approximation. With `trace_decay` λ it is TD(λ), with eligibility traces.
 
 Source: Sutton 1988; Sutton & Barto 2018, the boxes on pages 202 (Monte Carlo), 203, 209 (n-step)
 and 293 (λ); the bound: Tsitsiklis & Van Roy 1997, doi:10.1109/9.580874. Deliberate differences:
-α is shared out among the K binary features (see `linear`), a time limit is no termination, and the
-step size is within the trace.
+α is divided by the number K of active features (see `linear`), a time limit is not a termination,
+and the step size is inside the trace.
 """
 
 from __future__ import annotations
