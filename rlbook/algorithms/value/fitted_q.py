@@ -19,8 +19,8 @@ every action in every state. If they do not, see `cql`.
 Recorded steps come from `--data`; without it, from uniformly random walks.
 
 Source: Ernst, Geurts & Wehenkel 2005, JMLR 6, figure 1; with a network: Riedmiller 2005,
-doi:10.1007/11564096_32, figure 1. Differences: minibatches and Adam instead of a fit to the end, and
-each round continues from the weights of the last one.
+doi:10.1007/11564096_32, figure 1. Differences: minibatches and Adam instead of a fit to
+convergence, and each round continues from the weights of the last one.
 """
 
 from __future__ import annotations
