@@ -121,6 +121,7 @@ def test_planning_draws_states_alike_and_then_actions_alike() -> None:
 @pytest.mark.parametrize("env", ["Maze-v0", "FrozenLake-v1"])
 def test_without_planning_it_is_q_learning_bit_for_bit(env: str, simulate: bool) -> None:
     options: dict[str, Any] = {"episodes": 150, "eval_every": 0, "simulate": simulate, "seed": 4}
+    options |= {"alpha": 0.1, "epsilon": 0.1, "gamma": 0.99}  # the presets differ
     plain: Any = rlbook.train("q_learning", env, **options)
     for algorithm in ("dyna_q", "dyna_q_plus"):
         run: Any = rlbook.train(algorithm, env, planning_steps=0, **options)
