@@ -192,8 +192,9 @@ def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
         best, worst, returns = item["optimum"], item["random"], item["returns"]
         share = statistics.fmean((value - worst) / (best - worst) for value in returns)
         count = sum(is_solved(value, best) for value in returns)
+        part = f"{share:.1%}" if share >= 0 else "below 0"
         rows.append(
-            f"| `{algorithm}` | {number(statistics.fmean(returns))} | {share:.1%} |"
+            f"| `{algorithm}` | {number(statistics.fmean(returns))} | {part} |"
             f" {count} of {len(returns)} | {item['seconds']:g} |"
         )
     return "\n".join(rows)
