@@ -1,5 +1,5 @@
-"""Rollouts, replay, and recorded data: `rlbook.data.load` reads a data set from a file or a
-folder."""
+"""Rollouts, replay buffers and recorded data sets; `rlbook.data.load` reads a data set from a file
+or a folder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ __all__ = ["DataSet", "Episode", "Episodes", "Groups", "Labelled", "Pairs", "Ste
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for and no more: reading files needs torch, and `import rlbook` must
-    not."""
+    """Imports submodules lazily: reading files needs torch, which `import rlbook` must not load."""
     import importlib
 
     if name not in _NAMES:

@@ -1,5 +1,5 @@
-"""Recorded data: rows that come back as minibatches, pass after pass, in an order that a run can
-take up again.
+"""A recorded data set: minibatches for any number of passes, in an order that a resumed run
+continues.
 
     data.shuffle(rng)
     for batch in data.minibatches(64):       # without end; between two minibatches everything may be saved
@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 
 
 class DataSet(ABC, Generic[Batch_]):
-    """Rows 0 … n - 1. Position, pass and order are its state; the rows themselves never change."""
+    """Rows 0 … n - 1. Position, pass and order are its state; the rows never change."""
 
     def __init__(self) -> None:
         self._rng: np.random.Generator | None = None
@@ -47,15 +47,15 @@ class DataSet(ABC, Generic[Batch_]):
 
     @abstractmethod
     def __getitem__(self, rows: Rows) -> Batch_:
-        """The rows with these indices [B], as one batch."""
+        """The rows with indices [B], as one batch."""
 
     @abstractmethod
     def digest(self) -> str:
-        """The sha256 of the content in hexadecimal: equal digests mean equal rows."""
+        """The sha256 of the content in hexadecimal; equal digests mean equal rows."""
 
     @property
     def passes(self) -> float:
-        """Passes over all rows so far: 1.5 is one whole pass and half of the next."""
+        """The number of passes (epochs) so far: 1.5 is one full pass and half of the next."""
         return self._pass + self._position / self._rows_of_a_pass
 
     @property
@@ -63,8 +63,8 @@ class DataSet(ABC, Generic[Batch_]):
         return len(self) - self._held_out
 
     def hold_out(self, share: float, rng: np.random.Generator) -> Rows:
-        """Keeps a share of the rows, drawn by `rng`, out of the minibatches; one row at least stays
-        in them.
+        """Holds out a share of the rows, drawn with `rng`, from the minibatches; at least one row
+        stays.
 
         Returns:
             The indices of the rows held out, in ascending order.
@@ -75,19 +75,20 @@ class DataSet(ABC, Generic[Batch_]):
         return np.sort(order[: self._held_out])
 
     def shuffle(self, rng: np.random.Generator) -> None:
-        """Gives each pass an order of its own, drawn from `rng`, which belongs to this data set
-        from now on.
+        """Shuffles the rows anew in each pass with `rng`, which the data set owns from now on.
 
         Raises:
             ValueError: a pass has begun.
         """
         if self._order is not None or self._position:
-            raise ValueError("shuffle before the first minibatch: this pass has an order already")
+            raise ValueError(
+                "shuffle before the first minibatch: the order of this pass is already fixed"
+            )
         self._rng = rng
 
     def minibatches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[Batch_]:
-        """Every row once a pass, `size` rows at a time, for ever; the last minibatch of a pass may
-        be smaller.
+        """Yields minibatches of `size` rows for ever, each row once per pass; the last minibatch of
+        a pass may be smaller.
 
         Args:
             size: rows of a minibatch, at least 1.
@@ -112,8 +113,8 @@ class DataSet(ABC, Generic[Batch_]):
         return self._order
 
     def state_dict(self) -> State:
-        """Where the passes stand. The order is not kept but drawn again, so that a million rows
-        cost no more than ten."""
+        """The position within the passes. The order is not saved but drawn again, so that the state
+        does not grow with the data set."""
         state: State = {
             "rows": len(self),
             "held_out": self._held_out,
@@ -126,7 +127,7 @@ class DataSet(ABC, Generic[Batch_]):
         return state
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`: the next minibatch is the one that would have followed.
+        """The inverse of `state_dict`: the next minibatch continues where the saved one stopped.
 
         Raises:
             ValueError: the state is of a data set with another number of rows.

@@ -1,4 +1,4 @@
-"""What `fit` learns from: recorded episodes, pairs of which one is better, and groups in order of
+"""The data that `fit` learns from: recorded episodes, preference pairs, and groups ranked by
 preference.
 
 An episode is the same thing everywhere: observations and the actions taken. On the maze the
@@ -24,7 +24,7 @@ from rlbook.data.rollout import Batch
 
 @dataclass(frozen=True)
 class Episode:
-    """T actions and what was seen when they were taken."""
+    """T actions and the observations in which they were taken."""
 
     obs: NDArray[np.generic]  # [T, O], one row a step; or [L] int64, the tokens of a prompt
     action: NDArray[np.generic]  # [T] or [T, A]
@@ -39,7 +39,7 @@ class Episode:
         if not len(self.action):
             raise ValueError("an episode must have at least one action")
         if self.counts is not None and not self.is_text:
-            raise ValueError("counts are for texts; of a walk every action counts")
+            raise ValueError("counts apply only to texts; in other episodes every action counts")
         if self.counts is not None and (
             self.counts.shape != (len(self.action),) or not self.counts.any()
         ):
@@ -66,7 +66,7 @@ class Episode:
         return float(self.reward.sum())
 
     def digest(self) -> bytes:
-        """Its sha256; `last_obs`, which no row of `Episodes` shows, is left out."""
+        """The sha256 of the episode without `last_obs`, which no row of `Episodes` uses."""
         parts = [
             self.obs,
             self.action,
@@ -82,8 +82,8 @@ class Episode:
 
 
 def collate(episodes: Sequence[Episode]) -> Batch:
-    """B episodes as a batch [B, T], T the longest of them; what stands behind an episode's end is
-    0, and masked.
+    """Collates B episodes into a batch [B, T], T being the longest length; shorter episodes are
+    padded with 0 and masked.
 
     Nobody knows with which probability the actions were drawn: `log_prob` is NaN.
     """
@@ -117,7 +117,7 @@ def collate(episodes: Sequence[Episode]) -> Batch:
 
 
 def _pad(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
-    """Arrays [T_i, ...] as one tensor [B, T, ...], 0 behind their ends."""
+    """Arrays [T_i, ...] as one tensor [B, T, ...], padded with 0."""
     out = np.zeros(
         (len(arrays), max(map(len, arrays)), *arrays[0].shape[1:]), dtype=arrays[0].dtype
     )
@@ -127,7 +127,7 @@ def _pad(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
 
 
 class Episodes(DataSet[Batch]):
-    """Recorded episodes; a row is a step of one (batches [B]) or a whole one (batches [B, T] with a
+    """Recorded episodes; a row is one step (batches [B]) or one episode (batches [B, T] with a
     mask).
 
     Args:
@@ -246,8 +246,8 @@ class Pairs(DataSet[PairedBatch]):
     def from_ranked(
         cls, episodes: Sequence[Episode], rng: np.random.Generator, *, per_episode: int = 4
     ) -> Pairs:
-        """Pairs of episodes with rewards: each meets `per_episode` others drawn by `rng`, and the
-        larger return is the better.
+        """Builds pairs from episodes with rewards: each episode is compared with `per_episode`
+        others drawn by `rng`, and the one with the larger return is preferred.
 
         Equal returns make no pair.
 
@@ -260,7 +260,7 @@ class Pairs(DataSet[PairedBatch]):
         better, worse = np.where(returns[first] > returns[second], [first, second], [second, first])
         differ = returns[first] != returns[second]
         if not differ.any():
-            raise ValueError("episodes of one and the same return cannot be ranked")
+            raise ValueError("episodes cannot be ranked: all have the same return")
         return cls([episodes[i] for i in better[differ]], [episodes[i] for i in worse[differ]])
 
 
@@ -272,7 +272,7 @@ class RankedBatch(NamedTuple):
     returns: Tensor  # [R], the episodes' scores; where nobody rewarded, minus their places 0, 1, … in the group
 
     def by_group(self, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores [R] of the episodes as [B, G], and a bool mask: G is the size of the largest
+        """The episodes' scores [R] as [B, G], and a bool mask; G is the size of the largest
         group."""
         mask = (torch.arange(int(self.sizes.max())) < self.sizes[:, None]).to(score.device)
         return (
@@ -283,14 +283,14 @@ class RankedBatch(NamedTuple):
         )
 
     def best(self, count: int) -> RankedBatch:
-        """The first `count` episodes of each group, or all of a smaller one."""
+        """The first `count` episodes of each group; all of a smaller group."""
         place = torch.cat([torch.arange(int(size)) for size in self.sizes])
         kept = place < count
         return RankedBatch(self.episodes[kept], self.sizes.clamp(max=count), self.returns[kept])
 
 
 class Groups(DataSet[RankedBatch]):
-    """Groups of episodes in order of preference, such as several answers to one prompt. A pair is a
+    """Groups of episodes ranked by preference, such as several answers to one prompt. A pair is a
     group of two.
 
     Args:
@@ -317,8 +317,8 @@ class Groups(DataSet[RankedBatch]):
 
     @classmethod
     def from_ranked(cls, episodes: Sequence[Episode], size: int) -> Groups:
-        """Neighbours with rewards as groups of `size`, the largest return of each first; what is
-        left over makes none.
+        """Builds groups of `size` from consecutive episodes with rewards, ranked by return; a
+        remainder is dropped.
 
         Raises:
             ValueError: the episodes have no rewards, or do not fill one group.
@@ -337,7 +337,7 @@ class Groups(DataSet[RankedBatch]):
 
 
 def _score(episode: Episode, place: int) -> float:
-    """What an episode of a group is worth: its return, or what follows from its place."""
+    """The score of an episode within its group: its return, or a number derived from its rank."""
     return float(-place) if episode.reward is None else episode.episode_return
 
 
@@ -346,7 +346,7 @@ def _flatten(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
 
 
 def digest_of(episodes: Sequence[Episode]) -> str:
-    """The sha256 of episodes in their order."""
+    """The sha256 of a sequence of episodes."""
     hashed = hashlib.sha256()
     for episode in _each(episodes):
         hashed.update(episode.digest())

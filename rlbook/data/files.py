@@ -1,5 +1,5 @@
-"""`rlbook.data.load`: a data set from a file or a folder, whatever its format, as the agents learn
-from it."""
+"""`rlbook.data.load`: reads a data set from a file or a folder, in any supported format, in the
+form that agents learn from."""
 
 from __future__ import annotations
 
@@ -20,38 +20,39 @@ ROOM = 16  # tokens that a chat template may put around a message
 
 
 class Encoder(Protocol):
-    """What texts become token ids with: a token environment's codec."""
+    """The tokenizer interface: turns texts into token ids. A token environment's codec implements
+    it."""
 
     @property
     def vocabulary_size(self) -> int:
-        """How many ids there are."""
+        """The number of token ids."""
         ...
 
     @property
     def limit(self) -> int:
-        """Tokens of the longest prompt with its answer."""
+        """The longest prompt plus answer, in tokens."""
         ...
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
-        """The ids of a prompt, with whatever begins a text."""
+        """The ids of a prompt, including the tokens that start a text."""
         ...
 
     def encode_answer(self, text: str) -> list[int]:
-        """The ids of an answer, with what ends it."""
+        """The ids of an answer, including the end-of-text token."""
         ...
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
-        """The ids of a whole chat, and which of them the assistant writes; None where nothing says
-        where a turn ends."""
+        """The ids of a whole chat, and a mask of the assistant's tokens; None if the end of a turn
+        cannot be determined."""
         ...
 
     def check_text(self, text: str) -> None:
-        """Raises ValueError where the vocabulary lacks a character of `text`."""
+        """Raises ValueError if a character of `text` is not in the vocabulary."""
         ...
 
 
 def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
-    """The data set in a file or a folder.
+    """Loads the data set in a file or a folder.
 
     A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a
     rejected answer `Pairs`, rows with several `Groups`, rows with one answer that is good or bad
@@ -78,7 +79,7 @@ def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
         return Episodes(episodes, digest=digest)
     encoder = getattr(env.unwrapped, "codec", None)
     if encoder is None:
-        raise RequestError(f"data: {path} holds texts, and this environment has no tokens for them")
+        raise RequestError(f"data: {path} holds texts, but this environment has no tokenizer")
     return _texts(read_rows(path), encoder)
 
 
@@ -104,7 +105,7 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labe
 
 
 class EncodedTexts(Sequence[list[Episode]]):
-    """Row i as episodes, one for each of its completions; read and encoded when it is asked for."""
+    """Rows of text as episodes, one per completion; each row is read and encoded on demand."""
 
     def __init__(self, rows: TextFile, encoder: Encoder) -> None:
         self.rows, self.encoder = rows, encoder
@@ -113,7 +114,7 @@ class EncodedTexts(Sequence[list[Episode]]):
         self.margins = self.kind == "pairs" and "margin" in rows[0]
 
     def check(self) -> None:
-        """Raises RequestError with its line at the first row that is not as it should be."""
+        """Raises RequestError at the first invalid row, with its line number."""
         tried = False
         for index in range(len(self.rows)):
             text = self.text(index)
@@ -127,8 +128,8 @@ class EncodedTexts(Sequence[list[Episode]]):
                 self._conversation(index, text)
 
     def _check_length(self, index: int, text: RowText) -> None:
-        """Raises RequestError where a row has more tokens than the model reads. A token has a byte
-        at least: short rows are not encoded."""
+        """Raises RequestError if a row has more tokens than the model's context. A token has at
+        least one byte, so short rows are not encoded."""
         most = _bytes(text.prompt) + max(map(_bytes, text.completions))
         turns = len(text.prompt) if text.turns else 0
         if most + ROOM * turns <= self.encoder.limit:
@@ -138,12 +139,12 @@ class EncodedTexts(Sequence[list[Episode]]):
             if tokens > self.encoder.limit:
                 where, limit = self.rows.where(index), self.encoder.limit
                 raise RequestError(
-                    f"{where}: the prompt and its answer have {tokens} tokens, and the model reads"
+                    f"{where}: the prompt and its answer have {tokens} tokens, but the model's limit is"
                     f" {limit}"
                 )
 
     def _check(self, part: Prompt) -> None:
-        """Raises ValueError where there is no token for a part of a row, or no such token."""
+        """Raises ValueError if a text cannot be encoded, or if a token id does not exist."""
         if isinstance(part, str):
             self.encoder.check_text(part)
             return
@@ -185,8 +186,8 @@ class EncodedTexts(Sequence[list[Episode]]):
             raise RequestError(f"{self.rows.where(index)}: {error}") from None
 
     def _conversation(self, index: int, text: RowText) -> Episode | None:
-        """A chat with several answers as one episode, of which the answers count; it begins with
-        the first of them."""
+        """A chat with several assistant turns as one episode whose loss mask covers those turns; it
+        starts at the first of them."""
         messages: list[Message] = [
             *text.prompt,
             {"role": "assistant", "content": text.completions[0]},
@@ -229,7 +230,8 @@ class EncodedTexts(Sequence[list[Episode]]):
 
 
 def _bytes(part: Prompt) -> int:
-    """At least as many as there are tokens, without what a chat template adds."""
+    """The size in bytes of the prompt and its answer: an upper bound on their tokens, apart from
+    those of a chat template."""
     if isinstance(part, str):
         return len(part.encode(errors="replace")) + 2  # BOS and EOS
     return sum(
@@ -239,19 +241,20 @@ def _bytes(part: Prompt) -> int:
 
 
 def _ids(part: Prompt) -> list[int]:
-    """A part of a row that is token ids; [] of a text or a chat."""
+    """The token ids of a field that is given as ids; [] for text or a chat."""
     return [item for item in part if isinstance(item, int)]
 
 
 def _at_the_end(score: float, length: int) -> np.ndarray:
-    """Rewards [T] of an episode that is scored as a whole."""
+    """Rewards [T] of an episode that is scored as a whole: the score at the last step, 0 before."""
     reward = np.zeros(length, dtype=np.float32)
     reward[-1] = score
     return reward
 
 
 class Column(Sequence[Any]):
-    """What each row says beside its texts: a field of `rlbook.data.schemas.RowText`."""
+    """A column of the data set beside its texts: one field of `rlbook.data.schemas.RowText` for
+    each row."""
 
     def __init__(self, texts: EncodedTexts, name: str) -> None:
         self.texts, self.name = texts, name
@@ -266,7 +269,7 @@ class Column(Sequence[Any]):
 
 
 class Answers(Sequence[Episode]):
-    """One completion of each row: the best one, or the one behind it."""
+    """One completion of each row: the best, or one of lower rank."""
 
     def __init__(self, texts: EncodedTexts, place: int) -> None:
         self.texts, self.place = texts, place

@@ -1,5 +1,4 @@
-"""Episodes that somebody found good or bad, each for itself: what thumbs up and thumbs down leave
-behind."""
+"""Episodes labelled good or bad individually, such as from thumbs-up and thumbs-down feedback."""
 
 from __future__ import annotations
 
@@ -17,14 +16,14 @@ from rlbook.data.rollout import Batch
 
 
 class LabelledBatch(NamedTuple):
-    """B episodes and what was thought of each."""
+    """B episodes and their labels."""
 
     episodes: Batch
     good: Tensor  # [B] bool
 
 
 class Labelled(DataSet[LabelledBatch]):
-    """Episodes with a label each; nobody need have compared any two of them.
+    """Episodes with one binary label each; no comparisons are needed.
 
     Args:
         episodes: read when they are asked for, so that they may lie in a file.

@@ -1,4 +1,4 @@
-"""Minari data sets: Farama's format for recorded episodes, read and written by its own library."""
+"""Reads and writes recorded episodes in Farama's Minari format, through the Minari library."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ METADATA = "metadata.json"
 
 
 def data_folder(path: Path) -> Path | None:
-    """Where a Minari data set lies in `path` (in its `data` folder, or there); None where there is
-    none."""
+    """The folder of the Minari data set in `path` (its subfolder `data`, or `path` itself); None
+    without one."""
     return next((folder for folder in (path / "data", path) if (folder / METADATA).is_file()), None)
 
 
@@ -97,7 +97,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
 def read_minari(
     folder: Path, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
 ) -> tuple[list[Episode], str]:
-    """The episodes in a Minari data set as an agent sees them, and the sha256 of the files.
+    """The episodes of a Minari data set in the agent's format, and the sha256 of its files.
 
     Args:
         folder: see `data_folder`.
@@ -138,7 +138,7 @@ def read_minari(
 
 
 def _to_episode(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
-    """One of minari's `EpisodeData` as an agent sees it."""
+    """Converts one of Minari's `EpisodeData` to the agent's format."""
     terminated = bool(episode.terminations[-1])
     return to_episode(
         episode.observations, episode.actions, episode.rewards, terminated, adaptation, action_space

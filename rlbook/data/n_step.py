@@ -1,4 +1,4 @@
-"""Several steps of a replay buffer as one, for n-step targets."""
+"""n-step transitions from a replay buffer, for n-step targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlbook.functional.rainbow import n_step_reward
 
 
 class NStep:
-    """Looks ahead from a row of the ring along the environment that it came from.
+    """Combines up to n consecutive stored steps of the same environment into one transition.
 
     N environments write N rows a step, so the next row of the same one is N places on. The look
     ahead covers m ≤ n rows and stops early at the end of an episode, termination or time limit, and
@@ -33,12 +33,12 @@ class NStep:
         self.ended = np.zeros(replay.capacity, dtype=bool)  # whether its episode ends with the row
 
     def add(self, step: Step) -> None:
-        """The buffer has just taken in this step."""
+        """Records the ends of episodes; call it right after the buffer has stored `step`."""
         places = self.replay.newest(len(step.reward))
         self.ended[places] = step.terminated | step.truncated
 
     def rows_at(self, places: NDArray[np.int64]) -> tuple[Transitions, Tensor]:
-        """The transitions of m steps that begin at these places, and γᵐ [B].
+        """The m-step transitions that start at these buffer indices, and γᵐ [B].
 
         The reward is the discounted sum of m rewards; next_obs, its mask and terminated are the
         last row's.

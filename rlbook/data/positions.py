@@ -1,4 +1,4 @@
-"""States with what a search recommended there and what followed: what AlphaZero learns from."""
+"""AlphaZero's training data: states with their search policies and outcomes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Positions(NamedTuple):
-    """B states, what the search recommended there, and what followed."""
+    """B states with the search policy π and the outcome z of each."""
 
     obs: Tensor  # [B, O] float32
     target: Tensor  # [B, A] float32, π
@@ -23,13 +23,13 @@ class Positions(NamedTuple):
 
     @classmethod
     def none(cls, size: int, num_actions: int) -> Positions:
-        """B = 0."""
+        """An empty data set, B = 0."""
         return cls(torch.zeros(0, size), torch.zeros(0, num_actions), torch.zeros(0))
 
     def minibatch(
         self, size: int, rng: np.random.Generator, symmetries: Tensor | None
     ) -> Positions:
-        """Some of them, each under a random one of the symmetries [K, A], where there are any."""
+        """A random minibatch; given symmetries [K, A], each row is transformed by a random one."""
         rows = torch.from_numpy(rng.integers(len(self), size=size))
         drawn = Positions(*(field[rows] for field in self))
         if symmetries is None:
@@ -45,7 +45,7 @@ class Positions(NamedTuple):
         z: Sequence[float],
         most: int,
     ) -> Positions:
-        """With an episode's states behind them; of more than `most` the oldest go."""
+        """Appends an episode's states; beyond `most` rows the oldest are dropped."""
         new = (np.stack(obs), np.stack(target), np.array(z))
         joined = [
             torch.cat([kept, torch.from_numpy(rows).float()])[-most:]
@@ -54,7 +54,7 @@ class Positions(NamedTuple):
         return Positions(*joined)
 
     def transform(self, symmetries: Tensor, way: Tensor) -> Positions:
-        """Each state and its π under a symmetry of the environment.
+        """The states and their π, transformed by symmetries of the environment.
 
         Args:
             symmetries: int64 [K, A]; by each of them, which cell comes to stand where. An

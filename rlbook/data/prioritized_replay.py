@@ -1,4 +1,5 @@
-"""Prioritised replay: rows are drawn in proportion to how wrong the network was about them."""
+"""Prioritised replay: rows are sampled with probability proportional to their last TD error, raised
+to a power."""
 
 from __future__ import annotations
 
@@ -39,15 +40,15 @@ class Priorities:
         self.filled = 0  # from this place on there is no row
 
     def add(self, places: NDArray[np.int64]) -> None:
-        """New rows are at these places."""
+        """Gives new rows at these indices the largest priority so far."""
         self.values[places] = self.largest
         self.filled = max(self.filled, int(places.max()) + 1)
 
     def draw(
         self, size: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Places of `size` rows, independently and with replacement, and the probability of
-        each."""
+        """Samples `size` indices independently, with replacement; returns them with their
+        probabilities."""
         sums = np.cumsum(self.values[: self.filled])
         below = rng.random(size) * sums[-1]
         places = np.searchsorted(sums, below, side="right")
@@ -56,7 +57,8 @@ class Priorities:
         return places, self.values[places] / sums[-1]
 
     def update(self, places: NDArray[np.int64], error: NDArray[np.floating]) -> None:
-        """The rows at these places have these errors |δ| now; of a row that comes twice, the last.
+        """Sets the priorities of these indices from their errors |δ|; if an index occurs twice, its
+        last error counts.
 
         Raises:
             TrainingError: an error is not finite.

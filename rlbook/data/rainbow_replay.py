@@ -1,4 +1,5 @@
-"""The replay buffer of a deep Q-network: uniform or prioritised, of one step or several."""
+"""The replay buffer of a deep Q-network: uniform or prioritised sampling, one-step or n-step
+transitions."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from rlbook.functional.rainbow import importance_weights
 
 @dataclass(frozen=True)
 class RainbowMinibatch:
-    """B stored transitions, and what the target network says of their successors."""
+    """B stored transitions, and the target network's outputs for their successors."""
 
     rows: Transitions
     next_q: Tensor  # [B, A], Q⁻(s', ·), in reward units; or [B, A, K], of atoms
@@ -36,11 +37,11 @@ class RainbowMinibatch:
 
     @property
     def average(self) -> Average:
-        """The mean over rows, each counted as its importance weight says."""
+        """The mean over rows, weighted by their importance weights."""
         return per_token if self.weight is None else given_weights(self.weight / len(self))
 
     def split(self, size: int) -> Iterator[RainbowMinibatch]:
-        """Consecutive parts of `size` rows."""
+        """Splits the minibatch into consecutive parts of `size` rows."""
         if size == len(self):
             yield self
             return
@@ -56,7 +57,7 @@ class RainbowMinibatch:
 
 
 class RainbowReplay(ReplayBuffer):
-    """A replay buffer that draws by priority and looks several steps ahead, where it is asked to.
+    """A replay buffer with optional prioritised sampling and optional n-step transitions.
 
     Args:
         capacity, device: as of a `ReplayBuffer`.
@@ -102,7 +103,7 @@ class RainbowReplay(ReplayBuffer):
         beta: float = 1.0,
         together: int = 64,
     ) -> Iterator[RainbowMinibatch]:
-        """`count` minibatches of `size` rows, drawn with replacement.
+        """Samples `count` minibatches of `size` rows, with replacement.
 
         Args:
             count, size: how many.

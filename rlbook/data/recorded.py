@@ -1,4 +1,4 @@
-"""Episodes as an environment showed them, and the same episodes as an agent sees them."""
+"""Recorded episodes in the environment's spaces, and their conversion to the agent's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlbook.interaction.spaces import Adaptation, encode_actions
 
 
 class Recorded(NamedTuple):
-    """One episode as its environment showed it."""
+    """One episode in the environment's own spaces."""
 
     observations: Sequence[Any]  # T + 1 of them, the last one included
     actions: Sequence[Any]  # T, as the environment took them
@@ -26,8 +26,8 @@ class Recorded(NamedTuple):
     def to_episode(
         self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
     ) -> Episode:
-        """The episode as an agent sees it; `raw_spaces` are the environment's own observation and
-        action space."""
+        """The episode in the agent's format; `raw_spaces` are the environment's own observation and
+        action spaces."""
         observations, actions = (
             stack_values(space, values) for space, values in zip(raw_spaces, self[:2], strict=True)
         )
@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
 
 
 def stack_values(space: spaces.Space, values: Sequence[Any]) -> Any:
-    """Values of a space as one array [T, ...] for each of its parts."""
+    """Stacks T values of a space into one array [T, ...] for each component of the space."""
     if isinstance(space, spaces.Dict):
         return {
             key: stack_values(part, [value[key] for value in values])
@@ -64,8 +64,8 @@ def to_episode(
     adaptation: Adaptation,
     action_space: spaces.Space,
 ) -> Episode:
-    """An episode of T steps, from stacked observations [T + 1, ...], actions [T, ...] and rewards
-    [T].
+    """Builds an episode of T steps from stacked observations [T + 1, ...], actions [T, ...] and
+    rewards [T].
 
     Raises:
         ValueError: actions of this space cannot be learned from.

@@ -1,5 +1,5 @@
-"""Groups of episodes whose returns differ, gathered round after round until there are enough to
-learn from."""
+"""Dynamic sampling: collects groups of episodes whose returns differ, over several rounds, until
+there are enough for an update."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rlbook.data.rollout import Batch, concatenate
 
 
 class Refill:
-    """Keeps the groups that are worth learning from, and says when a round of them is full.
+    """Collects informative groups over several rounds, and returns them once there are enough for
+    an update.
 
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476, section 3.2 (dynamic sampling).
 
@@ -28,7 +29,7 @@ class Refill:
         self.played = 0
 
     def add(self, batch: Batch, keep: Tensor) -> Batch | None:
-        """Takes in a round of episodes, of which `keep` [N / G] says which groups are worth it.
+        """Adds a round of episodes; `keep` [N / G] marks the groups to keep.
 
         Returns:
             The episodes to learn from, no more than a round has, the first that were played: once
@@ -46,7 +47,7 @@ class Refill:
         return concatenate(kept)[: len(batch)] if kept else None
 
     def state_dict(self) -> State:
-        """What is kept so far."""
+        """The groups kept so far."""
         kept = [
             {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
             for batch in self.kept
@@ -62,14 +63,14 @@ class Refill:
 
 
 def differ(score: Tensor, group_size: int) -> Tensor:
-    """Whether the scores of a group are not all equal: [B] → bool [B / G]."""
+    """Whether the scores within a group are not all equal: [B] → bool [B / G]."""
     groups = score.view(-1, group_size)
     return (groups != groups[:, :1]).any(1)
 
 
 class SpreadFilter:
-    """Which groups spread enough to learn from: those whose deviation is a share of the average
-    one.
+    """Selects groups with enough spread: those whose standard deviation is at least a given share
+    of the running average.
 
     The average over rounds is exponential, m ← 0.99 m + 0.01 mean of the groups' deviations. It
     begins with the sixth round, and groups are left out from the eleventh. A prompt that is too
@@ -89,7 +90,7 @@ class SpreadFilter:
         self.rounds, self.average = 0, 0.0
 
     def keep(self, score: Tensor) -> Tensor:
-        """Takes in the scores of a round: [N] → bool [N / G]."""
+        """Processes the scores of a round: [N] → bool [N / G]."""
         deviation = score.view(-1, self.group_size).std(1)
         self.rounds += 1
         if self.rounds >= self.BEGINS:
@@ -100,7 +101,7 @@ class SpreadFilter:
         return deviation >= self.share * self.average
 
     def state_dict(self) -> State:
-        """The average so far."""
+        """The running average."""
         return {"rounds": self.rounds, "average": self.average}
 
     def load_state_dict(self, state: State) -> None:
@@ -109,7 +110,8 @@ class SpreadFilter:
 
 
 class DynamicSampling:
-    """Leaves out the groups that teach little, and plays on where so many are missing.
+    """Drops groups with little or no spread in their returns, and asks for further rounds until
+    enough groups remain.
 
     Args:
         group_size: G; each group's rows are neighbours.
@@ -122,7 +124,7 @@ class DynamicSampling:
         self.spread = SpreadFilter(group_size, min_spread)
 
     def add(self, batch: Batch, returns: Tensor) -> tuple[Batch | None, dict[str, float]]:
-        """Takes in a round of episodes with their returns [N].
+        """Adds a round of episodes with their returns [N].
 
         Returns:
             The episodes to learn from, None until there are enough, and the share of the groups
@@ -136,7 +138,7 @@ class DynamicSampling:
         return self.refill.add(batch, keep), {"dropped_groups": 1.0 - float(keep.float().mean())}
 
     def state_dict(self) -> State:
-        """What is kept so far, and the average."""
+        """The groups kept so far, and the running average."""
         return {"refill": self.refill.state_dict(), "spread": self.spread.state_dict()}
 
     def load_state_dict(self, state: State) -> None:

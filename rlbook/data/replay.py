@@ -1,4 +1,4 @@
-"""A replay buffer: the last transitions, kept as they happened, drawn uniformly."""
+"""A replay buffer: stores the latest transitions and samples them uniformly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlbook.checks import check_memory
 
 
 class Transitions(NamedTuple):
-    """B transitions; each field has the type that it was given in."""
+    """B transitions; each field keeps the dtype that it was stored with."""
 
     obs: Tensor  # [B, ...]
     action: Tensor  # [B] int64, or [B, A]
@@ -26,13 +26,13 @@ class Transitions(NamedTuple):
     next_action_mask: Tensor | None = None  # [B, A] bool, those at next_obs
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Transitions:
-        """The same transitions with every field changed alike; masks that are None stay so."""
+        """Applies a function to every field; masks that are None stay None."""
         return Transitions(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
 
 
 class ReplayBuffer:
-    """A ring of `capacity` transitions. Successors are stored, not inferred from the next row, so
-    no row lies across a reset.
+    """A ring buffer of `capacity` transitions. Next observations are stored explicitly, not taken
+    from the next row, so no transition spans a reset.
 
     Args:
         capacity: transitions.
@@ -61,7 +61,7 @@ class ReplayBuffer:
         self.rows: Transitions | None = None
 
     def add(self, step: Step) -> None:
-        """Takes in one vector step: N transitions, N at most the capacity.
+        """Stores one vector step: N transitions, N at most the capacity.
 
         Raises:
             ValueError: the observations have another size than was said.
@@ -95,17 +95,17 @@ class ReplayBuffer:
         return fields.each(lambda field: field.new_zeros(self.capacity, *field.shape[1:]))
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
-        """`size` transitions, uniformly and with replacement."""
+        """Samples `size` transitions uniformly, with replacement."""
         return self.rows_at(rng.integers(self.size, size=size))
 
     def rows_at(self, places: NDArray[np.int64]) -> Transitions:
-        """The transitions at these places of the ring, each from 0 to `size` - 1."""
+        """The transitions at these indices of the ring, each from 0 to `size` - 1."""
         assert self.rows is not None
         chosen = torch.from_numpy(places)
         return self.rows.each(lambda field: field.index_select(0, chosen).to(self.device))
 
     def newest(self, count: int) -> NDArray[np.int64]:
-        """The places of the last `count` transitions, the oldest first."""
+        """The indices of the latest `count` transitions, the oldest first."""
         return (self.position - count + np.arange(count)) % self.capacity
 
     def state_dict(self) -> State:
@@ -143,7 +143,8 @@ class ReplayBuffer:
 
 
 def concatenate(*parts: Transitions) -> Transitions:
-    """The rows of several; where some have masks, those of the others allow everything."""
+    """Concatenates several batches of transitions; if only some have action masks, the others get
+    masks that allow everything."""
     like = next(
         (rows.next_action_mask for rows in parts if rows.next_action_mask is not None), None
     )
@@ -154,7 +155,7 @@ def concatenate(*parts: Transitions) -> Transitions:
 
 
 def _with_masks(rows: Transitions, like: Tensor) -> Transitions:
-    """The rows with masks [B, A]; what was seen without one allows everything. `like`: [..., A]."""
+    """The rows with masks [B, A]; rows stored without one allow everything. `like`: [..., A]."""
     every = [
         like.new_ones(len(rows.reward), like.shape[1]) if mask is None else mask
         for mask in (rows.action_mask, rows.next_action_mask)

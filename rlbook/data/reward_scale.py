@@ -1,4 +1,5 @@
-"""Rewards divided by how much the return varies: one step size then suits rewards of any unit."""
+"""Scales rewards by the standard deviation of the return, so that one step size suits rewards of
+any unit."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class RewardScale:
         self.moments = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)
 
     def __call__(self, reward: Tensor, ended: Tensor, valid: Tensor) -> Tensor:
-        """reward [T, N], ended and valid [T, N] bool → [T, N]. Takes the valid rewards in first."""
+        """Updates the statistics with the valid rewards, then scales: reward [T, N], ended and
+        valid [T, N] bool → [T, N]."""
         returns, self.running = [], self.running.to(reward.device)
         for r, over in zip(reward, ended, strict=True):
             self.running = self.gamma * self.running + r

@@ -1,4 +1,4 @@
-"""Rollouts [T, N] as they were collected, and batches as a policy trains on them."""
+"""Rollouts [T, N] as collected, and the batches that a policy is trained on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlbook.functional.averages import Average, given_weights
 
 
 class Share(TypedDict, total=False):
-    """The elements of a mean; empty for all alike."""
+    """The weighting of the elements in a mean, as keyword arguments; empty for equal weights."""
 
     mask: Tensor
     average: Average
@@ -23,8 +23,8 @@ class Share(TypedDict, total=False):
 
 @dataclasses.dataclass
 class Batch:
-    """Rows that a policy trains on: [B] steps, or [B, T] episodes. None where an algorithm has no
-    use for the field."""
+    """The rows that a policy is trained on: [B] steps, or [B, T] episodes. A field that the
+    algorithm does not use is None."""
 
     obs: Any  # [B, O] or [B, T, O]; a dict of tensors for a sequence model
     action: Tensor  # [B], [B, A], [B, T] or [B, T, A]
@@ -48,8 +48,8 @@ class Batch:
 
     @property
     def share(self) -> Share:
-        """Which elements count in a mean, and how much: the arguments of
-        `rlbook.functional.averages.weighted_sum` and of losses."""
+        """Which elements count in a mean, and their weights: keyword arguments for
+        `rlbook.functional.averages.weighted_sum` and for losses."""
         return (
             {}
             if self.weight is None
@@ -58,7 +58,7 @@ class Batch:
 
     @property
     def real(self) -> Tensor:
-        """bool, shaped like mask: False marks padding alone."""
+        """bool, shaped like mask: False marks padding only."""
         return self.mask if self.token_mask is None else self.token_mask
 
     def __getitem__(self, rows: Any) -> Batch:
@@ -70,12 +70,13 @@ class Batch:
         )
 
     def with_advantage(self, advantage: Tensor) -> Batch:
-        """The same episodes [B, T] with advantages [B, T], or one of each episode [B, 1]."""
+        """The same episodes [B, T] with advantages [B, T], or with one advantage per episode [B,
+        1]."""
         each = advantage.expand(self.mask.shape).contiguous()
         return dataclasses.replace(self, advantage=each)
 
     def pad_to(self, length: int) -> Batch:
-        """Episodes [B, T] as rows of this length, at least T."""
+        """Pads the episodes [B, T] to this length, which is at least T."""
         longer = {
             field.name: _longer(getattr(self, field.name), length)
             for field in dataclasses.fields(self)
@@ -85,7 +86,7 @@ class Batch:
         return Batch(**longer)
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same rows on a device; tensors that are there already are not copied."""
+        """Moves the batch to a device; tensors that are already there are not copied."""
         return Batch(
             **{
                 field.name: _to_device(getattr(self, field.name), device)
@@ -95,7 +96,7 @@ class Batch:
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
-    """Batches of episodes as one, all as long as the longest; what is added is 0, and masked."""
+    """Concatenates batches of episodes, padded with 0 to the longest and masked."""
     length = max(batch.mask.shape[1] for batch in batches)
     rows = [batch.pad_to(length) for batch in batches]
     masked = next((batch.action_mask for batch in rows if batch.action_mask is not None), None)
@@ -125,7 +126,8 @@ def _concatenate_field(values: list[Any]) -> Any:
 
 
 def _longer(value: Any, length: int) -> Any:
-    """[B, T, ...] → [B, length, ...]; what has no time, such as prompts and scores, as it is."""
+    """Pads [B, T, ...] to [B, length, ...]; fields without a time axis, such as prompts and scores,
+    are unchanged."""
     if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[1] == length:
         return value
     return torch.cat(
@@ -148,13 +150,13 @@ def _to_device(value: Any, device: torch.device | str) -> Any:
 
 
 def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
-    """[T, N, ...] as the rows of a batch: the valid steps [B, ...], or the episodes [N, T, ...]."""
+    """[T, N, ...] as rows of a batch: the valid steps [B, ...], or episodes [N, T, ...]."""
     return value.transpose(0, 1) if unit == "episode" else value[mask]
 
 
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Every row once, shuffled, `size` rows at a time; the last minibatch may be smaller. One
-    minibatch has no order to shuffle."""
+    """Splits the shuffled rows into minibatches of `size`, the last of which may be smaller. If
+    they fit one minibatch, they are not shuffled."""
     if size >= len(batch):
         yield dataclasses.replace(batch)
         return
@@ -164,8 +166,7 @@ def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[B
 
 
 class Rollout:
-    """T vector steps of N environments, in the order they happened: arrays, and tensors on the
-    device where they are learned from.
+    """T vector steps of N environments in order: as arrays, and as tensors on the training device.
 
     Args:
         stores: which observations are kept, as in `Policy.stores`.
@@ -202,8 +203,8 @@ class Rollout:
         return self.to_tensor(self.stack_field(name))
 
     def action_mask(self) -> Tensor | None:
-        """What was allowed at each step: [T, N, A] bool; None where no mask was shown, and of a
-        step without one everything."""
+        """The action masks of all steps, [T, N, A] bool; steps without a mask allow everything.
+        None if no step had a mask."""
         shown = next(
             (step.action_mask for step in self.steps if step.action_mask is not None), None
         )
@@ -217,11 +218,11 @@ class Rollout:
         )
 
     def log_prob(self) -> Tensor:
-        """log π(a|s) when the action was drawn: [T, N], in nats."""
+        """log π(a|s) at the time of sampling: [T, N], in nats."""
         return self.to_tensor(np.stack(self.log_probs))
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
-        """An array as a tensor on the rollout's device."""
+        """Converts an array to a tensor on the rollout's device."""
         return torch.from_numpy(array).to(self.device)
 
     def state_dict(self) -> State:

@@ -1,4 +1,4 @@
-"""The common forms of a row of text, and what each of them says: a prompt and completions, the best
+"""The common schemas for rows of text, each converted to a prompt and its completions, the best
 first.
 
     prompt, completion               one answer                          (TRL)
@@ -36,7 +36,7 @@ Prompt = str | list[Message] | list[int]
 
 
 class RowText(NamedTuple):
-    """What a row says."""
+    """The content of a row, independent of its schema."""
 
     prompt: Prompt
     completions: list[str] | list[list[int]]  # the best first; texts or token ids
@@ -47,7 +47,7 @@ class RowText(NamedTuple):
 
 
 class Conversation(NamedTuple):
-    """A whole chat as L ids."""
+    """A whole chat as L token ids."""
 
     ids: list[int]  # [L]
     counts: list[bool]  # [L], which of them the assistant writes, the end of each turn included
@@ -55,7 +55,7 @@ class Conversation(NamedTuple):
 
 @dataclass(frozen=True)
 class Example:
-    """A prompt to be answered, and what is known about it."""
+    """A prompt and its metadata, such as the reference answer."""
 
     prompt: str | list[Message]
     answer: str | None = None
@@ -66,7 +66,7 @@ class Example:
 
 
 class Schema(NamedTuple):
-    """A form of row: which columns it is known by, what it becomes, and how it is read."""
+    """A schema: the columns that identify it, a description, and the function that parses a row."""
 
     columns: tuple[str, ...]
     kind: str  # "episodes", "pairs", "groups", "labelled" or "examples"
@@ -74,7 +74,7 @@ class Schema(NamedTuple):
 
 
 def schema_of(row: Row, *, answered: bool = True) -> Schema:
-    """The form of a row.
+    """The schema of a row.
 
     Args:
         row: the first of a data set.
@@ -106,8 +106,8 @@ def schema_of(row: Row, *, answered: bool = True) -> Schema:
 
 
 def example_of(row: Row) -> Example:
-    """A row as an example: its best completion is the answer, and every column but the prompt is
-    kept.
+    """A row as an example: the best completion becomes the answer, and all columns but the prompt
+    are kept.
 
     Raises:
         ValueError: it has none of the known forms, or is not as it should be.
@@ -350,7 +350,7 @@ def _chat(name: str, value: object) -> list[Message]:
 
 
 def _turns(name: str, value: object, system: object = None) -> list[Message]:
-    """ShareGPT's turns, {"from", "value"}, as messages; messages as they are."""
+    """Converts ShareGPT turns, {"from", "value"}, to messages; messages are kept."""
     if not isinstance(value, list) or not value:
         raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
     first: list[object] = [{"role": "system", "content": system}] if system else []
@@ -380,7 +380,7 @@ def _text(name: str, value: object, *, empty: bool = False) -> str:
         )
     if not _is_unicode(value):
         raise ValueError(
-            f"{name} holds half of a surrogate pair, which is no character: {_short(value)}"
+            f"{name} holds half of a surrogate pair, which is not a character: {_short(value)}"
         )
     return value
 

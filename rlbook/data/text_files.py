@@ -1,5 +1,5 @@
-"""Rows of text in files: JSON lines, one JSON array, parquet and `datasets` folders, any row at
-once and in constant memory.
+"""Rows of text from JSON lines, a JSON array, parquet or a `datasets` folder, with random access in
+constant memory.
 
 A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a
 row. The other formats are first copied, a few rows at a time, into a temporary file of JSON lines.
@@ -33,7 +33,7 @@ CHUNK = 1 << 20
 
 
 class TextFile(Sequence[Row]):
-    """Rows of a file of JSON lines, each parsed when it is asked for.
+    """The rows of a JSON-lines file, each parsed on demand.
 
     Attributes:
         digest: the sha256 of the rows' bytes.
@@ -64,7 +64,7 @@ class TextFile(Sequence[Row]):
         self._lines = self._not_blank()
 
     def _not_blank(self) -> np.ndarray:
-        """Numbers of the lines that hold something, counted from 1."""
+        """The numbers of the non-blank lines, counted from 1."""
         lengths = np.diff(np.append(self._starts, self._file.seek(0, os.SEEK_END)))
         keep = np.ones(len(lengths), dtype=bool)
         for index in np.flatnonzero(lengths <= 8):
@@ -92,7 +92,7 @@ class TextFile(Sequence[Row]):
         return (self[i] for i in range(len(self)))
 
     def where(self, index: int) -> str:
-        """The file and the line of a row, for a message."""
+        """The file and the line of a row, for error messages."""
         return f"{self.path}, {self.unit} {self._lines[index]}"
 
     def _parse_row(self, index: int, line: bytes) -> Row:
@@ -113,7 +113,7 @@ class TextFile(Sequence[Row]):
 
 
 def read_rows(path: Path) -> TextFile:
-    """The rows of a file or a folder; its content says which format it is.
+    """The rows of a file or a folder; the format is detected from its content.
 
     Raises:
         RequestError: nothing there, or nothing that can be read; one sentence.
@@ -145,7 +145,7 @@ def _open_file(path: Path) -> IO[bytes]:
 
 
 def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
-    """The items of one JSON array, a row at a time, however its lines are broken."""
+    """Yields the items of one JSON array, whatever its line breaks."""
     text, at, row, line = "", 0, 0, 1  # `line` is that where `text` begins
     with io.TextIOWrapper(file, encoding="utf-8-sig") as characters:
         while True:
@@ -162,7 +162,7 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
             try:
                 item, end = STRICT_JSON.raw_decode(text, start)
                 if end == len(text):  # a number may go on in the next piece
-                    raise json.JSONDecodeError("it ends too soon", text, end)
+                    raise json.JSONDecodeError("unexpected end of file", text, end)
             except (ValueError, RecursionError) as error:
                 piece = _piece(characters, path) if isinstance(error, json.JSONDecodeError) else ""
                 if not piece or len(text) - at > LONGEST_LINE:
@@ -177,7 +177,7 @@ def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:
 
 
 def _check_end(characters: io.TextIOWrapper, path: Path, text: str, at: int, line: int) -> None:
-    """Raises RequestError where something stands behind an array that ends before `text[at]`."""
+    """Raises RequestError if anything follows an array that ends before `text[at]`."""
     while (end := _behind_blanks(text, at)) == len(text):
         line, text, at = line + text.count("\n"), _piece(characters, path), 0
         if not text:
@@ -187,7 +187,7 @@ def _check_end(characters: io.TextIOWrapper, path: Path, text: str, at: int, lin
 
 
 def _behind_blanks(text: str, at: int) -> int:
-    """Where the blanks end that begin at `at`."""
+    """The position after the whitespace that starts at `at`."""
     found = _BLANKS.match(text, at)
     return at if found is None else found.end()
 
@@ -230,7 +230,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 
 
 def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
-    """Checks pyarrow's fields, those inside structs included.
+    """Checks the types of pyarrow's fields, including those nested in structs.
 
     Raises:
         RequestError: JSON has no such values, or two fields have one name.
@@ -239,7 +239,7 @@ def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
     for field in fields:
         name, kind = inside + field.name, _plain_type(field.type)
         if name in seen:
-            raise RequestError(f"data: {path} has two columns of the name {name!r}")
+            raise RequestError(f"data: {path} has two columns named {name!r}")
         seen.add(name)
         if kind is None:
             wanted = "texts, numbers, true or false, and lists and structs of these"
@@ -249,7 +249,8 @@ def _check_columns(path: Path, fields: Iterable[Any], inside: str = "") -> None:
 
 
 def _plain_type(kind: DataType) -> Sequence[Any] | None:
-    """The fields of a struct or a list of structs; () of a plain type; None where JSON has none."""
+    """The nested fields of a struct or a list of structs; () for a scalar type; None for a type
+    that JSON lacks."""
     types = require_module("pyarrow", "a parquet file").types
     lists = types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_dictionary
     while any(is_one(kind) for is_one in (*lists, types.is_list_view, types.is_large_list_view)):
@@ -286,7 +287,7 @@ def _folder_rows(path: Path) -> Iterator[Row]:
 
 
 def require_module(module: str, what: str) -> Any:
-    """A module of the extra `data`. Raises RequestError where it is not installed."""
+    """Imports a module of the extra `data`. Raises RequestError if it is not installed."""
     import importlib
 
     try:

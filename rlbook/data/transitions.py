@@ -1,4 +1,4 @@
-"""Recorded steps with what followed them, for learning values from data."""
+"""Recorded transitions, for learning values from data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlbook.data.replay import Transitions
 
 
 class Steps(DataSet[Transitions]):
-    """Recorded episodes as single steps; a row is one of them, a batch B transitions.
+    """Recorded episodes as single steps; a row is one step, a batch is B transitions.
 
     Args:
         episodes: with rewards; one that was cut off says what was seen last.
@@ -61,8 +61,8 @@ class Steps(DataSet[Transitions]):
 
 
 def _next_observations(episode: Episode) -> np.ndarray:
-    """What followed each step [T, ...]; behind a termination nothing is ever looked at, so that
-    anything may stand there."""
+    """The observation after each step [T, ...]; after a termination it is never used, so its value
+    is arbitrary."""
     last = np.zeros_like(episode.obs[0]) if episode.last_obs is None else episode.last_obs
     return np.concatenate([episode.obs[1:], last[None]])
 
@@ -70,13 +70,13 @@ def _next_observations(episode: Episode) -> np.ndarray:
 def _check(number: int, episode: Episode) -> None:
     where = f"episode {number} of the data"
     if episode.is_text:
-        raise ValueError(f"{where} is a text, and values are learned from steps")
+        raise ValueError(f"{where} is a text, but values are learned from single steps")
     if episode.reward is None:
-        raise ValueError(f"{where} was recorded without rewards, and values are learned from them")
+        raise ValueError(f"{where} was recorded without rewards, which learning values requires")
     if episode.action.ndim != 1 or episode.action.dtype.kind not in "iu":
         raise ValueError(
-            f"{where} has actions of shape {list(episode.action.shape[1:])}, and values are learned"
-            " of a few discrete ones"
+            f"{where} has actions of shape {list(episode.action.shape[1:])}, but learning values"
+            " needs discrete actions"
         )
     if not episode.terminated and episode.last_obs is None:
-        raise ValueError(f"{where} was cut off, and does not say what was seen last")
+        raise ValueError(f"{where} was truncated and lacks its last observation")

@@ -1,4 +1,4 @@
-"""Rows of verl's form, written: one for each example, as parquet or JSON lines.
+"""Writes examples as rows in verl's format, as parquet or JSON lines.
 
     data_source    where the row is from; verl picks the reward by it
     prompt         messages: role and content
@@ -31,7 +31,7 @@ COLUMNS = ("data_source", "ability", "reward_model", "extra_info")
 def verl_row(
     example: Example, messages: list[Message], *, source: str, split: str, index: int
 ) -> Row:
-    """An example as verl wants it. What the example's own columns say goes first.
+    """An example in verl's format. The example's own columns take precedence.
 
     Args:
         example: it must have an answer.
@@ -44,7 +44,7 @@ def verl_row(
     own = dict(example.columns)
     if example.answer is None and "reward_model" not in own:
         raise ValueError(
-            f"example {index} of split {split!r} has no answer, and verl's rows need a ground truth"
+            f"example {index} of split {split!r} has no answer, but verl's format requires a ground truth"
         )
     given, more = (
         own.get("extra_info"),
@@ -67,13 +67,13 @@ def verl_row(
         return json.loads(json.dumps(row, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"example {index} of split {split!r} has a column that is no plain data ({error})"
+            f"example {index} of split {split!r} has a column that is not plain data ({error})"
         ) from None
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> int:
-    """Writes rows, a few at a time, as parquet where the name ends so, or else as JSON lines.
-    Returns their number.
+    """Writes rows in chunks, as parquet if the file name ends so, else as JSON lines. Returns their
+    number.
 
     Raises:
         RequestError: the file exists or cannot be written, or the rows of a parquet file differ in
@@ -102,7 +102,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
 
 
 class _Counted:
-    """Rows, and how many there were."""
+    """An iterator over rows that counts them."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows, self.number = rows, 0
@@ -114,7 +114,7 @@ class _Counted:
 
 
 def _write_parquet(file: Any, path: Path, rows: Iterator[Row]) -> None:
-    """The first rows decide on the types of the columns."""
+    """Writes parquet; the first rows determine the columns' types."""
     arrow, parquet = (
         require_module("pyarrow", "a parquet file"),
         require_module("pyarrow.parquet", "a parquet file"),

@@ -34,7 +34,8 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> Any:
-    """A module, or a name that one defines; loaded on first use, so `import rlbook` is fast."""
+    """Imports submodules, and the names that they define, on first use, so that `import rlbook` is
+    fast."""
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
     if not name.startswith("_"):

@@ -1,4 +1,5 @@
-"""The shape check that every function of this folder runs first: nothing here ever broadcasts."""
+"""The shape checks that every function of this package runs first: no argument is ever
+broadcast."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ FLAGS = frozenset({"mask", "action_mask", "valid", "terminated", "truncated"})
 
 
 def same_shape(**tensors: Tensor | None) -> None:
-    """Refuses tensors of different shapes, and flags that are not bool; None is skipped.
+    """Raises unless all tensors have the same shape and all masks and flags are bool; None is
+    skipped.
 
     `[3, 1] * [3]` is silently `[3, 3]`, and `~mask` on an integer mask flips bits: PyTorch would
     compute a wrong number from either without an error.
@@ -30,5 +32,6 @@ def same_shape(**tensors: Tensor | None) -> None:
 
 
 def where_masked(tensor: Tensor, mask: Tensor | None) -> Tensor:
-    """The tensor with 0 outside the mask, in value and in gradient, even in place of a NaN."""
+    """The tensor, replaced by 0 outside the mask, so that a NaN there affects neither value nor
+    gradient."""
     return tensor if mask is None else tensor.masked_fill(~mask, 0.0)

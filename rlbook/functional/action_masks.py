@@ -1,4 +1,4 @@
-"""Action masks: a policy, its entropy and the largest action value, over the allowed actions.
+"""Action masks: policy, entropy and maximum action value restricted to the allowed actions.
 
     π(a|s) = exp z_a / Σ_{b allowed} exp z_b   where a is allowed, otherwise 0
 
@@ -18,7 +18,7 @@ from rlbook.functional._shapes import same_shape
 
 
 def masked_logits(logits: Tensor, action_mask: Tensor | None) -> Tensor:
-    """The logits with -∞ for forbidden actions: their probability is 0, and so is their gradient.
+    """Sets the logits of forbidden actions to -∞: their probability and their gradient are 0.
 
     Args:
         logits: [..., A].
@@ -49,7 +49,7 @@ def masked_max(values: Tensor, action_mask: Tensor | None) -> Tensor:
 
 
 def masked_argmax(values: Tensor, action_mask: Tensor | None) -> Tensor:
-    """argmax_a of Q(s, a) or of logits over the allowed actions; the first among equals.
+    """argmax_a of Q(s, a) or of logits over the allowed actions; the first one among ties.
 
     Args:
         values: [..., A].
@@ -64,7 +64,7 @@ def masked_argmax(values: Tensor, action_mask: Tensor | None) -> Tensor:
 
 
 def masked_entropy(logits: Tensor, action_mask: Tensor | None) -> Tensor:
-    """Entropy of the softmax policy over the allowed actions; of one allowed action it is 0.
+    """The entropy of the softmax policy over the allowed actions; 0 if only one is allowed.
 
     H = -Σ_{a allowed} π(a|s) log π(a|s)
 

@@ -1,4 +1,4 @@
-"""How much better an action was than what the policy does on average."""
+"""Advantage estimates: how much better an action was than the policy's average."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def gae(
 def _value_behind_gaps(
     value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, valid: Tensor
 ) -> Tensor:
-    """`next_value`, but for the last valid step before a gap the value of the step after the
-    gap.
+    """`next_value`, except that at the last valid step before a gap it is the value of the step
+    after the gap.
     """
     before_gap = torch.zeros_like(valid)
     before_gap[:-1] = valid[:-1] & ~valid[1:] & ~ended[:-1]
@@ -92,7 +92,7 @@ def _value_behind_gaps(
 
 @torch.no_grad()
 def explained_variance(advantage: Tensor, target: Tensor, mask: Tensor) -> float:
-    """What share of the targets' variance a critic V accounts for.
+    """The fraction of the targets' variance that a critic V explains.
 
     1 - Var(target - V) / Var(target):  1 is a perfect critic, 0 no better than a constant
 
@@ -119,7 +119,7 @@ def group_advantage(
     ddof: int = 1,
     eps: float = 1e-4,
 ) -> Tensor:
-    """GRPO's advantage: how much better an episode was than those with the same starting point.
+    """GRPO's advantage: an episode's return relative to the other episodes with the same start.
 
     A_i = (r_i - b_i) / (std(r) + ε)   within each group,   b_i = mean(r), or the mean of the others
 
@@ -175,7 +175,8 @@ def group_advantage(
 
 
 def leave_one_out_advantage(reward: Tensor, group_size: int) -> Tensor:
-    """RLOO's advantage: the baseline of an episode is the mean of the *others* in its group.
+    """RLOO's advantage: the baseline of an episode is the mean return of the *other* episodes in
+    its group.
 
     A_i = r_i - mean of r_j over j ≠ i
 
@@ -228,7 +229,8 @@ def whiten(
 
 
 def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
-    """REINFORCE++: what is earned from a step on, standardised over the steps of all episodes.
+    """REINFORCE++'s advantage: the reward-to-go of each step, standardised over the steps of all
+    episodes.
 
     A_t = (G_t - mean G) / √(var G + 1e-8),   G_t = r_t + r_{t+1} + … to the end of the episode
 
@@ -252,7 +254,7 @@ def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
 
 
 def _group_rows(reward: Tensor, group_size: int) -> Tensor:
-    """[B] → [B / G, G], relative to each group's first reward.
+    """[B] → [B / G, G], minus each group's first reward.
 
     Equal rewards are then exactly 0, even where rounding moves their mean.
     """

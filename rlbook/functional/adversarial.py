@@ -1,4 +1,5 @@
-"""Imitation as a game: a discriminator tells an expert's steps from the policy's, and pays it."""
+"""Adversarial imitation: a discriminator separates the expert's steps from the policy's, and its
+output is the policy's reward."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from rlbook.functional._shapes import same_shape
 
 
 def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> Tensor:
-    """Logistic regression that tells an expert's steps from the policy's; lower is better.
+    """Logistic loss of a discriminator between the expert's steps and the policy's; lower is
+    better.
 
     L = -mean log D(s_E, a_E) - mean log(1 - D(s_π, a_π)),   D = σ(f)
 
@@ -35,7 +37,8 @@ def discriminator_loss(expert_logit: Tensor, policy_logit: Tensor) -> Tensor:
 def gradient_penalty(
     logit: Callable[[Tensor], Tensor], expert: Tensor, policy: Tensor, share: Tensor
 ) -> Tensor:
-    """How far the discriminator's slope is from 1 between the expert's steps and the policy's.
+    """Penalises a discriminator whose gradient norm differs from 1 at points between the expert's
+    steps and the policy's.
 
     P = mean( (‖∇_x f(x)‖₂ - 1)² ),   x = u x_E + (1 - u) x_π
 
@@ -63,8 +66,7 @@ def gradient_penalty(
 
 
 def log_ratio_reward(logit: Tensor) -> Tensor:
-    """r = log D - log(1 - D) = f: of either sign, so that it favours neither long nor short
-    episodes.
+    """r = log D - log(1 - D) = f: takes either sign, so it favours neither long nor short episodes.
 
     Args:
         logit: f, [...], in nats.
@@ -78,7 +80,7 @@ def log_ratio_reward(logit: Tensor) -> Tensor:
 
 
 def survival_reward(logit: Tensor) -> Tensor:
-    """r = -log(1 - D) ≥ 0: every step pays, so that long episodes are favoured.
+    """r = -log(1 - D) ≥ 0: rewards every step, so it favours long episodes.
 
     Args:
         logit: f, [...], in nats.
@@ -93,7 +95,7 @@ def survival_reward(logit: Tensor) -> Tensor:
 
 
 def hurry_reward(logit: Tensor) -> Tensor:
-    """r = log D ≤ 0: every step costs, so that short episodes are favoured.
+    """r = log D ≤ 0: penalises every step, so it favours short episodes.
 
     Args:
         logit: f, [...], in nats.

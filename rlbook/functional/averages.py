@@ -1,4 +1,4 @@
-"""How the elements of a loss become one number: a choice that is part of the algorithm.
+"""How a loss averages over its elements, which is part of the definition of an algorithm.
 
 An average turns a mask into weights, so that loss = (values * weights).sum(). The losses of
 micro-batches then add up to that of the whole batch: compute the weights once for the whole batch
@@ -23,7 +23,7 @@ mask as 0 and 1 in float64, so that the weights are float64, too.
 
 
 def per_token(mask: Tensor) -> Tensor:
-    """Every unmasked element counts the same: 1 / (number of them). All zero where nothing is
+    """Equal weight for every unmasked element: 1 / (number of them). All zero if nothing is
     unmasked.
 
     Args:
@@ -74,7 +74,8 @@ def constant(divisor: float) -> Average:
 
 
 def given_weights(weights: Tensor) -> Average:
-    """Weights computed earlier: the whole batch's, in a micro-batch's rows, or importance weights.
+    """Weights computed earlier: those of the whole batch, for the rows of a micro-batch; or
+    importance weights.
 
     Args:
         weights: [B] or [B, T], float; the share of each element in the sum.

@@ -1,4 +1,4 @@
-"""Choosing among actions that have one value each: the formulas of bandits.
+"""Formulas for multi-armed bandits, in which each action has a single value.
 
 Every function takes one problem [A] or many side by side [..., A].
 """
@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 def random_argmax(scores: Array, rng: Generator) -> NDArray[np.int64]:
-    """An index of the largest score; indices that tie are equally likely.
+    """The index of the largest score; ties are broken uniformly at random.
 
     Args:
         scores: [..., A]; infinite scores are allowed.
@@ -30,7 +30,8 @@ def random_argmax(scores: Array, rng: Generator) -> NDArray[np.int64]:
 
 
 def upper_confidence_bound(values: Array, counts: NDArray[np.int64], confidence: float) -> Array:
-    """How good each action may still be; actions never tried come first.
+    """The UCB score of each action, an optimistic estimate of its value; untried actions come
+    first.
 
     U(a) = Q(a) + c √(ln t / N(a)),   t = 1 + Σ_a N(a)
 

@@ -1,4 +1,5 @@
-"""How far a student's distribution over actions is from a teacher's, and losses made of that.
+"""Divergences between a student's and a teacher's action distributions, and distillation losses
+based on them.
 
 Both come as logits [..., A], unnormalised log-probabilities. A divergence is [...], in nats, and
 carries gradient to the student. Which one is minimised decides what a student does that cannot
@@ -52,7 +53,7 @@ def reverse_kl(student_logits: Tensor, teacher_logits: Tensor) -> Tensor:
 
 
 def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: float = 0.5) -> Tensor:
-    """JSD_β = β KL(p ‖ m) + (1-β) KL(q ‖ m),   m = β p + (1-β) q; never above ln 2.
+    """JSD_β = β KL(p ‖ m) + (1-β) KL(q ‖ m), m = β p + (1-β) q; at most ln 2.
 
     Divided by β it tends to the forward KL as β → 0; divided by 1-β, to the reverse KL as β → 1.
     Undivided it tends to 0 at both ends, so there it is, as in TRL, the KL that it tends to when
@@ -82,7 +83,8 @@ def generalised_jsd(student_logits: Tensor, teacher_logits: Tensor, mixture: flo
 def divergence(
     student_logits: Tensor, teacher_logits: Tensor, kind: str = "forward", mixture: float = 0.5
 ) -> Tensor:
-    """The divergence that `kind` names, one of `DIVERGENCES`; `mixture` is β of the last."""
+    """The divergence named by `kind`, one of `DIVERGENCES`; `mixture` is the β of the generalised
+    JSD."""
     if kind == "forward":
         return forward_kl(student_logits, teacher_logits)
     if kind == "reverse":
@@ -102,7 +104,7 @@ def soft_label_loss(
     mask: Tensor | None = None,
     average: Average = per_token,
 ) -> Tensor:
-    """T² times the divergence of both distributions at temperature T; 0 where they are equal.
+    """T² times the divergence between both distributions at temperature T; 0 if they are equal.
 
     L = T² mean D( softmax(z_p / T), softmax(z_q / T) )
 
@@ -130,6 +132,6 @@ def soft_label_loss(
 
 
 def _kl(first: Tensor, second: Tensor) -> Tensor:
-    """Σ_a p (log p - log p') of log-probabilities; an action with p = 0 adds 0."""
+    """Σ_a p (log p - log p') from log-probabilities; an action with p = 0 contributes 0."""
     difference = (first - second).masked_fill(first == -torch.inf, 0.0)
     return (first.exp() * difference).sum(-1)

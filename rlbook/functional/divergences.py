@@ -1,4 +1,4 @@
-"""Estimates of KL(π ‖ π_ref) from single samples a ~ π, and entropies.
+"""Estimators of KL(π ‖ π_ref) from single samples a ~ π, and entropies.
 
 With x = log π(a) - log π_ref(a):   k1 = x,   k2 = ½ x²,   k3 = exp(-x) - 1 + x.
 
@@ -22,7 +22,7 @@ Estimator = Callable[..., Tensor]
 
 
 def k1(log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None) -> Tensor:
-    """k1 = log π - log π_ref: unbiased, of either sign.
+    """k1 = log π - log π_ref: unbiased; may be negative.
 
     Args:
         log_prob: any shape. log π(a|s) in nats of actions drawn from π.
@@ -85,7 +85,8 @@ ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus
 
 
 def check_estimator(name: str, where: str) -> None:
-    """Refuses k1 as a term of the loss (`where` = "loss"), where its mean gradient would be zero.
+    """Rejects k1 as a loss term (`where` = "loss"), because the expectation of its gradient is
+    zero.
 
     Raises:
         ValueError: in one sentence.
@@ -96,14 +97,15 @@ def check_estimator(name: str, where: str) -> None:
         allowed = ", ".join(repr(other) for other in ESTIMATORS if other != "k1")
         raise ValueError(
             f"kl_estimator must be one of {allowed} where kl_in is 'loss', got 'k1': the mean of "
-            "its gradient is zero, so that it would hold the policy to nothing"
+            "its gradient is zero, so that the penalty would have no effect"
         )
 
 
 def adapted_kl_coef(
     kl_coef: float, kl: float, *, target: float, share: float, low: float, high: float
 ) -> float:
-    """The next weight of a KL penalty: larger where the KL is above its target, smaller below.
+    """Adapts the coefficient of a KL penalty: increases it if the KL is above its target, decreases
+    it if below.
 
     β ← clip( β (1 + clip(KL / target - 1, -0.2, 0.2) n / horizon), low, high )
 
@@ -126,7 +128,8 @@ def adapted_kl_coef(
 def banded_kl_coef(
     kl_coef: float, kl: float, *, band: tuple[float, float], factor: float, low: float, high: float
 ) -> float:
-    """The next weight of a KL penalty: larger where the KL is above a band, smaller below it.
+    """Adapts the coefficient of a KL penalty: increases it if the KL is above a band, decreases it
+    if below.
 
     β ← clip( β f, low, high ) above the band,  clip( β / f, low, high ) below it,  β inside
 
@@ -151,8 +154,8 @@ def banded_kl_coef(
 
 
 def temperature_of_kl(kl: float, *, band: tuple[float, float], range: tuple[float, float]) -> float:
-    """τ of a KL: the first of `range` at the band's lower end and below it, the second at its upper
-    end and above, and in between by the same factor for the same factor of the KL.
+    """Maps a KL to a temperature τ: the first value of `range` at or below the band's lower end,
+    the second at or above its upper end, and log-linear interpolation in between.
 
     τ = τ_0 (τ_1 / τ_0)^u,   u = clip( log(KL / low) / log(high / low), 0, 1 )
 
@@ -170,7 +173,7 @@ def temperature_of_kl(kl: float, *, band: tuple[float, float], range: tuple[floa
 
 
 def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
-    """The first argument's value with the second's gradient."""
+    """The value of the first argument with the gradient of the second."""
     return value.detach() + (gradient - gradient.detach())
 
 

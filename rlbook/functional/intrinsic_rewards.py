@@ -1,4 +1,5 @@
-"""Rewards that no environment pays: how sure a policy is, and how likely it finds an answer."""
+"""Intrinsic rewards, computed from the policy itself: its confidence, and the probability that it
+gives to a reference answer."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from rlbook.functional._shapes import same_shape, where_masked
 
 
 def self_certainty(log_probs: Tensor) -> Tensor:
-    """How far π is from choosing at random, looked at from chance: KL(U ‖ π), where U is uniform.
+    """A policy's confidence, measured as its divergence from uniform: KL(U ‖ π), where U is
+    uniform.
 
     KL(U ‖ π) = -log A - mean_a log π(a|s)
 
@@ -30,7 +32,7 @@ def self_certainty(log_probs: Tensor) -> Tensor:
 
 
 def mean_over_steps(value: Tensor, mask: Tensor) -> Tensor:
-    """The mean over the steps of each episode that count.
+    """The mean over each episode's unmasked steps.
 
     Args:
         value: [B, T].
@@ -46,7 +48,7 @@ def mean_over_steps(value: Tensor, mask: Tensor) -> Tensor:
 
 
 def mean_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
-    """RLPR's measure of an answer: the mean of its tokens' probabilities.
+    """RLPR's reward for an answer: the mean probability of its tokens.
 
     The n-th root of their product, exp(mean log π), is 0 as soon as one token is; the mean only
     loses that token's share.
@@ -64,7 +66,8 @@ def mean_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
 
 
 def root_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
-    """The n-th root of an answer's probability, exp(mean log π); shapes as in `mean_probability`.
+    """The geometric mean of an answer's token probabilities, exp(mean log π); shapes as in
+    `mean_probability`.
 
     Source: as `mean_probability`, whose paper compares the two in section 3.1.
     """
@@ -72,7 +75,7 @@ def root_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
 
 
 def debias(score: Tensor, baseline: Tensor) -> Tensor:
-    """What the reasoning added to the probability of the answer: clip(r - r', 0, 1).
+    """The increase of the answer's probability due to the reasoning: clip(r - r', 0, 1).
 
     Args:
         score: r [B], the answer's probability behind the reasoning.

@@ -1,4 +1,5 @@
-"""Kahneman-Tversky optimisation: losses on episodes, each good or bad by itself; minimised."""
+"""Kahneman-Tversky optimisation (KTO): losses on episodes that are individually labelled good or
+bad; minimised."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def kto_loss(
     good_weight: float = 1.0,
     average: Average = per_token,
 ) -> Tensor:
-    """Kahneman-Tversky optimisation: gains and losses relative to a reference point, z.
+    """The KTO loss: gains and losses relative to a reference point z.
 
     L = ½ mean( w (1 - σ(β (x_w - z))) + 1 - σ(β (z - x_l)) )
 
@@ -53,7 +54,7 @@ def labelled_kto_loss(
     good_weight: float = 1.0,
     average: Average = per_token,
 ) -> Tensor:
-    """KTO without pairs: each episode has a label of its own, good or bad.
+    """KTO with unpaired data: each episode has its own label, good or bad.
 
     L = mean( w (1 - σ(β (x - z))) where it is good, 1 - σ(β (z - x)) where it is bad ),
     x = log π - log π_ref
@@ -82,12 +83,12 @@ def labelled_kto_loss(
 
 
 def _regret(ratio: Tensor, kl: Tensor, side: Tensor | float, beta: float) -> Tensor:
-    """1 - σ(β s (x - z)): [B], with s = 1 for what is good and -1 for what is bad."""
+    """1 - σ(β s (x - z)): [B], with s = 1 for good and -1 for bad episodes."""
     return (-beta * side * (ratio - kl)).sigmoid()
 
 
 def mismatched_kl(log_prob: Tensor, reference_log_prob: Tensor) -> Tensor:
-    """KTO's reference point, from episodes that answer another start than their own.
+    """KTO's reference point z, estimated from mismatched pairs of prompt and answer.
 
     z = max(0, mean( log π - log π_ref ))
 

@@ -1,4 +1,4 @@
-"""Linear TD learning, v(s) = w·x(s): its updates, what they are in the mean, and where they end.
+"""Linear TD learning, v(s) = w·x(s): its updates, their expectations and their fixed points.
 
 ρ is the importance ratio π(a|s) / b(a|s) of the action that b took; 1 on-policy. x' is 0 where the
 episode terminated.
@@ -103,7 +103,7 @@ def gtd2_update(
     beta: float,
     ratio: float = 1.0,
 ) -> tuple[Array, Array]:
-    """GTD2: another stochastic gradient of the same error, without a TD step in it.
+    """GTD2: a stochastic gradient of the same error, without a TD step in it.
 
     w ← w + α ρ (x - γ x') (x·h),   h ← h + β ρ (δ - h·x) x
 
@@ -117,7 +117,7 @@ def gtd2_update(
 
 
 class TDSystem(NamedTuple):
-    """Mean updates as matrices: E[ρ δ x] = b - A w, and C = E[x xᵀ]."""
+    """Expected updates in matrix form: E[ρ δ x] = b - A w, and C = E[x xᵀ]."""
 
     a: Array  # [d, d]
     b: Array  # [d], in reward units
@@ -141,7 +141,8 @@ def td_system(x: Array, visits: Array, chain: Array, rewards: Array, gamma: floa
 
 
 def least_squares_solution(a: Array, b: Array) -> Array:
-    """w with A w = b; of several the shortest, of none the one that comes nearest.
+    """Solves A w = b by least squares; if several w solve it equally well, the one of smallest
+    norm.
 
     Of sums over steps, A = Σ x (x - γ x')ᵀ and b = Σ r x, this is LSTD; of `td_system`, TD's fixed
     point.
@@ -161,7 +162,7 @@ def least_squares_solution(a: Array, b: Array) -> Array:
 def mean_tdc_update(
     system: TDSystem, weights: Array, helper: Array, *, alpha: float, beta: float
 ) -> tuple[Array, Array]:
-    """The expectation of `tdc_update`.
+    """The expected update of `tdc_update`.
 
     w ← w + α (b - A w - (C - Aᵀ) h),   h ← h + β (b - A w - C h),   C - Aᵀ = γ E[ρ x' xᵀ]
 

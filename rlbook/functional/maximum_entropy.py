@@ -15,7 +15,8 @@ from rlbook.functional._shapes import same_shape
 
 
 def soft_value(q: Tensor, log_prob: Tensor, alpha: float | Tensor) -> Tensor:
-    """What a state is worth by one action drawn from the policy: an unbiased estimate of V(s).
+    """A single-sample, unbiased estimate of the soft value V(s), from one action drawn from the
+    policy.
 
     V(s) = Q(s, a) - α log π(a|s),   a ~ π(·|s)
 
@@ -36,7 +37,8 @@ def soft_value(q: Tensor, log_prob: Tensor, alpha: float | Tensor) -> Tensor:
 
 
 def expected_soft_value(q: Tensor, log_probs: Tensor, alpha: float | Tensor) -> Tensor:
-    """`soft_value` in expectation over discrete actions, so that none needs to be drawn.
+    """The exact expectation of `soft_value` over discrete actions, so that none needs to be
+    sampled.
 
     V(s) = Σ_a π(a|s) ( Q(s, a) - α log π(a|s) )
 
@@ -58,7 +60,8 @@ def expected_soft_value(q: Tensor, log_probs: Tensor, alpha: float | Tensor) -> 
 
 
 def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float | Tensor) -> Tensor:
-    """Raises α where the policy's entropy is below its target, lowers it where it is above.
+    """Loss of the temperature α: raises α if the policy's entropy is below its target, lowers it if
+    above.
 
     L = log α · mean( H - H̄ )
 
@@ -77,7 +80,7 @@ def temperature_loss(log_alpha: Tensor, entropy: Tensor, target_entropy: float |
 
 
 def log_slope_of_tanh(u: Tensor) -> Tensor:
-    """How much tanh contracts at u: the logarithm of its derivative.
+    """The log-derivative of tanh at u, log(1 - tanh² u), used in the change of variables.
 
     log(1 - tanh² u) = 2 (log 2 - u - softplus(-2u))
 

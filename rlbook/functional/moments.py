@@ -1,4 +1,4 @@
-"""Mean and variance of what was seen so far, without keeping it."""
+"""Running mean and variance of a stream of data."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 def merged_moments(
     count: Tensor, mean: Tensor, variance: Tensor, x: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Number, mean and variance of all numbers, those of `x` taken in.
+    """Count, mean and variance after adding the batch `x`.
 
     δ = mean(x) - mean,   mean' = mean + δ B / (n + B)
     variance' = (n variance + B var(x) + δ² n B / (n + B)) / (n + B)

@@ -1,4 +1,5 @@
-"""Steps measured by how far they move the policy's probabilities, not by how far the weights."""
+"""Natural gradient: steps measured by the change of the policy's distribution, not of its
+weights."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from torch import Tensor
 def flat_gradient(
     scalar: Tensor, parameters: Sequence[Tensor], *, create_graph: bool = False
 ) -> Tensor:
-    """∇ of a scalar with respect to all parameters, in one row.
+    """The gradient of a scalar with respect to all parameters, as one vector.
 
     Args:
         scalar: what is differentiated; its graph is kept.
@@ -32,7 +33,7 @@ def flat_gradient(
 def fisher_vector_product(
     kl_gradient: Tensor, parameters: Sequence[Tensor], vector: Tensor, *, damping: float = 0.0
 ) -> Tensor:
-    """(F + c I) v without ever writing down F, which has P² entries.
+    """(F + c I) v without forming F, which has P² entries.
 
     F = ∇² mean KL(π_old ‖ π_θ) at θ = θ_old,   F v = ∇ ( ∇KL · v )
 
@@ -58,7 +59,8 @@ def fisher_vector_product(
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor], b: Tensor, *, iterations: int, tolerance: float = 1e-10
 ) -> Tensor:
-    """x with A x = b, for a symmetric positive definite A that is known by its products alone.
+    """Solves A x = b for a symmetric positive definite A that is given only by its matrix-vector
+    products.
 
     α = rᵀr / pᵀA p,   x ← x + α p,   r' = r - α A p,   p ← r' + (r'ᵀr' / rᵀr) p
 
@@ -87,7 +89,7 @@ def conjugate_gradient(
 
 
 def trust_region_step(direction: Tensor, image: Tensor, max_kl: float) -> Tensor:
-    """The direction, scaled so that the KL which the Fisher matrix predicts is `max_kl`.
+    """Scales a direction so that the KL predicted by the Fisher matrix is `max_kl`.
 
     d = √(2 δ / sᵀ F s) s,   so that ½ dᵀ F d = δ
 

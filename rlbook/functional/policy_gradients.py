@@ -1,4 +1,5 @@
-"""The gradient of the expected return for a table of preferences: exactly, and from episodes.
+"""The policy gradient of a softmax policy with tabular preferences: exact, and estimated from
+episodes.
 
 The policy is π(a|s) = softmax of H(s, ·), so that ∂ log π(a|s) / ∂ H(s, b) = 1[a = b] - π(b|s).
 """
@@ -13,7 +14,7 @@ Indices = NDArray[np.int64]
 
 
 def discounted_visits(chain: Array, initial: Array, gamma: float) -> Array:
-    """How often each state is visited in an episode, a visit at time t counting γ^t.
+    """The discounted number of visits to each state in an episode: a visit at time t counts γ^t.
 
     η(s) = Σ_t γ^t P(s_t = s),   η = d_0 + γ P_πᵀ η
 
@@ -31,7 +32,7 @@ def discounted_visits(chain: Array, initial: Array, gamma: float) -> Array:
 
 
 def exact_policy_gradient(policy: Array, visits: Array, action_values: Array) -> Array:
-    """The policy-gradient theorem, for a table of preferences.
+    """The policy-gradient theorem for a softmax policy with tabular preferences.
 
     ∂J / ∂H(s, a) = η(s) π(a|s) (Q(s, a) - V(s)),   V(s) = Σ_b π(b|s) Q(s, b)
 
@@ -50,7 +51,8 @@ def exact_policy_gradient(policy: Array, visits: Array, action_values: Array) ->
 
 
 def score_function_gradient(policy: Array, state: Indices, action: Indices, weight: Array) -> Array:
-    """One sample of the policy gradient from each episode; their mean over episodes estimates it.
+    """One unbiased sample of the policy gradient per episode; the mean over episodes is the
+    estimate.
 
     ĝ = Σ_t w_t ∇ log π(a_t|s_t),   w_t = γ^t Ψ_t
 
@@ -81,7 +83,7 @@ def score_weights(
     action_values: Array,
     value: Array,
 ) -> dict[str, Array]:
-    """Five Ψ that the score may be multiplied with. All give the same gradient in the mean.
+    """Five choices of Ψ, the factor of the score ∇ log π. All have the same expected gradient.
 
     G_t,   G_t - V(s_t),   Q(s_t, a_t),   Q(s_t, a_t) - V(s_t),   r_t + γ V(s_{t+1}) - V(s_t)
 

@@ -1,4 +1,4 @@
-"""Losses that make good actions likelier. All are minimised."""
+"""Policy losses, which make good actions more likely. All are minimised."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def clip_fraction(
     mask: Tensor | None = None,
     average: Average = per_token,
 ) -> Tensor:
-    """The share of elements at which the clip is what counts, and takes the gradient away.
+    """The fraction of elements at which the clip is active and the gradient is therefore zero.
 
     mean( [clip(ρ, 1-ε, 1+ε) A < ρ A] ):  ρ > 1+ε where A > 0, and ρ < 1-ε where A < 0
 
@@ -93,7 +93,7 @@ def clip_fraction(
 
 
 def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tensor:
-    """ρ, and 1 outside the mask.
+    """The importance ratio ρ, and 1 outside the mask.
 
     Masked before the exponential: after it, a NaN in the padding would reach the gradient.
     """
@@ -103,7 +103,7 @@ def _ratio(log_prob: Tensor, old_log_prob: Tensor, mask: Tensor | None) -> Tenso
 def episode_log_ratio(
     log_prob: Tensor, old_log_prob: Tensor, mask: Tensor, *, mean: bool = True
 ) -> Tensor:
-    """The log of one importance ratio for a whole episode, at each of its steps.
+    """The log importance ratio of the whole episode, repeated at each of its steps.
 
     log ρ = mean over its steps of log π(a|s) - log π_old(a|s);  or, without `mean`, their sum
 
@@ -174,7 +174,8 @@ def truncated_importance_weight(
     cap: float = 2.0,
     episode: bool = False,
 ) -> Tensor:
-    """What an element weighs that another program sampled, such as a quicker inference engine.
+    """Truncated importance weights, for elements sampled by another program such as an inference
+    engine.
 
     w = min(π_old(a|s) / μ(a|s), C)
 
@@ -213,7 +214,8 @@ def regularised_loss(
     entropy_coef: float = 0.0,
     kl_coef: float = 0.0,
 ) -> Tensor:
-    """A loss with an entropy bonus and a penalty for leaving the reference policy.
+    """Adds an entropy bonus and a penalty for the divergence from the reference policy to a policy
+    loss.
 
     L' = L - c_e H(π) + β KL(π ‖ π_ref)
 
@@ -265,7 +267,7 @@ def policy_gradient_loss(
 def negative_log_likelihood_loss(
     log_prob: Tensor, *, mask: Tensor | None = None, average: Average = per_token
 ) -> Tensor:
-    """Cross-entropy with the actions taken: imitates them. In nats per element.
+    """Negative log-likelihood of the actions taken, for behaviour cloning. In nats per element.
 
     L = -mean( log π(a|s) )
 
@@ -284,7 +286,7 @@ def negative_log_likelihood_loss(
 
 
 def deterministic_policy_loss(q: Tensor) -> Tensor:
-    """What a policy without chance minimises: its action climbs the critic.
+    """The deterministic policy gradient as a loss: minus the critic's value of the policy's action.
 
     L = -mean Q(s, μ(s)),   ∇L = -mean ∇_a Q(s, a) ∇ μ(s)   at a = μ(s)
 
@@ -300,7 +302,7 @@ def deterministic_policy_loss(q: Tensor) -> Tensor:
 
 
 def cross_entropy_loss(log_prob: Tensor, target: Tensor) -> Tensor:
-    """Cross-entropy with a whole distribution over actions: imitates it. In nats.
+    """Cross-entropy with a target distribution over actions, for imitation. In nats.
 
     L = -mean Σ_a π(a|s) log p(a|s)        the mean is over [B]
 

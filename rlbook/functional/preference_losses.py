@@ -1,4 +1,4 @@
-"""Losses on episodes in order of preference. All are minimised.
+"""Losses on episodes ranked by preference. All are minimised.
 
 Three teach a reward model, from the scores that it gives. The others teach a policy, from pairs:
 with the log-ratios of the chosen and the rejected episode,
@@ -29,7 +29,8 @@ def sequence_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
 
 
 def mean_log_prob(log_prob: Tensor, mask: Tensor) -> Tensor:
-    """log π of an episode per action: [B, T] → [B], in nats; 0 for an episode without any."""
+    """The mean of log π over an episode's unmasked actions: [B, T] → [B], in nats; 0 for an episode
+    without any."""
     same_shape(log_prob=log_prob, mask=mask)
     return where_masked(log_prob, mask).sum(-1) / mask.sum(-1).clamp(min=1)
 
@@ -44,7 +45,7 @@ def dpo_loss(
     label_smoothing: float = 0.0,
     average: Average = per_token,
 ) -> Tensor:
-    """Direct preference optimisation; log 2 where policy and reference agree.
+    """Direct preference optimisation; log 2 if the policy equals the reference.
 
     L = -mean( (1-ε) log σ(β Δ) + ε log σ(-β Δ) )
 
@@ -77,7 +78,8 @@ def ipo_loss(
     beta: float = 0.1,
     average: Average = per_token,
 ) -> Tensor:
-    """Identity preference optimisation: pulls Δ to 1 / (2β), where DPO would increase it for ever.
+    """Identity preference optimisation: regresses Δ to 1 / (2β), where DPO would increase it
+    without bound.
 
     L = mean( (Δ - 1 / (2β))² )
 
@@ -132,7 +134,8 @@ def robust_dpo_loss(
     label_smoothing: float = 0.1,
     average: Average = per_token,
 ) -> Tensor:
-    """DPO without the bias of wrong labels: on average over them it is DPO's loss on right ones.
+    """DPO corrected for label noise: its expectation over the noise is DPO's loss on the true
+    labels.
 
     L = -mean( (1-ε) log σ(β Δ) - ε log σ(-β Δ) ) / (1 - 2ε)
 
@@ -163,7 +166,8 @@ def exo_loss(
     label_smoothing: float = 1e-3,
     average: Average = per_token,
 ) -> Tensor:
-    """Efficient exact optimisation: the reverse KL between the policy's and the labels' choice.
+    """Efficient exact optimisation: the reverse KL between the policy's pairwise preference and the
+    labels'.
 
     L = mean( p log(p / (1-ε)) + (1-p) log((1-p) / ε) ),   p = σ(β Δ)
 
@@ -194,7 +198,8 @@ def apo_zero_loss(
     beta: float = 0.1,
     average: Average = per_token,
 ) -> Tensor:
-    """Anchored preference optimisation, for chosen episodes that are better than the policy's own.
+    """Anchored preference optimisation (APO-zero), for chosen episodes that are better than the
+    policy's own.
 
     L = mean( 1 - σ(β x_w) + σ(β x_l) )
 
@@ -223,7 +228,8 @@ def apo_down_loss(
     beta: float = 0.1,
     average: Average = per_token,
 ) -> Tensor:
-    """Anchored preference optimisation, for chosen episodes that are worse than the policy's own.
+    """Anchored preference optimisation (APO-down), for chosen episodes that are worse than the
+    policy's own.
 
     L = mean( σ(β x_w) + 1 - σ(β Δ) )
 
@@ -250,7 +256,8 @@ def simpo_loss(
     margin: float = 0.5,
     average: Average = per_token,
 ) -> Tensor:
-    """Simple preference optimisation: DPO without a reference, on log-probabilities per action.
+    """Simple preference optimisation: DPO without a reference policy, on length-normalised
+    log-probabilities.
 
     L = -mean( log σ(β (log π(chosen) - log π(rejected)) - γ) )
 
@@ -273,7 +280,7 @@ def simpo_loss(
 def orpo_loss(
     chosen: Tensor, rejected: Tensor, *, beta: float = 0.1, average: Average = per_token
 ) -> Tensor:
-    """The odds-ratio term of ORPO, which stands beside the likelihood of the better episode.
+    """The odds-ratio term of ORPO, which is added to the likelihood of the chosen episode.
 
     L = -β mean( log σ( log odds(chosen) - log odds(rejected) ) ),   odds = π / (1 - π)
 
@@ -294,7 +301,8 @@ def orpo_loss(
 
 
 def _log1mexp(x: Tensor) -> Tensor:
-    """log(1 - eˣ) of x < 0, accurate at both ends; x is kept below 0, where it is infinite."""
+    """log(1 - eˣ) for x < 0, accurate at both ends; x is clamped below 0, where the result would be
+    infinite."""
     x = x.clamp(max=-1e-6)
     near = x > -math.log(2.0)  # each branch only sees what it is accurate for
     small, large = x.masked_fill(~near, -0.1), x.masked_fill(near, -1.0)
@@ -304,7 +312,8 @@ def _log1mexp(x: Tensor) -> Tensor:
 def bradley_terry_loss(
     better: Tensor, worse: Tensor, *, margin: float | Tensor = 0.0, average: Average = per_token
 ) -> Tensor:
-    """How surprising the preferences are if p(w ≻ l) = σ(r_w - r_l).
+    """Negative log-likelihood of the preferences under the Bradley-Terry model, p(w ≻ l) = σ(r_w -
+    r_l).
 
     It is log 2 where all scores are equal.
 
@@ -330,7 +339,8 @@ def bradley_terry_loss(
 
 
 def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token) -> Tensor:
-    """Gives the scores a zero, which preferences leave open: the two of a pair should cancel out.
+    """Fixes the zero of the scores, which preferences leave undetermined: the two scores of a pair
+    should sum to 0.
 
     L = mean( (r_w + r_l)² )
 
@@ -349,8 +359,8 @@ def centring_loss(better: Tensor, worse: Tensor, *, average: Average = per_token
 def plackett_luce_loss(
     score: Tensor, mask: Tensor, *, level: Tensor | None = None, average: Average = per_token
 ) -> Tensor:
-    """How surprising an order of preference is if each place is drawn from those not yet placed,
-    with the softmax of their scores.
+    """Negative log-likelihood of a ranking under the Plackett-Luce model: each place is drawn from
+    the remaining episodes with the softmax of their scores.
 
     L = -mean_b( Σ_i log( exp r_i / Σ_{j ≥ i} exp r_j ) )
 
@@ -404,7 +414,7 @@ def implicit_reward(log_prob: Tensor, reference_log_prob: Tensor, beta: float = 
 
 
 def preference_accuracy(reward_chosen: Tensor, reward_rejected: Tensor) -> Tensor:
-    """The share of pairs, in [0, 1], whose chosen episode has the higher reward ([B] each).
+    """The fraction of pairs, in [0, 1], whose chosen episode has the higher reward ([B] each).
 
     A tie counts as wrong.
     """
@@ -422,7 +432,7 @@ def _delta(
 def log_ratios(
     chosen: Tensor, rejected: Tensor, reference_chosen: Tensor, reference_rejected: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """x_w and x_l of pairs, [B] each, in nats."""
+    """The log-ratios x_w and x_l of pairs, [B] each, in nats."""
     same_shape(
         chosen=chosen,
         rejected=rejected,

@@ -1,4 +1,4 @@
-"""The formulas of the parts that Rainbow adds to a deep Q-network.
+"""The formulas of the components that Rainbow adds to a deep Q-network.
 
 Overview: Hessel et al. 2018, arXiv:1710.02298; double Q-learning's target is in `value_losses`.
 """
@@ -13,7 +13,7 @@ from rlbook.functional.action_masks import masked_argmax
 
 
 def dueling_action_values(value: Tensor, advantage: Tensor) -> Tensor:
-    """Q out of a value for the state and an advantage for each action.
+    """Combines the state value and the advantages of a dueling network into Q.
 
     Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')
 
@@ -35,7 +35,7 @@ def dueling_action_values(value: Tensor, advantage: Tensor) -> Tensor:
 
 @torch.no_grad()
 def n_step_reward(reward: Tensor, counted: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
-    """What is earned on the way to the state that an n-step target bootstraps from.
+    """The discounted sum of the rewards before the state that an n-step target bootstraps from.
 
     R = r_0 + γ r_1 + … + γᵐ⁻¹ r_{m-1},   y = R + γᵐ max_a Q(s_m, a)
 
@@ -56,7 +56,7 @@ def n_step_reward(reward: Tensor, counted: Tensor, gamma: float) -> tuple[Tensor
 
 
 def importance_weights(probability: Tensor, size: int, beta: float) -> Tensor:
-    """How much each drawn row counts, so that drawing unevenly does not shift the gradient's mean.
+    """Importance weights that correct the gradient for non-uniform sampling.
 
     w = (N · P)^-β / max w
 
@@ -86,7 +86,7 @@ def categorical_mean(log_prob: Tensor, support: Tensor) -> Tensor:
 def categorical_projection(
     prob: Tensor, reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
 ) -> Tensor:
-    """The distribution of r + γ Z, moved onto the atoms that a network has.
+    """Projects the distribution of r + γ Z onto the network's fixed atoms.
 
     The atom z_j goes to r + γ z_j, cut to the support, and is shared between the two atoms around
     it, the nearer one getting more. Within the support the mean is that of r + γ Z.
@@ -120,7 +120,7 @@ def categorical_projection(
 def clipped_mass(
     prob: Tensor, reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
 ) -> Tensor:
-    """The share of r + γ Z's probability that lies outside of the support and is cut to its ends.
+    """The probability mass of r + γ Z that lies outside the support and is clipped to its ends.
 
     Where it is not small, the distributions cannot say what the returns are.
 
@@ -141,7 +141,7 @@ def clipped_mass(
 def _shifted_support(
     reward: Tensor, terminated: Tensor, gamma: float | Tensor, support: Tensor
 ) -> Tensor:
-    """r + γ z of every atom z: [B, K], in reward units."""
+    """r + γ z for every atom z: [B, K], in reward units."""
     discount = ((~terminated).to(reward.dtype) * gamma)[:, None]  # [B, 1]
     return reward[:, None] + discount * support
 
@@ -150,7 +150,7 @@ def _shifted_support(
 def best_next_distribution(
     next_log_prob: Tensor, chooser: Tensor, next_action_mask: Tensor | None = None
 ) -> Tensor:
-    """Of each successor, the distribution of its best action's return.
+    """For each successor state, the return distribution of its greedy action.
 
     Args:
         next_log_prob: [B, A, K]. The target network's log-probabilities at s'.
@@ -170,7 +170,7 @@ def best_next_distribution(
 
 
 def categorical_divergence(log_prob: Tensor, target: Tensor) -> Tensor:
-    """How far distributions over atoms are from their targets, row by row; lower is better.
+    """The divergence of each row's distribution over atoms from its target; lower is better.
 
     KL(m ‖ p) = Σ_i m_i (log m_i - log p_i)
 

@@ -16,7 +16,7 @@ from rlbook.functional._shapes import same_shape, where_masked
 def td_target(
     reward: Tensor, terminated: Tensor, next_value: Tensor, gamma: float | Tensor
 ) -> Tensor:
-    """The one-step target of V(s). The one place that says what stops bootstrapping.
+    """The one-step target of V(s). The single place that decides what stops bootstrapping.
 
     y = r + γ V(s')   where the episode did not terminate, even if a time limit ended it
     y = r             where it terminated
@@ -85,7 +85,7 @@ def discounted_returns(
 def n_step_returns(
     reward: Tensor, terminated: Tensor, truncated: Tensor, next_value: Tensor, gamma: float, n: int
 ) -> Tensor:
-    """The sum of n discounted rewards, and the value of the state after them.
+    """The n-step return: n discounted rewards plus the discounted value of the state after them.
 
     G_t^(n) = r_t + γ r_{t+1} + … + γ^{n-1} r_{t+n-1} + γ^n V(s_{t+n})
 

@@ -1,4 +1,4 @@
-"""Hyper-parameters that change during training.
+"""Schedules for hyper-parameters that change during training.
 
 A schedule maps progress, the fraction of the budget used so far, to a value. A number alone is a
 constant schedule. In text, `linear(1.0, 0.05, 0.1)` goes from 1.0 to 0.05 over the first tenth of
@@ -17,7 +17,7 @@ CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
 
 
 class Numbers(NamedTuple):
-    """A schedule as numbers alone, which compiled code can read."""
+    """A schedule as plain numbers, for compiled code."""
 
     kind: int  # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
     start: float
@@ -27,7 +27,7 @@ class Numbers(NamedTuple):
 
 
 def scheduled_value(numbers: Numbers, progress: float, count: int) -> float:
-    """The value of any schedule.
+    """The value of any schedule at a given progress.
 
     Args:
         numbers: the schedule.
@@ -63,7 +63,7 @@ def _check(name: str, value: float, *, above: float = -math.inf, most: float = m
 
 @dataclass(frozen=True)
 class Constant:
-    """The same value throughout."""
+    """The same value throughout training."""
 
     value: float  # in the unit of what is scheduled
 
@@ -75,12 +75,12 @@ class Constant:
 
     @property
     def numbers(self) -> Numbers:
-        """For compiled code."""
+        """The schedule as plain numbers, for compiled code."""
         return Numbers(CONSTANT, float(self.value), 0.0, 1.0)
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value it takes."""
+        """The lowest and the highest value of the schedule."""
         return float(self.value), float(self.value)
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Linear:
-    """A straight line from start to end, constant afterwards."""
+    """Linear interpolation from start to end, constant afterwards."""
 
     start: float  # value at progress 0
     end: float  # value from progress = fraction on
@@ -105,12 +105,12 @@ class Linear:
 
     @property
     def numbers(self) -> Numbers:
-        """For compiled code."""
+        """The schedule as plain numbers, for compiled code."""
         return Numbers(LINEAR, float(self.start), float(self.end), float(self.fraction))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value it takes."""
+        """The lowest and the highest value of the schedule."""
         return float(min(self.start, self.end)), float(max(self.start, self.end))
 
     def __str__(self) -> str:
@@ -119,7 +119,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Exponential:
-    """From start to end by the same factor in equal times, constant afterwards; both above 0."""
+    """Geometric interpolation from start to end, constant afterwards; both must be positive."""
 
     start: float  # value at progress 0, > 0
     end: float  # value from progress = fraction on, > 0
@@ -135,12 +135,12 @@ class Exponential:
 
     @property
     def numbers(self) -> Numbers:
-        """For compiled code."""
+        """The schedule as plain numbers, for compiled code."""
         return Numbers(EXPONENTIAL, float(self.start), float(self.end), float(self.fraction))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value it takes."""
+        """The lowest and the highest value of the schedule."""
         return float(min(self.start, self.end)), float(max(self.start, self.end))
 
     def __str__(self) -> str:
@@ -149,7 +149,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Cosine:
-    """From start to end along half a period of a cosine, slowly at both ends, constant afterwards.
+    """Cosine annealing from start to end, constant afterwards.
 
     With a warm-up, a straight line from 0 to start comes first.
     """
@@ -177,13 +177,13 @@ class Cosine:
 
     @property
     def numbers(self) -> Numbers:
-        """For compiled code."""
+        """The schedule as plain numbers, for compiled code."""
         numbers = (self.start, self.end, self.fraction, self.warmup)
         return Numbers(COSINE, *map(float, numbers))
 
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value it takes after the warm-up."""
+        """The lowest and the highest value of the schedule after the warm-up."""
         return float(min(self.start, self.end)), float(max(self.start, self.end))
 
     def __str__(self) -> str:
@@ -192,7 +192,7 @@ class Cosine:
 
 @dataclass(frozen=True)
 class Inverse:
-    """start / N^power, where N counts from 1.
+    """Inverse power decay: start / N^power, where N counts from 1.
 
     Of a step size, N counts the updates of this entry; of ε, the visits of this state. Step
     sizes with power in (0.5, 1] have an infinite sum and a finite sum of squares, which is what
@@ -211,12 +211,12 @@ class Inverse:
 
     @property
     def numbers(self) -> Numbers:
-        """For compiled code."""
+        """The schedule as plain numbers, for compiled code."""
         return Numbers(INVERSE, float(self.start), float(self.power), 1.0)
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest positive number, which it stays above, and the highest value."""
+        """The smallest positive number as the lower bound, and the highest value."""
         return math.ulp(0.0), float(self.start)
 
     def __str__(self) -> str:
@@ -241,7 +241,8 @@ def _text(name: str, schedule: Linear | Exponential | Cosine | Inverse) -> str:
 
 
 def parse_schedule(text: str | float | Schedule) -> Schedule:
-    """A schedule from a number, from text such as "linear(1.0, 0.05, 0.1)", or from a schedule.
+    """Parses a schedule from a number or from text such as "linear(1.0, 0.05, 0.1)"; a schedule is
+    returned unchanged.
 
     `str` is the inverse.
 

@@ -1,4 +1,4 @@
-"""How much each episode of a group counts, from scores that say how good it was."""
+"""Weights for the episodes of a group, from their scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewards that are added on the way, so that a goal is found sooner."""
+"""Reward shaping, which guides exploration towards a goal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlbook.functional._shapes import same_shape
 def shaped_reward(
     reward: Tensor, potential: Tensor, next_potential: Tensor, terminated: Tensor, *, gamma: float
 ) -> Tensor:
-    """Potential-based shaping: what a step gains in potential is paid, what it loses is taken.
+    """Potential-based shaping: adds the increase in potential to the reward.
 
     r' = r + γ Φ(s') - Φ(s),   where Φ(s') = 0 if the episode ended in s'
 

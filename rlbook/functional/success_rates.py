@@ -1,5 +1,5 @@
-"""How good a model is that may try several times: from n samples of each prompt, of which some are
-right.
+"""Success rates of a model with several attempts per prompt, estimated from n samples of which some
+are correct.
 
 pass@k asks whether one of k samples is right, maj@k whether the most frequent answer of k samples
 is, and perplexity how many tokens the model hesitates between where the right one is given.
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def pass_at_k(right: Tensor, samples: int, k: int) -> Tensor:
-    """1 - C(n - c, k) / C(n, k): the probability that one at least of k samples is right.
+    """1 - C(n - c, k) / C(n, k): the probability that at least one of k samples is correct.
 
     It is the mean over all choices of k of the n samples, and so unbiased. The obvious estimate
     1 - (1 - c/n)^k is too low for k > 1: that curve is concave in c/n, and c/n is noisy.
@@ -39,7 +39,7 @@ def pass_at_k(right: Tensor, samples: int, k: int) -> Tensor:
 
 
 def majority_at_k(answer: Tensor, right: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """How often the most frequent answer among k samples is right, and how often it is tied.
+    """How often the most frequent of k sampled answers is correct, and how often it is tied.
 
     The n samples are cut into ⌊n / k⌋ blocks that do not overlap, each of which votes. Answers that
     are tied share the vote: the right one of two counts ½, as if a coin were thrown. Where nobody
@@ -75,7 +75,7 @@ def majority_at_k(answer: Tensor, right: Tensor, k: int) -> tuple[Tensor, Tensor
 
 
 def perplexity(cross_entropy: Tensor, *, base: float = math.e) -> Tensor:
-    """base^H: among how many equally likely tokens a model with this cross-entropy chooses.
+    """base^H: the number of equally likely tokens that would give the same cross-entropy.
 
     The base is that of the logarithm in H: e for nats, 2 for bits. The result does not depend on
     it; 2^H of an H in nats is wrong.

@@ -1,4 +1,4 @@
-"""Losses of critics, and the targets of Q-learning with a network. All losses are minimised.
+"""Losses for critics, and targets for deep Q-learning. All losses are minimised.
 
 The squared losses carry the factor ½, as the Huber loss does: switching between them, or clipping,
 does not change the scale.
@@ -48,8 +48,8 @@ def clipped_value_loss(
     mask: Tensor | None = None,
     average: Average = per_token,
 ) -> Tensor:
-    """Half the mean squared error, which V cannot lower by moving further than ε from its old
-    value.
+    """Half the mean squared error, with V's change from its old value clipped to ε (PPO's value
+    clipping).
 
     L = ½ mean( max( (V - y)², (V_old + clip(V - V_old, -ε, ε) - y)² ) )
 
@@ -81,7 +81,8 @@ def huber_loss(
     mask: Tensor | None = None,
     average: Average = per_token,
 ) -> Tensor:
-    """Squared for small errors, linear for large ones, so that an outlier's gradient is bounded.
+    """Squared for small errors and linear for large ones, so that the gradient of an outlier is
+    bounded.
 
     L = mean( ½ e² if |e| ≤ δ else δ (|e| - ½ δ) ),   e = V - y
 
@@ -138,7 +139,7 @@ def double_q_target(
     gamma: float | Tensor,
     next_action_mask: Tensor | None = None,
 ) -> Tensor:
-    """Double DQN's target: one network chooses the action, the other gives its value.
+    """Double DQN's target: the online network selects the action, the target network evaluates it.
 
     The error that makes an action look best to one is then not also in the value of the other.
 
@@ -164,7 +165,7 @@ def double_q_target(
 
 
 def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
-    """The target's action with a little noise, so that a critic's narrow peaks are averaged out.
+    """The target policy's action plus clipped noise, which smooths the critic over similar actions.
 
     a' = clip( μ⁻(s') + clip(ε, -c, c), -1, 1 )
 
@@ -184,8 +185,8 @@ def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
 
 
 def conservative_gap(q: Tensor, action: Tensor) -> Tensor:
-    """How much better the best actions look than the recorded one; added to a loss, it makes Q
-    conservative.
+    """The conservative penalty of CQL: how far the soft maximum over actions exceeds the recorded
+    action's value.
 
     L = mean( log Σ_b exp Q(s, b) - Q(s, a) ),   ∂L/∂Q(s, b) = ( softmax Q(s, ·)_b - 1[b = a] ) / B
 

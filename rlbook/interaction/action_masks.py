@@ -1,4 +1,4 @@
-"""Action masks: which of its actions an environment allows now.
+"""Action masks: which actions an environment allows in its current state.
 
 An environment with discrete actions may put `info["action_mask"]` into the info of `reset` and of
 every `step`: [A], 1 for an allowed action and 0 for a forbidden one, bool or numbers; a vector
@@ -38,7 +38,7 @@ UNUSED = (
 
 
 def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
-    """A mask [A], or with `ndim` 2 several [N, A], as bool.
+    """Validates a mask [A] (or, with `ndim` 2, masks [N, A]) and returns it as bool.
 
     Raises:
         BadAnswer: another shape, or anything but 0 and 1.
@@ -46,7 +46,7 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
     mask = np.asarray(found)
     if mask.shape[-1:] != (num_actions,) or mask.ndim != ndim:
         raise BadAnswer(
-            f"info['action_mask'] must have {num_actions} entries, one an action, "
+            f"info['action_mask'] must have {num_actions} entries, one per action, "
             f"got shape {mask.shape}"
         )
     if mask.dtype == np.bool_:
@@ -60,8 +60,8 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
 
 
 def mask_method(env: gymnasium.Env) -> Callable[[Any], Any] | None:
-    """The environment's own `action_mask(observation)`, where it has one, as gymnasium's Taxi
-    does."""
+    """The environment's own `action_mask(observation)` method, as gymnasium's Taxi has; None
+    without one."""
     method: Any = getattr(env.unwrapped, ACTION_MASK, None)
     if not callable(method) or not isinstance(env.unwrapped.action_space, spaces.Discrete):
         return None
@@ -73,7 +73,7 @@ def mask_method(env: gymnasium.Env) -> Callable[[Any], Any] | None:
 
 
 def mask_table(env: gymnasium.Env, observations: Iterable[Any]) -> Mask | None:
-    """What the environment's own method allows at each of S observations, [S, A].
+    """The masks that the environment's own method returns for each of S observations, [S, A].
 
     Where it allows nothing is an end, where nobody acts: there everything is.
     """
@@ -86,8 +86,8 @@ def mask_table(env: gymnasium.Env, observations: Iterable[Any]) -> Mask | None:
 
 
 def shows_action_mask(env: gymnasium.Env) -> bool:
-    """Whether the info of a reset has a mask, tried on a copy; not asked of the environments of
-    rlbook and gymnasium, whose masks are methods too.
+    """Whether `reset` returns a mask in its info, tried on a copy. Environments of rlbook and
+    gymnasium are not tried, because their masks are also available as methods.
     """
     if type(env.unwrapped).reset.__module__.split(".")[0] in ("rlbook", "gymnasium"):
         return False
@@ -98,14 +98,14 @@ def shows_action_mask(env: gymnasium.Env) -> bool:
 
 
 def nth_allowed(action_mask: Mask | None, n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """In each row the allowed action that has n allowed ones before it: [N, A], [N] → [N]."""
+    """The index of the n-th allowed action of each row, counted from 0: [N, A], [N] → [N]."""
     if action_mask is None:
         return n
     return (action_mask.cumsum(axis=1) > n[:, None]).argmax(axis=1)
 
 
 class MaskReader:
-    """Reads the masks of one environment, or of N.
+    """Reads the action masks of one environment or of a vector environment.
 
     Args:
         env: as its agent sees it. Only masks of discrete actions are read.
@@ -125,7 +125,7 @@ class MaskReader:
     def read_mask(
         self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False
     ) -> Mask | None:
-        """The mask of one environment now, [A].
+        """The current mask of one environment, [A].
 
         Args:
             info: of `reset` or `step`.
@@ -146,13 +146,13 @@ class MaskReader:
         if mask.any():
             return mask.copy()
         if not over:
-            raise BadAnswer("info['action_mask'] allows no action, and the episode goes on")
+            raise BadAnswer("info['action_mask'] allows no action, but the episode has not ended")
         return np.ones_like(mask)
 
     def read_rows(
         self, info: Mapping[str, Any], before: Mask | None, changed: Mask, over: Mask
     ) -> Mask | None:
-        """The masks of N environments now, [N, A].
+        """The current masks of N environments, [N, A].
 
         Args:
             info: of a vector environment's `reset` or `step`.
@@ -172,7 +172,7 @@ class MaskReader:
         if found is not None:
             if len(found) != len(changed):
                 raise BadAnswer(
-                    f"info['action_mask'] must have {len(changed)} rows, one an environment, "
+                    f"info['action_mask'] must have {len(changed)} rows, one per environment, "
                     f"got {len(found)}"
                 )
             known = np.asarray(info.get(HAS_MASK, changed), dtype=bool) & changed
@@ -186,7 +186,7 @@ class MaskReader:
                     row = int(np.flatnonzero(empty & ~over)[0])
                     raise BadAnswer(
                         f"info['action_mask'] allows no action in environment {row}, "
-                        "and its episode goes on"
+                        "but its episode has not ended"
                     )
                 masks[empty] = True
         if before is not None and not changed.all():
@@ -195,8 +195,8 @@ class MaskReader:
 
     def _unread(self) -> None:
         told = (
-            f"the action masks are not read: they are of {self._space}, and only those of"
-            " Discrete are"
+            f"the action masks are ignored: only masks of Discrete actions are read, not of"
+            f" {self._space}"
         )
         if told not in self.notes:
             self.notes.append(told)

@@ -1,5 +1,5 @@
-"""Adapts an environment's actions to an agent: joined, cut into values, clipped or scaled. Where no
-sensible way exists, says why.
+"""Adapts an environment's action space to an agent by joining, binning, clipping or scaling; raises
+an error with the reason if no sensible mapping exists.
 
 What an agent wants stands in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
 """
@@ -26,17 +26,14 @@ Code = Callable[[Any], Any]  # batched or single: a leading [N] axis passes thro
 def adapt_actions(
     space: spaces.Space, agent: type[Agent], action_bins: int, notes: list[str]
 ) -> tuple[spaces.Space, Code | None]:
-    """The actions that the agent chooses from, and what turns one into the environment's (None:
-    nothing need be done); what was done is noted.
+    """The action space that the agent sees, and the function that maps its actions to the
+    environment's (None if they are the same). Appends what was done to `notes`.
 
     Raises:
         RequestError: this agent cannot choose such actions.
     """
     if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
-        raise RequestError(
-            f"this algorithm's actions are numbers in a box, and {type(space).__name__} actions"
-            " are not"
-        )
+        raise RequestError(f"needs continuous actions (Box), got {type(space).__name__}")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)
@@ -64,12 +61,10 @@ def _clip_space(space: spaces.Box) -> tuple[spaces.Space, Code]:
 
 
 def _scale_space(space: spaces.Box, notes: list[str]) -> tuple[spaces.Space, Code]:
-    """The box as [-1, 1] in every dimension."""
+    """The box rescaled to [-1, 1] in every dimension."""
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
-        raise RequestError(
-            "this algorithm's actions lie between bounds, and an unbounded box has none"
-        )
+        raise RequestError("needs bounded actions, got an unbounded Box")
     notes.append(f"action: the network's numbers from -1 to 1 are scaled to {interval(low, high)}")
     middle, half, (_, clipped) = (low + high) / 2, (high - low) / 2, _clip_space(space)
     return spaces.Box(-1.0, 1.0, (low.size,), np.float32), lambda a: clipped(
@@ -93,15 +88,15 @@ def _joint(
 def joint_number(
     action: NDArray[Any], space: spaces.MultiDiscrete | spaces.MultiBinary
 ) -> NDArray[np.int64]:
-    """The environment's actions [T, ...] as numbers [T] of combinations: the inverse of what
-    `adapt_actions` does."""
+    """The environment's actions [T, ...] as indices [T] of joint actions: the inverse of the
+    mapping that `adapt_actions` returns."""
     start, radix = _parts(space)
     parts = action.reshape(len(action), -1).astype(np.int64) - start
     return np.asarray(np.ravel_multi_index(tuple(parts.T), tuple(radix.tolist())), dtype=np.int64)
 
 
 def _parts(space: spaces.MultiDiscrete | spaces.MultiBinary) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The lowest value of each part of an action, and how many values it has."""
+    """The lowest value of each component of an action, and the number of its values."""
     if isinstance(space, spaces.MultiBinary):
         return np.zeros(math.prod(space.shape), dtype=np.int64), np.full(math.prod(space.shape), 2)
     return space.start.reshape(-1), space.nvec.reshape(-1)
@@ -111,7 +106,7 @@ def _bin_space(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[s
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise RequestError(
-            "actions are discrete for this algorithm, and an unbounded box cannot be cut into bins"
+            "needs discrete actions, and an unbounded Box cannot be divided into bins"
         )
     size = action_bins**low.size
     if size > MAX_ACTIONS:
@@ -134,5 +129,5 @@ def _bin_space(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[s
 
 
 def power(size: int) -> str:
-    """A number of possibilities in words."""
+    """A count as text: exact below 10^12, else its order of magnitude."""
     return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"

@@ -1,5 +1,5 @@
-"""From a name to an environment: rlbook's short ids, gymnasium's ids, and clear answers to ids that
-do not exist."""
+"""Finds and makes environments by id: rlbook's short ids and gymnasium's; an unknown id raises an
+error that suggests the nearest valid one."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
 
 def _wrappers(env: gymnasium.Env | None) -> Iterator[gymnasium.Wrapper]:
-    """From the outermost to the innermost."""
+    """The wrappers of an environment, from the outermost to the innermost."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
 
 
 def environments() -> dict[str, EnvSpec]:
-    """Name → spec of every environment that runs with nothing else installed: rlbook's own (by
-    short id), gymnasium's, and yours."""
+    """Name → spec of every environment that needs no further package: rlbook's own (by short id),
+    gymnasium's, and those that you registered."""
     ours = {
         id.removeprefix("rlbook/"): spec
         for id, spec in gymnasium.registry.items()
@@ -91,7 +91,7 @@ def _is_newest(spec: EnvSpec) -> bool:
 
 
 def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
-    """The spec of an id, short or long.
+    """The spec of an environment id, short or long.
 
     Raises:
         RequestError: no such environment (the nearest name is given), or `module:Name` without
@@ -156,7 +156,7 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
 
 @dataclass(frozen=True)
 class EnvRecipe:
-    """How to make an environment again: what a run folder remembers of it."""
+    """Everything needed to make an environment again; this is what a run folder stores."""
 
     id: str | None
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class EnvRecipe:
         cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None
     ) -> EnvRecipe:
         """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a
-        `TabularMDP` to draw episodes from."""
+        `TabularMDP` to sample episodes from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
             if PERMISSION in (kwargs or {}):
@@ -189,8 +189,8 @@ class EnvRecipe:
         if kwargs:
             names = ", ".join(map(str, kwargs))
             raise RequestError(
-                f"env_kwargs are for an environment that is named by its id; {names} cannot change"
-                " one that is made"
+                f"env_kwargs apply only to an environment given by its id; {names} cannot change"
+                " an environment that already exists"
             )
         spec = env.spec
         if (
@@ -209,7 +209,7 @@ class EnvRecipe:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The environment's name as shown to users."""
         if (
             self.id is None
             and self.instance is not None
@@ -223,16 +223,16 @@ class EnvRecipe:
 
     @property
     def written_id(self) -> str | None:
-        """The id that is enough to make this environment again, with `kwargs`; None for an instance
-        without one, or in wrappers."""
+        """The id that suffices, together with `kwargs`, to make this environment again; None for an
+        instance that has no id or is wrapped."""
         if self._source() != self.id:
             return None
         return self.id if self.module is None else f"{self.module}:{self.id}"
 
     @property
     def time_limit(self) -> int | None:
-        """The limit on an episode that gymnasium keeps, in environment steps; None where there is
-        none."""
+        """The time limit that gymnasium applies to an episode, in environment steps; None without
+        one."""
         if self.id is None:
             return (
                 None
@@ -244,8 +244,8 @@ class EnvRecipe:
 
     @property
     def may_never_end(self) -> bool:
-        """Whether nothing is known to end an episode: there is no time limit, and it is none of the
-        worlds that always come to an end."""
+        """Whether an episode may never end: there is no time limit, and the environment is not
+        known to terminate always."""
         if self.time_limit is not None:
             return False
         if (
@@ -259,8 +259,8 @@ class EnvRecipe:
         )
 
     def for_evaluation(self) -> EnvRecipe:
-        """The same environment as evaluation wants it: it may name arguments to replace
-        (`evaluation_kwargs`: held-out prompts)."""
+        """The environment used for evaluation: the environment may name arguments to replace
+        (`evaluation_kwargs`, e.g. held-out prompts)."""
         if self.id is None:
             return EnvRecipe(None, {}, self._copy())
         return (
@@ -270,7 +270,7 @@ class EnvRecipe:
         )
 
     def on_held_out(self) -> EnvRecipe:
-        """As `for_evaluation`, with the reward of training."""
+        """As `for_evaluation`, but with the reward used in training."""
         held_out = (
             {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"}
             if self.id is not None
@@ -289,8 +289,8 @@ class EnvRecipe:
         return getattr(self.make().unwrapped, "evaluation_kwargs", {})
 
     def make(self) -> gymnasium.Env:
-        """One environment. An instance given by the user is used as it is when no recipe can make
-        another.
+        """Makes one environment. An instance given by the user is used directly if it has no recipe
+        to make another.
 
         Raises:
             RequestError: it cannot be made, or its spaces are none that anybody could learn in.
@@ -307,8 +307,8 @@ class EnvRecipe:
         return env
 
     def make_many(self, count: int) -> list[gymnasium.Env]:
-        """`count` environments; of an instance that no recipe can make again, the instance and
-        copies of it."""
+        """Makes `count` environments; an instance without a recipe is used once and copied for the
+        rest."""
         if self.id is None:
             return [self.make(), *(self._copy() for _ in range(count - 1))]
         return [self.make() for _ in range(count)]
@@ -324,13 +324,13 @@ class EnvRecipe:
             ) from error
 
     def _source(self) -> str | EnvSpec:
-        """What `gymnasium.make` makes it from: the id, or the spec of an instance in wrappers."""
+        """The argument for `gymnasium.make`: the id, or the spec of a wrapped instance."""
         spec = None if self.instance is None else self.instance.spec
         return spec if spec is not None and spec.additional_wrappers else str(self.id)
 
     def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
-        """The environment's own vector form, where it has one whose resets can be left to the loop;
-        else None."""
+        """The environment's own vector form, if it has one whose autoreset can be disabled; else
+        None."""
         if self.name == MODEL and self.instance is not None:
             return _many_of_model(self.instance, num_envs, self.time_limit)
         if self.id is None or not isinstance(self._source(), str):
@@ -355,14 +355,14 @@ class EnvRecipe:
         )
 
     def _permission(self) -> dict[str, Any]:
-        """What an environment is told whose arguments may name modules; it stands in no run's
-        config."""
+        """The `allow_import` argument, passed only to environments whose arguments may name
+        modules; it is never stored in a run's config."""
         entry_point = gymnasium.registry[str(self.id)].entry_point if self.allow_import else None
         creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
         return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
 
     def _build_guarded(self, build: Callable[[], Made]) -> Made:
-        """Bad arguments become one sentence."""
+        """Builds the environment and turns errors caused by bad arguments into one sentence."""
         try:
             return build()
         except RequestError:
@@ -407,8 +407,8 @@ class EnvRecipe:
 
 
 def _of_model(model: object) -> gymnasium.Env:
-    """An environment whose steps are drawn from a `TabularMDP`. An episode that nothing ends is cut
-    after `MODEL_LIMIT` steps."""
+    """An environment that samples its steps from a `TabularMDP`. If nothing else can end an
+    episode, it is truncated after `MODEL_LIMIT` steps."""
     from rlbook.envs.tabular.mdp import TabularMDP
 
     if not isinstance(model, TabularMDP):
@@ -433,8 +433,7 @@ def _many_of_model(
 
 
 def _check_space(env: str, name: str, space: object) -> None:
-    """Raises RequestError where there is no such space, or one with nothing in it, or with more
-    than any memory takes."""
+    """Raises RequestError if a space is missing, empty or too large to fit in memory."""
     if not isinstance(space, spaces.Space):
         raise RequestError(
             f"environment {env!r} must have an {name} of gymnasium's, got"
@@ -446,17 +445,17 @@ def _check_space(env: str, name: str, space: object) -> None:
             _check_space(env, name, part)
         if not parts:
             raise RequestError(
-                f"environment {env!r} has an {name} without parts, in which there is nothing to see"
-                " or to choose"
+                f"environment {env!r} has an {name} without components: there is nothing to"
+                " observe or to choose"
             )
         return
     size = 1 if space.shape is None else math.prod(space.shape)
     if size == 0:
         raise RequestError(
-            f"environment {env!r} has an {name} of shape {space.shape}, in which there is nothing"
-            " to see or to choose"
+            f"environment {env!r} has an {name} of shape {space.shape}: there is nothing to"
+            " observe or to choose"
         )
     if size > LARGEST:
         raise RequestError(
-            f"environment {env!r} has an {name} of {size:,} numbers, and {LARGEST:,} are the most"
+            f"environment {env!r} has an {name} of {size:,} numbers (at most {LARGEST:,})"
         )

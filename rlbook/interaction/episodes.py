@@ -1,4 +1,4 @@
-"""Finished episodes as the log keeps them, and the seeds that episodes start from."""
+"""Finished episodes as stored in the log, and the seeds of resets."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Episode = tuple[int, float, int]
 
 
 def draw_seed(rng: np.random.Generator) -> int:
-    """The seed of a first reset."""
+    """Draws the seed for an environment's first reset."""
     return int(rng.integers(2**31 - 1))
 
 
 def episode_table(episodes: list[Episode]) -> np.ndarray:
-    """Episodes as rows [E, 3]; float64 holds steps up to 2^53."""
+    """Finished episodes as rows [E, 3]; float64 represents step counts up to 2^53 exactly."""
     return np.array(episodes, dtype=np.float64).reshape(-1, 3)
 
 
 def episodes_of(table: ArrayLike) -> list[Episode]:
-    """The inverse of `episode_table`. Raises ValueError where the numbers are no episodes."""
+    """The inverse of `episode_table`. Raises ValueError if the rows do not describe episodes."""
     rows = np.asarray(table, dtype=np.float64).reshape(-1, 3)
     steps, returns, lengths = rows.T
     counted = (rows[:, [0, 2]] >= 0) & (rows[:, [0, 2]] <= 2**53)

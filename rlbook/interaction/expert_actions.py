@@ -1,5 +1,5 @@
-"""An expert looks on: what it would do in the states that N environments are in, whoever brought
-them there."""
+"""Expert labels: what an expert would do in the states that N environments are in, whichever policy
+led there."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LEARNABLE = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.B
 
 
 def greedy_action(agent: Agent, shown: ArrayLike, action_mask: NDArray[np.bool_] | None) -> Any:
-    """What an agent would do in a state as the environment shows it, within a mask if it can keep
-    to one."""
+    """An agent's greedy action for a raw observation, restricted to the action mask if the agent
+    supports masks."""
     if action_mask is None or not takes_action_mask(agent.act):
         return agent.act(agent.adapt_observations(shown), explore=False)
     return agent.act(agent.adapt_observations(shown), explore=False, action_mask=action_mask)  # type: ignore[call-arg]
 
 
 class AdvisedVectorEnv(VectorWrapper):
-    """N environments, unchanged, and what an expert would do in them.
+    """N unmodified environments, together with an expert's action for each current state.
 
     Args:
         env: whose observations the expert is shown, as the environments show them.
@@ -61,8 +61,8 @@ class AdvisedVectorEnv(VectorWrapper):
         return (self._shown, *rest)
 
     def advice(self, action_mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """The expert's greedy actions where the environments are now, as a policy chooses them: [N]
-        or [N, A].
+        """The expert's greedy actions for the current states, in the policy's action format: [N] or
+        [N, A].
 
         Args:
             action_mask: [N, A], what is allowed there; None: everything.
@@ -92,7 +92,7 @@ class AdvisedVectorEnv(VectorWrapper):
         return chosen
 
     def snapshot(self) -> State:
-        """Everything that continuing needs."""
+        """All state needed to continue."""
         return {"env": outermost_keeper(self.env).snapshot(), "shown": self._shown}
 
     def restore(self, state: State) -> None:
@@ -102,37 +102,35 @@ class AdvisedVectorEnv(VectorWrapper):
 
 
 def check_advisable(env: gymnasium.Env | VectorEnv) -> None:
-    """Raises ValueError where no expert could say what to do in every state, or where nobody could
-    learn it step by step."""
+    """Raises ValueError if an expert cannot label every state of the environment, or if its actions
+    cannot be learned step by step."""
     if hasattr(env.unwrapped, "policy_kind"):
         raise ValueError(
-            "a right answer says how to go on from a right beginning, and nobody says how to go on"
-            " from a wrong one"
+            "a reference answer labels only its own prefixes, and this algorithm needs an expert"
+            " for any prefix"
         )
     actions = getattr(env, "single_action_space", None) or env.action_space
     if not isinstance(actions, LEARNABLE):
-        raise ValueError(f"actions of {actions} cannot be learned from")
+        raise ValueError(f"cannot learn from actions of {actions}")
 
 
 def check_comparable(env: gymnasium.Env | VectorEnv) -> None:
-    """Raises ValueError where one step cannot be compared with another as two vectors."""
+    """Raises ValueError if observations and actions cannot be compared as vectors, step by step."""
     if hasattr(env.unwrapped, "policy_kind"):
-        raise ValueError("it compares single steps, and a text is judged as a whole")
+        raise ValueError("it compares single steps, but a text is scored as a whole")
     if is_image(getattr(env, "single_observation_space", None) or env.observation_space):
-        raise ValueError(
-            "it looks at mixtures of two observations, and the mixture of two images is none"
-        )
+        raise ValueError("it interpolates between observations, which is not meaningful for images")
     actions = getattr(env.unwrapped, "single_action_space", None) or env.unwrapped.action_space
     if not isinstance(actions, LEARNABLE):
-        raise ValueError(f"actions of {actions} cannot be learned from")
+        raise ValueError(f"cannot learn from actions of {actions}")
 
 
 def check_expert(expert: Agent, env: VectorEnv) -> None:
-    """Raises ValueError where an agent cannot be asked what it would do in `env`."""
+    """Raises ValueError if the expert cannot be queried for actions in `env`."""
     name = type(expert).__name__
     if not expert.plays() or type(expert).bind_env is not Agent.bind_env:
         raise ValueError(
-            f"the expert must say what to do in any state that it is shown, which {name} does not"
+            f"the expert must return an action for any observation, which {name} does not"
         )
     made, found = expert.adaptation, adapt_to(type(expert), env, expert.config)
     if made is None:

@@ -1,4 +1,4 @@
-"""Features x(s) of an observation: what a linear method multiplies by its weights.
+"""Feature vectors x(s) of observations, for linear function approximation.
 
     table        one feature a state: 1 for the state that is seen. The tabular case.
     aggregate    the box between `low` and `high` cut into `bins` cells per dimension: 1 for the cell that s lies in
@@ -52,7 +52,7 @@ FeatureChoice = str | tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True)
 class FeatureConfig(Hyperparameters):
-    """Hyper-parameters of the features."""
+    """Hyper-parameters of the feature construction."""
 
     # table, aggregate, tiles, polynomial, fourier, a feature vector per discrete state, or auto:
     # table for discrete states, otherwise tiles
@@ -107,8 +107,8 @@ def _plain(features: object) -> FeatureChoice:
 
 
 class Features(ABC):
-    """x(s). Observations are numbered states, one or [N], or vectors of D numbers, [D] or [N,
-    D]."""
+    """A feature map x(s). Observations are numbered states, scalar or [N], or vectors of D numbers,
+    [D] or [N, D]."""
 
     num_features: int
     """d."""
@@ -121,19 +121,20 @@ class Features(ABC):
 
     @abstractmethod
     def __call__(self, observations: ArrayLike) -> NDArray:
-        """Binary features: [K] or [N, K] int64, those that are 1, all different. Dense ones: [d] or
-        [N, d] float64."""
+        """Binary features: the distinct indices of the features that are 1, [K] or [N, K] int64.
+        Dense features: [d] or [N, d] float64."""
 
     def active(self, observations: ArrayLike) -> NDArray[np.int64]:
-        """[K] or [N, K]: the features that are 1. Raises TypeError where features are dense."""
+        """The indices of the active features, [K] or [N, K]. Raises TypeError if features are
+        dense."""
         if not self.binary:
             raise TypeError(
-                f"{type(self).__name__} features are dense, and none of them is active alone"
+                f"{type(self).__name__} features are dense, so there is no list of active ones"
             )
         return self(observations)
 
     def vector(self, observations: ArrayLike) -> NDArray[np.float64]:
-        """[d] or [N, d]: all features."""
+        """The full feature vector, [d] or [N, d]."""
         found = self(observations)
         if not self.binary:
             return found
@@ -143,7 +144,7 @@ class Features(ABC):
 
 
 class TableFeatures(Features):
-    """One feature a state.
+    """One-hot features: one for each state.
 
     Args:
         sizes: how many values each component of an observation has. Several are numbered in mixed
@@ -162,7 +163,7 @@ class TableFeatures(Features):
 
 
 class FeatureRows(Features):
-    """A vector for each numbered state, [S, d]."""
+    """User-given feature vectors, one for each numbered state: [S, d]."""
 
     binary = False
 
@@ -175,7 +176,7 @@ class FeatureRows(Features):
 
 
 class Listed(Features):
-    """Other features, worked out once for each of S numbered states and then looked up."""
+    """Caches another feature map: computed once for each of S numbered states, then looked up."""
 
     def __init__(self, features: Features, num_states: int) -> None:
         self.num_features, self.num_active, self.binary = (
@@ -190,7 +191,7 @@ class Listed(Features):
 
 
 class InABox(Features):
-    """Features of numbers between `low` and `high`.
+    """Base class for features of numbers between `low` and `high`.
 
     Args:
         low, high: [D].
@@ -204,18 +205,18 @@ class InABox(Features):
         self.over = f"{len(low)} dimensions, over {interval(low, high)}"
 
     def from_low(self, observations: ArrayLike) -> NDArray[np.float64]:
-        """How far observations are above `low`: [D] or [N, D]."""
+        """Distance of observations above `low`: [D] or [N, D]."""
         found = np.asarray(observations, dtype=np.float64)
         return (found[..., None] if self._numbered else found) - self._low
 
     def scale(self, observations: ArrayLike) -> NDArray[np.float64]:
-        """[D] or [N, D], in [0, 1]."""
+        """Observations scaled to [0, 1], [D] or [N, D]."""
         return np.clip(self.from_low(observations) / self._width, 0.0, 1.0)
 
 
 class Tiles(InABox):
-    """`tilings` displaced grids of `bins` tiles per dimension between the bounds; with one tiling,
-    state aggregation."""
+    """Tile coding: `tilings` offset grids with `bins` tiles per dimension; a single tiling is state
+    aggregation."""
 
     def __init__(
         self,
@@ -243,7 +244,7 @@ class Tiles(InABox):
 
 
 class Polynomial(InABox):
-    """Products of powers up to `order` of the scaled numbers."""
+    """Polynomial features: products of powers up to `order` of the scaled components."""
 
     binary = False
 
@@ -263,7 +264,7 @@ class Polynomial(InABox):
 
 
 class Fourier(InABox):
-    """Cosines of the scaled numbers, with frequencies up to `order`."""
+    """Fourier features: cosines of the scaled components, with frequencies up to `order`."""
 
     binary = False
 
@@ -283,7 +284,7 @@ class Fourier(InABox):
 
 
 def linear(weights: NDArray[np.float64], features: NDArray) -> NDArray[np.float64]:
-    """w·x(s), in the unit of the weights.
+    """The linear value w·x(s), in the units of the weights.
 
     Args:
         weights: [d], or [d, A] for A products at once.
@@ -298,7 +299,7 @@ def linear(weights: NDArray[np.float64], features: NDArray) -> NDArray[np.float6
 
 
 def add(weights: NDArray[np.float64], features: NDArray, amount: float) -> None:
-    """w ← w + amount · x(s), in place on weights [d], for the features of one observation."""
+    """w ← w + amount · x(s), in place on weights [d], for one observation."""
     if features.dtype.kind == "f":
         weights += amount * features
     else:
@@ -306,7 +307,7 @@ def add(weights: NDArray[np.float64], features: NDArray, amount: float) -> None:
 
 
 def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int = 1) -> Features:
-    """The features of observations of this space.
+    """Builds the feature map for observations of this space.
 
     Args:
         space: Discrete or MultiDiscrete from 0, or a Box [D]: what `adapt` makes of any space for
@@ -326,7 +327,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
     if choice == TABLE:
         if isinstance(space, spaces.Box):
             raise RequestError(
-                "features 'table' need states that can be counted, and these are numbers; take"
+                "features 'table' need discrete states, and these observations are continuous; use"
                 " tiles or aggregate"
             )
         sizes = _sizes(space)
@@ -371,7 +372,7 @@ def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -
 def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> FeatureRows:
     if not isinstance(space, spaces.Discrete):
         raise RequestError(
-            "features given as vectors need numbered states, which these observations are not"
+            "features given as vectors need discrete states, and these observations are continuous"
         )
     if len(rows) != space.n:
         raise RequestError(
@@ -383,7 +384,7 @@ def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Fea
 def _bounds(
     space: spaces.Space, config: FeatureConfig, choice: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """[D] each: `low` and `high` of the config, else the space's own."""
+    """Lower and upper bounds, [D] each: `low` and `high` of the config, else of the space."""
     if isinstance(space, spaces.Box):
         own = (space.low, space.high)
     else:
@@ -416,7 +417,7 @@ def _bounds(
 
 
 def _sizes(space: spaces.Space) -> NDArray[np.int64]:
-    """How many values each component has."""
+    """The number of values of each component."""
     if isinstance(space, spaces.Discrete):
         return np.array([space.n])
     assert isinstance(space, spaces.MultiDiscrete)
@@ -424,20 +425,20 @@ def _sizes(space: spaces.Space) -> NDArray[np.int64]:
 
 
 def interval(low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
-    """The first eight intervals as text."""
+    """The first eight intervals, as text."""
     return ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in list(zip(low, high, strict=True))[:8])
 
 
 def _radix(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What each digit of a number in mixed radix counts: [D], the last one 1."""
+    """The place values of a mixed-radix number: [D], the last one 1."""
     return np.array(
         [math.prod(int(size) for size in sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64
     )
 
 
 def _grid(order: int, dimensions: int) -> NDArray[np.float64]:
-    """[(order + 1)^D, D]: all ways to choose D whole numbers from 0 to `order`, the last one
-    fastest."""
+    """All exponent vectors with D components from 0 to `order`, last component fastest: [(order +
+    1)^D, D]."""
     return np.stack(
         np.unravel_index(np.arange((order + 1) ** dimensions), (order + 1,) * dimensions), axis=-1
     ).astype(float)

@@ -1,4 +1,4 @@
-"""What an environment answers, looked at before anything learns from it.
+"""Checks what an environment returns before anything learns from it.
 
 Whatever goes wrong in an environment becomes a `TrainingError` of one sentence that names the step
 and the cause, so that a run ends with its last checkpoint intact.
@@ -26,14 +26,13 @@ METRICS = "metrics"
 
 
 class BadAnswer(ValueError):
-    """An environment answered with something that is no observation of its space, or no reward."""
+    """An environment returned an invalid observation, reward, flag or info."""
 
 
 def guarded_step(
     env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int
 ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """`env.step(action)`. Raises TrainingError where the environment raises; `step` is counted from
-    1."""
+    """`env.step(action)`. Raises TrainingError if the environment raises. Steps count from 1."""
     try:
         obs, reward, terminated, truncated, info = env.step(action)
         return obs, reward, terminated, truncated, info
@@ -52,7 +51,7 @@ def guarded_reset(
     seed: int | Sequence[int] | None = None,
     options: dict[str, Any] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """What `env.reset` returns, after `step` steps. Raises TrainingError where the environment
+    """The result of `env.reset`, called after `step` steps. Raises TrainingError if the environment
     raises."""
     try:
         obs, info = env.reset(seed=seed, options=options)  # type: ignore[arg-type]
@@ -67,7 +66,7 @@ def guarded_reset(
 
 
 def failure(error: Exception, step: int) -> TrainingError:
-    """What an environment raised or answered, in one sentence."""
+    """The error that an environment raised, or its invalid return value, in one sentence."""
     if isinstance(error, FloatingPointError):
         what, value = error.args if len(error.args) == 2 else ("observation", error)
         return not_finite(what, value, step)
@@ -75,7 +74,7 @@ def failure(error: Exception, step: int) -> TrainingError:
 
 
 def cause_of(error: Exception) -> str:
-    """What went wrong, on one line; the type's name stands before it unless it is `BadAnswer`."""
+    """An exception on one line; the name of its type is prefixed unless it is `BadAnswer`."""
     told = " ".join(str(error).split())
     if told == "not enough values to unpack (expected 5, got 4)":  # a wrapper took them apart
         return OLD_STEP
@@ -83,7 +82,7 @@ def cause_of(error: Exception) -> str:
 
 
 def not_finite(what: str, value: object, step: int) -> TrainingError:
-    """A reward or an observation that nothing can be learned from, in one sentence."""
+    """The error for a reward or an observation that is not finite, in one sentence."""
     return TrainingError(f"{what} at environment step {step} is not finite: {value}")
 
 
@@ -95,14 +94,15 @@ OLD_STEP = f"step returned 4 values, as gym did before gymnasium: it must return
 
 
 def unpack_reset(answer: object) -> tuple[Any, dict[str, Any]]:
-    """What `reset` returned: an observation and a dict. Raises BadAnswer for anything else."""
+    """Unpacks the result of `reset`, (observation, dict). Raises BadAnswer for anything else."""
     if isinstance(answer, tuple | list) and len(answer) == 2 and isinstance(answer[1], dict):
         return answer[0], answer[1]
     raise BadAnswer(f"{RESET}, got {_short(answer)}")
 
 
 def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-    """What `step` of one environment returned, its flags as bools; the reward is not looked at.
+    """Unpacks the result of `step` of one environment, with its flags as bools; the reward is not
+    checked.
 
     Raises:
         BadAnswer: it is not of the form that gymnasium asks for.
@@ -116,7 +116,7 @@ def unpack_step(answer: object) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
 
 
 def unpack_vector_step(answer: object, num_envs: int) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """As `unpack_step`, of N environments: rewards [N] of any number type, flags [N] bool."""
+    """As `unpack_step`, for N environments: rewards [N] of any numeric type, flags [N] bool."""
     five, shape = _five(answer), (num_envs,)
     for name, value in zip(("reward", "terminated", "truncated"), five[1:4], strict=True):
         kinds, wanted = ("fiub", "numbers") if name == "reward" else ("b", "bools")
@@ -160,7 +160,7 @@ def flag(name: str, value: object) -> bool:
 
 
 def _scalar(value: object) -> np.ndarray | None:
-    """Numpy's or torch's only number; None of what is none."""
+    """The only element of a NumPy or torch scalar; None for anything else."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):  # a ragged list, a tensor with a gradient
@@ -180,13 +180,13 @@ PLAIN_NUMBERS = (float, int, np.floating, np.integer, np.bool_)
 
 
 def number(reward: object) -> float:
-    """The reward as a float. Raises BadAnswer where it is no single number; a NaN is one."""
+    """The reward as a float, possibly NaN. Raises BadAnswer if it is not a single number."""
     if isinstance(reward, PLAIN_NUMBERS):
         try:
             return float(reward)
         except OverflowError:
             raise BadAnswer(
-                f"the reward must be a number that a float holds, got {_short(reward)}"
+                f"the reward must be a number that a float can represent, got {_short(reward)}"
             ) from None
     array = _scalar(reward)
     try:
@@ -203,8 +203,8 @@ def number(reward: object) -> float:
 
 
 def finite_number(reward: object) -> float:
-    """The reward as a float. Raises BadAnswer where it is no number, and FloatingPointError where
-    it is not finite."""
+    """The reward as a float. Raises BadAnswer if it is not a number, and FloatingPointError if it
+    is not finite."""
     found = number(reward)
     if not math.isfinite(found):
         raise FloatingPointError("reward", found)
@@ -212,8 +212,8 @@ def finite_number(reward: object) -> float:
 
 
 def check_rewards(reward: np.ndarray, step: int) -> None:
-    """Raises TrainingError unless rewards [N] are finite numbers. A finite sum of squares has
-    finite terms only."""
+    """Raises TrainingError unless rewards [N] are finite numbers. If the sum of squares is finite,
+    so is every term."""
     if reward.dtype.kind not in "fiub":
         wrong = next(
             (item for item in reward.tolist() if not isinstance(item, int | float)), reward.dtype
@@ -233,8 +233,8 @@ def check_rewards(reward: np.ndarray, step: int) -> None:
 
 
 def check_for(env: gymnasium.Env | VectorEnv) -> Check:
-    """The test of what `env` shows. An adapted environment has its own, since its spaces are the
-    agent's."""
+    """The observation check for `env`. An adapted environment has a check of its own, because its
+    spaces are the agent's."""
     adapted = getattr(env, "check", None)
     if adapted is not None:
         return adapted
@@ -244,14 +244,14 @@ def check_for(env: gymnasium.Env | VectorEnv) -> Check:
 
 
 def skip_check(obs: object) -> None:
-    """The test of what was checked before."""
+    """A check that does nothing, for observations that were already checked."""
 
 
 def observation_check(
     space: spaces.Space, *, batched: bool = False, note: Callable[[str], object] = skip_check
 ) -> Check:
-    """A quick test of whether what is shown lies in the space, for observations one by one or,
-    `batched`, in rows [N, ...].
+    """A fast check that observations lie in the space, one at a time or, with `batched`, as rows
+    [N, ...].
 
     Bounds of a Box are compared with a margin for rounding. What lies outside of them but is finite
     is learned from all the same, since many environments state bounds that they do not keep; `note`
@@ -296,8 +296,8 @@ def _whole_numbers(
 
 
 def _numbers(space: spaces.Box, batched: bool, note: Callable[[str], object]) -> Check:
-    """What lies between the bounds is finite too, where a bound at infinity is taken to be the
-    largest number."""
+    """The check for numeric spaces. A number between the bounds is also finite, because infinite
+    bounds are replaced by the largest finite number."""
     shape, axes, most = space.shape, int(batched), 0.0
     if space.dtype is not None and space.dtype.kind == "f":
         most = float(np.finfo(str(space.dtype)).max)
@@ -349,7 +349,7 @@ def _numbers(space: spaces.Box, batched: bool, note: Callable[[str], object]) ->
 def _excursion(
     array: np.ndarray, space: spaces.Box, low: np.ndarray | None, high: np.ndarray | None
 ) -> str:
-    """A sentence about a finite number outside the bounds; "" where there is none.
+    """A sentence about a finite number outside its bounds; "" if all lie inside.
 
     Raises:
         FloatingPointError: a number is not finite.
@@ -372,7 +372,7 @@ def _excursion(
     bounds = f"{float(space.low[inner]):g} and {float(space.high[inner]):g}"
     return (
         f"observation {list(inner)} is {float(array[place]):g}, outside its bounds {bounds}; it is"
-        " learned from as it is"
+        " used unchanged"
     )
 
 
@@ -390,14 +390,14 @@ def _parts(
             raise outside(obs, space)
         for key, part in checks:
             if isinstance(obs, Mapping) and key not in obs:
-                raise BadAnswer(f"the observation has no part {key!r}")
+                raise BadAnswer(f"the observation has no key {key!r}")
             part(obs[key])
 
     return check
 
 
 def outside(obs: object, space: spaces.Space) -> BadAnswer:
-    """An observation that its space does not have."""
+    """The error for an observation outside its space."""
     shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
     return BadAnswer(
         f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside"
@@ -414,8 +414,8 @@ def _space_name(space: spaces.Space) -> str:
 
 
 def named_numbers(info: dict[str, Any]) -> dict[str, Any] | None:
-    """What the environment wants in the log: `info["metrics"]`, name → number, or [N] numbers of a
-    vector environment.
+    """The numbers that the environment wants logged: `info["metrics"]`, name → number, or [N]
+    numbers from a vector environment.
 
     The parts of a reward, for example. NaN stands for no number at this step. gymnasium's vector
     environments mark missing numbers in an array called `_NAME` instead.
@@ -433,8 +433,8 @@ def named_numbers(info: dict[str, Any]) -> dict[str, Any] | None:
 def totals(
     numbers: Mapping[str, ArrayLike], valid: bool | NDArray[np.bool_]
 ) -> dict[str, tuple[float, int]]:
-    """Name → sum and count of the numbers that there are. `valid` marks the rows that count: True,
-    or [N] bool."""
+    """Name → sum and count of the numbers that are present. `valid` marks the rows to include:
+    True, or [N] bool."""
     found = {}
     for name, values in numbers.items():
         row = np.asarray(values, dtype=np.float64)

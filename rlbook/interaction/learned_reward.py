@@ -1,5 +1,5 @@
-"""A reward model pays in the environment's place, or beside it. Everything else about the
-environment is as it was.
+"""Environments whose reward comes from a reward model, alone or added to the environment's own.
+Everything else is unchanged.
 
 What the environment itself would have paid is in the log: `true_return`, of each training episode
 when it ends. Beside the paid `return` it shows whether the model still rewards what it was meant to
@@ -31,10 +31,10 @@ LOGGED = "reward/model"
 
 
 class LearnedReward(Protocol):
-    """What is needed of a reward model; see `rlbook.algorithms.imitation.reward_model`."""
+    """The interface of a reward model; see `rlbook.algorithms.imitation.reward_model`."""
 
     def adapt_observations(self, observations: Observations) -> Any:
-        """The environment's own observations [N, ...] as the model sees them."""
+        """The environment's own observations [N, ...] converted to the model's format."""
         ...
 
     def score_steps(
@@ -44,13 +44,13 @@ class LearnedReward(Protocol):
         next_obs: NDArray[Any],
         over: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """The rewards [N] of N steps, and how far the members of an ensemble disagree [N]; `over`
+        """The rewards [N] of N steps, and the disagreement of the ensemble's members [N]; `over`
         marks steps that ended their episode."""
         ...
 
 
 class PaidEnv(gymnasium.Wrapper):
-    """One environment whose rewards are a model's. The last observation is kept below.
+    """One environment rewarded by a model. The wrapped environment keeps the latest observation.
 
     Args:
         env: the environment, which keeps its last observation.
@@ -87,7 +87,7 @@ class PaidEnv(gymnasium.Wrapper):
         return after, float(own) + weight * paid, terminated, truncated, _with_numbers(info, named)  # type: ignore[arg-type]
 
     def snapshot(self) -> State:
-        """Everything that continuing needs."""
+        """All state needed to continue."""
         return {"env": self.env.get_wrapper_attr("snapshot")(), "true_return": self._true_return}
 
     def restore(self, state: State) -> None:
@@ -96,14 +96,14 @@ class PaidEnv(gymnasium.Wrapper):
         self._true_return = saved_number("true_return", state["true_return"])
 
     def _row(self, obs: Observations) -> Any:
-        """One observation as N = 1 of them."""
+        """One observation as a batch of size 1."""
         space = self.env.observation_space
         return concatenate(space, [obs], create_empty_array(space, 1))
 
 
 class PaidVectorEnv(VectorWrapper):
-    """N environments whose rewards are a model's; one that has ended earlier is paid nothing.
-    Arguments are those of `PaidEnv`."""
+    """N environments rewarded by a model; environments whose episode has ended receive no reward.
+    Arguments as for `PaidEnv`."""
 
     def __init__(self, env: VectorEnv, model: LearnedReward, caution: float = 0.0) -> None:
         super().__init__(env)
@@ -140,7 +140,7 @@ class PaidVectorEnv(VectorWrapper):
         return self._obs, reward, terminated, truncated, _with_numbers(info, named)
 
     def snapshot(self) -> State:
-        """Everything that continuing needs."""
+        """All state needed to continue."""
         return {
             "env": outermost_keeper(self.env).snapshot(),
             "obs": self._obs,
@@ -157,8 +157,8 @@ class PaidVectorEnv(VectorWrapper):
 
 
 def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:
-    """The weight of a reward model beside the environment's own reward; None where the model
-    replaces that."""
+    """The weight of the model's reward when it is added to the environment's own; None if it
+    replaces it."""
     return getattr(env.unwrapped, "model_weight", None)
 
 
@@ -171,8 +171,8 @@ def _pay(
     space: spaces.Space,
     caution: float,
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-    """The model's rewards [N] for steps as the environment saw them, and what of it goes into the
-    log; NaN for no number."""
+    """The model's rewards [N] for steps in the environment's own spaces, and the numbers to log;
+    NaN where there is none."""
     chosen = encode_actions(np.asarray(actions), space)
     reward, spread = model.score_steps(
         model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), over
@@ -183,5 +183,5 @@ def _pay(
 
 
 def _with_numbers(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """`info` with more named numbers for the log."""
+    """`info` with further metrics for the log."""
     return {**info, METRICS: {**info.get(METRICS, {}), **named}}

@@ -1,5 +1,5 @@
-"""The loop: an agent acts, an environment answers, the agent learns. Written once, for training,
-evaluating, watching and recording."""
+"""The agent-environment loop: the agent acts, the environment steps, the agent learns. One
+implementation serves training, evaluation, rendering and recording."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SAMPLED = 17
 
 @dataclass(frozen=True)
 class Budget:
-    """How long to train: steps, finished episodes, passes over recorded data, or whichever is used
-    up first."""
+    """The training budget: environment steps, finished episodes or passes over recorded data;
+    training stops at whichever is reached first."""
 
     steps: int | None
     episodes: int | None
@@ -40,7 +40,7 @@ class Budget:
 
 @runtime_checkable
 class Chunked(Protocol):
-    """An interaction that can take many steps at once."""
+    """An interaction that can run many steps in one call."""
 
     obs: object
     """The current observation; None before the first reset."""
@@ -48,15 +48,15 @@ class Chunked(Protocol):
     def start(self) -> None: ...
 
     def takes_over(self, agent: Agent) -> bool:
-        """Whether that does the same as the agent's own `act` and `learn`."""
+        """Whether running in chunks is equivalent to the agent's own `act` and `learn`."""
         ...
 
     def advance(self, agent: Agent, budget: Budget) -> Totals: ...
 
 
 class LoopClock:
-    """How long the agent acts and the environment steps, in seconds: what is measured at one step
-    of `SAMPLED`, times that.
+    """Estimates the time spent acting and stepping, in seconds, by timing one step in every
+    `SAMPLED`.
 
     Reading a clock at every step would take a share of a short one.
     """
@@ -78,7 +78,7 @@ class LoopClock:
 
 
 def nothing(step: Step | None = None) -> None:
-    """What an agent that only plays learns from a step, and does when an episode begins."""
+    """A no-op: replaces `learn` and `begin_episode` for an agent that only acts."""
 
 
 def act_step_reset(
@@ -88,7 +88,7 @@ def act_step_reset(
     begin: Callable[[], None] = nothing,
     clock: LoopClock | None = None,
 ) -> Iterator[T]:
-    """Acts, steps, learns and resets, for as long as there is a next observation.
+    """Acts, steps, learns and resets until there is no next observation.
 
     Args:
         interaction: one environment or many; it starts here where it has not.
@@ -137,8 +137,8 @@ def loop(
     in_chunks: bool = True,
     clock: LoopClock | None = None,
 ) -> Iterator[Metrics | Totals]:
-    """Acts and learns until the budget is used up; one item a (vector) step. Between two items
-    everything may be saved.
+    """Acts and learns until the budget is used up, and yields once per (vector) step. State may be
+    saved between two items.
 
     The same loop serves every algorithm: planners have planned before it, TD learns at each step,
     PPO when its rollout is full. For an agent with a table the interaction may take many steps at

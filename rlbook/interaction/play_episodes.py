@@ -1,4 +1,4 @@
-"""Whole episodes in an environment of their own. Nothing in the agent changes."""
+"""Plays whole episodes in a separate environment, without changing the agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Evaluation:
 
     @property
     def num_unfinished(self) -> int:
-        """How many episodes were cut."""
+        """The number of truncated episodes."""
         return int((self.lengths >= self.limit).sum())
 
     @property
@@ -47,8 +47,8 @@ class Evaluation:
 
     @property
     def confidence_interval(self) -> tuple[float, float]:
-        """95 % interval of the mean (Student's t over episodes); a point where all returns are
-        equal or there is one episode."""
+        """95 % interval of the mean (Student's t over episodes); a single point if all returns are
+        equal or there is only one episode."""
         return t_interval(self.returns)
 
     def __repr__(self) -> str:
@@ -60,8 +60,8 @@ class Evaluation:
 
 
 def t_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval (Student's t) of the mean of what `values` [n] are independent samples of; a
-    point where n is 1."""
+    """95 % interval (Student's t) for the mean, from independent samples `values` [n]; a single
+    point if n is 1."""
     from scipy.stats import t
 
     n, mean = len(values), float(values.mean())
@@ -79,8 +79,8 @@ def play(
     workers: Workers | None = None,
     effort: int | None = None,
 ) -> Evaluation:
-    """Episodes in a fresh environment; see `evaluate`. An agent that takes many has `workers` step
-    them, where there are some.
+    """Plays episodes in a fresh environment; see `evaluate`. The environments of a batched agent
+    are stepped by `workers`, if given.
 
     Where an episode may never end it is cut after 10 000 steps. With an `effort` it is cut after as
     many steps as that, but no sooner than after 1 000, and an agent that takes one environment
@@ -110,12 +110,12 @@ def play(
 
 
 def training_limit(recipe: EnvRecipe) -> int:
-    """Steps after which a training episode is cut that might never end."""
+    """Steps after which a training episode that might never end is truncated."""
     return LONGEST if recipe.may_never_end else ENDLESS
 
 
 def _longest(recipe: EnvRecipe, effort: int | None) -> int:
-    """Steps after which an episode of an evaluation is cut."""
+    """Steps after which an evaluation episode is truncated."""
     if effort is None or not recipe.may_never_end:
         return max(recipe.time_limit or 0, LONGEST)
     return min(max(effort, SHORTEST), LONGEST)
@@ -143,8 +143,8 @@ def _play_one(
 
 
 def _reported_limit(recipe: EnvRecipe, longest: int) -> int:
-    """The limit that an evaluation tells of: none where the environment has its own, or ends by
-    itself."""
+    """The step limit that an evaluation reports: none if the environment has its own time limit or
+    always terminates."""
     return longest if recipe.may_never_end else ENDLESS
 
 
@@ -182,7 +182,8 @@ def _play_many(
 
 
 def check_spaces(agent: Agent, recipe: EnvRecipe, found: Adaptation) -> None:
-    """Raises RequestError where the environment is not of the kind that the agent was made for."""
+    """Raises RequestError if the environment's spaces differ from those that the agent was made
+    for."""
     made = agent.adaptation
     if made is None:
         return
@@ -204,8 +205,8 @@ def adapted_vector(
     config: object,
     workers: Workers | None = None,
 ) -> AdaptedVectorEnv:
-    """`num_envs` copies of an environment, as an agent class wants them: the native vector form
-    where there is one; else stepped in turn, or by `workers`, where there are some."""
+    """`num_envs` copies of an environment, adapted to an agent class: the native vector form if
+    there is one; otherwise stepped in turn, or by `workers` if given."""
     env = recipe.make_native_vector(num_envs)
     if env is None:
         env = (

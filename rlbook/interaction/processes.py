@@ -1,4 +1,4 @@
-"""Python processes beside this one, which end with it."""
+"""Python child processes, which end with this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def start_module(
     files: Sequence[int] = (),
     apart: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Starts `python -m module ARGUMENTS`, which finds its modules where this process does.
+    """Starts `python -m module ARGUMENTS` with this process's module search path.
 
     Its standard input stays open for as long as this process lives: see `end_with_parent`. `files`
     are the open files that it inherits. With `apart` the terminal's Ctrl-C does not reach it.
@@ -39,12 +39,12 @@ def start_module(
 
 
 def python_path() -> str:
-    """Where this process finds its modules, as PYTHONPATH has it."""
+    """This process's module search path, in the format of PYTHONPATH."""
     return os.pathsep.join(path or os.getcwd() for path in sys.path)
 
 
 def end_with_parent(by: signal.Signals = signal.SIGTERM) -> None:
-    """Has this process get a signal when the one that started it is gone, whatever ended it."""
+    """Makes this process receive a signal when its parent is gone, however the parent ended."""
 
     def watch() -> None:
         while os.read(0, 1):

@@ -1,4 +1,4 @@
-"""An environment that can be taken up again in another process, in the middle of an episode."""
+"""An environment that can be resumed in another process, in the middle of an episode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rlbook.seeding import set_rng_state
 
 
 class ResumableEnv(gymnasium.Wrapper):
-    """Remembers how the episode in progress came about.
+    """Records the seed and the actions of the episode in progress, so that it can be replayed.
 
     Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is
     replayed: from the generator's state (or the seed) at the reset, with the actions since. What an
@@ -48,7 +48,7 @@ class ResumableEnv(gymnasium.Wrapper):
         return result
 
     def snapshot(self) -> State:
-        """Everything that `restore` needs."""
+        """All state that `restore` needs."""
         if self._limits is None:
             return {"obs": self.obs, **self._start, "actions": np.array(self.actions)}
         env: Any = self.unwrapped
@@ -59,7 +59,7 @@ class ResumableEnv(gymnasium.Wrapper):
         }
 
     def restore(self, state: State) -> None:
-        """Puts the environment where `snapshot` found it.
+        """Restores the state that `snapshot` saved.
 
         Raises:
             TrainingError: the replayed episode led elsewhere, so the environment is not what its
@@ -84,14 +84,14 @@ class ResumableEnv(gymnasium.Wrapper):
             obs = self.env.step(action)[0]
         if not _is_equal(obs, self.obs):
             raise TrainingError(
-                "the episode in progress cannot be taken up again: replaying its actions led to"
-                " another observation"
+                "the episode in progress cannot be resumed: replaying its actions led to a"
+                " different observation"
             )
 
 
 def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
-    """The time limits to save beside a snapshot; None where replaying is the way (no snapshot, or
-    wrappers that may hold state)."""
+    """The time limits to save along with a snapshot; None if the episode must be replayed (no
+    snapshot, or wrappers that may hold state)."""
     if not hasattr(env.unwrapped, "snapshot") or not hasattr(env.unwrapped, "restore"):
         return None
     limits = []

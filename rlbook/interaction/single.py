@@ -1,4 +1,4 @@
-"""One environment, scalars: stepped, and reset where an episode has ended.
+"""The interaction with one environment: step it, and reset it when an episode has ended.
 
 The loop owns the resets, so `next_obs` is always the true successor and every action reaches the
 environment.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class SingleInteraction:
-    """One environment. What a tabular agent learns from.
+    """The interaction of a tabular agent with one environment.
 
     Args:
         env: has `snapshot` and `restore` where the run is to be resumed; see
@@ -81,8 +81,8 @@ class SingleInteraction:
         self._reset()
 
     def step(self, action: ArrayLike) -> Step:
-        """One step. Raises TrainingError where the reward is no finite number or the observation
-        outside its space."""
+        """One step. Raises TrainingError if the reward is not a finite number or the observation
+        lies outside its space."""
         obs, mask = self.obs, self.action_mask
         self.steps += 1
         self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
@@ -112,7 +112,7 @@ class SingleInteraction:
         )
 
     def reset_finished(self) -> bool:
-        """Resets the environment where the episode has ended. True where it did."""
+        """Resets the environment if its episode has ended. Returns whether it did."""
         if not self._over:
             return False
         self.finished.append((self.steps, self._return, self._length))
@@ -150,7 +150,7 @@ class SingleInteraction:
         return {} if self.action_mask is None else {ACTION_MASK: self.action_mask}
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where the state does not fit this
+        """The inverse of `state_dict`. Raises ValueError if the state does not fit this
         environment."""
         assert self.rng is not None
         self._load_counts(state)

@@ -1,5 +1,5 @@
-"""Adapts an environment's spaces to an agent: one-hot, flattening, bins. Where no sensible way
-exists, says why.
+"""Adapts an environment's observation space to an agent by one-hot encoding, flattening or binning;
+raises an error with the reason if no sensible mapping exists.
 
 What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network",
 "policy") and in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
@@ -49,7 +49,7 @@ Observations = NDArray[Any] | Mapping[str, "Observations"] | tuple["Observations
 
 @dataclass(frozen=True)
 class Adaptation:
-    """How observations and actions are translated; None means as they are."""
+    """How observations and actions are converted; None means unchanged."""
 
     observation_space: spaces.Space  # what the agent sees
     action_space: spaces.Space  # what it chooses from
@@ -60,15 +60,15 @@ class Adaptation:
     env_action_space: spaces.Space | None = None  # what it takes
 
     def adapt_observation(self, obs: Observations, check: Callable[[Any], object]) -> Any:
-        """As the agent sees it. What is translated is checked before; what is not, by whoever steps
-        the environment."""
+        """Converts an observation for the agent. It is checked first if a conversion applies;
+        otherwise the caller that steps the environment checks it."""
         if self.observe is None:
             return obs
         check(obs)
         return self.observe(obs)
 
     def adapt_action(self, action: ArrayLike) -> Any:
-        """As the environment takes it."""
+        """Converts the agent's action for the environment."""
         return action if self.act is None else self.act(action)
 
 
@@ -81,7 +81,7 @@ def adapt(
     bins: int = 10,
     action_bins: int = 5,
 ) -> Adaptation:
-    """The translation between an environment and an agent class.
+    """The conversion between an environment and an agent class.
 
     Args:
         observation_space, action_space: the environment's, single.
@@ -139,7 +139,7 @@ def adapt(
 
 
 def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object) -> Adaptation:
-    """The translation between `env` (an Env or a VectorEnv) and an agent class; see `adapt`."""
+    """The conversion between `env` (an Env or a VectorEnv) and an agent class; see `adapt`."""
     observation_space = getattr(env, "single_observation_space", None) or env.observation_space
     action_space = getattr(env, "single_action_space", None) or env.action_space
     bins = {
@@ -162,7 +162,7 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
 
 
 def is_image(space: spaces.Space) -> bool:
-    """Whether observations are images: bytes or truth values along three axes, one of them the
+    """Whether observations are images: bytes or booleans along three axes, one of them the
     channels."""
     return (
         isinstance(space, spaces.Box)
@@ -178,8 +178,8 @@ def image_size(space: spaces.Space) -> tuple[int, int, int]:
 
 
 def channels_first(space: spaces.Space) -> bool:
-    """Whether an image is [C, H, W] rather than [H, W, C]: two equal axes are the sides; of three
-    different ones, the shortest of the outer two is the channels."""
+    """Whether an image is [C, H, W] rather than [H, W, C]: if exactly two axes are equal, they are
+    the sides; if all three differ, the shorter of the first and the last holds the channels."""
     first, middle, last = _three_axes(space)
     return first < last if (first == middle) == (middle == last) else middle == last
 
@@ -193,8 +193,8 @@ def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
 
 
 def as_vector(space: spaces.Space, notes: list[str]) -> tuple[int, Code]:
-    """O, and what turns observations of a space into float32 vectors [..., O], for agents that see
-    both; says in `notes` what it does.
+    """The length O, and a function that flattens observations of a space to float32 vectors [...,
+    O], for agents that support both vectors and images; records in `notes` what it does.
 
     Raises:
         RequestError: they have no fixed length, or are too long.
@@ -258,7 +258,7 @@ def _flat(x: ArrayLike, dims: int) -> np.ndarray:
 
 
 def _to_float32(x: np.ndarray) -> np.ndarray:
-    """float64 → float32. Raises FloatingPointError at a number that is too large for it."""
+    """float64 → float32. Raises FloatingPointError if a number overflows."""
     with np.errstate(over="ignore"):
         out = x.astype(np.float32)
     if not np.isfinite(out).all():
@@ -267,7 +267,7 @@ def _to_float32(x: np.ndarray) -> np.ndarray:
 
 
 def _one_hot(index: np.ndarray, radix: np.ndarray) -> np.ndarray:
-    """index [..., K] → [..., Σ radix]."""
+    """One-hot encoding: index [..., K] → [..., Σ radix]."""
     out = np.zeros((*index.shape[:-1], int(radix.sum())), dtype=np.float32)
     np.put_along_axis(out, index + np.concatenate([[0], np.cumsum(radix)[:-1]]), 1.0, axis=-1)
     return out
@@ -291,7 +291,8 @@ def _index(space: spaces.Space, bins: int, notes: list[str]) -> tuple[int, Code]
 
 
 def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int], Code]:
-    """The radices of a space, and its observations as digits [..., K] int64."""
+    """The radices of a space, and a function that turns its observations into digits [..., K]
+    int64."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)], lambda x: np.asarray(x, dtype=np.int64)[..., None] - int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
@@ -323,7 +324,8 @@ def _digits(space: spaces.Space, bins: int, notes: list[str]) -> tuple[list[int]
 
 
 def _numbers(space: spaces.Space, notes: list[str]) -> tuple[spaces.Space, Code | None]:
-    """The space of vectors [D] and the way there; a Discrete space stays one."""
+    """The space of vectors [D], and a function that turns observations into them; a Discrete space
+    is kept."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda x: x - start)
@@ -341,8 +343,8 @@ def _is_integer(space: spaces.Space) -> bool:
 
 
 def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.ndarray, Code]:
-    """Least and largest value of each component, infinite where there is none, and observations as
-    float64 [..., D]."""
+    """The least and the largest value of each component (infinite if unbounded), and a function
+    that returns observations as float64 [..., D]."""
     if isinstance(space, spaces.Box):
         low, high, dims = (
             space.low.reshape(-1).astype(float),
@@ -370,7 +372,7 @@ def _components(space: spaces.Space, notes: list[str]) -> tuple[np.ndarray, np.n
 
 
 def _finite(x: np.ndarray) -> np.ndarray:
-    """As float64. NaN and infinities are nowhere: FloatingPointError."""
+    """Converts to float64. Raises FloatingPointError for NaN and infinities."""
     x = x.astype(np.float64, copy=False)
     if not math.isfinite(np.vdot(x, x)) and not np.isfinite(x).all():
         raise FloatingPointError(float(x[~np.isfinite(x)].flat[0]))
@@ -378,8 +380,8 @@ def _finite(x: np.ndarray) -> np.ndarray:
 
 
 def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
-    """Numbers to bins of equal width; what lies outside falls into the outermost bin. NaN and
-    infinities have none: FloatingPointError."""
+    """Bins numbers into intervals of equal width; values outside the range fall into the outermost
+    bin. Raises FloatingPointError for NaN and infinities."""
     scale = bins / np.where(high > low, high - low, 1.0)
 
     def digits(x: ArrayLike) -> np.ndarray:
@@ -392,7 +394,8 @@ def _binner(low: np.ndarray, high: np.ndarray, bins: int, dims: int) -> Code:
 
 
 def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
-    """What the bins cover: the bounds, or 2 · UNBOUNDED from the only bound, or ±UNBOUNDED."""
+    """The range that the bins cover: the bounds; 2 · UNBOUNDED from the only finite bound; or
+    ±UNBOUNDED."""
     low, high = space.low.reshape(-1).astype(float), space.high.reshape(-1).astype(float)
     has_low, has_high = np.abs(low) < VAST, np.abs(high) < VAST
     from_high = np.where(has_high, high - 2 * UNBOUNDED, -UNBOUNDED)
@@ -404,15 +407,15 @@ def _range(space: spaces.Box) -> tuple[np.ndarray, np.ndarray]:
 
 
 def outermost_keeper(env: VectorEnv) -> Any:
-    """The outermost environment of a chain of wrappers that has a `snapshot`; the innermost one
-    where none has."""
+    """The outermost environment in a chain of wrappers that has a `snapshot` method; the innermost
+    one if none has."""
     while isinstance(env, VectorWrapper) and not hasattr(env, "snapshot"):
         env = env.env
     return env
 
 
 def encode_actions(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
-    """The environment's actions [T, ...] of `space` as a policy chooses them: numbers from 0, or
+    """The environment's actions [T, ...] of `space` in the policy's format: indices from 0, or
     vectors [T, A].
 
     Raises:
@@ -424,11 +427,11 @@ def encode_actions(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
         return action.reshape(len(action), -1).astype(np.float32)
     if isinstance(space, spaces.MultiDiscrete | spaces.MultiBinary):
         return joint_number(action, space)
-    raise ValueError(f"actions of {space} cannot be learned from")
+    raise ValueError(f"cannot learn from actions of {space}")
 
 
 class AdaptedEnv(gymnasium.Wrapper):
-    """One environment as an agent wants it."""
+    """One environment with observations and actions converted for an agent."""
 
     def __init__(self, env: gymnasium.Env, translation: Adaptation) -> None:
         super().__init__(env)
@@ -459,7 +462,7 @@ class AdaptedEnv(gymnasium.Wrapper):
 
 
 class AdaptedVectorEnv(VectorWrapper):
-    """N environments as an agent wants them."""
+    """N environments with observations and actions converted for an agent."""
 
     def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""N gymnasium environments in one process as a vector environment that keeps the loop's rules."""
+"""N gymnasium environments in one process, as a vector environment without autoreset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Masks = dict[int, Any]
 
 
 class Advanced(NamedTuple):
-    """What a step of N environments has come to."""
+    """The result of one step of N environments."""
 
     rows: list[Any]
     """The N observations, as the environments gave them."""
@@ -36,8 +36,8 @@ class Advanced(NamedTuple):
 
 
 class SyncVector(VectorEnv):
-    """N environments stepped in turn. One whose episode has ended waits, its action ignored, until
-    it is reset.
+    """N environments stepped in turn. After its episode has ended, an environment ignores actions
+    until it is reset.
 
     Unlike gymnasium's `SyncVectorEnv` it lets finished environments wait and has `snapshot` and
     `restore`; observations are fresh arrays.
@@ -61,8 +61,8 @@ class SyncVector(VectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> Any:
-        """Resets the environments of `options["reset_mask"]` [N] bool (all if left out); returns
-        all observations, and their action masks, where they show any (see `action_masks`)."""
+        """Resets the environments of `options["reset_mask"]` [N] bool (default: all); returns all
+        observations, and their action masks if the environments have any (see `action_masks`)."""
         rows, masks = self.restart(*what_to_reset(self.num_envs, seed, options))
         return stack_observations(self.single_observation_space, rows), mask_columns(
             masks, self.num_envs
@@ -71,8 +71,8 @@ class SyncVector(VectorEnv):
     def restart(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> tuple[list[Any], Masks]:
-        """Resets the environments of `mask` [N], each from its seed; returns all observations one
-        by one, and their action masks."""
+        """Resets the environments of `mask` [N], each with its own seed; returns a list of all
+        observations, and their action masks."""
         # a step that was returned keeps its flags
         self._terminated, self._truncated = (
             self._terminated & ~mask,
@@ -86,9 +86,9 @@ class SyncVector(VectorEnv):
         return [recorder.obs for recorder in self.envs], masks
 
     def step(self, actions: NDArray[Any]) -> Any:
-        """One step of every environment whose episode goes on: observations [N, ...], rewards [N],
-        terminated [N], truncated [N], and a dict with the environments' named numbers and action
-        masks, where they have any (see `guards.named_numbers`, `action_masks`)."""
+        """Steps every environment whose episode has not ended: observations [N, ...], rewards [N],
+        terminated [N], truncated [N], and a dict with the environments' metrics and action masks,
+        if they have any (see `guards.named_numbers`, `action_masks`)."""
         rows, rewards, terminated, truncated, named, masks = self.advance(actions)
         info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
         return (
@@ -100,7 +100,8 @@ class SyncVector(VectorEnv):
         )
 
     def advance(self, actions: NDArray[Any]) -> Advanced:
-        """As `step`, with the observations, the named numbers and the action masks one by one."""
+        """As `step`, with observations, metrics and action masks as lists with one item per
+        environment."""
         # spaces check Python's integers faster than numpy's
         actions = actions.tolist() if self._discrete else actions
         rewards, terminated, truncated = (
@@ -126,11 +127,11 @@ class SyncVector(VectorEnv):
 
     @property
     def is_over(self) -> NDArray[np.bool_]:
-        """[N]: whether an episode has ended, and waits for its reset."""
+        """Which environments have ended their episode and await a reset, [N]."""
         return self._terminated | self._truncated
 
     def snapshot(self) -> State:
-        """Everything that continuing needs, in the middle of episodes too."""
+        """All state needed to continue, even in the middle of an episode."""
         return {
             "envs": [env.snapshot() for env in self.envs],
             "terminated": self._terminated,
@@ -152,7 +153,8 @@ class SyncVector(VectorEnv):
 
 
 def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
-    """Says of a vector environment what `num_envs` environments like `env` have in common."""
+    """Sets the spaces and the metadata of a vector environment of `num_envs` environments like
+    `env`."""
     vector.num_envs = num_envs
     vector.metadata = dict(env.metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
     vector.render_mode = env.render_mode
@@ -167,8 +169,8 @@ def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
 def what_to_reset(
     num_envs: int, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
 ) -> tuple[NDArray[np.bool_], Sequence[int | None], dict[str, Any] | None]:
-    """Which environments a `reset` is for [N], their N seeds, and the options that are the
-    environments'."""
+    """Which environments a `reset` applies to [N], their N seeds, and the options passed on to
+    them."""
     mask = (options or {}).get("reset_mask")
     rest = {key: value for key, value in (options or {}).items() if key != "reset_mask"}
     seeds = (
@@ -182,7 +184,7 @@ def what_to_reset(
 
 
 def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
-    """Observations of a space as one, [N, ...], in fresh arrays."""
+    """Stacks observations of a space into fresh arrays [N, ...]."""
     if space.shape is None or space.dtype is None:
         return concatenate(space, rows, create_empty_array(space, len(rows)))
     whole = np.empty((len(rows), *space.shape), space.dtype)
@@ -196,8 +198,8 @@ def stack_observations(space: spaces.Space, rows: Sequence[Any]) -> Any:
 
 
 def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> None:
-    """`whole[i] = row`, which alone would repeat a row along missing axes, and make 300 a byte's
-    44.
+    """`whole[i] = row`, but without NumPy's broadcasting along missing axes and without its
+    wrap-around of bytes (300 → 44).
 
     Raises:
         BadAnswer: the row is not of the space's shape, or holds what its type does not.
@@ -216,8 +218,8 @@ def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> N
 
 
 def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]:
-    """Named numbers of single environments as an info: name → [N], NaN where there is none; {}
-    where nobody has any."""
+    """Metrics of single environments as an info: name → [N], NaN where an environment has none; {}
+    if none has any."""
     found: dict[str, np.ndarray] = {}
     for row, numbers in named.items():
         for name, value in numbers.items():
@@ -226,8 +228,8 @@ def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]
 
 
 def mask_columns(masks: Masks, num_envs: int) -> dict[str, Any]:
-    """The action masks of single environments as gymnasium's vector environments put them into an
-    info; {} where there are none."""
+    """The action masks of single environments, in the format of gymnasium's vector infos; {} if
+    there are none."""
     if not masks:
         return {}
     rows, known = np.empty(num_envs, dtype=object), np.zeros(num_envs, dtype=bool)

@@ -1,4 +1,4 @@
-"""How many cores there are, and how torch is to compute: the same numbers from run to run.
+"""The number of cores, and torch settings that make results reproducible.
 
 One thread for small networks: two make them two to three times slower, and sums may then round
 differently from run to run.
@@ -13,13 +13,14 @@ from contextlib import contextmanager
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
 def use_one_thread() -> Iterator[None]:
-    """One torch thread inside, as before outside; nothing where torch is not loaded."""
+    """Limits torch to one thread within the context and restores the old setting afterwards; does
+    nothing if torch is not loaded."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -34,8 +35,8 @@ def use_one_thread() -> Iterator[None]:
 
 @contextmanager
 def repeatable(device: str) -> Iterator[None]:
-    """Inside, a GPU uses kernels alone that add in the same order each time; nothing for "cpu",
-    where one thread is enough."""
+    """Within the context, a GPU uses only deterministic kernels; does nothing for "cpu", where one
+    thread is enough."""
     if device == "cpu":
         yield
         return

@@ -1,5 +1,5 @@
-"""Many environments side by side: arrays [N, ...], stepped together and reset where an episode has
-ended.
+"""The interaction with N environments: arrays [N, ...], stepped together and reset when an episode
+has ended.
 
 The loop owns the resets, so `next_obs` is always the true successor and every action reaches an
 environment.
@@ -33,7 +33,7 @@ from rlbook.seeding import rng_state, set_rng_state
 
 
 class VectorInteraction:
-    """N environments. What an agent with a network learns from.
+    """The interaction of an agent with a neural network with N environments.
 
     With `rollout = "episodes"` all environments start together and a finished one waits, its rows
     invalid, until the last one ends; then neighbouring groups of `group_size` start from one seed
@@ -87,7 +87,7 @@ class VectorInteraction:
         self.obs: Any = None
 
     def start(self) -> None:
-        """Resets all environments with fresh seeds, one a group."""
+        """Resets all environments with fresh seeds, one per group."""
         seeds = self._seeds
         if seeds is None:
             assert self.rng is not None
@@ -98,14 +98,14 @@ class VectorInteraction:
         self._reset(seed=list(seeds))
 
     def _reset(self, over: np.ndarray | None = None, *, seed: list[int] | None = None) -> None:
-        """Resets the environments of `over` [N], or all."""
+        """Resets the environments marked in `over` [N], or all."""
         options = None if over is None else {"reset_mask": over}
         self.obs, info = guarded_reset(self.env, self.steps, seed=seed, options=options)
         self._look(self.steps, info, self._all if over is None else over, ~self._all)
 
     def _look(self, step: int, info: dict[str, Any], changed: np.ndarray, over: np.ndarray) -> None:
-        """Checks what is shown after `changed` [N] were reset or stepped, of which `over` [N] have
-        ended their episode."""
+        """Checks the observations after `changed` [N] were reset or stepped; `over` [N] marks those
+        whose episode has ended."""
         try:
             self._check(self.obs)
             if self.action_mask is not None or ACTION_MASK in info:
@@ -114,7 +114,7 @@ class VectorInteraction:
             raise failure(error, step) from None
 
     def step(self, action: ArrayLike) -> Step:
-        """One step of every valid environment.
+        """Steps all environments whose episode has not ended.
 
         Raises:
             TrainingError: the environment failed, a reward is no finite number, or an observation
@@ -154,8 +154,8 @@ class VectorInteraction:
         )
 
     def reset_finished(self) -> bool:
-        """Resets what has ended, or lets it wait for the others. True where all environments start
-        afresh."""
+        """Resets environments whose episode has ended, or leaves them until all have ended. Returns
+        whether all environments were reset."""
         over = self._over
         if not over.any():
             return False
@@ -195,7 +195,7 @@ class VectorInteraction:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`. Raises ValueError where the state does not fit this
+        """The inverse of `state_dict`. Raises ValueError if the state does not fit this
         environment."""
         assert self.rng is not None
         shape = (self.env.num_envs,)
@@ -203,7 +203,7 @@ class VectorInteraction:
         if state["obs"] is not None and not (
             valid.any() if self.rollout == "episodes" else valid.all()
         ):
-            raise ValueError("the saved valid must be true where an episode goes on")
+            raise ValueError("the saved valid must be true for every episode that has not ended")
         returns = saved_array("return", state["return"], np.float64, shape)
         lengths = saved_array("length", state["length"], np.int64, shape, low=0)
         self.steps, self.episodes = (

@@ -1,5 +1,5 @@
-"""The process of a worker: environments that another process asks for, steps and resets; see
-`rlbook.interaction.workers`.
+"""The main program of a worker process, which makes, steps and resets environments for its parent;
+see `rlbook.interaction.workers`.
 
 python -m rlbook.interaction.worker NUMBER        of the open file that is one end of a pipe
 """
@@ -25,8 +25,8 @@ from rlbook.interaction.threads import use_one_thread
 
 
 def serve(connection: Connection) -> None:
-    """Does what it is asked, until nobody can ask any more: (key, method, arguments) → (whether it
-    failed, answer or exception)."""
+    """Serves requests until the connection closes: (key, method, arguments) → (whether it failed,
+    result or exception)."""
     vectors: dict[int, SyncVector] = {}
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
@@ -54,15 +54,15 @@ def _execute(
 
 
 def _make_vector(recipe: EnvRecipe, spec: EnvSpec | None, count: int) -> SyncVector:
-    """`count` environments; what the other process has registered is registered here too."""
+    """Makes `count` environments, after registering what the parent process has registered."""
     if spec is not None:
         gymnasium.registry.setdefault(spec.id, spec)
     return SyncVector(recipe.make_many(count))
 
 
 def _sendable(error: Exception) -> Exception | tuple[str, str, str]:
-    """The exception with its traceback as a note, or its name, its text and the traceback where it
-    would not survive the way."""
+    """The exception with its traceback as a note; if it cannot be pickled, a substitute with its
+    name, text and traceback."""
     note = f"In the worker process:\n{traceback.format_exc()}"
     try:
         ForkingPickler.loads(ForkingPickler.dumps(error))  # type: ignore[attr-defined]
@@ -73,7 +73,7 @@ def _sendable(error: Exception) -> Exception | tuple[str, str, str]:
 
 
 def main() -> None:
-    """Signals are left to the process that asks: it saves what is here, and then ends this one."""
+    """Runs the worker. Signals are ignored; the parent saves the state and ends it."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)

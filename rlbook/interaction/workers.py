@@ -1,4 +1,4 @@
-"""Environments in processes of their own, for those whose step takes long.
+"""Environments in worker processes, for environments with slow steps.
 
 Each of W workers steps its share of the N environments in turn, as one process would step them all,
 and the workers do so at the same time. Whatever the environments draw comes from their own
@@ -50,7 +50,7 @@ Asked = tuple[str, tuple[Any, ...]]
 
 
 class Worker:
-    """One process."""
+    """One worker process."""
 
     def __init__(self) -> None:
         self.connection, theirs = multiprocessing.Pipe()
@@ -61,7 +61,7 @@ class Worker:
             )
 
     def fate(self) -> str:
-        """How it came to its end, of a process that does not answer."""
+        """How a process that does not respond came to its end."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
         code = self.process.returncode
@@ -75,8 +75,8 @@ class Worker:
 
 
 class Workers:
-    """Processes that step environments. They start when they are first asked, and end with this
-    one, whatever ends it.
+    """Processes that step environments. They start with the first request and end with this
+    process, however it ends.
 
     Args:
         count: how many.
@@ -90,12 +90,12 @@ class Workers:
         self._end = weakref.finalize(self, _end, self.running)
 
     def start(self) -> None:
-        """Starts the processes, where they do not run."""
+        """Starts the processes unless they are running."""
         while len(self.running) < self.count:
             self.running.append(Worker())
 
     def close(self) -> None:
-        """Ends the processes; each closes its environments first."""
+        """Ends the processes, after each has closed its environments."""
         _end(self.running)
         self.running = []
         self._end.detach()
@@ -113,12 +113,12 @@ class Workers:
         self.close()
 
     def new_key(self) -> int:
-        """What a vector environment's parts are called in the workers."""
+        """A new key, by which workers identify the parts of one vector environment."""
         self._made += 1
         return self._made
 
     def ask(self, key: int, asked: Mapping[int, Asked]) -> dict[int, Any]:
-        """Asks several workers at once, each what stands at its number in `asked`; returns their
+        """Sends requests to several workers at once, `asked` by worker index; returns their
         answers.
 
         Raises:
@@ -158,7 +158,7 @@ def _end(running: Sequence[Worker]) -> None:
 
 
 def _to_exception(answer: Exception | tuple[str, str, str]) -> Exception:
-    """What an environment raised; of an exception that cannot be sent, one with its name and
+    """The exception that an environment raised; if it could not be pickled, one with its name and
     text."""
     if isinstance(answer, Exception):
         return answer
@@ -169,7 +169,7 @@ def _to_exception(answer: Exception | tuple[str, str, str]) -> Exception:
 
 
 class WorkerVector(VectorEnv):
-    """N environments as `SyncVector` has them, shared out over workers: the same answers, and the
+    """N environments like `SyncVector`'s, distributed over workers, with the same results and the
     same snapshots.
 
     Args:
@@ -193,7 +193,7 @@ class WorkerVector(VectorEnv):
         self._rows: list[Any] = [None] * num_envs
 
     def start(self) -> None:
-        """Makes the environments in the workers, where they are not.
+        """Makes the environments in the workers unless they exist.
 
         Raises:
             RequestError: a worker cannot make them.
@@ -274,7 +274,7 @@ class WorkerVector(VectorEnv):
         )
 
     def snapshot(self) -> State:
-        """That of a `SyncVector` of all N, whatever the number of workers."""
+        """A snapshot in the format of one `SyncVector` of all N, whatever the number of workers."""
         self.start()
         parts = list(self._ask(self._all("snapshot")).values())
         flags = {
@@ -306,7 +306,7 @@ class WorkerVector(VectorEnv):
 
 
 def _sendable(recipe: EnvRecipe) -> tuple[EnvRecipe, EnvSpec | None]:
-    """A recipe, and what the registry says about its id, as another process can be sent them."""
+    """A recipe and the registry's entry for its id, after checking that both can be pickled."""
     spec = None if recipe.id is None else gymnasium.registry[recipe.id]
     recipe = recipe if recipe.written_id is None else replace(recipe, instance=None)
     try:

@@ -95,7 +95,8 @@ def build_reward_network(
     hidden_sizes: tuple[int, ...],
     model: object = None,
 ) -> RewardNetwork:
-    """What learns a reward in `env`, as in `build_policy`; `hidden_sizes` are those of an MLP."""
+    """Builds the reward network for `env`, as `build_policy` builds policies; `hidden_sizes` apply
+    to an MLP."""
     spec = ModelSpec.from_value(model) or ModelSpec()
     kind = getattr(env.unwrapped, "policy_kind", None)
     if kind is not None:
@@ -119,7 +120,8 @@ def build_action_value(
     model: object = None,
     settings: QSettings | None = None,
 ) -> MLP | ConvolutionalNetwork | QNetwork:
-    """Q(s, ·) of `env`, with ReLU between the layers: an `ActionValue`, as in `build_policy`.
+    """Builds Q(s, ·) for `env`, an `ActionValue` with ReLU between the layers; the network follows
+    from the spaces as in `build_policy`.
 
     `settings`: the parts of a `QNetwork`, where there are to be any.
     """
@@ -145,7 +147,7 @@ def build_action_value(
 
 
 def _size(space: spaces.Space) -> int:
-    """Numbers in an observation."""
+    """The number of elements of an observation."""
     return math.prod(space.shape or ())
 
 
@@ -155,17 +157,17 @@ def _import_function(name: str) -> Callable[..., Any]:
 
 
 def refuse_language(spec: ModelSpec) -> None:
-    """Raises ValueError where a spec says something about a language model, and there is none."""
+    """Raises ValueError if a spec sets options of a language model and the network is none."""
     for name in ("folder", "config", "adapter"):
         if getattr(spec, name) is not None:
             raise ValueError(
-                f"the model's {name} is for a language model, and the observations here are no"
-                " texts; an MLP's layers are given by hidden_sizes"
+                f"the model's {name} applies to language models, but the observations here are"
+                " not text; use hidden_sizes for the layers of an MLP"
             )
 
 
 def in_numbers(network: nn.Module, dtype: str) -> None:
-    """Turns the parameters into numbers of this type; buffers, such as a table of angles, stay."""
+    """Casts the parameters to this dtype; buffers, such as a table of rotary angles, are kept."""
     for parameter in network.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
 
@@ -173,7 +175,7 @@ def in_numbers(network: nn.Module, dtype: str) -> None:
 def choose_trained(
     network: nn.Module, trained: str | tuple[str, ...], head: Iterable[nn.Parameter]
 ) -> None:
-    """Lets gradients change what a `ModelSpec` says is trained, and nothing else.
+    """Sets `requires_grad` for what a `ModelSpec` lists as trainable, and clears it elsewhere.
 
     Args:
         network: changed in place. Of one with an adapter, "adapter" leaves all as peft set it.
@@ -202,12 +204,12 @@ def _check_patterns(names: list[str], patterns: tuple[str, ...]) -> None:
         if not any(fnmatchcase(name, pattern) for name in names):
             match = nearest(pattern, names) or names[0]
             raise ValueError(
-                f"trainable names {pattern!r}, and no parameter is called so (one is {match!r})"
+                f"trainable names {pattern!r}, but no parameter matches (one is {match!r})"
             )
 
 
 def refuse_idle(policy: Policy | RewardNetwork, config: DataclassInstance) -> None:
-    """Raises ValueError where `config` changes a hyper-parameter without effect on this network.
+    """Raises ValueError if `config` changes a hyper-parameter that has no effect on this network.
 
     Args:
         policy: names those that it has no use for in `idle`.

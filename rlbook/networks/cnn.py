@@ -30,7 +30,7 @@ SMALLEST = 36
 
 
 class ConvolutionalNetwork(nn.Module):
-    """[..., H, W, C] → [..., out]: filters with ReLU between them, then an MLP.
+    """[..., H, W, C] → [..., out]: convolutions with ReLU, followed by an MLP.
 
     Args:
         space: of the images.
@@ -72,18 +72,18 @@ class ConvolutionalNetwork(nn.Module):
 
     @property
     def layers(self) -> nn.ModuleList:
-        """The layers behind the filters."""
+        """The layers after the convolutions."""
         return self.head.layers
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
 
     def hidden_features(self, images: Tensor) -> Tensor:
-        """What the last layer sees: [..., H, W, C] → [..., K]."""
+        """The input of the last layer: [..., H, W, C] → [..., K]."""
         return self.head.hidden_features(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """What the filters see, in one row: [..., H, W, C] → [..., F]."""
+        """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""
         x = images.to(next(self.parameters())) / self.largest
         x = x.reshape(-1, *images.shape[-3:])  # [N, H, W, C]
         x = x if self.channels_first else x.movedim(-1, 1)  # [N, C, H, W]
@@ -117,7 +117,8 @@ def _filter(
 
 
 class ImagePolicy(MLPPolicy):
-    """π and V of images; otherwise as `MLPPolicy`, whose `hidden_sizes` are behind the filters.
+    """π and V for images; otherwise as `MLPPolicy`. `hidden_sizes` are the layers after the
+    convolutions.
 
     A V that is `shared` sees the policy's last hidden layer, filters and all.
     """
@@ -164,7 +165,7 @@ class ImagePolicy(MLPPolicy):
 
 
 class ImageReward(StepReward):
-    """r(s, a): filters over the image, and an MLP over what they see and the action."""
+    """r(s, a): convolutions over the image, then an MLP over their features and the action."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from rlbook.networks.mlp import MLP, action_size, side_by_side
 
 
 class Critics(nn.Module):
-    """K estimates of Q(s, a) in reward units, alike but for their first weights.
+    """K estimates of Q(s, a) in reward units, which differ only in their initial weights.
 
     Args:
         observation_space: a Box of vectors [O].
@@ -42,14 +42,14 @@ class Critics(nn.Module):
         )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """[B, O] → [K, B, A], of every discrete action; with actions [B, A] of a box → [K, B]."""
+        """Q of every discrete action, [B, O] → [K, B, A]; or of box actions [B, A], → [K, B]."""
         networks = [cast(MLP, network) for network in self.networks]
         if action is None:
             return torch.stack(side_by_side(networks, obs))
         return torch.stack(side_by_side(networks, torch.cat([obs, action], -1))).squeeze(-1)
 
     def evaluate(self, obs: Tensor, action: Tensor) -> Tensor:
-        """Q(s, a) of given actions, int64 [B] or [B, A] of a box: [B, O] → [K, B]."""
+        """Q(s, a) of given actions, int64 [B] or box [B, A]: [B, O] → [K, B]."""
         if not self.discrete:
             return self(obs, action)
         q = self(obs)  # [K, B, A]
@@ -58,7 +58,7 @@ class Critics(nn.Module):
 
 @torch.no_grad()
 def polyak_update(target: nn.Module, online: nn.Module, tau: float) -> None:
-    """Moves a target network towards the one that is trained, in place: θ⁻ ← θ⁻ + τ (θ - θ⁻).
+    """Moves a target network towards the online network, in place: θ⁻ ← θ⁻ + τ (θ - θ⁻).
 
     Args:
         target, online: modules of the same parameters.

@@ -1,4 +1,4 @@
-"""Action distributions: densities, entropies and divergences in torch.
+"""Action distributions in torch: log-densities, entropies and divergences.
 
 Agents that act step by step sample with numpy, which is quicker, from noise that is given, so that
 two ways of computing the same logits draw the same actions.
@@ -27,11 +27,12 @@ class Distribution(Protocol):
     """π(·|s) for a batch of states."""
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions drawn with `generator`, without gradient."""
+        """Samples actions with `generator`, without gradient."""
         ...
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Actions drawn with `generator`, with gradient: a function of the parameters and of noise.
+        """Samples actions with `generator` by reparameterisation, so that gradients reach the
+        parameters.
 
         Source: Kingma & Welling 2014, arXiv:1312.6114, section 2.4.
 
@@ -41,7 +42,7 @@ class Distribution(Protocol):
         ...
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """log π(a|s) in nats (a density's logarithm for continuous actions)."""
+        """log π(a|s) in nats (the log-density for continuous actions)."""
         ...
 
     def entropy(self) -> Tensor:
@@ -49,16 +50,16 @@ class Distribution(Protocol):
         ...
 
     def mode(self) -> Tensor:
-        """The likeliest actions; the first among equals."""
+        """The most likely actions; the first one among ties."""
         ...
 
     def kl(self, other: Any) -> Tensor:
-        """KL(this ‖ other) in nats, exactly; `other` is of the same kind."""
+        """The exact KL(this ‖ other) in nats; `other` is a distribution of the same class."""
         ...
 
 
 class Categorical:
-    """One of A actions; logits [..., A]."""
+    """A categorical distribution over A actions; logits [..., A]."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits
@@ -76,7 +77,7 @@ class Categorical:
         return self._log_probs
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[...] int64, by inverting the cumulative distribution."""
+        """Actions [...] int64, by inverting the cumulative distribution."""
         cumulative = self.log_probs.detach().double().exp().cumsum(-1)
         total = cumulative[..., -1]
         uniform = torch.rand(
@@ -86,9 +87,7 @@ class Categorical:
         return (cumulative <= uniform[..., None]).sum(-1).clamp(max=cumulative.shape[-1] - 1)
 
     def rsample(self, generator: torch.Generator | None = None) -> Tensor:
-        raise ValueError(
-            "discrete actions have no sample that is differentiable in the logits; use sample"
-        )
+        raise ValueError("discrete actions have no reparameterised sample; use sample")
 
     def log_prob(self, action: Tensor) -> Tensor:
         """action [...] int64 → [...]."""
@@ -101,14 +100,14 @@ class Categorical:
         return torch.cat(chosen).view(action.shape)
 
     def entropy(self) -> Tensor:
-        """[...]; an action of probability 0 adds 0."""
+        """The entropy [...]; an action of probability 0 contributes 0."""
         if self.logits.shape[-1] <= LARGE:
             return _entropy(self.log_probs)
         parts = [checkpoint(_entropy_of, part, use_reentrant=False) for part in self._chunks()]
         return torch.cat(parts).view(self.logits.shape[:-1])
 
     def _rows(self) -> int:
-        """How many rows of a large number of actions are looked at together."""
+        """The number of rows processed at a time if there are many actions."""
         return max(1, CHUNK // self.logits.shape[-1])
 
     def _chunks(self) -> tuple[Tensor, ...]:
@@ -119,7 +118,7 @@ class Categorical:
         return self.logits.argmax(-1)
 
     def kl(self, other: Categorical) -> Tensor:
-        """[...]: Σ_a π(a) (log π(a) - log π'(a)); an action that this one never takes adds 0."""
+        """Σ_a π(a) (log π(a) - log π'(a)), [...]; an action with π(a) = 0 contributes 0."""
         log_probs = self.log_probs
         difference = (log_probs - other.log_probs).masked_fill(log_probs == -torch.inf, 0.0)
         return (log_probs.exp() * difference).sum(-1)
@@ -139,7 +138,8 @@ def _entropy(log_probs: Tensor) -> Tensor:
 
 
 def _entropy_of(logits: Tensor) -> Tensor:
-    """[R] from logits [R, A]; under `checkpoint` nothing of the size of the logits is kept."""
+    """Entropies [R] from logits [R, A]; under `checkpoint` no intermediate of the logits' size is
+    kept for the backward pass."""
     return _entropy(logits.log_softmax(-1))
 
 
@@ -180,7 +180,7 @@ class Gaussian:
 
 
 class SquashedGaussian:
-    """tanh of a normal vector u: actions in (-1, 1); mean and log_std [..., A].
+    """tanh of a normal vector u, so that actions lie in (-1, 1); mean and log_std [..., A].
 
     log π(a) = log N(u; μ, σ) - Σ log(1 - tanh² u),   a = tanh u
 
@@ -199,7 +199,7 @@ class SquashedGaussian:
         return self.before.rsample(generator).tanh()
 
     def transform(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The action [..., A] that standard normal noise [..., A] makes, and its log-probability.
+        """The action [..., A] for standard normal noise [..., A], and its log-probability.
 
         Both carry gradient.
         """
@@ -207,18 +207,19 @@ class SquashedGaussian:
         return u.tanh(), self.log_prob_before(u)
 
     def log_prob_before(self, u: Tensor) -> Tensor:
-        """log π(tanh u): [..., A] → [...]; as precise where tanh u rounds to ±1 as elsewhere."""
+        """log π(tanh u) from u: [..., A] → [...]; accurate even where tanh u rounds to ±1."""
         return self.before.log_prob(u) - log_slope_of_tanh(u).sum(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """action [..., A] → [...]; -inf at ±1, where u is lost. `transform` knows it."""
+        """action [..., A] → [...]; -inf at ±1, where u cannot be recovered. `transform` gives the
+        log-probability without this loss."""
         u = action.atanh()
         inside = u.isfinite()
         log_prob = self.log_prob_before(u.where(inside, 0.0))
         return log_prob.masked_fill(~inside.all(-1), -torch.inf)
 
     def entropy(self) -> Tensor:
-        """[...]: that of u, plus the mean of Σ log(1 - tanh² u) by Gauss-Hermite quadrature."""
+        """The entropy [...]: that of u plus E[Σ log(1 - tanh² u)], by Gauss-Hermite quadrature."""
         nodes, weights = np.polynomial.hermite_e.hermegauss(128)
         mean, std = self.before.mean[..., None], self.before.log_std.exp()[..., None]
         slopes = log_slope_of_tanh(mean + std * torch.from_numpy(nodes).to(mean))
@@ -226,16 +227,18 @@ class SquashedGaussian:
         return self.before.entropy() + expected.sum(-1)
 
     def mode(self) -> Tensor:
-        """[..., A]: tanh μ, the median, as SAC evaluates; a wide density is highest near ±1."""
+        """[..., A]: tanh μ, which SAC uses for evaluation. It is the median, not the mode: a wide
+        density peaks near ±1."""
         return self.before.mean.tanh()
 
     def kl(self, other: SquashedGaussian) -> Tensor:
-        """[...]: that of the two u, since tanh is one to one."""
+        """The KL divergence [...]: equal to that between the two u, because tanh is a bijection."""
         return self.before.kl(other.before)
 
 
 def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inverse-CDF sampling: the action whose slice of the cumulative distribution holds the noise.
+    """Inverse-CDF sampling: the action whose interval of the cumulative distribution contains the
+    noise.
 
     Args:
         logits: [N, A].
@@ -254,7 +257,7 @@ def sample_categorical(logits: np.ndarray, uniform: np.ndarray) -> tuple[np.ndar
 
 
 def mode_categorical(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The likeliest action and its log-probability: logits [N, A] → [N], [N].
+    """The most likely action and its log-probability: logits [N, A] → [N], [N].
 
     Of actions that are equally likely it is the one with the lowest index.
     """

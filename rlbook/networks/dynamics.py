@@ -29,7 +29,7 @@ MODEL_METRICS = {
 
 
 class Prediction(NamedTuple):
-    """What each member expects of the next step."""
+    """Each member's prediction of the next step."""
 
     next_obs: Tensor  # [K, B, O]
     reward: Tensor  # [K, B], in reward units
@@ -37,7 +37,7 @@ class Prediction(NamedTuple):
 
 
 class BatchedEnsemble(nn.Module):
-    """K networks of the same shape with weights of their own: [K, B, in] → [K, B, out].
+    """K networks of the same architecture with separate weights: [K, B, in] → [K, B, out].
 
     All K run as one product of stacks of matrices. SiLU between the layers, since the function to
     be learned is smooth.
@@ -63,7 +63,8 @@ class BatchedEnsemble(nn.Module):
 
 
 class WorldModel(nn.Module):
-    """s' - s, r and the odds of a termination, from s and a, each by an ensemble's member.
+    """Predicts s' - s, r and the log-odds of termination from s and a; each ensemble member gives
+    its own prediction.
 
     The networks see and predict standardised numbers: differences of the observation rather than
     the next observation, because most of it stays as it is from one step to the next.
@@ -100,7 +101,7 @@ class WorldModel(nn.Module):
 
     @torch.no_grad()
     def standardise(self, rows: Transitions, actions: Tensor) -> None:
-        """Takes means and standard deviations from all B stored transitions; actions are [B, A]."""
+        """Sets means and standard deviations from all B stored transitions; actions are [B, A]."""
         for name, numbers in (("input", self._inputs(rows, actions)), ("output", _outputs(rows))):
             std, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
             getattr(self, f"{name}_mean").copy_(mean)
@@ -110,7 +111,8 @@ class WorldModel(nn.Module):
         return torch.cat([rows.obs.float(), actions], dim=-1)
 
     def outputs(self, obs: Tensor, actions: Tensor) -> Tensor:
-        """Standardised difference and reward, then log-odds: [K, B, O + 2].
+        """Standardised state difference and reward, then the log-odds of termination: [K, B, O +
+        2].
 
         Args:
             obs: [K, B, O], or [B, O] for all members.
@@ -126,11 +128,12 @@ class WorldModel(nn.Module):
         return Prediction(obs + numbers[..., :-1], numbers[..., -1], out[..., -1])
 
     def targets(self, rows: Transitions) -> Tensor:
-        """What `outputs` should say of the difference and the reward: [..., O + 1]."""
+        """The regression targets for the first components of `outputs`, difference and reward:
+        [..., O + 1]."""
         return (_outputs(rows) - self.output_mean) / self.output_std
 
     def encode_action(self, action: Tensor) -> Tensor:
-        """Actions as the networks take them: integers one-hot, [..., A]; others as they are."""
+        """Actions in the networks' input format: integers one-hot, [..., A]; others unchanged."""
         whole = not action.is_floating_point()
         return F.one_hot(action, self.action_size).float() if whole else action.float()
 
@@ -143,7 +146,7 @@ def _outputs(rows: Transitions) -> Tensor:
 def model_errors(
     model: WorldModel, rows: Transitions, num_envs: int, horizon: int
 ) -> dict[str, float]:
-    """How far the model is off on some steps: `one_step_errors` and `rollout_errors`.
+    """The model's prediction errors: `one_step_errors` and `rollout_errors`.
 
     Args:
         model, num_envs, horizon: as there.
@@ -158,7 +161,7 @@ def model_errors(
 
 @torch.no_grad()
 def one_step_errors(model: WorldModel, rows: Transitions, actions: Tensor) -> dict[str, float]:
-    """How far the members' mean is from what happened in B steps.
+    """The error of the ensemble's mean prediction for B recorded steps.
 
     Returns:
         "one_step_error", the RMS error of s' in standard deviations of s' - s, over all components;
@@ -177,7 +180,7 @@ def one_step_errors(model: WorldModel, rows: Transitions, actions: Tensor) -> di
 def rollout_errors(
     model: WorldModel, rows: Transitions, actions: Tensor, num_envs: int, horizon: int
 ) -> dict[str, float]:
-    """How far predictions that follow their own predictions are from what happened.
+    """The error of multi-step predictions, in which the model's output is its next input.
 
     Args:
         model: each member predicts from its own last prediction; their mean is compared.

@@ -1,4 +1,4 @@
-"""A small multi-layer perceptron as a policy, with a critic beside it."""
+"""A small multi-layer perceptron as the policy, and another as its critic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlbook.networks.policy import Policy, Unit, as_array, full_precision
 
 
 class MLP(nn.Module):
-    """[..., in] → [..., out] through hidden layers of `activation`, "tanh" or "relu"."""
+    """[..., in] → [..., out] through hidden layers with `activation`, "tanh" or "relu"."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class MLP(nn.Module):
 
     @property
     def weights(self) -> list[nn.Parameter]:
-        """Weight [out, in] and bias [out] of each layer in turn."""
+        """The weight [out, in] and the bias [out] of each layer in order."""
         return [getattr(layer, name) for layer in self.layers for name in ("weight", "bias")]
 
     @has_fast_form
@@ -61,7 +61,7 @@ class MLP(nn.Module):
 
     @has_fast_form
     def hidden_features(self, x: Tensor) -> Tensor:
-        """What the last layer sees: [..., in] → [..., H]."""
+        """The input of the last layer: [..., in] → [..., H]."""
         phi = torch.tanh if self.activation == "tanh" else torch.relu
         x = x.to(next(self.parameters()))  # to the weights' type and device
         for layer in list(self.layers)[:-1]:
@@ -71,13 +71,13 @@ class MLP(nn.Module):
 
 @has_fast_form
 def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
-    """The outputs [..., out] of several networks on the same x [..., in]."""
+    """The outputs [..., out] of several networks for the same input x [..., in]."""
     return [network(x) for network in networks]
 
 
 @has_fast_form
 def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The network's output, and that of a head which sees the network's last hidden layer."""
+    """The network's output, and the output of a second head on its last hidden layer."""
     return network(x), head(network.hidden_features(x))
 
 
@@ -85,7 +85,7 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
 def initialise(
     layer: nn.Linear | nn.Conv2d, generator: torch.Generator, gain: float | None
 ) -> None:
-    """Orthogonal weights scaled by `gain`, and zero bias; an output's weights are one row.
+    """Orthogonal weights scaled by `gain`, and zero biases; each output's weights are one row.
 
     Where `gain` is None: uniform in ±1/√fan_in, torch's default for Linear.
     """
@@ -171,8 +171,8 @@ class MLPPolicy(Policy):
         return action, as_array(log_prob.float())
 
     def distribution(self, obs: Tensor, action_mask: Tensor | None = None) -> Distribution:
-        """π(·|s) for observations [..., O]; what a mask [..., A] forbids has probability 0, and its
-        logits have no gradient."""
+        """π(·|s) for observations [..., O]; actions forbidden by a mask [..., A] have probability
+        0, and no gradient flows to their logits."""
         return self._distribution(self.actor(self._input(obs)), action_mask)
 
     def distributions(self, batch: Batch) -> Distribution:
@@ -220,7 +220,7 @@ class MLPPolicy(Policy):
         return [] if network is None else list(network.parameters())
 
     def heads(self) -> list[nn.Parameter]:
-        """The parameters of the last layers, and the Gaussian's deviation."""
+        """The parameters of the output layers, and the Gaussian's log standard deviation."""
         networks = (self.actor, self.critic, self.value_head)
         layers = [network.layers[-1] for network in networks if network is not None]
         deviation = [] if self.log_std is None else [self.log_std]
@@ -254,14 +254,14 @@ class MLPPolicy(Policy):
 
 
 def action_size(space: spaces.Space) -> int:
-    """The outputs of a network that says what to do: actions, or components of one."""
+    """The number of policy outputs: one per discrete action, or one per component of a box."""
     if isinstance(space, spaces.Discrete):
         return int(space.n)
     return math.prod(space.shape or ())
 
 
 class Normalizer(nn.Module):
-    """Running mean and variance of observations; frozen except in `update`.
+    """Running mean and variance of observations; they change only in `update`.
 
     Detail 8 of the 9 for continuous control in "The 37 Implementation Details of PPO".
     """
@@ -277,13 +277,13 @@ class Normalizer(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., size] → [..., size], within ±10."""
+        """Normalised observations, [..., size] → [..., size], clipped to ±10."""
         scale = (self.variance + 1e-8).rsqrt()
         return ((x.to(scale.device) - self.mean.float()) * scale.float()).clamp(-10.0, 10.0)
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Takes in a batch [B, size]."""
+        """Updates the mean and the variance with a batch [B, size]."""
         held = (self.count, self.mean, self.variance)
         for buffer, value in zip(held, merged_moments(*held, x.double()), strict=True):
             buffer.copy_(value)

@@ -23,7 +23,7 @@ PARTS = ("all", "adapter", "head")
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The model behind an actor, a critic, a reference or a reward.
+    """The model for an actor, a critic, a reference policy or a reward.
 
     Raises:
         ValueError: a field has a value that it cannot have, or two of them contradict each other.
@@ -54,12 +54,12 @@ class ModelSpec:
         if self.adapter is not None and not isinstance(self.adapter, Mapping):
             object.__setattr__(self, "adapter", _path("adapter", self.adapter))
         if self.folder is not None and self.config is not None:
-            raise ValueError("a model has a folder or a config, and both were given")
+            raise ValueError("a model needs a folder or a config, but both were given")
         if self.config is not None and not isinstance(self.config, Mapping):
             raise ValueError(f"config must be a mapping of sizes, got {self.config!r}")
         check("dtype", self.dtype, one_of(*DTYPES))
         if self.dtype == FOUR_BIT and self.adapter is None:
-            raise ValueError("dtype 4bit is for the weights below an adapter; give an adapter too")
+            raise ValueError("dtype 4bit requires an adapter: quantised weights cannot be trained")
         check("device", self.device, optional(one_of(*DEVICES)))
         self._check_trainable()
 
@@ -77,11 +77,11 @@ class ModelSpec:
                 f" parameters' names, got {asked!r}"
             )
         if asked == "adapter" and self.adapter is None:
-            raise ValueError("trainable is adapter, and the model has no adapter")
+            raise ValueError("trainable is adapter, but the model has no adapter")
 
     @classmethod
     def from_value(cls, value: object) -> ModelSpec | None:
-        """What a user gave as `model`; None from None.
+        """Converts the user's `model` argument; None gives None.
 
         Args:
             value: a folder; a spec; its fields as a mapping; or the mapping of a `config`.
@@ -109,13 +109,13 @@ class ModelSpec:
 
     @property
     def trained_parts(self) -> str | tuple[str, ...]:
-        """`trainable`, where it was left open too."""
+        """`trainable`, or its default if it was not set."""
         if self.trainable is not None:
             return self.trainable
         return "all" if self.adapter is None else "adapter"
 
     def explicit_fields(self) -> dict[str, object]:
-        """The fields that were set, as plain data; `ModelSpec.from_value` takes them back."""
+        """The fields that were set, as plain data that `ModelSpec.from_value` accepts."""
         fields = {item.name: (getattr(self, item.name), item) for item in dataclasses.fields(self)}
         return {
             name: _plain(value) for name, (value, item) in fields.items() if value != item.default

@@ -38,7 +38,7 @@ class NoisyLinear(nn.Linear):
         self.bias_noise = nn.Parameter(torch.full((outputs,), scale * inputs**-0.5))
 
     def reset_parameters(self) -> None:
-        """Leaves the weights alone; torch would draw them from its global generator."""
+        """Does nothing: torch would draw the weights from its global generator."""
 
     def noisy_weights(self, at_input: Tensor, at_output: Tensor) -> tuple[Tensor, Tensor]:
         """Weight [out, in] and bias [out] under the noise f(ε_in) [in] and f(ε_out) [out]."""
@@ -48,7 +48,7 @@ class NoisyLinear(nn.Linear):
 
 
 class NoisyMLP(nn.Module):
-    """[..., in] → [..., out] through hidden layers with ReLU, all of them noisy."""
+    """[..., in] → [..., out] through noisy hidden layers with ReLU."""
 
     def __init__(self, sizes: tuple[int, ...], generator: torch.Generator, scale: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class NoisyMLP(nn.Module):
         self.splits = [size for pair in pairwise(sizes) for size in pair]
 
     def forward(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        """One draw of the noise, for all of x; none without a generator."""
+        """Applies one draw of the noise to all of x; no noise without a generator."""
         x = x.to(self.layers[0].weight)
         weights: list[Tensor] = []
         if rng is None:

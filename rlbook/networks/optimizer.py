@@ -27,14 +27,14 @@ from rlbook.fast_forms import has_fast_form, written_gradient
 
 
 class LossOutput(NamedTuple):
-    """What an agent's `loss` says of some rows."""
+    """The result of an agent's `loss` on a batch of rows."""
 
     loss: Tensor  # a scalar, minimised
     metrics: dict[str, Tensor]  # scalars without gradient, by name; those of micro-batches add up
 
 
 class Group(NamedTuple):
-    """Parameters that are trained alike."""
+    """Parameters that share their optimiser settings."""
 
     modules: Sequence[nn.Module]
     rate: float = 1.0  # multiplies the learning rate
@@ -42,7 +42,7 @@ class Group(NamedTuple):
 
 
 class Optimizer(Protocol):
-    """What `gradient_step` needs."""
+    """The optimiser interface that `gradient_step` needs."""
 
     learning_rate: float
 
@@ -56,7 +56,7 @@ class Optimizer(Protocol):
 
 
 class Rows(Protocol):
-    """A batch, as far as cutting it goes."""
+    """The part of a batch's interface that splitting it needs."""
 
     def __len__(self) -> int: ...
 
@@ -72,7 +72,7 @@ def gradient_step(
     micro_batch_size: int | None = None,
     max_grad_norm: float | None = None,
 ) -> dict[str, Tensor]:
-    """One step down the loss of a batch.
+    """One gradient step on the loss of a batch.
 
     Args:
         optimizer: of the parameters that the loss depends on.
@@ -109,7 +109,7 @@ def gradient_step(
 
 
 def mean_metrics(several: Sequence[dict[str, Tensor]]) -> dict[str, float]:
-    """The mean of each metric over some gradient steps."""
+    """The mean of each metric over several gradient steps."""
     rows = [torch.stack(list(metrics.values())) for metrics in several]
     return dict(zip(several[0], torch.stack(rows).mean(0).tolist(), strict=True))
 
@@ -122,7 +122,7 @@ def adam(
     eps: float = 1e-8,
     betas: tuple[float, float] = (0.9, 0.999),
 ) -> Optimizer:
-    """An optimiser of all trainable parameters in `groups`.
+    """Adam over all trainable parameters in `groups`.
 
     A parameter that groups share counts once, in the first group that has it.
 
@@ -139,7 +139,7 @@ def adam(
 def rmsprop(
     groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
 ) -> Optimizer:
-    """As `adam`, with RMSprop's step.
+    """As `adam`, with RMSprop.
 
     Args:
         groups: what to train, and how.
@@ -151,7 +151,8 @@ def rmsprop(
 
 
 class Adam:
-    """`torch.optim.AdamW` on the parameters, or on float32 copies of those of 16 bits."""
+    """`torch.optim.AdamW` on the parameters; 16-bit parameters are updated through float32 master
+    copies."""
 
     NAMES: ClassVar[dict[str, str]] = {"mean": "exp_avg", "square": "exp_avg_sq"}
     """What a checkpoint holds of each parameter, and what torch calls it."""
@@ -168,7 +169,7 @@ class Adam:
         self._begin(torch.optim.AdamW(columns, eps=eps, betas=betas, foreach=False))
 
     def _columns(self, groups: Sequence[Group], learning_rate: float) -> list[dict[str, Any]]:
-        """What is trained, as torch's optimisers take it: a group for each parameter."""
+        """The parameter groups passed to torch's optimiser: one for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
         self.masters = [_master(p) for p in self.parameters]
         self._trained = _identities(groups)
@@ -185,11 +186,11 @@ class Adam:
 
     @property
     def steps(self) -> int:
-        """How many there were."""
+        """The number of steps taken."""
         return int(self.torch.state[self.masters[0]]["step"])
 
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
-        """Minimises the sum of `losses` by one step.
+        """Takes one step on the sum of `losses`.
 
         Several losses are micro-batches, each backpropagated in turn.
 
@@ -217,8 +218,8 @@ class Adam:
     def _set_gradients(
         self, losses: Tensor | Iterable[Tensor], pairs: list[tuple[nn.Parameter, Tensor]]
     ) -> None:
-        """Those of the sum of the losses. Those of weights of 16 bits are added up in float32,
-        where many small ones do not get lost.
+        """Sets the gradients of the sum of the losses. Gradients of 16-bit weights are accumulated
+        in float32, so that small terms are not lost.
         """
         for parameter, master in pairs:
             parameter.grad = torch.zeros_like(parameter)
@@ -233,8 +234,8 @@ class Adam:
                     parameter.grad.zero_()
 
     def state_dict(self) -> State:
-        """The moments, flattened and joined, under the names of the fast form, and the float32
-        copies of weights of 16 bits.
+        """The moments, flattened and concatenated under the names of the fast form, and the float32
+        master copies of 16-bit weights.
 
         The parameters belong to their modules.
         """
@@ -248,7 +249,7 @@ class Adam:
         return {**named, **masters, "steps": steps, "matrix_library": "torch"}
 
     def _copies(self) -> list[Tensor]:
-        """The masters that are not the parameters themselves."""
+        """The master copies, without the parameters that are their own master."""
         pairs = zip(self.parameters, self.masters, strict=True)
         return [master for parameter, master in pairs if master is not parameter]
 
@@ -267,8 +268,7 @@ class Adam:
 
 
 class RMSprop(Adam):
-    """`torch.optim.RMSprop`: Adam without the mean of the gradients, and without corrections for
-    the first steps.
+    """`torch.optim.RMSprop`: Adam without the first moment and without bias correction.
 
     v ← β₂ v + (1-β₂) g²,   θ ← θ (1 - η w) - η g / (√v + ε)
 
@@ -301,19 +301,20 @@ REPLACED = (
 
 
 def _step_dtype(parameter: Tensor) -> torch.dtype:
-    """The type of the numbers that a step changes: the parameter's own, at least float32."""
+    """The dtype of the update: the parameter's own, but at least float32."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _master(parameter: nn.Parameter) -> Tensor:
-    """What is stepped: the parameter, or a float32 copy where it has 16 bits."""
+    """The tensor that the optimiser updates: the parameter, or a float32 master copy of a 16-bit
+    one."""
     if _step_dtype(parameter) == parameter.dtype:
         return parameter
     return parameter.detach().to(_step_dtype(parameter))
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
-    """The parameters that are trained, in order, each with its group."""
+    """The trainable parameters in order, each with its group."""
     found: dict[nn.Parameter, Group] = {}
     for group in groups:
         for module in group.modules:
@@ -324,5 +325,5 @@ def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
 
 
 def _identities(groups: Sequence[Group]) -> list[tuple[int, torch.dtype, torch.device]]:
-    """Which tensors are trained, in order, and what they are."""
+    """The identity of each trainable tensor, in order."""
     return [(id(parameter), parameter.dtype, parameter.device) for parameter in trainable(groups)]

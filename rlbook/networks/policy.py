@@ -1,4 +1,4 @@
-"""The policy protocol: the torch module inside an agent.
+"""The policy protocol: the torch module of an agent.
 
 An MLP and a language model both keep it, so one PPO serves both. Everything an algorithm needs of a
 policy is below, and nothing else is called.
@@ -27,17 +27,17 @@ Unit = Literal["step", "episode"]
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """A tensor without gradient as an array: from any device, half precisions as float32."""
+    """A tensor as a NumPy array, detached and from any device; half precision becomes float32."""
     return full_precision(tensor).cpu().numpy()
 
 
 def full_precision(tensor: Tensor) -> Tensor:
-    """Half precisions as float32, so that probabilities are computed in no less."""
+    """Casts half precision to float32, so that probabilities are never computed in less."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def module_device(module: nn.Module) -> torch.device:
-    """Where the module's parameters are."""
+    """The device of the module's parameters."""
     return next(module.parameters()).device
 
 
@@ -46,14 +46,14 @@ FROZEN = "frozen"
 
 
 def module_tensors(module: nn.Module) -> State:
-    """The module's tensors by name, one that goes by several names (a tied output layer) under the
-    first alone."""
+    """The module's tensors by name; a tensor with several names (a tied output layer) appears under
+    the first only."""
     return dict(_once(module))
 
 
 def saved_tensors(module: nn.Module) -> State:
-    """The tensors of `module_tensors`; what is not trained stands apart, or, of a module that is
-    `rebuilt` from its `ModelSpec`, is named by its digest.
+    """The tensors of `module_tensors` for a checkpoint: trained ones, and frozen ones apart; a
+    module that is `rebuilt` from its `ModelSpec` stores only a digest of its frozen ones.
     """
     frozen = frozen_parameters(module)
     state: State = {name: tensor for name, tensor in _once(module) if name not in frozen}
@@ -80,16 +80,16 @@ def load_saved(module: nn.Module, state: State) -> None:
     missing, unexpected = module.load_state_dict(tensors, strict=False)
     odd = [*sorted(needed.intersection(missing)), *unexpected]
     if odd:
-        raise RuntimeError(f"tensors are missing or left over: {', '.join(odd)}")
+        raise RuntimeError(f"missing or unexpected tensors: {', '.join(odd)}")
 
 
 def frozen_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """Name → weight of what is not trained."""
+    """The frozen parameters by name."""
     return {name: value for name, value in module.named_parameters() if not value.requires_grad}
 
 
 def check_digest(what: str, tensors: Mapping[str, Tensor], held: str) -> None:
-    """Raises RuntimeError where `what` has another digest than the one that was `held`."""
+    """Raises RuntimeError if the digest of `what` differs from the stored one, `held`."""
     if digest(tensors) != held:
         raise RuntimeError(
             f"{what} have changed since the run started: their sha256 was {held[:12]}…"
@@ -107,7 +107,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Each tensor of the module under the first of its names."""
+    """The module's tensors, each under the first of its names only."""
     first: dict[tuple[int, torch.Size, tuple[int, ...]], str] = {}
     for name, tensor in module.state_dict().items():
         place = (tensor.data_ptr(), tensor.shape, tensor.stride())
@@ -116,7 +116,7 @@ def _once(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 class Policy(nn.Module):
-    """π(a|s), and V(s) where a critic was asked for."""
+    """π(a|s), and V(s) if a critic was requested."""
 
     rollout: ClassVar[str] = "steps"
     """"episodes" for a sequence model: it sees whole episodes or nothing."""
@@ -141,7 +141,7 @@ class Policy(nn.Module):
         after each rollout."""
 
     def initial_state(self) -> Any:
-        """Memory for acting, beside the weights (a KV cache); None where none is needed.
+        """The recurrent state for acting (a KV cache); None if the policy has none.
 
         Evaluation owns another one.
         """
@@ -155,7 +155,7 @@ class Policy(nn.Module):
         state: Any = None,
         action_mask: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """One action an environment, sampled with `rng`, or the mode where `rng` is None.
+        """One action per environment, sampled with `rng`, or the mode if `rng` is None.
 
         Without gradients. `action_mask` [N, A] bool: which discrete actions are allowed; None: all.
 
@@ -168,20 +168,21 @@ class Policy(nn.Module):
         """π(·|s) for observations (a tensor, or a dict of tensors) [N, ...], with gradients."""
 
     def distributions(self, batch: Batch) -> Distribution:
-        """π(·|s) in the states of a batch, over the actions that `batch.action_mask` allows, with
-        gradients; its log-probabilities are shaped like `batch.mask`."""
+        """π(·|s) for the states of a batch, restricted to `batch.action_mask`, with gradients; its
+        log-probabilities have the shape of `batch.mask`."""
         return self.distribution(batch.obs)
 
     @abstractmethod
     def value_parameters(self) -> list[nn.Parameter]:
-        """What V alone depends on; empty without a critic."""
+        """The parameters that affect only V; empty without a critic."""
 
     @abstractmethod
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        """The rollout as rows: [B, ...] valid steps, or [N, T, ...] episodes with `mask`."""
+        """The rollout as a batch: valid steps [B, ...], or episodes [N, T, ...] with `mask`."""
 
     def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
-        """The rollout as rows to train on, with what was computed for each of its steps [T, N]."""
+        """The rollout as a batch for training, with quantities computed for each of its steps [T,
+        N]."""
         mask = rollout.tensor("valid")
         rows = {name: as_rows(item, mask, self.unit) for name, item in fields.items()}
         return dataclasses.replace(self.batch(rollout), **rows)
@@ -190,7 +191,7 @@ class Policy(nn.Module):
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """log π(a|s), the entropy of π(·|s) (both in nats) and V(s); shaped like `batch.mask`.
+        """log π(a|s) and the entropy of π(·|s) (both in nats), and V(s); shaped like `batch.mask`.
 
         π is over the actions that `batch.action_mask` allows. The entropy is None where it was not
         asked for, and has no gradient where `entropy_gradient` is false. V(s) is None without a
@@ -212,7 +213,7 @@ class Policy(nn.Module):
         """
 
     def entropy_of(self, distribution: Distribution, gradient: bool) -> Tensor:
-        """The entropy in nats.
+        """The entropy of π(·|s), in nats.
 
         Without `gradient` it keeps no graph, which for a large vocabulary is most of an update's
         memory.
@@ -221,8 +222,8 @@ class Policy(nn.Module):
             return distribution.entropy()
 
     def start_from(self, other: Policy) -> None:
-        """Takes over the weights of a policy of the same networks; its critic's too, where both
-        have one.
+        """Copies the weights of a policy with the same architecture, and its critic's if both have
+        one.
 
         Raises:
             ValueError: the networks differ.
@@ -244,23 +245,23 @@ class Policy(nn.Module):
         self.load_state_dict(fits, strict=False)
 
     def start_critic(self, reward: nn.Module) -> None:
-        """Takes over the weights of a reward model's network for V.
+        """Initialises V with the weights of a reward model's network.
 
         Raises:
             ValueError: the reward is one of steps, or of another network.
         """
         raise ValueError(
-            "critic_start must be 'policy' here, got 'reward_model': it pays each step r(s, a), "
-            "and only the score of a whole text has the form of a value"
+            "critic_start must be 'policy' here, got 'reward_model': that model rewards each "
+            "step, r(s, a); only a model that scores a whole text can initialise a value"
         )
 
     def reference(self) -> Policy:
-        """What a KL penalty holds this policy to: its weights as they are now, shared where they
-        stay what they are."""
+        """The reference policy of a KL penalty: a frozen copy of the current weights, sharing those
+        that are not trained."""
         return self.frozen_copy()
 
     def frozen_copy(self) -> Policy:
-        """A policy of the same weights, never trained."""
+        """A copy of this policy whose weights are never trained."""
         import copy
 
         reference = copy.deepcopy(self)

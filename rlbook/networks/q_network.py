@@ -1,4 +1,4 @@
-"""A Q-network with dueling streams, noisy layers and a distribution for each action.
+"""A Q-network with dueling streams, noisy layers and distributional outputs, each optional.
 
 Shapes: [..., O] is a vector or an image; A actions, K atoms (1 where Q itself is learned).
 """
@@ -33,7 +33,7 @@ class QSettings:
 
 
 class QNetwork(nn.Module):
-    """Q(s, ·), which may be the mean of a distribution, and may be noisy.
+    """Q(s, ·), optionally distributional (as the mean over atoms) and optionally noisy.
 
     Images pass through filters, which have no noise. Of the hidden layers behind them a dueling
     network's streams have the last one each for itself and share the others.
@@ -80,13 +80,14 @@ class QNetwork(nn.Module):
         return MLP(sizes, generator, activation="relu", orthogonal=False)
 
     def forward(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        """Q(s, ·): [..., O] → [..., A], in reward units; with a generator, under fresh noise."""
+        """Q(s, ·): [..., O] → [..., A], in reward units; with a generator, under freshly drawn
+        noise."""
         if self.settings.support is None:
             return self._outputs(x, rng).squeeze(-1)
         return categorical_mean(self.log_prob(x, rng), self.support)
 
     def log_prob(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-        """Log-probabilities of the atoms, action by action: [..., O] → [..., A, K]."""
+        """Log-probabilities of each action's atoms: [..., O] → [..., A, K]."""
         return torch.log_softmax(full_precision(self._outputs(x, rng)), -1)
 
     def _outputs(self, x: Tensor, rng: np.random.Generator | None) -> Tensor:
@@ -100,7 +101,7 @@ class QNetwork(nn.Module):
         return dueling_action_values(_through(self.value, x, rng).unsqueeze(-2), advantage)
 
     def heads(self) -> list[nn.Parameter]:
-        """The parameters of the last layers."""
+        """The parameters of the output layers."""
         streams = (stream for stream in (self.value, self.advantage) if stream is not None)
         return [parameter for stream in streams for parameter in stream.layers[-1].parameters()]
 
@@ -110,7 +111,7 @@ def _through(layers: MLP | NoisyMLP, x: Tensor, rng: np.random.Generator | None)
 
 
 def predict(network: ActionValue, obs: Tensor, rng: np.random.Generator | None = None) -> Tensor:
-    """Q(s, ·) [B, A], or where a network has atoms their log-probabilities [B, A, K].
+    """Q(s, ·) [B, A], or the log-probabilities of the atoms [B, A, K] of a distributional network.
 
     With a generator, a noisy network is under fresh noise.
     """

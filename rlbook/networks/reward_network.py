@@ -1,4 +1,4 @@
-"""What a reward model learns: a number for each step. An episode's score is the sum over its steps.
+"""The network of a reward model: one number per step. An episode's score is the sum over its steps.
 
 Shapes: N environments, T time, B rows, O observation, A action components.
 """
@@ -23,7 +23,7 @@ Seen = Tensor | dict[str, Tensor]
 
 
 class RewardNetwork(nn.Module):
-    """A learned reward, for recorded episodes and for steps as they happen."""
+    """A learned reward, for recorded episodes and for single steps."""
 
     idle: Mapping[str, str] = {}
     """Hyper-parameters that have no effect on this network, each with the reason."""
@@ -41,11 +41,11 @@ class RewardNetwork(nn.Module):
 
     @abstractmethod
     def step_rewards(self, obs: Seen, action: Tensor, next_obs: Seen, over: Tensor) -> Tensor:
-        """The rewards [N] of N steps; `over` [N] bool marks those that ended their episode."""
+        """The rewards [N] of N steps; `over` [N] bool marks steps that ended their episode."""
 
 
 class Ensemble(RewardNetwork):
-    """Several networks that were made and taught apart from one another; its reward is their mean.
+    """Several independently initialised and trained networks; the reward is their mean.
 
     Source: Christiano et al. 2017, arXiv:1706.03741, section 2.2.3.
     """
@@ -64,7 +64,7 @@ class Ensemble(RewardNetwork):
 
 
 def members_of(network: nn.Module) -> list[RewardNetwork]:
-    """The members of an ensemble; of any other network, itself."""
+    """The members of an ensemble; a single network is its own only member."""
     found = network.members if isinstance(network, Ensemble) else [network]
     return cast(list[RewardNetwork], list(found))
 
@@ -96,7 +96,7 @@ class StepReward(RewardNetwork):
         return self.network(self.input(obs, action)).squeeze(-1)
 
     def input(self, obs: Tensor, action: Tensor) -> Tensor:
-        """What the MLP sees of them, [..., O + A]."""
+        """The MLP's input: observation and action, [..., O + A]."""
         if self.num_actions is not None:
             action = F.one_hot(action, self.num_actions)
         return torch.cat([obs, action.to(obs.dtype)], dim=-1)

@@ -16,17 +16,17 @@ from rlbook.networks.policy import as_array
 
 
 def as_mask(action_mask: NDArray[np.bool_] | None, device: torch.device | str) -> Tensor | None:
-    """A mask [N, A] as a tensor; None stays."""
+    """A mask [N, A] as a tensor; None stays None."""
     return None if action_mask is None else torch.from_numpy(action_mask).to(device)
 
 
 def greedy_actions(values: Tensor, action_mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """The best allowed action of each row of Q(s, ·) or of logits: [N, A] → [N]."""
+    """The greedy allowed action for each row of Q(s, ·) or of logits: [N, A] → [N]."""
     return as_array(masked_argmax(values, as_mask(action_mask, values.device)))
 
 
 class Value(Protocol):
-    """V(s), in reward units: the `value` of a policy with a critic is one."""
+    """V(s), in reward units; the `value` method of a policy with a critic qualifies."""
 
     def __call__(self, observations: Tensor, /) -> Tensor:
         """[N, ...] → [N]."""
@@ -34,14 +34,14 @@ class Value(Protocol):
 
 
 class ActionValue(Protocol):
-    """Q(s, ·), in reward units: an MLP, or a convolutional network, with one output an action."""
+    """Q(s, ·), in reward units: an MLP or a convolutional network with one output per action."""
 
     def __call__(self, observations: Tensor, /) -> Tensor:
         """[N, ...] → [N, A]."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """What is trained."""
+        """The trainable parameters."""
         ...
 
     def state_dict(self) -> State:

@@ -518,6 +518,6 @@ def test_evaluate_plays_in_the_environment_that_its_arguments_describe() -> None
 def test_train_refuses_arguments_for_an_environment_that_is_made_already() -> None:
     with pytest.raises(
         rlbook.RequestError,
-        match="env_kwargs are for an environment that is named by its id; slip cannot change one",
+        match="env_kwargs apply only to an environment given by its id; slip cannot change an",
     ):
         rlbook.train("q_learning", rlbook.make("Maze-v0"), env_kwargs={"slip": 0.5})

@@ -98,7 +98,7 @@ def test_an_observation_outside_its_space_stops_every_agent(algorithm: str, case
     assert "step 5" in str(error.value) and "\n" not in str(error.value)
 
 
-BEYOND = "observation [1] is 1.5, outside its bounds -1 and 1; it is learned from as it is"
+BEYOND = "observation [1] is 1.5, outside its bounds -1 and 1; it is used unchanged"
 
 
 @pytest.mark.parametrize("nested", [False, True])

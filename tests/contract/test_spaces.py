@@ -256,14 +256,14 @@ def test_a_scaled_action_covers_the_box_and_takes_the_shape_that_the_environment
         (
             spaces.Box(np.array([0.0, 0.0]), np.array([1.0, np.inf]), (2,), np.float64),
             Scaled,
-            "an unbounded box has none",
+            "needs bounded actions, got an unbounded Box",
         ),
         (
             spaces.Discrete(3),
             ScaledBox,
-            "actions are numbers in a box, and Discrete actions are not",
+            r"needs continuous actions \(Box\), got Discrete",
         ),
-        (spaces.Box(-np.inf, np.inf, (1,)), Value, "an unbounded box cannot be cut into bins"),
+        (spaces.Box(-np.inf, np.inf, (1,)), Value, "an unbounded Box cannot be divided into bins"),
         (spaces.Box(-1, 1, (17,)), Value, "make 762,939,453,125 actions"),
         (spaces.MultiDiscrete([50, 50, 50]), Policy, "the joint action has 125,000 values"),
         (
@@ -538,29 +538,29 @@ HUGE._shape = (10**9,)  # as if its bounds had been allocated
         (
             spaces.Dict({}),
             (
-                "environment 'Anything' has an observation_space without parts, in which there is"
-                " nothing to see"
+                "environment 'Anything' has an observation_space without components: there is"
+                " nothing to observe"
             ),
         ),
         (
             spaces.Tuple(()),
             (
-                "environment 'Anything' has an observation_space without parts, in which there is"
-                " nothing to see"
+                "environment 'Anything' has an observation_space without components: there is"
+                " nothing to observe"
             ),
         ),
         (
             spaces.Box(-1, 1, (0,)),
             (
-                r"environment 'Anything' has an observation_space of shape \(0,\), in which there"
-                r" is nothing to see"
+                r"environment 'Anything' has an observation_space of shape \(0,\): there"
+                r" is nothing to observe"
             ),
         ),
         (
             spaces.Dict({"a": spaces.Box(-1, 1, (3, 0))}),
             r"has an observation_space of shape \(3, 0\)",
         ),
-        (HUGE, "has an observation_space of 1,000,000,000 numbers, and 100,000,000 are the most"),
+        (HUGE, r"has an observation_space of 1,000,000,000 numbers \(at most 100,000,000\)"),
     ],
     ids=["none", "text", "no names", "no parts", "empty", "empty part", "huge"],
 )

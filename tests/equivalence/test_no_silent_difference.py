@@ -631,7 +631,7 @@ def test_a_tied_tensor_is_saved_once(gpt2_folder: Any) -> None:
         {k: v for k, v in state.items() if "wte" not in k},
         state | {"more": torch.zeros(1)},
     ):
-        with pytest.raises(RuntimeError, match="missing or left over"):
+        with pytest.raises(RuntimeError, match="missing or unexpected tensors"):
             load_saved(policy, wrong)
 
 

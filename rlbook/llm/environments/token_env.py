@@ -80,7 +80,7 @@ class _Backed:
         longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
         if longest[0] > codec.limit:
             tokens = (
-                f"the prompt and its answer have {longest[0]} tokens, and the model reads"
+                f"the prompt and its answer have {longest[0]} tokens, but the model's limit is"
                 f" {codec.limit}"
             )
             raise RequestError(f"{rules.where(longest[1])}: {tokens}")
@@ -360,7 +360,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             return [int(seed) + row for row in range(self.num_envs)]
         if len(seed) != self.num_envs:
             raise ValueError(
-                f"seed: a list must have {self.num_envs} entries, one an environment, not"
+                f"seed: a list must have {self.num_envs} entries, one per environment, not"
                 f" {len(seed)}"
             )
         return [None if one is None else int(one) for one in seed]

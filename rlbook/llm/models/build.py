@@ -61,7 +61,7 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         )
     if spec.config is not None and asked.model is not None:
         raise ValueError(
-            f"a model has a folder or a config, and both were given: {asked.model!r} and"
+            f"a model needs a folder or a config, but both were given: {asked.model!r} and"
             f" {dict(spec.config)}"
         )
     if spec.dtype == FOUR_BIT:

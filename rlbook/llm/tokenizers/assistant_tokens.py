@@ -46,7 +46,7 @@ def conversation(
     encoding = backend.encode(whole, add_special_tokens=False)
     if limit is not None and len(encoding.ids) > limit:
         raise ValueError(
-            f"the prompt and its answer have {len(encoding.ids)} tokens, and the model reads"
+            f"the prompt and its answer have {len(encoding.ids)} tokens, but the model's limit is"
             f" {limit}"
         )
     counts = [False] * len(encoding.ids)

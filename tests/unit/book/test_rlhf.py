@@ -260,7 +260,7 @@ def test_the_maze_starts_from_a_clone_too_and_refuses_a_critic_of_steps(folder: 
     )
     with pytest.raises(
         RequestError,
-        match="critic_start must be 'policy' here, got 'reward_model': it pays each step",
+        match="critic_start must be 'policy' here, got 'reward_model': that model rewards each step",
     ):
         rlbook.train(
             "ppo", "Maze-v0", reward_model=folder / "maze reward", critic_start="reward_model"

@@ -262,7 +262,7 @@ def test_a_column_of_another_type_is_refused_by_name(tmp_path: Path, addition: A
         load(tmp_path / "saved", addition)
     twice = pyarrow.table([["1+1="], ["2"], ["3"]], names=["prompt", "completion", "completion"])
     pyarrow.parquet.write_table(twice, tmp_path / "twice")
-    with pytest.raises(RequestError, match="has two columns of the name 'completion'"):
+    with pytest.raises(RequestError, match="has two columns named 'completion'"):
         load(tmp_path / "twice", addition)
 
 
@@ -379,13 +379,13 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(
             load(tmp_path / name, addition)
     with pytest.raises(RequestError, match="neither a file nor a folder"):
         load("/dev/null", addition)
-    with pytest.raises(RequestError, match="holds texts, and this environment has no tokens"):
+    with pytest.raises(RequestError, match="holds texts, but this environment has no tokenizer"):
         load(lines(tmp_path / "rows", GOOD), maze)
 
 
 ARRAYS = {
     "[": "row 1 is not JSON",
-    '[{"a": 1}': "row 1 is not JSON: it ends too soon",
+    '[{"a": 1}': "row 1 is not JSON: unexpected end of file",
     '[{"a": 1} {}]': "row 2 must follow a comma, got '{}]'",
     '[{"a": 1},]': "row 2 is not JSON",
     '[{"a": 1}, 2]': "row 2 must be a JSON object",

@@ -37,10 +37,10 @@ def test_a_row_has_verls_columns() -> None:
     }
     with pytest.raises(
         ValueError,
-        match="example 4 of split 'train' has no answer, and verl's rows need a ground truth",
+        match="example 4 of split 'train' has no answer, but verl's format requires a ground truth",
     ):
         row(Example("1+1="), 4)
-    with pytest.raises(ValueError, match="a column that is no plain data"):
+    with pytest.raises(ValueError, match="a column that is not plain data"):
         row(Example("1+1=", "2", {"level": {1, 2}}))
 
 

@@ -146,14 +146,14 @@ def test_what_has_no_features_is_refused_in_one_sentence() -> None:
             SQUARE,
             {"features": "table"},
             (
-                "features 'table' need states that can be counted, and these are numbers; take"
+                "features 'table' need discrete states, and these observations are continuous; use"
                 " tiles or aggregate"
             ),
         ),
         (
             SQUARE,
             {"features": ((1.0,),)},
-            "features given as vectors need numbered states, which these observations are not",
+            "features given as vectors need discrete states, and these observations are continuous",
         ),
         (
             spaces.Discrete(3),

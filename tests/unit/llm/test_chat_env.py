@@ -604,7 +604,7 @@ HOSTILE: list[tuple[Any, str]] = [
     ({"promt": "a"}, "did you mean 'prompt' by 'promt'"),
     (
         {"prompt": "1" * 300},
-        r"line 2: the prompt has \d+ tokens, and the model reads 256, its answer included",
+        r"line 2: the prompt has \d+ tokens, but the model's limit is 256, its answer included",
     ),
 ]
 
@@ -657,7 +657,8 @@ def test_a_long_row_is_refused_by_its_line_before_memory_is_taken(
     )
     assert done.returncode == 2 and not (tmp_path / "a").exists(), done.stderr
     assert (
-        "line 21: the prompt" in done.stderr and "tokens, and the model reads 4096" in done.stderr
+        "line 21: the prompt" in done.stderr
+        and "tokens, but the model's limit is 4096" in done.stderr
     )
 
 
@@ -669,7 +670,7 @@ def test_a_long_row_of_recorded_answers_is_refused_by_its_line(tmp_path: Path) -
     )
     with pytest.raises(
         RequestError,
-        match=r"line 2: the prompt and its answer have 10000\d tokens, and the model reads 4096",
+        match=r"line 2: the prompt and its answer have 10000\d tokens, but the model's limit is 4096",
     ):
         rlbook.train("sft", "Addition-v0", data=str(data), steps=10)
 

@@ -83,7 +83,8 @@ def test_a_chat_that_is_too_long_is_rendered_once() -> None:
         return "1" * len(messages)
 
     with pytest.raises(
-        ValueError, match=r"^the prompt and its answer have 40000 tokens, and the model reads 4096$"
+        ValueError,
+        match=r"^the prompt and its answer have 40000 tokens, but the model's limit is 4096$",
     ):
         conversation(codec.backend, template, codec.ends, CHAT * 10_000, limit=codec.limit)
     assert rendered == [40_000]
@@ -95,7 +96,7 @@ def test_a_file_with_a_chat_of_many_turns_is_refused_with_its_line(tmp_path: Pat
     with pytest.raises(
         RequestError,
         match=(
-            r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, and the model reads"
+            r"rows\.jsonl, line 2: the prompt and its answer have \d+ tokens, but the model's limit is"
             r" 4096$"
         ),
     ):

@@ -96,7 +96,7 @@ def test_four_bits_need_an_adapter_a_gpu_a_folder_and_their_packages(
 ) -> None:
     settings = {"steps": 8, "num_envs": 8, "group_size": 4, "eval_every": 0}
     with pytest.raises(
-        RequestError, match="4bit is for the weights below an adapter; give an adapter too"
+        RequestError, match="4bit requires an adapter: quantised weights cannot be trained"
     ):
         rlbook.train("grpo", "Addition-v0", model={"dtype": "4bit"}, **settings)
     with pytest.raises(RequestError, match="dtype 4bit needs device cuda, got cpu"):

@@ -136,7 +136,7 @@ def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) ->
     ("env", "expert", "sentence"),
     [
         ("CartPole-v1", None, r"it needs an expert \(--expert\), since CartPole-v1 has no model"),
-        ("Addition-v0", None, "nobody says how to go on from a wrong one"),
+        ("Addition-v0", None, "a reference answer labels only its own prefixes"),
         (
             "FrozenLake-v1",
             "Maze-v0",
@@ -145,7 +145,7 @@ def test_an_expert_is_asked_in_training_and_not_in_evaluation(tmp_path: Path) ->
         (
             "Maze-v0",
             "mcts",
-            "must say what to do in any state that it is shown, which MCTS does not",
+            "must return an action for any observation, which MCTS does not",
         ),
     ],
 )

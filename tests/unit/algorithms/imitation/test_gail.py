@@ -189,7 +189,7 @@ def test_the_policy_is_paid_by_the_discriminator_and_the_log_shows_the_environme
 @pytest.mark.parametrize(
     ("env", "options", "sentence"),
     [
-        ("Addition-v0", {}, "it compares single steps, and a text is judged as a whole"),
+        ("Addition-v0", {}, "it compares single steps, but a text is scored as a whole"),
         ("CartPole-v1", {}, r"needs recorded data or an expert \(--data, --expert\)"),
         (
             "Maze-v0",

@@ -297,6 +297,6 @@ def test_discrete_actions_are_refused() -> None:
 
     with pytest.raises(
         rlbook.RequestError,
-        match="td3 does not train on CartPole-v1: this algorithm's actions are numbers in a box",
+        match=r"td3 does not train on CartPole-v1: needs continuous actions \(Box\), got Discrete",
     ):
         rlbook.train("td3", "CartPole-v1", steps=10)

@@ -60,7 +60,7 @@ def test_a_row_is_a_step_with_its_true_successor_and_only_terminations_end() -> 
     [
         (
             two_steps(terminated=False, last=False),
-            "was cut off, and does not say what was seen last",
+            "was truncated and lacks its last observation",
         ),
         (Episode(EYE[:2], np.array([3, 1])), "was recorded without rewards"),
         (Episode(np.array([1, 2]), np.array([3, 1])), "is a text"),
