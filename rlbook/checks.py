@@ -238,7 +238,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {_shorten(twice)} stands there twice")
+        raise ValueError(f"the name {_shorten(twice)} occurs twice")
     return content
 
 

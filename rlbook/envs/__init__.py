@@ -1,5 +1,5 @@
-"""Environments, and the finite models that planning works on. Numpy, scipy and gymnasium only:
-nothing here imports torch.
+"""Environments, and the finite models that planning uses. Depends only on NumPy, SciPy and
+Gymnasium, never on torch.
 
 Importing this package registers rlbook's environments, so
 `gymnasium.make("rlbook.envs:rlbook/Maze-v0")` works too.
@@ -33,7 +33,7 @@ register()
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a class when it is first asked for: `import rlbook.envs` loads no scipy."""
+    """Imports classes on first use, so that `import rlbook.envs` does not load SciPy."""
     if name not in _HOME:
         raise AttributeError(f"module 'rlbook.envs' has no attribute {name!r}")
     return getattr(import_module(_HOME[name]), name)

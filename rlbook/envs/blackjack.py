@@ -1,4 +1,4 @@
-"""gymnasium's Blackjack-v1 as a table, so that its values are known exactly.
+"""gymnasium's Blackjack-v1 as a tabular model, so that its values can be computed exactly.
 
 Cards come from an infinite deck: 1 (the ace) to 9 with probability 1/13 each, 10 with 4/13. A
 hand's ace counts 11 where that does not go beyond 21; then it is usable. The dealer shows one card
@@ -27,8 +27,8 @@ Hand = tuple[int, bool]
 
 
 def blackjack_model() -> TabularMDP:
-    """All 704 observations as states, of which 280 occur while the player can choose; the others
-    end the episode and pay 0.
+    """All 704 observations as states. 280 of them are decision points of the player; the others
+    terminate with reward 0.
 
     Stick is action 0, hit is action 1. The reward is 1 for a win, 0 for a draw and -1 for a loss.
     """
@@ -38,8 +38,8 @@ def blackjack_model() -> TabularMDP:
 
 
 def with_naturals() -> TabularMDP:
-    """The game with `sab=True`, which `gymnasium.make("Blackjack-v1")` makes: an ace and a ten are
-    a natural, which wins unless the dealer has one too.
+    """The game with `sab=True`, as in `gymnasium.make("Blackjack-v1")`: an ace and a ten form a
+    natural, which wins unless the dealer has one too.
 
     The player is not shown whether 21 is a natural, so ten states follow those of `blackjack_model`,
     one for each of the dealer's cards; `shown_numbers` says what is seen in each.
@@ -61,13 +61,13 @@ def with_naturals() -> TabularMDP:
 
 
 def shown_numbers() -> np.ndarray:
-    """[S]: of each state of `with_naturals`, the number of what the player sees."""
+    """The observation index of each state of `with_naturals`, [S]."""
     count = int(np.prod(SHAPE))
     return np.append(np.arange(count), [number((21, True), card) for card in CARDS])
 
 
 def number(hand: Hand, card: int) -> int:
-    """The state's number."""
+    """The index of a state."""
     return int(np.ravel_multi_index((hand[0], card, int(hand[1])), SHAPE))
 
 
@@ -80,7 +80,7 @@ def with_card(hand: Hand, card: int) -> Hand:
 
 
 def dealer_totals(hand: Hand) -> dict[int, float]:
-    """What the dealer ends with, as sum → probability; 0 where it goes beyond 21."""
+    """The distribution of the dealer's final sum, as sum → probability; a bust counts as 0."""
     if hand[0] >= 17:
         return {hand[0] if hand[0] <= 21 else 0: 1.0}
     totals: dict[int, float] = {}
@@ -117,7 +117,7 @@ def _choices(state: int, hand: Hand, card: int) -> list[Entry]:
 
 
 def _starts() -> np.ndarray:
-    """[S]: two cards each."""
+    """The distribution of initial states, [S]: two cards each."""
     initial = np.zeros(int(np.prod(SHAPE)))
     for first, one in CARDS.items():
         for second, two in CARDS.items():

@@ -1,5 +1,5 @@
-"""Jack's car rental: two lots, and each night a decision how many cars to move from one to the
-other."""
+"""Jack's car rental: two locations, and each night a decision how many cars to move between
+them."""
 
 from __future__ import annotations
 
@@ -115,13 +115,13 @@ class CarRental(TabularEnv):
 
 
 class CarRentalVector(TabularVectorEnv):
-    """N car rentals side by side; see `CarRental`."""
+    """N car rentals in parallel; see `CarRental`."""
 
     single = CarRental
 
 
 class Lot(NamedTuple):
-    """One lot's day, from the number of cars in the morning to the number in the evening."""
+    """One location's day: from the number of cars in the morning to the number in the evening."""
 
     chance: np.ndarray  # [21, 21]: probability of each evening, given the morning
     # [21, 21]: expected number of rentals, given morning and evening; 0 where impossible
@@ -129,7 +129,7 @@ class Lot(NamedTuple):
 
 
 def lot(requests: float, returns: float) -> Lot:
-    """The day of a lot whose requests and returns are Poisson with these averages.
+    """The day of a location whose requests and returns are Poisson with these means.
 
     Nothing is cut off: all the ways to run out of cars, and all the ways to fill the lot, are one
     event each, with the probability that is left. So each row adds up to 1 and the expectations are
@@ -154,7 +154,7 @@ def _capped_poisson(average: float, most: int) -> np.ndarray:
 
 
 class Nights(NamedTuple):
-    """What each action does overnight, in each state."""
+    """The overnight effect of each action in each state."""
 
     # [S, A] int: cars driven from the first lot to the second; negative: the other way
     moved: np.ndarray
@@ -164,8 +164,8 @@ class Nights(NamedTuple):
 
 
 def nights(modified: bool) -> Nights:
-    """Moving never takes more cars than there are; those that do not fit where they arrive are
-    gone."""
+    """The overnight moves: never more cars than there are; cars in excess of the capacity are
+    lost."""
     first, second = np.divmod(np.arange(NUM_STATES)[:, None], COUNTS)
     moved = np.clip(np.arange(NUM_ACTIONS) - FURTHEST, -second, first)
     first, second = np.minimum(first - moved, CAPACITY), np.minimum(second + moved, CAPACITY)
@@ -182,8 +182,8 @@ def nights(modified: bool) -> Nights:
 
 @lru_cache(maxsize=2)
 def car_rental_model(modified: bool) -> TabularMDP:
-    """The model. An outcome pays what is expected of it: the average income of the days that begin
-    and end with these cars.
+    """The model. The reward of an outcome is its conditional expectation: the mean income of the
+    days that begin and end with these numbers of cars.
 
     The two lots do not influence each other during the day, so a day's table is made of two of 21 ×
     21.

@@ -1,44 +1,44 @@
-"""What each environment is, in one line, and the largest mean return where it is known and no model
-gives it."""
+"""One-line descriptions of the environments, and the optimal mean return where it is known but not
+computed from a model."""
 
 from __future__ import annotations
 
 DESCRIPTIONS: dict[str, str] = {
-    "Maze-v0": ("a small maze, solved exactly, in which every idea of the first half can be seen"),
+    "Maze-v0": ("a small maze, solvable exactly, that illustrates every idea of the first half"),
     "GridWorld-v0": "the book's first grids, 4 × 4 and 5 × 5 with teleports",
-    "WindyGridWorld-v0": "a grid with a wind across it, steady or gusty",
-    "RandomWalk-v0": "a line of any length, the problem that prediction is measured on",
+    "WindyGridWorld-v0": "a grid with a crosswind, steady or gusty",
+    "RandomWalk-v0": "a line of any length, the standard benchmark for prediction",
     "MaximizationBias-v0": "two states in which the largest estimate misleads",
     "TenArmedTestbed-v0": "ten slot machines, one of which pays best on average",
     "Gambler-v0": "how much to stake on an unfair coin",
-    "CarRental-v0": "two lots of cars, and how many to drive over at night",
-    "DynaMaze-v0": "a maze for planning from experience, and two that change on the way",
-    "ShortCorridor-v0": "three places that look alike, where only chance arrives",
-    "TicTacToe-v0": "a game for two in which perfect play is known",
-    "Addition-v0": "sums of two-digit numbers, written one token a step",
-    "Reverse-v0": "words written backwards, one token a step",
+    "CarRental-v0": "two car lots, and how many cars to move between them each night",
+    "DynaMaze-v0": "a maze for planning from experience, and two variants that change",
+    "ShortCorridor-v0": "three states that look alike, where only a stochastic policy succeeds",
+    "TicTacToe-v0": "a two-player game whose perfect play is known",
+    "Addition-v0": "sums of two-digit numbers, generated one token per step",
+    "Reverse-v0": "words to spell backwards, one token per step",
     "Chat-v0": (
-        "chats by a model's own template, from tasks, functions or files of rows, one token a step"
+        "chats in a model's own template, from tasks, functions or files, one token per step"
     ),
     "Sorting-v0": "eight digits in ascending order",
     "ModularArithmetic-v0": "remainders of sums, differences and products",
     "TaggedCopy-v0": ("the word between two tags, in capital letters and in brackets: a format"),
-    "Countdown-v0": "an expression of three numbers that comes to a target; many are right",
+    "Countdown-v0": "an expression of three numbers that equals a target; many are correct",
     "Reasoning-v0": (
-        "sums in several steps, whose last digit is rarely right without written steps"
+        "multi-step sums, whose last digit is rarely right without intermediate steps"
     ),
-    "Mixture-v0": "several of these tasks at once, or one of them with the vocabulary of all",
+    "Mixture-v0": "several of these tasks at once, or one of them with the shared vocabulary",
     "Retrieval-v0": "two worked examples for a query, out of 64: every pair has a known score",
-    "Acrobot-v1": "two links that hang from a joint: swing the lower end above the line",
+    "Acrobot-v1": "a two-link pendulum: swing its lower end above the line",
     "Blackjack-v1": "the card game: draw another card, or stay below 21 and beat the dealer",
     "CartPole-v1": "a pole on a cart: push left or right, and keep it upright for 500 steps",
-    "CliffWalking-v1": "a grid with a cliff along the shortest way",
+    "CliffWalking-v1": "a grid with a cliff along the shortest path",
     "CliffWalkingSlippery-v1": "the cliff on slippery ground, where two moves in three go astray",
     "FrozenLake-v1": "a lake of 4 × 4 cells with holes, where two moves in three go astray",
     "FrozenLake8x8-v1": "the frozen lake with 8 × 8 cells",
-    "MountainCar-v0": "a car too weak for its hill: first back, then up; pushed left, right or not",
-    "MountainCarContinuous-v0": "the same car with a force to choose, and a price on force",
-    "Pendulum-v1": "a pendulum to swing up and hold, by a torque that is a number",
+    "MountainCar-v0": "an underpowered car in a valley: swing back, then up; three actions",
+    "MountainCarContinuous-v0": "the same car with a continuous force, which is penalised",
+    "Pendulum-v1": "a pendulum to swing up and balance with a continuous torque",
     "Taxi-v4": "fetch a passenger in a grid of 5 × 5 cells, and take them where they want to go",
 }
 """Short id → what it is. `rlbook list` and the site's table of environments say it."""

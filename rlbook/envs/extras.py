@@ -1,5 +1,5 @@
-"""Environments of packages that come with an extra of rlbook's: Box2D, MuJoCo, Atari, MinAtar,
-MiniGrid, reasoning-gym."""
+"""Environments from optional packages, installed through rlbook's extras: Box2D, MuJoCo, Atari,
+MinAtar, MiniGrid, reasoning-gym."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VIEWS = ("planes", "image")
 
 
 class Family(NamedTuple):
-    """Environments of one package."""
+    """The environments of one package."""
 
     name: str
     # of their ids, or of their entry points where gymnasium itself registers them
@@ -42,8 +42,7 @@ FAMILIES = (
 
 
 def provide(env_id: str) -> None:
-    """Imports what registers the environments of the package that an id belongs to, if it belongs
-    to one.
+    """Imports the package that registers an environment id, if the id belongs to one.
 
     Raises:
         RequestError: the package is not installed; the extra is named.
@@ -76,14 +75,12 @@ def _family(env_id: str) -> Family | None:
 
 
 def needs_an_extra(spec: EnvSpec) -> bool:
-    """Whether an environment runs only where a package is installed that rlbook alone does not
-    need."""
+    """Whether an environment requires a package beyond rlbook's own dependencies."""
     return _family(spec.id) is not None
 
 
 def _register_games() -> None:
-    """MinAtar's own registration, with the form of its games that can be saved within an
-    episode."""
+    """Registers MinAtar's games in the variant that supports snapshots within an episode."""
     ours = "rlbook.envs.minatar:Game"
     if not any(spec.entry_point == ours for spec in gymnasium.registry.values()):
         importlib.import_module("minatar.gym").register_envs()
@@ -97,7 +94,7 @@ def _register_games() -> None:
 
 
 def make(source: str | EnvSpec, *, view: str | None = None, **kwargs: Any) -> gymnasium.Env:
-    """`gymnasium.make`. A MiniGrid is shown as `view` says: "planes" (the default) or "image"; see
+    """`gymnasium.make`, with the `view` of a MiniGrid: "planes" (the default) or "image"; see
     `rlbook.envs.minigrid`.
 
     Raises:

@@ -86,7 +86,7 @@ class Gambler(TabularEnv):
 
 
 class GamblerVector(TabularVectorEnv):
-    """N gamblers side by side; see `Gambler`."""
+    """N gamblers in parallel; see `Gambler`."""
 
     single = Gambler
 
@@ -97,13 +97,13 @@ def _coins(capital: int) -> np.ndarray:
 
 
 def gambler_stakes() -> np.ndarray:
-    """[S, A] int: what action a really stakes, min(a + 1, s, 100 - s); 0 where the game is over."""
+    """The actual stake of each action, min(a + 1, s, 100 - s), [S, A] int; 0 in terminal states."""
     capital = np.arange(NUM_STATES)[:, None]
     return np.minimum(np.arange(1, NUM_ACTIONS + 1), np.minimum(capital, TARGET - capital))
 
 
 def gambler_model(heads_probability: float) -> TabularMDP:
-    """The model; heads is tried before tails."""
+    """The model; heads comes before tails in the order of sampling."""
     stakes = gambler_stakes()
     state, action = (index.ravel() for index in np.indices(stakes.shape))
     over = (state == 0) | (state == TARGET)

@@ -1,4 +1,5 @@
-"""Two states in which the largest of many noisy estimates looks better than it is."""
+"""Two states that show maximisation bias: the largest of many noisy estimates is too high on
+average."""
 
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ class MaximizationBias(TabularEnv):
         super().__init__(maximization_bias_model(int(actions)), render_mode=render_mode)
 
     def draw_text(self, state: int) -> str:
-        """The three states in a row, the agent's in brackets."""
+        """The three states in a row, with the agent's in brackets."""
         return "".join(
             f"[{name}]" if place == state else f" {name} "
             for place, name in ((NOISY, "B"), (START, "A"), (END, "T"))
@@ -87,7 +88,7 @@ class MaximizationBias(TabularEnv):
 
 
 class MaximizationBiasVector(TabularVectorEnv):
-    """N copies side by side; see `MaximizationBias`."""
+    """N copies in parallel; see `MaximizationBias`."""
 
     single = MaximizationBias
 

@@ -1,4 +1,4 @@
-"""MinAtar's games, as they are, but for this: they can be taken up again within an episode.
+"""MinAtar's games, unchanged except that they can be saved and restored within an episode.
 
 Five games on 10 x 10 cells, shown as boolean planes [10, 10, C], one for each kind of thing. With
 probability 0.1 an action is the one before it once more. Source: Young and Tian 2019,
@@ -22,11 +22,11 @@ CONSTANT = ("random", "channels", "action_map")
 
 
 class Game(BaseEnv):  # type: ignore[misc]
-    """A game of MinAtar, named by `game`; the random returns are small, and nobody knows the
-    optimal ones."""
+    """A MinAtar game, selected by `game`. Returns of the random policy are small; the optimal
+    returns are unknown."""
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: the board, the action before, and the generator."""
+        """All state needed to continue: the board, the previous action and the generator."""
         board = {
             name: copy.deepcopy(value)
             for name, value in vars(self.game.env).items()
@@ -37,7 +37,7 @@ class Game(BaseEnv):  # type: ignore[misc]
         return {"board": board, "last_action": self.game.last_action, "generator": generator}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """The inverse of `snapshot`. Raises ValueError where it is not one of this game."""
+        """The inverse of `snapshot`. Raises ValueError if it is not a snapshot of this game."""
         board, generator = snapshot["board"], snapshot["generator"]
         if board.keys() != {name for name in vars(self.game.env) if name not in CONSTANT}:
             raise ValueError("a snapshot's board must be one of the same game.")

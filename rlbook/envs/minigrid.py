@@ -1,5 +1,5 @@
-"""MiniGrid's and BabyAI's environments, as a network can see them. Needs
-`pip install "rlbook[minigrid]"`.
+"""MiniGrid's and BabyAI's environments, with observations suited to a network. Needs `pip install
+"rlbook[minigrid]"`.
 
 The agent sees the 7 x 7 cells before it, each as three numbers: which kind of thing, of which
 colour, in which state. The text of the mission is left out, and so is the direction that the agent
@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 
 
 def is_raw(env: gymnasium.Env) -> bool:
-    """Whether an environment shows its dictionary of image, direction and mission."""
+    """Whether an environment's observations are MiniGrid's dictionary of image, direction and
+    mission."""
     return (
         isinstance(env.observation_space, spaces.Dict) and "image" in env.observation_space.spaces
     )
 
 
 class Symbols(gymnasium.ObservationWrapper, RecordConstructorArgs):
-    """The three numbers of each cell as they are: uint8 [7, 7, 3]. Minigrid's `ImgObsWrapper` does
-    the same."""
+    """The three integers of each cell, unchanged: uint8 [7, 7, 3]. Equivalent to MiniGrid's
+    `ImgObsWrapper`."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)
@@ -39,8 +40,8 @@ class Symbols(gymnasium.ObservationWrapper, RecordConstructorArgs):
 
 
 class Planes(gymnasium.ObservationWrapper, RecordConstructorArgs):
-    """One boolean plane for each kind of thing, colour and state: [7, 7, 20]. A number that only
-    names something is no measure of it."""
+    """One-hot planes for objects, colours and states: [7, 7, 20]. The integers are categories, so
+    their magnitudes mean nothing."""
 
     def __init__(self, env: gymnasium.Env) -> None:
         RecordConstructorArgs.__init__(self)

@@ -1,4 +1,4 @@
-"""A walk along a line: the prediction problem on which every method of the book is measured."""
+"""The random walk along a line: the prediction problem used to compare every method in the book."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RandomWalk(TabularEnv):
         super().__init__(model, views=views, render_mode=render_mode)
 
     def draw_text(self, state: int) -> str:
-        """The line of states, its ends `T`, the agent as `A`; long walks in several lines."""
+        """The line of states, with its ends as `T` and the agent as `A`; long lines are wrapped."""
         cells = ["T", *"." * self.length, "T"]
         cells[state] = AGENT
         return "\n".join(
@@ -114,7 +114,7 @@ class RandomWalk(TabularEnv):
         )
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """The same as an image [H, W, 3] uint8; beyond the right end the last line is dark."""
+        """The same as an image [H, W, 3] uint8; cells beyond the right end are dark."""
         num_states = self.length + 2
         columns = min(num_states, WIDTH)
         colours = np.full((-(-num_states // columns) * columns, 3), COLOURS["#"], dtype=np.uint8)
@@ -124,7 +124,7 @@ class RandomWalk(TabularEnv):
 
 
 class RandomWalkVector(TabularVectorEnv):
-    """N walks side by side; see `RandomWalk`."""
+    """N random walks in parallel; see `RandomWalk`."""
 
     single = RandomWalk
 
@@ -132,8 +132,8 @@ class RandomWalkVector(TabularVectorEnv):
 def random_walk_model(
     length: int, step: int, left_reward: float, right_reward: float, *, observable: bool = True
 ) -> TabularMDP:
-    """The model; moves are tried from the shortest to the longest, and those that reach an end are
-    one outcome."""
+    """The model; outcomes are ordered from the shortest to the longest move, and all moves that
+    reach an end are one outcome."""
     end = length + 1
     inner = np.arange(1, end)
     # [length, 2]: longest move that stays on the line
@@ -160,7 +160,8 @@ def random_walk_model(
 
 
 def group_states(length: int, group: int) -> np.ndarray:
-    """[length + 2] int: what each state looks like, where neighbours look alike in groups."""
+    """The observation of each state, [length + 2] int, when neighbouring states are aggregated into
+    groups."""
     views = np.zeros(length + 2, dtype=np.int64)
     views[1:-1] = 1 + np.arange(length) // group
     views[-1] = views[-2] + 1

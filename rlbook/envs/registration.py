@@ -1,5 +1,4 @@
-"""Registers rlbook's environments with gymnasium: the id, where the class lives, and the time
-limit."""
+"""Registers rlbook's environments with Gymnasium: id, entry point and time limit."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import gymnasium
 
 
 def register() -> None:
-    """Registers every rlbook environment with gymnasium. Calling it again changes nothing.
+    """Registers every rlbook environment with Gymnasium. Repeated calls have no effect.
 
     Only names are stored: the classes are imported when an environment is made, so this loads
     neither torch nor scipy.
@@ -62,7 +61,8 @@ def register() -> None:
 
 
 def _register_tabular(env_id: str, entry_point: str, max_episode_steps: int | None) -> None:
-    """The vector form stands in the same file, under the same name with `Vector` behind it."""
+    """Registers a tabular environment and its vector form, which is in the same module under the
+    same name plus `Vector`."""
     _register(env_id, entry_point, f"{entry_point}Vector", max_episode_steps)
 
 

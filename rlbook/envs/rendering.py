@@ -1,4 +1,4 @@
-"""Drawing maps: as text for the terminal, as pixels for films and notebooks."""
+"""Renders maps: as text for the terminal, as pixels for videos and notebooks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COLOURS = {
 
 
 def draw_text(layout: Layout, state: int) -> str:
-    """The map as lines of text, the agent as `A`."""
+    """The map as lines of text, with the agent as `A`."""
     cells = _cells(layout)
     cells.flat[state] = AGENT
     return "\n".join("".join(row) for row in cells)
 
 
 def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarray:
-    """The map as an image [H, W, 3] uint8: `cell` pixels a side for each cell, the agent as a
+    """The map as an image [H, W, 3] uint8, with `cell` × `cell` pixels per cell and the agent as a
     disc."""
     return draw_cells(
         np.array(
@@ -41,8 +41,8 @@ def draw_pixels(layout: Layout, state: int, cell: int | None = None) -> np.ndarr
 def draw_cells(
     colours: np.ndarray, state: int, cell: int | None = None, *, lines: bool = False
 ) -> np.ndarray:
-    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, the agent as a disc in
-    the cell number `state`.
+    """Cells of these colours [rows, columns, 3] as an image [H, W, 3] uint8, with the agent as a
+    disc in cell `state`.
 
     `lines` sets neighbouring cells apart by a line one pixel wide.
     """
@@ -58,7 +58,7 @@ def draw_cells(
 
 
 def _cells(layout: Layout) -> np.ndarray:
-    """[rows, columns] of one character each."""
+    """The map as single characters, [rows, columns]."""
     cells = np.where(layout.walls, WALL, FREE[0])
     cells.flat[layout.start] = START
     cells.flat[layout.goal] = GOAL

@@ -1,5 +1,5 @@
-"""The short corridor: three places that look alike, where the best one can do is to toss a coin,
-and the coin should not be fair."""
+"""The short corridor: three states that look alike, so that the best policy is stochastic, with
+unequal probabilities."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ class ShortCorridor(TabularEnv):
 
 
 class ShortCorridorVector(TabularVectorEnv):
-    """N corridors side by side; see `ShortCorridor`."""
+    """N corridors in parallel; see `ShortCorridor`."""
 
     single = ShortCorridor
 
 
 def short_corridor_model(observable: bool) -> TabularMDP:
-    """The model over places; `observable` says whether the agent sees them."""
+    """The model over places; `observable` says whether the agent can tell them apart."""
     state, action = (index.ravel() for index in np.indices((GOAL_STATE + 1, 2)))
     right = (action == RIGHT) != (state == REVERSED)
     over = state == GOAL_STATE
@@ -102,7 +102,7 @@ def short_corridor_model(observable: bool) -> TabularMDP:
 
 
 def short_corridor_grid() -> Grid:
-    """The map, the place where actions are exchanged in blue."""
+    """The map, with the state of the swapped actions in blue."""
     marks = parse_grid("S..G")
     return Grid(
         marks, shade((np.arange(marks.size) == REVERSED).astype(float).reshape(marks.shape))

@@ -1,5 +1,5 @@
-"""Drawing amounts, a gambler's money or the cars on a lot: rows of slots, full or empty, as text
-and as pixels."""
+"""Renders amounts, such as a gambler's money or the cars at a location, as rows of full and empty
+slots, in text and pixels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CELL = 24
 
 
 def filled_slots(counts: np.ndarray, capacity: int) -> np.ndarray:
-    """[R, capacity] bool: row i has its first counts[i] slots full."""
+    """Which slots are full, [R, capacity] bool: the first counts[i] of row i."""
     return np.arange(capacity) < np.asarray(counts)[:, None]
 
 
 def slots_text(filled: np.ndarray, labels: list[str] | None = None) -> str:
-    """Slots [R, C] bool as R lines of `#` (full) and `.` (empty), each behind its label."""
+    """Slots [R, C] bool as R lines of `#` (full) and `.` (empty), each with its label in front."""
     lines = ["".join(FULL if full else EMPTY for full in row) for row in filled.tolist()]
     if labels is None:
         return "\n".join(lines)

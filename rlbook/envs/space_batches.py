@@ -1,5 +1,5 @@
-"""Observations of a gymnasium space, one or several: which of the two they are, and how one becomes
-the other."""
+"""Converts between single observations of a Gymnasium space and batches of them, and tells the two
+apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
 
 
 def is_batch(space: spaces.Space, observation: Elements) -> bool:
-    """Whether these are N observations of a space rather than one.
+    """Whether these are N observations of a space rather than a single one.
 
     Raises:
         ValueError: they are neither.
@@ -31,12 +31,12 @@ def is_batch(space: spaces.Space, observation: Elements) -> bool:
 
 
 def as_batch(space: spaces.Space, rows: list[Any]) -> Any:
-    """N elements of a space as a batch of gymnasium's: an array, or a dict or a tuple of arrays."""
+    """N elements of a space as a Gymnasium batch: an array, or a dict or a tuple of arrays."""
     return concatenate(space, rows, create_empty_array(space, len(rows)))
 
 
 def as_array(space: spaces.Space, observation: Elements) -> Any:
-    """One observation with arrays in the place of lists."""
+    """One observation, with lists converted to arrays."""
     if isinstance(space, spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary):
         return np.asarray(observation, dtype=space.dtype)
     return observation
@@ -49,7 +49,7 @@ def rows_of(space: spaces.Space, batch: Elements) -> list[Any]:
 
 
 def length(space: spaces.Space, observations: Elements) -> int:
-    """N of a batch."""
+    """The size N of a batch."""
     if isinstance(space, spaces.Dict):
         name, part = next(iter(space.spaces.items()))
         return length(part, observations[name])  # type: ignore[call-overload,index]
@@ -59,13 +59,13 @@ def length(space: spaces.Space, observations: Elements) -> int:
 
 
 def plain(action: ArrayLike) -> Any:
-    """A number of numpy's without axes as Python's own."""
+    """A NumPy scalar as a Python number."""
     return action.item() if isinstance(action, np.generic) else action
 
 
 def _depth(space: spaces.Space, observation: Elements) -> int:
-    """By how many axes an observation exceeds one of the space; negative where it is no array of
-    that kind."""
+    """The number of axes that an observation has in addition to the space's; negative if it is not
+    such an array."""
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, Mapping) or set(observation) != set(space.spaces):
             return -1

@@ -1,4 +1,4 @@
-"""Ten slot machines: which one pays best on average, when each pull pays something else."""
+"""The ten-armed testbed: a bandit problem with ten slot machines and noisy rewards."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class TenArmedTestbed(TabularEnv):
 
 
 class TenArmedTestbedVector(TabularVectorEnv):
-    """N players of the same problem side by side; see `TenArmedTestbed`."""
+    """N copies of the same problem in parallel; see `TenArmedTestbed`."""
 
     single = TenArmedTestbed
 
 
 def machine_means(problem: int, arms: int = 10, mean: float = 0.0) -> np.ndarray:
-    """q* of one problem: [A], in reward units. Raises ValueError where an argument is out of
-    range."""
+    """The true action values q* of one problem: [A], in reward units. Raises ValueError if an
+    argument is out of range."""
     _check_integer("problem", problem, 0)
     _check_integer("arms", arms, 2)
     if (
@@ -87,7 +87,7 @@ def _check_integer(name: str, value: int, least: int) -> None:
 
 
 def machine_model(means: np.ndarray) -> TabularMDP:
-    """One state, in which every action ends the episode and pays a noisy reward."""
+    """The model: one state, in which every action terminates with a noisy reward."""
     arms = len(means)
     zeros, ones = np.zeros(arms, dtype=np.int64), np.ones(arms)
     entries = Entries(zeros, np.arange(arms), zeros, ones, means, ones.astype(bool), ones)

@@ -1,5 +1,5 @@
-"""Tic-tac-toe: the smallest game for two in which perfect play is known, against chance, against
-perfection or against oneself."""
+"""Tic-tac-toe: a small two-player game whose perfect play is known, against a random or a perfect
+opponent, or in self-play."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PIXELS = 64
 
 
 class Sure:
-    """Draws nothing: for steps with one outcome."""
+    """A deterministic stand-in for a random generator, for steps with a single outcome."""
 
     def random(self) -> float:
-        """The smallest number that could be drawn."""
+        """The smallest possible random number, 0."""
         return 0.0
 
 
@@ -146,17 +146,17 @@ class TicTacToe(TabularEnv):
         return shown, reward, terminated, truncated, info | {"action_mask": self.action_mask(shown)}
 
     def action_mask(self, observations: Any) -> NDArray[np.bool_]:
-        """[..., 9]: which cells are free in observations of this environment's kind."""
+        """Which cells are free in observations of this environment, [..., 9]."""
         cells = np.asarray(observations) if self._observation == "board" else boards()[observations]
         return cells == FREE
 
     def rules(self) -> TicTacToe:
-        """The game without an opponent, whose snapshots are those of this environment: where a
-        search can move for both."""
+        """The game without an opponent, whose snapshots are compatible with this environment's, so
+        that a search can move for both sides."""
         return TicTacToe("self", observation=self._observation)
 
     def model(self) -> TabularMDP:
-        """The table itself, the other side's moves as chance.
+        """The model, with the other side's moves as part of the environment's randomness.
 
         Raises:
             ValueError: the agent plays both sides, which no MDP describes: one side's reward is the
@@ -170,13 +170,13 @@ class TicTacToe(TabularEnv):
         return super().model()
 
     def draw_text(self, state: int) -> str:
-        """The board, X for the side that began."""
+        """The board, with X for the side that began."""
         marks = np.array([".", "X", "O"])[marks_of(state)]
         return "\n".join("".join(row) for row in marks.reshape(3, 3))
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """The board as an image [192, 192, 3] uint8: crosses for the side that began, rings for the
-        other."""
+        """The board as an image [192, 192, 3] uint8: crosses for the side that began, noughts for
+        the other."""
         return np.vstack(
             [
                 np.hstack([_cell_pixels(mark) for mark in row])
@@ -191,7 +191,7 @@ class TicTacToe(TabularEnv):
 
 
 class TicTacToeVector(TabularVectorEnv):
-    """N games side by side; see `TicTacToe`. `info["action_mask"]` is [N, 9]."""
+    """N games in parallel; see `TicTacToe`. `info["action_mask"]` is [N, 9]."""
 
     single = TicTacToe
     env: TicTacToe
@@ -217,19 +217,20 @@ class TicTacToeVector(TabularVectorEnv):
 
 @cache
 def boards() -> NDArray[np.int64]:
-    """[19683, 9]: the cells of each state, as the side to move sees them."""
+    """The cells of each state from the point of view of the side to move, [19683, 9]."""
     cells = np.stack(np.unravel_index(np.arange(NUM_BOARDS), (3,) * CELLS), axis=1)
     cells.flags.writeable = False
     return cells
 
 
 def number(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The states [...] of boards [..., 9]."""
+    """The state indices [...] of boards [..., 9]."""
     return cells @ 3 ** np.arange(CELLS)[::-1]
 
 
 def marks_of(state: int) -> NDArray[np.int64]:
-    """[9]: 0 free, 1 X, 2 O. X has begun, so it is to move where both have as many marks."""
+    """The marks of a board, [9]: 0 free, 1 X, 2 O. X moves first, so it is X's turn if both have
+    equally many marks."""
     cells = boards()[state]
     own_is_first = (cells == MINE).sum() == (cells == THEIRS).sum()
     return cells if own_is_first else np.array([FREE, THEIRS, MINE])[cells]
@@ -237,8 +238,8 @@ def marks_of(state: int) -> NDArray[np.int64]:
 
 @cache
 def symmetries() -> NDArray[np.int64]:
-    """[8, 9]: the ways p to turn and to mirror a board [9]. Marking cell a of board[p] is marking
-    cell p[a] of the board."""
+    """The rotations and reflections of a board, [8, 9]: board[p] for each permutation p. Marking
+    cell a of board[p] marks cell p[a] of the board."""
     cells = np.arange(CELLS).reshape(3, 3)
     return np.stack(
         [np.rot90(board, turns).ravel() for board in (cells, cells.T) for turns in range(4)]
@@ -247,8 +248,8 @@ def symmetries() -> NDArray[np.int64]:
 
 @cache
 def successor_table() -> NDArray[np.int64]:
-    """[19683, 9]: the state that marking a free cell leads to, as the other side sees it; the state
-    itself where it is taken."""
+    """The state after marking a free cell, from the other side's point of view, [19683, 9]; the
+    same state if the cell is taken."""
     turned = np.array([FREE, THEIRS, MINE])[boards()]
     gained = number(turned)[:, None] + THEIRS * 3 ** np.arange(CELLS)[::-1]
     return np.where(boards() == FREE, gained, np.arange(NUM_BOARDS)[:, None])
@@ -256,27 +257,27 @@ def successor_table() -> NDArray[np.int64]:
 
 @cache
 def is_lost() -> NDArray[np.bool_]:
-    """[19683]: the other side has three in a row."""
+    """Whether the other side has three in a row, [19683]."""
     return _has_line(THEIRS)
 
 
 @cache
 def is_finished() -> NDArray[np.bool_]:
-    """[19683]: somebody has three in a row, or the board is full."""
+    """Whether either side has three in a row or the board is full, [19683]."""
     return is_lost() | _has_line(MINE) | (boards() != FREE).all(axis=1)
 
 
 @cache
 def positions() -> NDArray[np.bool_]:
-    """[19683]: the 5478 boards that occur in a game. The side to move has as many marks as the
-    other or one less, and has not won."""
+    """The 5478 boards that occur in a game, [19683]. The side to move has as many marks as the
+    other or one fewer, and has not won."""
     spare = (boards() == THEIRS).sum(axis=1) - (boards() == MINE).sum(axis=1)
     return ((spare == 0) | (spare == 1)) & ~_has_line(MINE)
 
 
 @cache
 def perfect_values() -> NDArray[np.float64]:
-    """[19683]: what a position is worth to the side to move if both play perfectly: 1, 0 or -1.
+    """The value of each position for the side to move under perfect play, [19683]: 1, 0 or -1.
 
     Backwards from full boards, V(s) = max_a -V(s'); a position with more marks is valued before
     those with fewer.
@@ -293,7 +294,7 @@ def perfect_values() -> NDArray[np.float64]:
 
 @cache
 def replies(opponent: str) -> NDArray[np.float64]:
-    """[19683, 9]: the probability of each of the opponent's moves where it is to move."""
+    """The probability of each of the opponent's moves when it is to move, [19683, 9]."""
     good = boards() == FREE
     if opponent == "exact":
         good &= -perfect_values()[successor_table()] == perfect_values()[:, None]
@@ -302,8 +303,8 @@ def replies(opponent: str) -> NDArray[np.float64]:
 
 @cache
 def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
-    """The model over boards, those that do not occur included: there every action stays, ends the
-    episode and pays 0."""
+    """The model over boards, including those that do not occur: there every action is a
+    self-transition that terminates with reward 0."""
     state, action = (index.ravel() for index in np.indices((NUM_BOARDS, CELLS)))
     playing = (positions() & ~is_finished())[state]
     taken = boards()[state, action] != FREE
@@ -335,7 +336,7 @@ def tic_tac_toe_model(opponent: str, side: str) -> TabularMDP:
 
 
 def _starts(opponent: str, side: str) -> NDArray[np.float64]:
-    """[19683]: where episodes begin."""
+    """The distribution of initial states, [19683]."""
     first, second = np.zeros(NUM_BOARDS), np.zeros(NUM_BOARDS)
     first[0] = 1.0
     if opponent == "self" or side == "first":
@@ -345,7 +346,7 @@ def _starts(opponent: str, side: str) -> NDArray[np.float64]:
 
 
 def _has_line(whose: int) -> NDArray[np.bool_]:
-    """[19683]: three in a row of one side."""
+    """Whether one side has three in a row, [19683]."""
     return (boards()[:, LINES] == whose).all(axis=2).any(axis=1)
 
 

@@ -1,5 +1,5 @@
-"""Episodes to learn from: played by an agent, by an exact planner, or at random; a token task's own
-right answers; and pairs of them."""
+"""Training data made on the fly: episodes of an agent, of an exact planner or of a random policy; a
+token task's reference answers; and preference pairs of these."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LONGEST = 10_000
 
 
 def sample(space: spaces.Space, action_mask: NDArray[np.bool_] | None) -> Any:
-    """One action, each allowed one alike. A mask is [A], or [1, A] of a batch of one row."""
+    """Samples an allowed action uniformly. A mask is [A], or [1, A] for a batch of one row."""
     if action_mask is None:
         return space.sample()
     return space.sample(mask=action_mask.reshape(-1).astype(np.int8))
 
 
 class UniformAgent(Agent):
-    """Draws every action alike."""
+    """A policy that samples every allowed action with equal probability."""
 
     def __init__(self, env: AdaptedEnv, config: object = None, seed: int = 0) -> None:
         super().__init__(env, config, seed)
@@ -67,7 +67,7 @@ class UniformAgent(Agent):
 
 
 class EpisodeRecorder(gymnasium.Wrapper):
-    """Keeps what happens in an episode, as the environment shows and takes it."""
+    """Records an episode in the environment's own spaces."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         assert seed is not None  # every episode is given its own
@@ -83,7 +83,7 @@ class EpisodeRecorder(gymnasium.Wrapper):
         return result
 
     def episode(self, step: Step) -> Recorded | None:
-        """The episode that `step` has ended; None where it goes on."""
+        """The episode that `step` ended; None if it continues."""
         terminated, truncated = bool(np.all(step.terminated)), bool(np.all(step.truncated))
         if not (terminated or truncated):
             return None
@@ -101,7 +101,7 @@ def record_episodes(
     epsilon: float = 0.0,
     longest: int = LONGEST,
 ) -> Iterator[Recorded]:
-    """Episodes that an agent plays, one after the other, without end.
+    """Yields episodes that an agent plays, one after another, without end.
 
     Args:
         agent: asked for actions; nothing in it changes unless it explores.
@@ -146,7 +146,8 @@ def _sometimes_random(
     *,
     batched: bool,
 ) -> Callable[..., Any]:
-    """Acts as `act` does, but in a share `epsilon` of the steps uniformly; a batch has one row."""
+    """Acts as `act` does, but uniformly at random in a fraction `epsilon` of the steps; a batch has
+    one row."""
     actions.seed(draw_seed(rng))
 
     takes_mask = takes_action_mask(act)
@@ -167,7 +168,7 @@ def _sometimes_random(
 
 
 def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> None:
-    """Raises RequestError where nobody named a data set and none can be made, for the reason that
+    """Raises RequestError if no data set was named and none can be made, with the reason that
     `rlbook list` states."""
     if parts.expert is not None or hasattr(env.unwrapped, "answers"):
         return
@@ -180,8 +181,8 @@ def check_makeable(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
 
 
 def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: Parts) -> Episodes:
-    """What an agent learns from that was given no data: an expert's episodes, or a token task's
-    right answers.
+    """The default data set of an agent that was given none: an expert's episodes, or a token task's
+    reference answers.
 
     Args:
         request: of a run whose config says how many environment steps the expert plays,
@@ -209,8 +210,8 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
 
 
 def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
-    """Pairs for an agent that was given no data: uniformly random walks ranked by return, or right
-    answers against other prompts'.
+    """The default preference pairs: episodes of a uniform policy ranked by return, or reference
+    answers against those of other prompts.
 
     Args:
         request: of a run whose agent prefers; its config says how many walks there are, `walks`.
@@ -229,8 +230,8 @@ def preferences(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Pairs:
 
 
 def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
-    """Groups for an agent that was given no data: uniformly random walks with their returns, or a
-    right answer among other prompts'.
+    """The default groups: episodes of a uniform policy with their returns, or a reference answer
+    among those of other prompts.
 
     Args:
         request: its config says how many episodes a group has, `candidates`, and how many walks
@@ -244,8 +245,8 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
 
 
 def group_episodes(data: Episodes, size: int) -> Groups:
-    """Recorded episodes with rewards as groups of neighbours. Raises RequestError where there are
-    no rewards, or too few episodes."""
+    """Groups consecutive recorded episodes with rewards. Raises RequestError if there are no
+    rewards or too few episodes."""
     try:
         return Groups.from_ranked(data.episodes, size)
     except ValueError as error:
@@ -255,8 +256,8 @@ def group_episodes(data: Episodes, size: int) -> Groups:
 def far_groups(
     answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], size: int, rng: np.random.Generator
 ) -> Groups:
-    """Each prompt [L] with its right answer [T] (score 1) and `size` - 1 answers of prompts drawn
-    by `rng` (score 0, or 1 where equal)."""
+    """Each prompt [L] with its reference answer [T] (score 1) and `size` - 1 answers to other
+    prompts drawn by `rng` (score 0, or 1 if equal)."""
     drawn = rng.integers(len(answers), size=(len(answers), size - 1))
     rows = []
     for (prompt, right), others in zip(answers, drawn, strict=True):
@@ -276,8 +277,7 @@ def far_groups(
 def random_walks(
     request: Request, env: AdaptedEnv | AdaptedVectorEnv, *, until_they_differ: bool = False
 ) -> Episodes:
-    """`walks` episodes of uniformly random actions, as an agent sees them that was given no data; a
-    row is a whole one.
+    """`walks` episodes of a uniform policy in the agent's format; each row is a whole episode.
 
     `until_they_differ`: as many more as it takes until one has another return, up to ten times what
     `check_rankable` allowed.
@@ -301,7 +301,7 @@ def random_walks(
 
 
 def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
-    """Recorded episodes with rewards as pairs.
+    """Preference pairs from recorded episodes with rewards.
 
     Raises:
         RequestError: there are no rewards, or all returns are equal.
@@ -315,8 +315,8 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
 def far_pairs(
     answers: list[tuple[NDArray[np.int64], NDArray[np.int64]]], rng: np.random.Generator
 ) -> Pairs:
-    """Each prompt [L] with its right answer [T], preferred to the answer of another prompt drawn by
-    `rng`; equal answers make no pair."""
+    """Each prompt [L] with its reference answer [T], preferred to the answer to another prompt
+    drawn by `rng`; equal answers make no pair."""
     others = rng.permutation(len(answers))
     rows = [
         (prompt, answer, answers[other][1])
@@ -330,7 +330,7 @@ def far_pairs(
 
 
 def exact_expert(recipe: EnvRecipe) -> Agent:
-    """The exact planner of an environment with a model.
+    """The exact planner for an environment that has a model.
 
     Raises:
         RequestError: the environment has no model.

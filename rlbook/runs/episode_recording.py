@@ -1,5 +1,5 @@
-"""`rlbook record`: episodes that a run's agent, an exact planner or chance plays, written as a data
-set; or a task's examples as rows."""
+"""`rlbook record`: writes episodes of a run's agent, an exact planner or a random policy as a data
+set, or a task's examples as rows."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def record(
     allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Plays episodes and writes them as a Minari data set, which `--data` reads. What
-    `rlbook record` does.
+    """Plays episodes and writes them as a Minari data set for `--data`; implements `rlbook record`.
 
     Args:
         source: a run or its folder, whose agent acts; or an environment's id, in which `policy`
@@ -104,8 +103,8 @@ def record_examples(
     allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Writes the examples of a token environment as rows, which `--env.data` of Chat-v0 and verl
-    read. What `record --schema verl` does.
+    """Writes the examples of a token environment as rows for `--env.data` of Chat-v0 and for verl;
+    implements `record --schema verl`.
 
     Args:
         source: the environment's id; its argument `split` says which examples.
@@ -129,13 +128,13 @@ def record_examples(
         whole_number("episodes", episodes, least=1)
     if Path(source).is_dir():
         raise RequestError(
-            "schema is for the examples of an environment given by its id, and a run was given"
+            "schema applies to the examples of an environment given by its id, but a run was given"
         )
     recipe = EnvRecipe.from_env(source, allow_import=allow_import, kwargs=env_kwargs)
     rules: Any = getattr(recipe.make().unwrapped, "rules", None)
     if not hasattr(rules, "example"):
         raise RequestError(
-            f"schema is for the examples of a token environment, and {recipe.name} has none"
+            f"schema applies to the examples of a token environment, but {recipe.name} has none"
         )
     from rlbook.data.verl_rows import verl_row, write_rows
     from rlbook.llm.tasks import RECORDED, MixtureTask, Task, recorded_task
@@ -178,12 +177,12 @@ def _acting(
     allow_import: bool,
     env_kwargs: dict[str, Any] | None,
 ) -> tuple[Agent, EnvRecipe, str]:
-    """Who acts, where, and what that is called."""
+    """The agent that acts, its environment, and its name."""
     if isinstance(source, Run) or Path(source).is_dir():
         if policy is not None or env_kwargs:
             raise RequestError(
-                "a run brings its policy and its environment; policy and env_kwargs are for an"
-                " environment given by its id"
+                "a run has its own policy and environment; policy and env_kwargs apply only to"
+                " an environment given by its id"
             )
         run = (
             source

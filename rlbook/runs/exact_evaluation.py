@@ -1,5 +1,4 @@
-"""Learners evaluated against the exact answer, where the environment has a model to compute it
-from."""
+"""Evaluates learners against the exact solution, if the environment has a model."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ LARGEST = 20_000
 
 
 class ExactEvaluation:
-    """Knows V* of a model, and V^π of any policy.
+    """Computes V* of a model once, and V^π of any policy.
 
     Args:
         model: S states, A actions.
@@ -44,7 +43,7 @@ class ExactEvaluation:
         )
 
     def evaluate(self, agent: Any) -> Metrics:
-        """`value_error`, and of an agent that seeks the best policy `policy_regret`.
+        """`value_error`, and for control agents also `policy_regret`.
 
         An on-policy agent learns the values of its own policy, exploration included, and is
         compared with those.
@@ -67,7 +66,7 @@ class ExactEvaluation:
             return found
 
     def regret(self, policy: np.ndarray) -> float:
-        """V*(s) - V^π(s), averaged over where episodes begin, in reward units.
+        """V*(s) - V^π(s), averaged over the initial states, in reward units.
 
         Args:
             policy: π, [S, A] probabilities, or [S] integers for a deterministic policy.
@@ -81,8 +80,8 @@ class ExactEvaluation:
 
 
 def exact_evaluation_of(agent: Agent, model: TabularMDP | None) -> ExactEvaluation | None:
-    """The exact evaluation of this agent; None where it has no table of values over the model's
-    states, or the model is too large."""
+    """The exact evaluation for this agent; None if it has no table of values over the model's
+    states, or if the model is too large."""
     if (
         model is None
         or not model.observable

@@ -1,4 +1,4 @@
-"""`rlbook export`: the language model that a run has trained, as a Hugging Face folder."""
+"""`rlbook export`: writes the language model that a run has trained as a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def export(
     checkpoint: int | str | None = None,
     allow_import: bool = False,
 ) -> dict[str, Any]:
-    """Writes the model of a run, its tokenizer with the chat template, and a generation config.
-    What `rlbook export` does.
+    """Writes a run's model, its tokenizer with the chat template, and a generation config;
+    implements `rlbook export`.
 
     A run that trained an adapter gives the adapter alone, in peft's format; a reward model on texts
     a sequence classifier of one label.
@@ -49,13 +49,14 @@ def export(
     network, env = _language_model(run.agent), _token_env(run.request.recipe)
     if isinstance(getattr(run.agent, "network", None), Ensemble):
         raise RequestError(
-            f"{folder} holds several reward models, and a sequence classifier is one; train with"
+            f"{folder} holds several reward models, but a sequence classifier is a single one;"
+            " train with"
             " --members 1 to export it"
         )
     if network is None or env is None:
         raise RequestError(
-            f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, and only a"
-            " language model that was trained on a token environment can be exported"
+            f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, but only a"
+            " language model trained on a token environment can be exported"
         )
     from rlbook.llm.models.export import export_language_model
 
@@ -86,8 +87,8 @@ def _token_env(recipe: EnvRecipe) -> Any:
 
 
 def _language_model(agent: Any) -> Any:
-    """What the agent has trained: its policy, or the network of a reward model; None where that is
-    no language model."""
+    """The module that the agent has trained: its policy, or the network of a reward model; None if
+    it is not a language model."""
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.reward_head import CompletionReward
 

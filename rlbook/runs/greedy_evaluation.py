@@ -1,5 +1,4 @@
-"""How good a run's agent is at this moment, in an environment of its own; nothing in the agent
-changes."""
+"""Evaluates a run's current agent in a separate environment, without changing the agent."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ FEWEST = 5  # episodes in any case
 
 
 def short_evaluation_note(episodes: int) -> str:
-    """A note on evaluations of fewer than so many."""
+    """The note of a run whose evaluations have fewer episodes than recommended."""
     return (
         f"evaluations during training play fewer than {episodes} episodes, since {episodes} would"
         f" take more than {DEARER} times the steps of the training between them; the last"
@@ -33,7 +32,7 @@ def short_evaluation_note(episodes: int) -> str:
 
 
 def affordable(episodes: int, length: float, effort: int) -> int:
-    """How many of `episodes` an evaluation on the way plays.
+    """How many of the `episodes` an evaluation during training plays.
 
     Args:
         episodes: as many as were asked for, or are usual.
@@ -45,9 +44,8 @@ def affordable(episodes: int, length: float, effort: int) -> int:
 
 
 def usual_length(finished: Sequence[Episode], reports: Sequence[Mapping[str, Any]]) -> float | None:
-    """The mean length of the last training episodes, in environment steps: of those `finished`
-    since the last report, or else of the last report that tells one. None where no episode has
-    ended yet.
+    """The mean length of the training episodes that ended since the last report (`finished`), or
+    else that of the last report with one, in environment steps. None if no episode has ended yet.
     """
     lengths = [length for _, _, length in finished]
     if lengths:
@@ -67,8 +65,8 @@ def evaluation_metrics(
     effort: int | None = None,
     length: float | None = None,
 ) -> Metrics:
-    """`eval_return` of an agent that seeks it, and how far its table is from the exact one, where
-    that is known.
+    """`eval_return` of a control agent, and the error of a value table where the exact values are
+    known.
 
     Args:
         agent: as it is after `step` steps.

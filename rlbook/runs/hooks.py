@@ -1,4 +1,5 @@
-"""What somebody put into the networks of a run's agent: hooks, parametrisations, another `forward`.
+"""Finds the user's modifications to an agent's networks: hooks, parametrisations, an overridden
+`forward`.
 
 They change what is computed, and no checkpoint keeps them; a run says so in its notes.
 """
@@ -27,7 +28,8 @@ KINDS = {
 
 
 def modifications(agent: Agent) -> list[str]:
-    """Such as "a forward hook on policy.actor.layers.0", in the order of the agent's attributes."""
+    """Descriptions such as "a forward hook on policy.actor.layers.0", in the order of the agent's
+    attributes."""
     if "torch" not in sys.modules:  # tables do without
         return []
     from rlbook.fast.modules import hooks_everywhere
@@ -39,7 +41,7 @@ def modifications(agent: Agent) -> list[str]:
 
 
 def in_words(found: list[str]) -> str:
-    """The first three, and how many more."""
+    """The first three descriptions, and the number of the others."""
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
 
@@ -58,7 +60,7 @@ def _inside(module: nn.Module) -> Iterator[str]:
 def _networks(
     item: object, path: str, deep: int, seen: set[int]
 ) -> Iterator[tuple[str, nn.Module]]:
-    """The modules below an object, each once, with the way there."""
+    """The modules inside an object, each once, with their attribute paths."""
     from torch import nn
 
     if id(item) in seen:

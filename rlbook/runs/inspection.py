@@ -1,5 +1,5 @@
-"""What a policy does, action by action, and what its algorithm makes of each: tokens of a text, or
-steps in a maze.
+"""Inspects a policy action by action, for tokens of a text or steps in a maze: its probabilities,
+and the quantities that its algorithm derives from them.
 
 An `Inspector` plays the same few starts whenever it is asked, with the same random numbers, in an
 environment of its own, and changes nothing in the agent. `rlbook.runs.token_record` keeps what it
@@ -50,35 +50,34 @@ ROWS = 8  # episodes whose distributions are in memory at once
 
 @dataclass(frozen=True)
 class Quantities:
-    """What is known of each action."""
+    """The quantities computed for each action."""
 
     meaning: dict[str, str]  # name → what it is, with its unit
     absent: dict[str, str]  # name → why this agent has no such number
 
 
 def check_inspectable(agent: Agent) -> PolicyAgent:
-    """The agent, as one whose actions can be inspected. Raises RequestError where they cannot."""
+    """Returns the agent if its actions can be inspected; raises RequestError otherwise."""
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
 
     name = name_of(type(agent))
     if not isinstance(agent, PolicyAgent):
         raise RequestError(
-            f"inspect shows the probabilities of a policy network, and {name} has none; it is for"
-            " ppo, grpo, dpo, sft, …"
+            f"inspect shows the probabilities of a policy network, but {name} has none; use it"
+            " with ppo, grpo, dpo, sft, …"
         )
     if agent.adaptation is not None and not isinstance(
         agent.adaptation.action_space, spaces.Discrete
     ):
         raise RequestError(
-            f"inspect shows actions that can be counted, such as tokens, and those of this {name}"
-            " are numbers"
+            f"inspect needs discrete actions, such as tokens, but those of this {name} are numbers"
         )
     return agent
 
 
 class Inspector:
-    """Plays `prompts` starts, each as often as the agent's groups are large, and measures every
-    action.
+    """Plays episodes from `prompts` starts, as many from each as the agent's groups have, and
+    computes the quantities of every action.
 
     Args:
         agent: whose policy acts.
@@ -113,7 +112,8 @@ class Inspector:
         return hasattr(self.world, "rules")
 
     def prompts(self) -> list[dict[str, str | None]]:
-        """Each start: the `text` of a prompt and its right `answer`; elsewhere a number."""
+        """Each start: the `text` of a prompt and its reference `answer`; in other environments its
+        number."""
         places = range(0, len(self.starts), self.samples)
         if not self._writes:
             return [{"text": f"start {self.starts[place]}", "answer": None} for place in places]
@@ -122,7 +122,8 @@ class Inspector:
         return [{"text": rules.texts[prompt], "answer": rules.answers[prompt]} for prompt in chosen]
 
     def moment(self, step: int, before: Moment | None) -> Moment:
-        """What the policy does now. The agent does not change, its random numbers included.
+        """What the policy does at this moment. The agent is not changed, including its random
+        generators.
 
         Args:
             step: of training, for the record.
@@ -153,8 +154,7 @@ class Inspector:
             }
 
     def _measure(self, rollout: Rollout) -> tuple[dict[str, np.ndarray], float | None]:
-        """Each quantity [N, T], and how far log π is from what it was when the actions were drawn,
-        as a ratio."""
+        """Every quantity [N, T], and the ratio between π now and π when the actions were drawn."""
         from rlbook.networks.policy import as_array
 
         batch = self.agent.policy.batch(rollout, "episode")
@@ -205,7 +205,7 @@ class Inspector:
         return self.names[action] if self.names else str(action)
 
     def _states(self, rollout: Rollout) -> list[list[str]] | None:
-        """Where each action was taken, for environments whose states are numbered."""
+        """The state of each action, for environments with numbered states."""
         own = self.env.env.single_observation_space
         if self._writes or not isinstance(own, spaces.Discrete):
             return None
@@ -219,8 +219,8 @@ class Inspector:
         ]
 
     def _ratio(self, before: Moment) -> list[list[float | None]]:
-        """π now over π then, of the actions of a moment: they are played again, so that the policy
-        sees the same states."""
+        """π now over π then, for a moment's actions, which are replayed so that the policy sees the
+        same states."""
         episodes = before["episodes"]
         actions = np.zeros(
             (max(len(item["ids"]) for item in episodes), len(episodes)), dtype=np.int64
@@ -252,7 +252,7 @@ def play_round(
     actions: np.ndarray | None = None,
     longest: int = ENDLESS,
 ) -> tuple[Rollout, dict[str, np.ndarray]]:
-    """One round of whole episodes, in a rollout of its own.
+    """Plays one round of whole episodes into a separate rollout.
 
     Args:
         policy: acts; greedily where `rng` is None.
@@ -300,8 +300,8 @@ def play_round(
 def evaluated_rows(
     agent: PolicyAgent, batch: Batch, *, log_prob_alone: bool = False
 ) -> dict[str, np.ndarray]:
-    """What the networks say of episodes, each [N, T]: `log_prob`, `entropy`, `value` (of a critic),
-    `kl` and `reference` (of a reference).
+    """The networks' outputs for episodes, each [N, T]: `log_prob`, `entropy`, `value` (with a
+    critic), `kl` and `reference` (with a reference policy).
 
     A few rows at a time: the distributions of all over a large vocabulary would not fit into the
     memory.
@@ -330,8 +330,8 @@ def evaluated_rows(
 
 
 def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
-    """What the algorithm itself would teach about each action of whole episodes: [N, T]; None where
-    it compares nothing."""
+    """The algorithm's own advantage for each action of whole episodes, [N, T]; None if it has no
+    advantages."""
     import torch
 
     from rlbook.algorithms.policy.dpo import DPO
@@ -358,7 +358,7 @@ def advantages(agent: PolicyAgent, rollout: Rollout) -> Tensor | None:
 
 
 def advantage_meaning(agent: PolicyAgent) -> str | None:
-    """What the agent's advantages are; None where it has none."""
+    """The meaning of the agent's advantages; None if it has none."""
     from rlbook.algorithms.policy.a2c import A2C
     from rlbook.algorithms.policy.dpo import DPO
     from rlbook.algorithms.policy.grpo import GRPO
@@ -426,7 +426,7 @@ def _quantities(agent: PolicyAgent) -> Quantities:
 
 
 def action_names(recipe: EnvRecipe) -> Sequence[str] | None:
-    """What the actions are called, where the environment says so."""
+    """The names of the actions, if the environment defines them."""
     env: Any = recipe.make().unwrapped
     return (
         ACTION_NAMES
@@ -436,5 +436,6 @@ def action_names(recipe: EnvRecipe) -> Sequence[str] | None:
 
 
 def round_significant(value: float) -> float | None:
-    """Six digits, as many as a single-precision number has; None where it is not finite."""
+    """Rounds to six significant digits, the precision of a single-precision number; None if it is
+    not finite."""
     return float(f"{value:.6g}") if math.isfinite(value) else None

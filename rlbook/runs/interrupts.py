@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop, and when it does."""
+"""Signals that ask a run to stop, handled at safe points."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from types import FrameType
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked the run to stop, and it has: the checkpoint is written where the run has a
-    folder."""
+    """A signal asked the run to stop, and it stopped; if the run has a folder, a checkpoint was
+    written."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -19,26 +19,26 @@ class Interrupted(KeyboardInterrupt):
 
 
 def signal_of(stop: KeyboardInterrupt) -> int:
-    """The signal that asked for it; Python's own handler of SIGINT does not say."""
+    """The signal that caused an exception; Python's own handler of SIGINT does not record it."""
     return stop.signum if isinstance(stop, Interrupted) else signal.SIGINT
 
 
 class Interrupts:
-    """The signals that have come, and whether the next one may wait."""
+    """The signals received so far, and whether to defer the next one."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
         self._at_once = False
 
     def __call__(self) -> None:
-        """Raises `Interrupted` where a signal has come."""
+        """Raises `Interrupted` if a signal has been received."""
         if self.received:
             raise Interrupted(self.received[0])
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises `Interrupted` wherever it arrives: for what may be left half
-        done, such as an evaluation."""
+        """Within the context, a signal raises `Interrupted` immediately: for work that may be
+        abandoned, such as an evaluation."""
         self._at_once = True
         try:
             self()
@@ -47,7 +47,7 @@ class Interrupts:
             self._at_once = False
 
     def remember(self, signum: int, _frame: FrameType | None) -> None:
-        """The handler."""
+        """The signal handler."""
         if self.received and signum == signal.SIGINT:
             raise KeyboardInterrupt
         self.received.append(signum)
@@ -57,8 +57,8 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """While open, SIGINT and SIGTERM wait for the next call of what is yielded, which then raises
-    `Interrupted`.
+    """Within the context, SIGINT and SIGTERM are deferred to the next call of the yielded object,
+    which raises `Interrupted`.
 
     A second SIGINT does not wait. Outside the main thread nothing is changed.
     """

@@ -1,5 +1,5 @@
-"""Commands as tasks of a Ray cluster: what `side_by_side` does on one machine. Needs
-`pip install "rlbook[scale]"`."""
+"""Runs commands as tasks of a Ray cluster, as `side_by_side` does on one machine. Needs `pip
+install "rlbook[scale]"`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
 def on_cluster(
     module: str, commands: Sequence[Sequence[str]], jobs: int, address: str
 ) -> Generator[Ended, None, None]:
-    """As `side_by_side`, each command on a machine of the cluster and one of its cores.
+    """As `side_by_side`, but each command runs on one core of some machine of the cluster.
 
     It runs where this process does, so every machine must see that folder, and have rlbook.
 
@@ -51,14 +51,14 @@ def on_cluster(
 def start_commands(
     module: str, commands: Sequence[Sequence[str]], jobs: int, cluster: str | None
 ) -> Generator[Ended, None, None]:
-    """The commands side by side on this machine, or on the Ray cluster at that address."""
+    """Starts the commands in parallel on this machine, or on the Ray cluster at that address."""
     if cluster is None:
         return side_by_side(module, commands, jobs)
     return on_cluster(module, commands, jobs, cluster)
 
 
 def _connect(address: str) -> Any:
-    """The module, connected to the cluster; what this process does at a signal stays."""
+    """Ray, connected to the cluster; this process's signal handlers are kept."""
     try:
         import ray  # type: ignore[import-not-found]
     except ImportError:
@@ -73,7 +73,7 @@ def _connect(address: str) -> Any:
     except Exception as error:  # of many kinds: a wrong address, nobody there, another version
         reason = " ".join(str(error).split())
         raise RequestError(
-            f"there is no Ray cluster to be reached at {address!r} ({reason[:200]})"
+            f"no Ray cluster can be reached at {address!r} ({reason[:200]})"
         ) from error
     finally:
         for signum, handler in handlers.items():
@@ -82,7 +82,7 @@ def _connect(address: str) -> Any:
 
 
 def _run(module: str, arguments: list[str], folder: str) -> tuple[Any, ...]:
-    """The task. Where it is cancelled, its command gets a SIGTERM and is waited for."""
+    """The Ray task. If it is cancelled, its command receives SIGTERM and is waited for."""
     os.chdir(folder)
     with contextlib.closing(side_by_side(module, [arguments], 1)) as ended:
         return tuple(next(ended))

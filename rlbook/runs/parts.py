@@ -1,4 +1,4 @@
-"""What a run hands to its agent: the folders that the user named, turned into agents and data."""
+"""Loads the parts that a run's options name, such as folders, as agents and data."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ AGENTS = ("expert", "teacher", "reference", "start", "reward_model")
 
 
 def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
-    """The parts that the options of a request name. `load` reads the agent of a run from its
-    folder.
+    """The parts named by a request's options. `load` reads the agent of a run from its folder.
 
     Raises:
         RequestError: a name that is neither a run's folder nor an agent.
@@ -37,7 +36,7 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
 
 
 def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) -> Agent | None:
-    """The agent that an option names: of a run, or the language model of a folder."""
+    """The agent that an option names: a run's, or a language model in a folder."""
     value = getattr(request.options, name)
     return (
         agent_of(name, value, load)
@@ -47,18 +46,17 @@ def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) 
 
 
 def model_folder(value: object) -> str | None:
-    """The Hugging Face folder that an option names; None where it names none."""
+    """The Hugging Face folder that an option names; None if it names something else."""
     if isinstance(value, str | Path) and (Path(value) / "config.json").is_file():
         return str(value)
     return None
 
 
 def agent_of_model(name: str, folder: str, request: Request) -> Agent:
-    """The language model of a folder, as an agent that plays in the environment of a request and
-    never learns.
+    """A language model from a folder, as a frozen agent for the environment of a request.
 
     Raises:
-        RequestError: that environment is no token environment, or the folder holds no such model.
+        RequestError: that environment is not a token environment, or the folder holds no such model.
     """
     from rlbook.algorithms.policy.reference import FrozenPolicy  # torch, which tables do without
     from rlbook.networks.build import PolicySettings, build_policy
@@ -66,10 +64,10 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
     recipe = request.recipe
     if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
         raise RequestError(
-            f"{name}: {folder} holds a language model, and {recipe.name} is no token environment"
+            f"{name}: {folder} holds a language model, and {recipe.name} is not a token environment"
         )
     if recipe.id is None:
-        raise RequestError(f"{name}: a model's folder needs an environment that is named by its id")
+        raise RequestError(f"{name}: a model's folder needs an environment given by its id")
     temperature = getattr(request.config, "temperature", 1.0)
     try:
         told = dataclasses.replace(recipe, kwargs={**recipe.kwargs, "model": folder})
@@ -85,7 +83,7 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
 
 
 def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent | None:
-    """An agent from an agent, a run, or a run's folder; None from None."""
+    """An agent from an agent, a run, or a run's folder; None gives None."""
     if value is None or isinstance(value, Agent):
         return value
     if isinstance(value, str | Path):
@@ -102,7 +100,7 @@ def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent |
 
 
 def device_of(name: str | None) -> str:
-    """ "cpu" or "cuda": where networks are on this machine.
+    """ "cpu" or "cuda": the device for networks on this machine.
 
     A run that was trained on a GPU acts without one as well; `check_device` is for training.
     """
@@ -118,14 +116,14 @@ def device_of(name: str | None) -> str:
 
 
 def check_device(name: str | None) -> None:
-    """Raises RequestError where networks are to be trained on a device that is not here."""
+    """Raises RequestError if the requested training device is not available."""
     if name not in (None, "auto", device_of(name)):
         raise RequestError(f"device {name!r} is not available here; allowed: cpu, auto")
 
 
 def digests_of(request: Request, data: Data | None) -> dict[str, str]:
-    """Option → sha256 of what it names: the data's rows, the environment's, the last checkpoint of
-    each run, a model's files."""
+    """Option → sha256 of the content that it names: the rows of the data, those of the environment,
+    each run's last checkpoint, a model's files."""
     found = {} if data is None else {"data": data.digest()}
     for name in AGENTS:
         folder = getattr(request.options, name)
@@ -148,7 +146,7 @@ def digests_of(request: Request, data: Data | None) -> dict[str, str]:
 
 
 def _adapter_folder(request: Request) -> str | None:
-    """The folder of an adapter that a `ModelSpec` names."""
+    """The adapter folder that a `ModelSpec` names."""
     adapter = getattr(request.options.model, "adapter", None)
     return (
         adapter
@@ -176,7 +174,7 @@ def _digest_of_run(folder: Path) -> str:
 
 
 def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
-    """Raises RequestError where what a run was started with has changed since."""
+    """Raises RequestError if the inputs of a run have changed since it started."""
     for name, digest in held.items():
         if found.get(name, digest) != digest:
             raise RequestError(
@@ -186,7 +184,7 @@ def check_digests(held: dict[str, str], found: dict[str, str]) -> None:
 
 
 def check_saveable(agent: Agent) -> None:
-    """Raises RequestError where an agent of the user's own cannot be kept in a folder."""
+    """Raises RequestError if a user-defined agent cannot be saved in a folder."""
     missing = [
         name
         for name in ("state_dict", "load_state_dict")
@@ -194,7 +192,7 @@ def check_saveable(agent: Agent) -> None:
     ]
     if missing:
         raise RequestError(
-            f"{type(agent).__name__} cannot be kept in a folder: it has no {missing[0]}; such as"
+            f"{type(agent).__name__} cannot be saved in a folder: it has no {missing[0]}; such as"
             " def state_dict(self): return {'values': self.values} and"
             " def load_state_dict(self, state): self.values = state['values'], with all that it"
             " learns and its generators"

@@ -1,5 +1,4 @@
-"""The model that a planner plans in: the environment's own, or, where there is none, one that is
-counted from steps taken in it."""
+"""The model for a planner: the environment's own, or one estimated from steps taken in it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ PATIENCE = 1_000
 
 
 def planning_model(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
-    """The model for a planner's run, and what is to be said about where it comes from.
+    """The model for a planner's run, and a note on where it comes from.
 
     Raises:
         ValueError: there is a model and it cannot be planned in, for instance because it is too
@@ -47,8 +46,8 @@ def planning_model(request: Request) -> tuple[TabularMDP, tuple[str, ...]]:
 
 
 def sampled_model(request: Request, steps: int) -> TabularMDP:
-    """What certainty equivalence has counted after `steps` environment steps; a pair never tried
-    ends the episode and pays nothing.
+    """The certainty-equivalence model after `steps` environment steps; an untried pair terminates
+    with reward 0.
 
     The same request gives the same model, so that a run can be resumed without keeping it.
     """

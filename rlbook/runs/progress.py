@@ -1,4 +1,4 @@
-"""Showing a run while it trains: a progress bar, or plain lines where there is no terminal."""
+"""Shows a run's progress: a progress bar, or plain lines if standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BAR = 20  # characters that the bar has at least
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel."""
+    """Whether the code runs in a notebook kernel."""
     return "ipykernel" in sys.modules and "ipykernel.zmqshell" in sys.modules
 
 
 def is_quiet(quiet: bool | None) -> bool:
-    """What `quiet` of `rlbook.train` comes to: where nothing is said, only notebooks show
-    something, and not where the environment variable RLBOOK_QUIET is set."""
+    """Resolves the `quiet` argument of `rlbook.train`: by default only notebooks show progress, and
+    not if the environment variable RLBOOK_QUIET is set."""
     if quiet is not None:
         return quiet
     return not in_notebook() or os.environ.get("RLBOOK_QUIET", "") not in ("", "0")
@@ -35,8 +35,8 @@ def is_quiet(quiet: bool | None) -> bool:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Report]:
-    """Yields a function to call after each report: what is done, the return, the speed and the time
-    left, on standard error; in a notebook, in its cell."""
+    """Yields a function to call after each report; it shows progress, return, speed and remaining
+    time on standard error, or in a notebook's cell."""
     display = _NotebookBar() if in_notebook() else _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield display
@@ -45,7 +45,7 @@ def progress() -> Iterator[Report]:
 
 
 def done_and_total(run: RunState) -> tuple[int, int | None, str]:
-    """How much is done, of how much (None where nobody knows), and the unit it is counted in."""
+    """The amount done, the total (None if unknown), and the unit."""
     budget = run.request.budget
     if run.unit == "sweeps":
         return run.steps, None, run.unit
@@ -59,7 +59,7 @@ def done_and_total(run: RunState) -> tuple[int, int | None, str]:
 
 
 def recent_return(run: RunState) -> float | None:
-    """Mean return of the last episodes: of the latest report that saw one end."""
+    """The mean return in the latest report in which an episode ended."""
     return next(
         (report["return"] for report in reversed(run.metrics) if report.get("return") is not None),
         None,
@@ -67,14 +67,14 @@ def recent_return(run: RunState) -> float | None:
 
 
 class Notes:
-    """A run's notes, each said once: what is known at the start, and what turns out on the way."""
+    """A run's notes, each shown once: those known at the start, and those added during training."""
 
     def __init__(self) -> None:
         self.start, self.said = time.monotonic(), 0
         self.costly = False
 
     def take_new(self, run: RunState) -> list[str]:
-        """Those that were not said yet."""
+        """The notes that have not been shown yet."""
         found = list(run.notes[self.said :])
         self.said = len(run.notes)
         cost = evaluation_cost(run, time.monotonic() - self.start)
@@ -85,8 +85,8 @@ class Notes:
 
 
 def evaluation_cost(run: RunState, whole: float) -> str:
-    """A sentence where of `whole` seconds evaluation took more than training, and enough of it to
-    be worth a word; else ""."""
+    """A sentence if evaluation took more of the `whole` seconds than training, and enough to
+    mention; else ""."""
     evaluating = run.seconds.get("evaluate", 0.0)
     if not whole or evaluating < SECONDS or evaluating / whole <= COSTLY:
         return ""
@@ -97,8 +97,8 @@ def evaluation_cost(run: RunState, whole: float) -> str:
 
 
 class _Bar:
-    """A tqdm bar: the return first and whole, the bar, and behind it what the width leaves room
-    for."""
+    """A tqdm bar: the return, never truncated, then the bar, then as many fields as the width
+    allows."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -134,7 +134,7 @@ class _Bar:
 
 
 class _NotebookBar:
-    """tqdm's bar of a notebook, which goes when the run has ended."""
+    """tqdm's notebook bar, which disappears when the run has ended."""
 
     def __init__(self) -> None:
         self.bar: Any = None
@@ -161,7 +161,7 @@ class _NotebookBar:
 
 
 def columns() -> int:
-    """The terminal's, as wide as the bar may be."""
+    """The terminal's width available to the bar."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
@@ -169,8 +169,8 @@ def columns() -> int:
 
 
 def bar_format(head: str, behind: str, ends: bool, width: int) -> str:
-    """tqdm's format of a line: the return, the bar, and what stands behind it where the bar keeps
-    its 20 characters."""
+    """tqdm's format string: the return, the bar, and the fields after it that leave the bar its 20
+    characters."""
     if not ends:
         return head + "{n_fmt} done, {elapsed}"
     left = " {remaining} left"
@@ -192,7 +192,7 @@ def _short(count: int) -> str:
 
 
 def _note(text: str) -> str:
-    """A note within the terminal's width."""
+    """A note, fitted to the terminal's width."""
     return textwrap.fill(
         f"note: {text}",
         max(40, min(100, columns() - 1)),
@@ -202,7 +202,7 @@ def _note(text: str) -> str:
 
 
 class _Lines:
-    """A line every tenth of the run: what a log file can hold."""
+    """One line per tenth of the run, suited to log files."""
 
     def __init__(self) -> None:
         self.start: tuple[float, int] | None = None

@@ -1,5 +1,4 @@
-"""What a run was asked to do, checked before anything is created: everything needed to run it
-again, `config.yaml`."""
+"""A validated request for a run: everything needed to run it again, as stored in `config.yaml`."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 @dataclass(frozen=True)
 class Request:
-    """A checked request; see `rlbook.train` for what the fields mean."""
+    """A validated request; see `rlbook.train` for the meaning of the fields."""
 
     agent: type[Agent]
     recipe: EnvRecipe
@@ -69,8 +68,8 @@ class Request:
         earlier_budgets: Sequence[dict[str, int]] = (),
         **options: Any,
     ) -> Request:
-        """Checks everything that can be checked without making the environment. `options` are those
-        of `RunOptions`.
+        """Validates everything that can be checked without making the environment. `options` are
+        those of `RunOptions`.
 
         Raises:
             RequestError: one sentence: what, which value, what is allowed.
@@ -128,7 +127,8 @@ class Request:
 
     @property
     def algorithm(self) -> str:
-        """The name that finds the class again, "module:Class" for one that is not the book's."""
+        """The name from which the class can be found again, "module:Class" for a user-defined
+        one."""
         return name_of(self.agent)
 
     @property
@@ -141,7 +141,7 @@ class Request:
 
     @property
     def num_envs(self) -> int:
-        """Environments side by side; 1 for an agent that takes one."""
+        """The number of environments in parallel; 1 for an agent that uses a single one."""
         return self.options.num_envs or 1
 
     @property
@@ -154,7 +154,7 @@ class Request:
 
     @property
     def stop_at_return(self) -> float:
-        """The mean return of an evaluation that ends the training; infinity where none does."""
+        """The evaluation's mean return at which training stops; infinity if it never does."""
         return math.inf if self.options.stop_at_return is None else self.options.stop_at_return
 
     def with_options(self, **options: Any) -> Request:
@@ -169,8 +169,8 @@ class Request:
         )
 
     def check_continues(self, held: Request, names: Iterable[str]) -> None:
-        """A run goes on as it was started: raises RequestError where the algorithm, the environment
-        or one of `names` (of options, of hyper-parameters, of `env_kwargs`) differs from what is
+        """Raises RequestError unless a run can be continued as it was started: algorithm,
+        environment and each of `names` (options, hyper-parameters, `env_kwargs`) must equal what is
         `held` in its folder."""
         mine, theirs = self._flat(), held._flat()
         for name in ("algorithm", "env", *names):
@@ -192,8 +192,8 @@ class Request:
         return {**self.recipe.kwargs, **self.hyperparameters, **vars(self.options), **named}
 
     def as_yaml(self) -> str:
-        """The text of config.yaml. Raises RequestError where an argument of the environment is not
-        data."""
+        """The text of config.yaml. Raises RequestError if an argument of the environment is not
+        plain data."""
         asked_on_the_way = ("expert",) if "advice" in self.agent.uses else ()
         for name in ("teacher", "reference", "start", "reward_model", *asked_on_the_way):
             if not isinstance(getattr(self.options, name), str | Path | None):
@@ -242,7 +242,7 @@ class Request:
         algorithm: type[Agent] | None = None,
         **given: Any,
     ) -> Request:
-        """The inverse of `as_yaml`; checked like any other request.
+        """The inverse of `as_yaml`, with the same validation as any other request.
 
         Args:
             text: of a config.yaml.
@@ -306,7 +306,7 @@ def _is_budget(found: object) -> bool:
 
 
 def schedule_names(config: object) -> list[str]:
-    """The hyper-parameters that follow how much of the budget is used."""
+    """The hyper-parameters with schedules over the budget."""
     values = field_values(config)
     return [
         name
@@ -317,8 +317,8 @@ def schedule_names(config: object) -> list[str]:
 
 
 def split_model(model: object) -> tuple[str | None, ModelSpec]:
-    """The folder of what a user gave as `model`, and the rest of it. Raises RequestError where it
-    is no model."""
+    """Splits the user's `model` into its folder and the remaining fields. Raises RequestError if it
+    is not a valid model."""
     try:
         spec = ModelSpec.from_value(model) or ModelSpec()
     except ValueError as error:
@@ -327,7 +327,8 @@ def split_model(model: object) -> tuple[str | None, ModelSpec]:
 
 
 def _for_size(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[str, Any]:
-    """The preset of a large language model, which goes before that of the environment."""
+    """The preset for a large language model, which takes precedence over that of the
+    environment."""
     folder = recipe.kwargs.get("model")
     if folder is None:
         return {}
@@ -337,8 +338,8 @@ def _for_size(recipe: EnvRecipe, spec: ModelSpec, agent: type[Agent]) -> dict[st
 
 
 def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
-    """The options with the model's device as their own; a model without its folder and its device,
-    if anything is left of it."""
+    """The options with the model's device moved to their own `device`; the model keeps its
+    remaining fields, if any."""
     if spec.device is not None and asked.device not in (None, spec.device):
         raise RequestError(
             f"device is {asked.device}, and the model's device {spec.device}; give one of the two"
@@ -352,7 +353,7 @@ def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
 
 
 def _check_use(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError for an option that this agent has no use for."""
+    """Raises RequestError for an option that does not apply to this agent."""
     name = name_of(agent)
     if not agent.batched and (asked.num_envs or 1) != 1:
         raise RequestError(
@@ -369,7 +370,7 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         )
     if asked.episodes is not None and (sources == ("data",) or fits):
         raise RequestError(
-            f"{name} plays no episodes while it learns from recorded data; give passes or steps"
+            f"{name} plays no episodes when it learns from recorded data; give passes or steps"
         )
     for part in ("expert", "teacher", "reference", "start", "model", "device"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
@@ -386,23 +387,21 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
 
 
 def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError where a run is to be stopped by an evaluation and there is none on the
-    way."""
+    """Raises RequestError if the run should stop on an evaluation but no evaluation is
+    scheduled."""
     if asked.stop_at_return is None:
         return
     sources = agent.sources()
     if not agent.seeks_return or "model" in sources:
         raise RequestError(
-            f"{name_of(agent)} is not evaluated while it learns, so it has no use for"
-            " stop_at_return"
+            f"{name_of(agent)} is not evaluated during training, so stop_at_return has no effect"
         )
     if asked.eval_every == 0:
-        raise RequestError("stop_at_return needs evaluations on the way; give eval_every")
+        raise RequestError("stop_at_return needs evaluations during training; give eval_every")
 
 
 def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
-    """Raises RequestError where several workers would have no environments, or only one, to
-    step."""
+    """Raises RequestError if several workers were requested for no environment or only one."""
     if asked.workers in (None, 1):
         return
     name, sources = name_of(agent), agent.sources()
@@ -412,7 +411,7 @@ def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
         or (asked.data is not None and "data" in sources)
     ):
         raise RequestError(
-            f"{name} steps no environments here while it learns; workers must be 1, got"
+            f"{name} steps no environments during training here; workers must be 1, got"
             f" {asked.workers}"
         )
     if not agent.batched:
@@ -422,20 +421,23 @@ def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
 
 
 def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:
-    """Raises RequestError where a reward model would have nothing to pay for."""
+    """Raises RequestError if a reward model was given but would have no effect."""
     name = name_of(agent)
     if "environment" not in sources or "model" in sources:
-        raise RequestError(f"{name} is paid by no environment, so it has no use for a reward_model")
+        raise RequestError(
+            f"{name} gets no rewards from an environment, so it has no use for a reward_model"
+        )
     if "demonstrations" in agent.uses:
         raise RequestError(f"{name} learns its reward itself, so it has no use for a reward_model")
     if asked.data is not None:
         raise RequestError(
-            f"{name} learns from recorded data here, which a reward_model does not pay for; leave"
-            " one of the two out"
+            f"{name} learns from recorded data here, whose rewards a reward_model does not"
+            " replace; give only one of the two"
         )
     if agent.bind_env is not Agent.bind_env:
         raise RequestError(
-            f"{name} plans in a copy of its environment, which a reward_model does not pay in"
+            f"{name} plans in a copy of its environment, whose rewards a reward_model does not"
+            " replace"
         )
 
 
@@ -466,7 +468,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as plain YAML types: a tuple as a list, a schedule as its text, numpy's numbers as
+    """Converts values to plain YAML types: tuples to lists, schedules to text, NumPy numbers to
     Python's."""
     return {name: _plain_value(value) for name, value in fields.items()}
 

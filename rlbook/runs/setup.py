@@ -1,5 +1,5 @@
-"""From a request to what trains: an environment adapted to the agent, the agent, and what it learns
-from."""
+"""Builds the parts of a run from a request: the environment adapted to the agent, the agent, and
+its data source."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Adapted = AdaptedEnv | AdaptedVectorEnv
 
 
 class Ready(NamedTuple):
-    """What a run is made of."""
+    """The parts of a run, ready to train."""
 
     agent: Agent
     source: Source
@@ -92,8 +92,8 @@ def set_up(
 
 
 def _library_note(agent: Agent) -> tuple[str, ...]:
-    """Which matrix library an agent with networks has, where it is not the one for this CPU's
-    maker."""
+    """A note on the matrix library of an agent with networks, if it is not the one recommended for
+    this CPU."""
     if not asked_library() or not hasattr(agent, "optimizer"):
         return ()
     from rlbook.fast.matrix_product import LIBRARY  # torch, which tables do without
@@ -102,7 +102,7 @@ def _library_note(agent: Agent) -> tuple[str, ...]:
 
 
 def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
-    """How much memory the training of a language model takes, where that is worth telling."""
+    """A note on the memory that training a language model needs, if it is worth mentioning."""
     if getattr(env.unwrapped, "policy_kind", None) != "language_model" or not isinstance(
         env, AdaptedVectorEnv
     ):
@@ -122,12 +122,12 @@ def _refusal(request: Request, error: Exception) -> str:
 
 
 def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
-    """An environment like the one that the agent learns in, its reward model included."""
+    """An environment like the agent's training environment, including its reward model."""
     return _environment(request, agent_of("reward_model", request.options.reward_model, load), None)
 
 
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
-    """The environment that the agent learns in; `model`, where there is one, pays in it."""
+    """The agent's training environment; its rewards come from `model`, if given."""
     if request.agent.batched:
         env = adapted_vector(
             request.agent, request.recipe, request.num_envs, request.config, workers
@@ -150,14 +150,14 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
 
 
 def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
-    """Raises RequestError where a reward model is one of the environment's rewards, and none was
+    """Raises RequestError if the environment's rewards include a reward model and none was
     given."""
     if model is None and model_weight(env) is not None:
         raise RequestError("one of its rewards is 'model'; give --reward-model RUN")
 
 
 def _add_expert(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVectorEnv, Parts]:
-    """The environment with an expert beside it, and what asks that expert: the named one, or else
+    """The environment with an expert, and the agent queried for its labels: the named one, or else
     the exact planner.
 
     Raises:
@@ -178,14 +178,14 @@ def _add_expert(request: Request, env: Adapted, parts: Parts) -> tuple[AdaptedVe
 
 
 def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
-    """Raises RequestError where an agent cannot say what a step of this environment is worth."""
+    """Raises RequestError if a reward model cannot score the steps of this environment."""
     name = type(model).__name__
     if not callable(getattr(model, "score_steps", None)):
         raise RequestError(f"reward_model must be a run of reward_model, got one of {name}")
     caution = request.options.reward_caution
     if caution and getattr(model.config, "members", 1) == 1:
         raise RequestError(
-            "reward_caution is for an ensemble, and the reward model has one member; got"
+            "reward_caution needs an ensemble, but the reward model has one member; got"
             f" {caution:g}"
         )
     found, made = adapt_to(type(model), env, model.config), model.adaptation
@@ -235,8 +235,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
 
 
 def _model_notes(request: Request) -> tuple[str, ...]:
-    """Says so where a model's folder was named that has no weights, or whose size decided on
-    settings."""
+    """Adds notes if a model's folder has no weights, or if its size changed default settings."""
     folder = request.recipe.kwargs.get("model")
     if not isinstance(folder, str) or not (Path(folder) / "config.json").is_file():
         return ()
@@ -252,8 +251,8 @@ def _model_notes(request: Request) -> tuple[str, ...]:
 
 
 def _accepted_parts(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
-    """What the agent's constructor is given of `parts`: nothing where it takes none, as in a
-    subclass that builds as it always has.
+    """The `parts` that the agent's constructor accepts; none for a subclass whose constructor takes
+    none.
 
     Raises:
         RequestError: the user named something that would not reach the agent.
@@ -272,8 +271,8 @@ def _accepted_parts(kind: type[Agent], parts: Parts) -> dict[str, Parts]:
 
 
 def _source_name(request: Request) -> str:
-    """Which of its sources an agent learns from here: recorded data where it was given some, else
-    what it learns from first."""
+    """The kind of source used here: recorded data if some was given, else the agent's first
+    choice."""
     sources = request.agent.sources()
     if request.options.data is not None and "data" in sources:
         return "data"
@@ -291,7 +290,7 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
 
 
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
-    """The data set that was named, or demonstrations; shuffled by the run's seed."""
+    """The named data set, or else demonstrations; shuffled with the run's seed."""
     from rlbook.data import load as load_data
     from rlbook.data.episodes import Episodes
     from rlbook.data.transitions import Steps

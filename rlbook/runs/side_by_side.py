@@ -1,4 +1,4 @@
-"""Commands in processes of their own, several at a time."""
+"""Runs commands in separate processes, several in parallel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOK_EVERY = 0.05  # seconds
 
 
 class Ended(NamedTuple):
-    """What became of a command."""
+    """The result of a command."""
 
     index: int  # which one, from 0
     code: int  # its exit code, or minus the number of the signal that ended it
@@ -33,8 +33,8 @@ class _Running(NamedTuple):
 def side_by_side(
     module: str, commands: Sequence[Sequence[str]], jobs: int
 ) -> Generator[Ended, None, None]:
-    """Runs `python -m module ARGUMENTS` for each list of arguments, in their order, at most `jobs`
-    at a time.
+    """Runs `python -m module ARGUMENTS` for each list of arguments, in order, with at most `jobs`
+    in parallel.
 
     Yields each when it has ended. Where the iterator is closed before, as by an interrupt, those
     that run get a SIGTERM and are waited for; a second interrupt kills them.
@@ -60,7 +60,7 @@ def side_by_side(
 
 
 def reason_of_end(ended: Ended) -> str:
-    """Why a command failed, in one sentence: the signal, or the last that it said."""
+    """Why a command failed, in one sentence: the signal, or its last line of output."""
     if ended.code < 0:
         return f"ended by {signal.Signals(-ended.code).name}"
     said = [line for line in ended.err.splitlines() if line.strip()]

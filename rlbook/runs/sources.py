@@ -1,4 +1,5 @@
-"""What a run learns from: an environment, a model or recorded data. A run treats the three alike.
+"""The sources that a run learns from: an environment, a model or recorded data, behind one
+interface.
 
 Each knows how far it is, takes the run's items one by one, and saves where it stands; between two
 items everything may be saved.
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Source(ABC):
-    """Where the items of a run come from, and how far it is."""
+    """Yields the items of a run and tracks its progress."""
 
     unit: ClassVar[str]
     """What `steps` counts, in the plural."""
@@ -52,18 +53,18 @@ class Source(ABC):
 
     @property
     def finished_episodes(self) -> list[Episode]:
-        """Training episodes that ended; whoever reads them clears them."""
+        """Training episodes that ended; the reader clears the list."""
         return []
 
     @property
     def notes(self) -> list[str]:
-        """What turned out on the way that is worth saying."""
+        """Notes added during training."""
         return []
 
     @abstractmethod
     def items(self, agent: Agent, budget: Budget) -> Iterator[Metrics | Totals]:
-        """What the agent reports, item by item, until the budget is used up; `agent.progress`
-        follows."""
+        """Yields the agent's reports, item by item, until the budget is used up; `agent.progress`
+        is kept up to date."""
 
     def progress(self, budget: Budget) -> float:
         """The fraction of the budget that is used, in [0, 1]."""
@@ -71,7 +72,7 @@ class Source(ABC):
 
     @abstractmethod
     def state_dict(self) -> State:
-        """Everything that taking it up again needs."""
+        """All state needed to continue."""
 
     @abstractmethod
     def load_state_dict(self, state: State) -> None:
@@ -79,8 +80,8 @@ class Source(ABC):
 
     @abstractmethod
     def load_counts(self, state: State) -> None:
-        """Takes over how far a saved source was, and leaves environment and data alone: what
-        evaluating needs."""
+        """Restores only the counters of a saved source, not its environment or data: enough for
+        evaluation."""
 
 
 class EnvironmentSource(Source):
@@ -129,7 +130,7 @@ class EnvironmentSource(Source):
 
 
 class _CountedSource(Source):
-    """Items that are counted here, since nobody else does."""
+    """Counts its own items, for sources that have no other counter."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -186,8 +187,7 @@ class DataSource(_CountedSource):
 
     @cached_property
     def data(self) -> Data:
-        """Opened when it is first needed: a run that is loaded to be evaluated never asks for
-        it."""
+        """The data set, opened on first use: a run loaded only for evaluation never needs it."""
         return self._open_data()
 
     @property

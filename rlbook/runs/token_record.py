@@ -1,5 +1,5 @@
-"""RUN/tokens.jsonl: what an `Inspector` saw at each report of a run, one JSON object a line; the
-first says what the others hold.
+"""RUN/tokens.jsonl: an `Inspector`'s result at each report of a run, one JSON object per line after
+a header line.
 
 The file is no part of the run: its bytes, its checkpoints and its random numbers are the same with
 it and without. A resumed run cuts off what lies behind its checkpoint, and goes on.
@@ -26,7 +26,7 @@ FILE, LIMIT = "tokens.jsonl", 2**30
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """What is known of a run's actions."""
+    """The content of a run's tokens.jsonl."""
 
     head: dict[str, Any]
     """`algorithm`, `env`, `seed`, `prompts`, `samples`, `meaning` and `absent` of the
@@ -36,7 +36,7 @@ class TokenRecord:
 
 
 class TokenRecorder:
-    """Appends a moment at a time to the run's file.
+    """Appends one moment at a time to the run's file.
 
     Args:
         folder: of the run.
@@ -63,8 +63,8 @@ class TokenRecorder:
         self._file: BinaryIO = open_to_append(path)
 
     def record(self, step: int) -> None:
-        """Looks at the agent now, and writes down what it does, where an update has changed
-        that."""
+        """Inspects the agent now, and records the result if an update has changed the agent since
+        the last record."""
         moment = self.inspector.moment(step, self.last)
         if self.last is None or self.last["episodes"] != moment["episodes"]:
             self.last = moment
@@ -80,8 +80,8 @@ class TokenRecorder:
 def recorder_of(
     agent: Agent, request: Request, folder: Path, step: int, load: Callable[[Path], Agent]
 ) -> TokenRecorder | None:
-    """What records a run that was asked to be inspected, or was inspected before it was
-    interrupted; None where neither is so."""
+    """The recorder of a run that is to be inspected, or that was inspected before it was
+    interrupted; None otherwise."""
     found = read_record(folder)
     prompts = request.options.inspect or (None if found is None else len(found.head["prompts"]))
     if prompts is None:
@@ -91,7 +91,7 @@ def recorder_of(
 
 
 def head_of(request: Request, inspector: Inspector) -> dict[str, Any]:
-    """The first line of the file."""
+    """The header line of the file."""
     return {
         "algorithm": request.algorithm,
         "env": request.recipe.name,
@@ -104,8 +104,7 @@ def head_of(request: Request, inspector: Inspector) -> dict[str, Any]:
 
 
 def read_record(folder: Path) -> TokenRecord | None:
-    """What the run's file holds; a last line without its end is left out. None where there is no
-    file.
+    """The content of the run's file; an incomplete last line is skipped. None if there is no file.
 
     Raises:
         CheckpointError: a link, too large a file, or a line that no run writes.
@@ -128,7 +127,10 @@ def read_record(folder: Path) -> TokenRecord | None:
     except (ValueError, KeyError, TypeError, RecursionError):
         whole = False
     if not whole:
-        raise CheckpointError(f"{folder / FILE} is not what a run writes; remove it to go without.")
+        raise CheckpointError(
+            f"{folder / FILE} is not in the format that a run writes; remove it to continue without"
+            " it."
+        )
     return TokenRecord(head, moments)
 
 

@@ -1,8 +1,7 @@
-"""Where a run's reports go beside its folder: TensorBoard and Weights & Biases, through their own
-libraries.
+"""Sends a run's reports to TensorBoard and Weights & Biases, through their own libraries.
 
-    with track(["tensorboard", "wandb"], folder) as log:
-        rlbook.train("ppo", "CartPole-v1", out=folder, on_report=log)
+with track(["tensorboard", "wandb"], folder) as log:
+    rlbook.train("ppo", "CartPole-v1", out=folder, on_report=log)
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ WANDB_ID, ID_LIMIT = "run-id", 100  # in FOLDER/wandb, so that a resumed run goe
 
 @contextlib.contextmanager
 def track(names: Sequence[str], folder: Path) -> Iterator[Report]:
-    """Yields a function that hands each report on.
+    """Yields a function that forwards each report.
 
     Args:
         names: of `TRACKERS`.
@@ -54,7 +53,7 @@ def track(names: Sequence[str], folder: Path) -> Iterator[Report]:
 
 
 def _numbers(run: RunState) -> dict[str, float]:
-    """The latest report, without what is no finite number."""
+    """The finite numbers of the latest report."""
     return {
         name: value
         for name, value in run.metrics[-1].items()
@@ -63,7 +62,7 @@ def _numbers(run: RunState) -> dict[str, float]:
 
 
 def _own_folder(folder: Path, name: str) -> Path:
-    """FOLDER/NAME, which a tracker writes into."""
+    """FOLDER/NAME, which a tracker writes to."""
     if (folder / name).is_symlink():
         raise RequestError(f"{folder / name} is a link, which is not followed")
     return folder / name
@@ -144,7 +143,7 @@ def _is_logged_in(wandb: Any) -> bool:
 
 
 def _run_id(place: Path) -> str:
-    """The name by which W&B knows this run, the same when it is resumed."""
+    """The run's id at W&B, unchanged when the run is resumed."""
     place.mkdir(exist_ok=True)
     try:
         return read_file(place / WANDB_ID, ID_LIMIT).decode()

@@ -160,12 +160,12 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         (
             f"{ROWS}/action",
             filled(99),
-            r"agent/replay/rows/action holds what is no action of Discrete\(4\)",
+            r"agent/replay/rows/action holds something that is not an action of Discrete\(4\)",
         ),
         (f"{ROWS}/action", filled(-1), "what is no action"),
         (f"{ROWS}/action", lambda kept: kept.double(), "what is no action"),
         (f"{ROWS}/action", None, "what is no action"),
-        (f"{ROWS}/obs", lambda kept: kept[:, :-1].clone(), "what is no observation"),
+        (f"{ROWS}/obs", lambda kept: kept[:, :-1].clone(), "is not an observation"),
         (f"{ROWS}/next_obs", filled(NAN), "NaN"),
         (f"{ROWS}/reward", lambda kept: kept.double(), "reward must be float32"),
         (f"{ROWS}/reward", None, "lacks its reward"),
@@ -201,11 +201,11 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
     ],
     "ppo": [
         (f"{STEP}/action", filled(99), "what is no action"),
-        (f"{STEP}/obs", lambda obs: obs[:1], "what is no observation"),
+        (f"{STEP}/obs", lambda obs: obs[:1], "is not an observation"),
         (
             "agent/rollout/log_probs/0",
             filled(-1e30),
-            "log-probability that no action that was drawn has",
+            "log-probability that no sampled action can have",
         ),
         (
             "agent/rollout/log_probs/0",

@@ -116,7 +116,8 @@ def test_a_line_of_the_log_that_is_no_report_is_named(copy: Path, line: bytes) -
     number = (copy / "metrics.jsonl").read_bytes().count(b"\n")
     for use in (rlbook.load, plot_curves):
         with pytest.raises(
-            REFUSED, match=rf"line {number} of metrics\.jsonl is not what a run writes"
+            REFUSED,
+            match=rf"line {number} of metrics\.jsonl is not in the format that a run writes",
         ):
             use(copy)
 
@@ -125,7 +126,7 @@ def test_a_line_of_the_log_that_is_no_report_is_named(copy: Path, line: bytes) -
     ("text", "reason"),
     [
         ("a: &a [1]\nb: *a", "aliases are not allowed"),
-        ("a: 1\na: 2", "'a' stands there twice"),
+        ("a: 1\na: 2", "'a' occurs twice"),
         ("[" * 500, "it is not YAML"),
         ("!!python/name:os.system x", "it is not YAML"),
     ],
@@ -332,15 +333,15 @@ def forge(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 FORGERIES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a state that does not exist": (
         lambda state: state["source"].update(obs=999),
-        r"source/obs is no observation of Discrete\(25\)",
+        r"source/obs is not an observation of Discrete\(25\)",
     ),
     "a state below the first": (
         lambda state: state["source"].update(obs=-1),
-        "source/obs is no observation",
+        "source/obs is not an observation",
     ),
     "text for a state": (
         lambda state: state["source"].update(obs="1"),
-        "source/obs is no observation",
+        "source/obs is not an observation",
     ),
     "text for a counter": (
         lambda state: state["source"].update(steps="300"),
@@ -549,7 +550,11 @@ def test_the_doctor_says_what_is_wrong_and_changes_nothing(
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert cli.main(["doctor", str(copy)]) == 1
     said = capsys.readouterr().out.splitlines()
-    reasons = ("is not what a run writes", "do not match their checksum", "best.json names step 7")
+    reasons = (
+        "is not in the format that a run writes",
+        "do not match their checksum",
+        "best.json names step 7",
+    )
     assert all(any(reason in line for line in said) for reason in reasons)
     assert any("belongs to another config.yaml" in line for line in said)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
@@ -579,4 +584,4 @@ def test_the_doctor_sees_parts_that_do_not_fit_together(
 ) -> None:
     forge(copy, lambda state: state["source"].update(obs=999))
     assert cli.main(["doctor", str(copy)]) == 1
-    assert "source/obs is no observation" in capsys.readouterr().out
+    assert "source/obs is not an observation" in capsys.readouterr().out

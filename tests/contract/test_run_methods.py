@@ -216,7 +216,7 @@ def test_an_agent_that_is_not_kept_needs_no_state(tmp_path: Path) -> None:
             return {}
 
     assert rlbook.train(Left, "Maze-v0", episodes=2).steps == 200
-    with pytest.raises(RequestError, match=r"Left cannot be kept in a folder: it has no state_d"):
+    with pytest.raises(RequestError, match=r"Left cannot be saved in a folder: it has no state_d"):
         rlbook.train(Left, "Maze-v0", episodes=2, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

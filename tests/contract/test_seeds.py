@@ -244,7 +244,7 @@ def test_a_cluster_needs_ray_and_an_address_at_which_one_is(
     words = ["train", *SHORT, "--seeds", "2", "--cluster", "127.0.0.1:1"]
     for module, said in (
         (None, 'pip install "rlbook[scale]"'),
-        (ModuleType("ray"), "no Ray cluster to be reached at '127.0.0.1:1'"),
+        (ModuleType("ray"), "no Ray cluster can be reached at '127.0.0.1:1'"),
     ):
         monkeypatch.setitem(sys.modules, "ray", module)
         assert cli.main(words) == 2 and said in capsys.readouterr().err and not list(here.iterdir())

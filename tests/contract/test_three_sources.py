@@ -146,23 +146,25 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
         (
             "value_iteration",
             {"reward_model": "x"},
-            "value_iteration is paid by no environment, so it has no use for a reward_model",
+            "value_iteration gets no rewards from an environment, so it has no use for a"
+            " reward_model",
         ),
         ("q_learning", {"reward_model": "nowhere"}, "reward_model: nowhere"),
         (
             "dpo",
             {"reward_model": "x", "data": "x"},
-            "dpo learns from recorded data here, which a reward_model does not pay for",
+            "dpo learns from recorded data here, whose rewards a reward_model does not replace",
         ),
         (
             "mcts",
             {"reward_model": "x"},
-            "mcts plans in a copy of its environment, which a reward_model does not pay in",
+            "mcts plans in a copy of its environment, whose rewards a reward_model does not"
+            " replace",
         ),
         (
             Counter,
             {"episodes": 3},
-            "plays no episodes while it learns from recorded data; give passes or steps",
+            "plays no episodes when it learns from recorded data; give passes or steps",
         ),
         (Counter, {"data": "nowhere"}, "nowhere does not exist"),
         (Counter, {"data": walks(), "expert": "nowhere"}, "expert: nowhere"),

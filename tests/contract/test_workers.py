@@ -254,13 +254,13 @@ def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
             "value_iteration",
             "FrozenLake-v1",
             {"workers": 2},
-            "value_iteration steps no environments here while it learns; workers must be 1",
+            "value_iteration steps no environments during training here; workers must be 1",
         ),
         (
             "behavior_cloning",
             "CartPole-v1",
             {"workers": 2},
-            "behavior_cloning steps no environments here while it learns; workers must be 1",
+            "behavior_cloning steps no environments during training here; workers must be 1",
         ),
     ],
 )

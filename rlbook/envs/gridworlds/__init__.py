@@ -1,1 +1,1 @@
-"""Mazes and other worlds on a grid."""
+"""Mazes and other gridworlds."""

@@ -1,4 +1,4 @@
-"""The Dyna maze, and its two sisters that change while the agent is learning."""
+"""The Dyna maze, and two variants of it that change during training."""
 
 from __future__ import annotations
 
@@ -112,13 +112,13 @@ class DynaMaze(TabularEnv):
 
     @property
     def phases(self) -> list[tuple[int | None, TabularMDP]]:
-        """(until step, model): the maze's models and the step of its life until which each holds;
-        None for the last."""
+        """(until step, model): the maze's models, and the step of its lifetime until which each is
+        in effect; None for the last."""
         ends = [self.change_at, None] if self.changes else [None]
         return list(zip(ends, self._models, strict=True))
 
     def model(self) -> TabularMDP:
-        """The model of a maze that does not change. Raises ValueError for one that does."""
+        """The model of a maze that does not change. Raises ValueError if it does."""
         if self.changes:
             raise ValueError(
                 f"DynaMaze changes after {self.change_at} steps, so it is no single model: use"
@@ -141,7 +141,7 @@ class DynaMaze(TabularEnv):
         return result
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: the state, the age, and the generator."""
+        """All state needed to continue: the state, the age and the generator."""
         return super().snapshot() | {"steps": self.steps}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -151,11 +151,12 @@ class DynaMaze(TabularEnv):
         self._enter_phase()
 
     def phase_at(self, steps: IntOrArray) -> IntOrArray:
-        """Number of the map after `steps` steps of a life; a number or an array of them."""
+        """The index of the map after `steps` steps of a lifetime; a number, or an array for an
+        array."""
         return (steps >= self.change_at) * 1 if self.change_at is not None else steps * 0
 
     def _enter_phase(self) -> None:
-        """Puts the agent into the map of its age, in the cell where it is."""
+        """Moves the agent to the map for the current age, in the same cell."""
         phase = self.phase_at(self.steps)
         cells = self._grids[0].marks.size
         self._state = phase * cells + self._state % cells
@@ -171,7 +172,7 @@ class DynaMaze(TabularEnv):
 
 
 class DynaMazeVector(TabularVectorEnv):
-    """N mazes side by side, each with an age of its own; see `DynaMaze`."""
+    """N mazes in parallel, each with its own age; see `DynaMaze`."""
 
     single = DynaMaze
     env: DynaMaze
@@ -204,7 +205,7 @@ class DynaMazeVector(TabularVectorEnv):
         return result
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs; see `TabularVectorEnv.snapshot`."""
+        """All state needed to continue; see `TabularVectorEnv.snapshot`."""
         return super().snapshot() | {"ages": self.ages.copy()}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -218,7 +219,7 @@ class DynaMazeVector(TabularVectorEnv):
 
 
 def check_options(variant: object, change_at: object, changed: object) -> None:
-    """Raises ValueError with one sentence unless these options of `DynaMaze` fit."""
+    """Raises ValueError unless these options of `DynaMaze` are valid together."""
     if variant not in MAPS:
         raise ValueError(f"variant must be one of {', '.join(MAPS)}, got {variant!r}.")
     if not isinstance(changed, bool):
@@ -234,8 +235,8 @@ def check_options(variant: object, change_at: object, changed: object) -> None:
 
 
 def dyna_maze_model(marks: np.ndarray) -> TabularMDP:
-    """The model of a map [rows, columns]. No step leads onto a wall, but from a wall one can walk
-    away."""
+    """The model of a map [rows, columns]. No transition enters a wall, but transitions lead out of
+    one."""
     rows, columns = marks.shape
     cells = marks.ravel()
     state, action = (index.ravel() for index in np.indices((marks.size, len(MOVES))))
@@ -255,8 +256,8 @@ def dyna_maze_model(marks: np.ndarray) -> TabularMDP:
 
 
 def _stack_models(models: list[TabularMDP]) -> tuple[TabularMDP, np.ndarray]:
-    """One table of all the maps, P · S states, that never leads from one map to another, and the
-    cell [P · S] that each state shows."""
+    """One model of all maps, P · S states without transitions between maps, and the cell [P · S]
+    that each state shows."""
     cells, num_actions = models[0].rewards.shape
     parts = [model.outcomes for model in models]
     row = np.arange(len(models) * cells * num_actions)

@@ -1,4 +1,4 @@
-"""Maps of cells to draw: what stands in each cell, as text and as pixels."""
+"""Maps of cells for rendering, as text and as pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MARKS = COLOURS | {
 
 @dataclass(frozen=True)
 class Grid:
-    """A rectangular map; a state is a cell's number, `row * columns + column`."""
+    """A rectangular map; a state is a cell's index, `row * columns + column`."""
 
     marks: np.ndarray  # [rows, columns] of one character each, out of `MARKS`
     # [rows, columns, 3] uint8, the colour of free cells; None: one colour for all
@@ -40,7 +40,7 @@ class Grid:
         return self.marks == WALL
 
     def draw_text(self, state: int) -> str:
-        """The map as lines of text, the agent as `A`."""
+        """The map as lines of text, with the agent as `A`."""
         cells = self.marks.copy()
         cells.flat[state] = AGENT
         lines = ["".join(row) for row in cells.tolist()]
@@ -59,11 +59,11 @@ class Grid:
 
 
 def parse_grid(text: str) -> np.ndarray:
-    """Lines of text as marks [rows, columns]."""
+    """Parses lines of text into an array of marks [rows, columns]."""
     return np.array([list(line) for line in text.split()])
 
 
 def shade(strength: np.ndarray) -> np.ndarray:
-    """Free ground [..., 3] uint8, bluer where `strength`, in [0, 1], is higher."""
+    """Colours of free cells [..., 3] uint8, bluer for higher `strength` in [0, 1]."""
     light, deep = np.array(FREE_COLOUR, dtype=float), np.array((150, 180, 214), dtype=float)
     return np.round(light + strength[..., None] * (deep - light)).astype(np.uint8)

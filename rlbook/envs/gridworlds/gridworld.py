@@ -1,5 +1,5 @@
-"""The two grids with which Sutton and Barto introduce values: 4 × 4 with two ends, and 5 × 5 with
-two teleports."""
+"""The two gridworlds with which Sutton and Barto introduce value functions: 4 × 4 with two terminal
+corners, and 5 × 5 with two teleports."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class GridWorld(TabularEnv):
 
 
 class GridWorldVector(TabularVectorEnv):
-    """N grids side by side; see `GridWorld`."""
+    """N gridworlds in parallel; see `GridWorld`."""
 
     single = GridWorld
 
 
 def gridworld_model(marks: np.ndarray, step: float) -> TabularMDP:
-    """The model of a grid with ends `T` and teleports.
+    """The model of a gridworld with terminal cells `T` and teleports.
 
     Args:
         marks: [rows, columns] of one character each.

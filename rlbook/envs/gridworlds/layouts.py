@@ -1,4 +1,4 @@
-"""Maps of mazes: reading them from text, checking that they can be solved, and drawing random
+"""Maze layouts: parsing them from text, checking that they can be solved, and generating random
 ones."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @dataclass(frozen=True)
 class Layout:
-    """A rectangular map. A state is a cell's number, `row * columns + column`."""
+    """A rectangular map. A state is a cell's index, `row * columns + column`."""
 
     walls: np.ndarray  # [rows, columns] bool
     start: int  # state the episode begins in
@@ -43,18 +43,17 @@ class Layout:
 
     @property
     def num_states(self) -> int:
-        """Cells, walls included; a wall is a state that nothing reaches."""
+        """The number of cells, walls included; a wall is an unreachable state."""
         return self.walls.size
 
     def reachable(self) -> np.ndarray:
-        """[S] bool: the cells that can be walked to from the start, the start and the goal
-        included."""
+        """The cells reachable from the start, including the start and the goal, [S] bool."""
         return distances(self.walls, self.start) >= 0
 
 
 def parse_layout(text: str) -> Layout:
-    """Reads a map: one line a row, `#` wall, `S` start, `G` goal, `.` or a space free. Blank lines
-    around it are ignored.
+    """Parses a map, one line per row: `#` wall, `S` start, `G` goal, `.` or a space free.
+    Surrounding blank lines are ignored.
 
     Raises:
         ValueError: ragged rows, an unknown character, not exactly one start and one goal, or a goal
@@ -103,8 +102,7 @@ def _the_only(cells: np.ndarray, character: str, name: str) -> int:
 
 
 def distances(walls: np.ndarray, origin: int) -> np.ndarray:
-    """[S] int: moves from `origin` to each cell by breadth-first search, -1 where there is no
-    way."""
+    """Distances from `origin` to each cell by breadth-first search, [S] int; -1 if unreachable."""
     rows, columns = walls.shape
     blocked = walls.ravel().tolist()
     steps = [-1] * walls.size
@@ -124,8 +122,8 @@ def distances(walls: np.ndarray, origin: int) -> np.ndarray:
 
 
 def perfect_maze(size: int, seed: int) -> str:
-    """A random maze of `size` × `size` rooms as text: between any two rooms there is exactly one
-    way.
+    """A random perfect maze of `size` × `size` rooms, as text: exactly one path connects any two
+    rooms.
 
     Rooms stand at even rows and columns, the walls or doors between them at odd ones, so the map
     has 2·size - 1 rows and columns. The start is the upper left room, the goal the lower right one.

@@ -1,5 +1,5 @@
-"""The maze: the smallest world in which every idea of the first half of the book can be seen. One
-agent; see `maze_vector` for many."""
+"""The maze: a small gridworld that illustrates every idea of the first half of the book. For many
+environments in parallel see `maze_vector`."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Maze(gymnasium.Env):
         return None
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: the state, and the generator that decides slips."""
+        """All state needed to continue: the state, and the generator that decides on slips."""
         return {"state": self._state, "rng": self.np_random.bit_generator.state}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ class Maze(gymnasium.Env):
 
 
 def check_render_mode(render_mode: object) -> None:
-    """Raises ValueError for a render mode the maze does not have."""
+    """Raises ValueError for a render mode that the maze does not support."""
     if render_mode is not None and render_mode not in Maze.metadata["render_modes"]:
         raise ValueError(
             f"render_mode must be None or one of {', '.join(Maze.metadata['render_modes'])}, got"

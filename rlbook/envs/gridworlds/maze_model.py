@@ -1,4 +1,4 @@
-"""The maze as a `TabularMDP`, built from the very tables that `step` reads."""
+"""The maze as a `TabularMDP`, built from the same tables that `step` reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rlbook.envs.tabular.outcomes import Entries
 
 
 def maze_model(tables: MazeTables) -> TabularMDP:
-    """P(s'|s, a), rewards, and which transitions end the episode. The time limit is no part of the
-    model.
+    """P(s'|s, a), the rewards, and which transitions are terminal. The time limit is not part of
+    the model.
 
     The outcomes of an action stand in the order in which `slipped` tries them: sideways, the other
     side, straight on. So a number drawn from [0, 1) leads to the same place here and there.

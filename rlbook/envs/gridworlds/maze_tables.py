@@ -1,4 +1,4 @@
-"""What the maze does, as arrays. Stepping, planning and the vector form all read these, so they
+"""The maze's dynamics as arrays. `step`, planning and the vector form all read these, so they
 cannot disagree."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OBSERVATIONS = ("index", "coordinates", "onehot", "local")
 
 
 class RewardScheme(NamedTuple):
-    """What a move pays, in reward units."""
+    """The reward of a move, in reward units."""
 
     step: float  # into a free cell
     bump: float  # into a wall or off the map
@@ -44,8 +44,8 @@ it."""
 
 @dataclass(frozen=True)
 class MazeTables:
-    """The maze's dynamics, S states and A actions; with slip, the action is first exchanged for
-    another and then looked up."""
+    """The maze's dynamics for S states and A actions; with slip, the action is replaced before the
+    look-up."""
 
     layout: Layout
     slip: float  # probability of moving sideways instead, in [0, 1]
@@ -57,7 +57,7 @@ class MazeTables:
     views: np.ndarray | None
 
     def observe(self, states: np.ndarray) -> np.ndarray:
-        """What N agents see in their states [N]: [N] or [N, ...], always a new array."""
+        """The observations of states [N]: [N] or [N, ...], always a new array."""
         if self.views is not None:
             return self.views[states]
         if isinstance(self.observation_space, spaces.Discrete):
@@ -75,7 +75,7 @@ def maze_tables(
     slip: float,
     observation: str,
 ) -> MazeTables:
-    """Checks the maze's options and builds its tables; see `Maze` for what they mean.
+    """Checks the maze's options and builds its tables; see `Maze` for their meaning.
 
     Raises:
         ValueError: one sentence that names the option, its value and what is allowed.
@@ -96,8 +96,8 @@ def maze_tables(
 def apply_slip(
     action: int | NDArray[np.integer], uniform: float | NDArray[np.floating], slip: float
 ) -> np.ndarray:
-    """The directions really taken, [N] or one: a perpendicular one where `uniform`, drawn from [0,
-    1), is below `slip`."""
+    """The directions actually taken, [N] or a scalar: perpendicular to the action where `uniform`,
+    drawn from [0, 1), is below `slip`."""
     sideways = PERPENDICULAR[action, np.asarray(uniform >= slip / 2, dtype=np.int64)]
     return np.where(uniform >= slip, action, sideways)
 
@@ -126,7 +126,7 @@ def _choose_layout(layout: str | None, size: int | None, seed: int | None) -> La
 
 
 def _moves(layout: Layout, pays: RewardScheme) -> tuple[np.ndarray, np.ndarray]:
-    """next_state and reward [S, A], the goal and the walls treated like any other cell."""
+    """next_state and reward [S, A], with the goal and the walls treated like any other cell."""
     row, column = np.divmod(np.arange(layout.num_states), layout.columns)
     next_state = np.empty((layout.num_states, NUM_ACTIONS), dtype=np.int64)
     reward = np.empty((layout.num_states, NUM_ACTIONS))
@@ -141,7 +141,7 @@ def _moves(layout: Layout, pays: RewardScheme) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _observation(layout: Layout, kind: str) -> tuple[spaces.Space, np.ndarray | None]:
-    """The observation space, and what each state looks like where that is a small table."""
+    """The observation space, and a table of each state's observation if that table is small."""
     if kind == "index":
         return spaces.Discrete(layout.num_states), None
     if kind == "onehot":
@@ -153,7 +153,8 @@ def _observation(layout: Layout, kind: str) -> tuple[spaces.Space, np.ndarray | 
 
 
 def _surroundings(layout: Layout) -> np.ndarray:
-    """[S, 9]: the 3 × 3 cells around each state, row by row: 0 free, 1 wall or outside, 2 goal."""
+    """The 3 × 3 neighbourhood of each state, row by row, [S, 9]: 0 free, 1 wall or outside, 2
+    goal."""
     cells = layout.walls.astype(np.int64)
     cells.flat[layout.goal] = 2
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(cells, 1, constant_values=1), (3, 3))

@@ -1,4 +1,5 @@
-"""The maze for thousands of agents at once, in numpy: one look-up a step for all of them."""
+"""The maze for thousands of environments in NumPy: each step is one table look-up for all of
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class MazeVector(VectorEnv):
-    """N mazes side by side; see `Maze` for the task and the options.
+    """N mazes in parallel; see `Maze` for the task and the options.
 
     The loop owns the resets (autoreset is disabled): an environment that has ended ignores its
     action, repeats its observation, is paid 0 and keeps its flags until
@@ -82,7 +83,7 @@ class MazeVector(VectorEnv):
         self._next_deadline = int(self._deadline[0])
 
     def _build_look_ups(self, tables: MazeTables) -> None:
-        """Tables over 3S places × A actions (`_place_after`, `_reward`) and over places
+        """Look-up tables over 3S places × A actions (`_place_after`, `_reward`) and over places
         (`_state`)."""
         num_states = tables.layout.num_states
         ended = 2 * num_states * tables.terminal[tables.next_state]
@@ -99,8 +100,8 @@ class MazeVector(VectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Puts the environments named by `options["reset_mask"]` [N] bool (all if left out) on the
-        start; returns all observations.
+        """Resets the environments of `options["reset_mask"]` [N] bool (default: all) to the start;
+        returns all observations.
 
         `seed`: an integer s seeds environment i with s + i; a list gives each environment its own.
         Environments not reset are not seeded.
@@ -118,8 +119,8 @@ class MazeVector(VectorEnv):
     def step(
         self, actions: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every environment: observations [N, ...], rewards [N] float64, terminated
-        [N], truncated [N], and {}."""
+        """Steps every environment: observations [N, ...], rewards [N] float64, terminated [N],
+        truncated [N], and {}."""
         actions = self._check_actions(np.asarray(actions))
         if self.tables.slip:
             actions = self._slip(actions)
@@ -156,7 +157,7 @@ class MazeVector(VectorEnv):
         return actions.astype(np.int64, copy=False)
 
     def _slip(self, actions: np.ndarray) -> np.ndarray:
-        """The directions really taken. Only environments that are alive draw, each from its own
+        """The directions actually taken. Only active environments draw, each from its own
         generator."""
         alive = np.flatnonzero(self._place < self._first_truncated)
         uniform = np.array([self._rng(index).random() for index in alive.tolist()])
@@ -184,8 +185,8 @@ class MazeVector(VectorEnv):
                 self._rngs[index] = np.random.default_rng(seeds[index])
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: places, steps left until the time limit, and the
-        generators that decide slips."""
+        """All state needed to continue: places, steps left until the time limit, and the generators
+        that decide on slips."""
         return {
             "place": self._place.copy(),
             "steps_left": self._deadline - self._clock,
@@ -206,7 +207,7 @@ class MazeVector(VectorEnv):
                 set_rng_state(self._rng(index), state)
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame for each environment, as `Maze.render` draws it; None (after printing) for
+        """One frame per environment, rendered as by `Maze.render`; None (after printing) for
         "human"."""
         states = self._state[self._place].tolist()
         if self.render_mode == "rgb_array":

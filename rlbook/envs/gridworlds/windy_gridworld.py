@@ -1,5 +1,5 @@
-"""A grid with a wind that pushes the agent aside, on which SARSA learns before the first episode
-has ended."""
+"""A gridworld with a wind that displaces the agent, on which SARSA learns even before the first
+episode has ended."""
 
 from __future__ import annotations
 
@@ -98,14 +98,14 @@ class WindyGridWorld(TabularEnv):
 
 
 class WindyGridWorldVector(TabularVectorEnv):
-    """N windy grids side by side; see `WindyGridWorld`."""
+    """N windy gridworlds in parallel; see `WindyGridWorld`."""
 
     single = WindyGridWorld
 
 
 def windy_model(moves: np.ndarray, stochastic: bool) -> TabularMDP:
-    """The model for these moves [A, 2], (row, column) each; a varying wind is tried weaker, as
-    given, stronger."""
+    """The model for these moves [A, 2], (row, column) each; a stochastic wind's outcomes are in the
+    order weaker, nominal, stronger."""
     num_states, num_actions = ROWS * COLUMNS, len(moves)
     change = np.array([-1, 0, 1] if stochastic else [0])
     state, action, gust = (
@@ -129,7 +129,7 @@ def windy_model(moves: np.ndarray, stochastic: bool) -> TabularMDP:
 
 
 def windy_grid() -> Grid:
-    """The map, its columns the bluer the stronger the wind."""
+    """The map, with columns shaded bluer for stronger wind."""
     marks = np.full((ROWS, COLUMNS), FREE[0])
     marks.flat[START_STATE], marks.flat[GOAL_STATE] = START, GOAL
     ground = np.tile(shade(WIND / WIND.max()), (ROWS, 1, 1))

@@ -1,1 +1,1 @@
-"""Finite models as arrays, and what samples from them."""
+"""Finite models as arrays, and environments that sample from them."""

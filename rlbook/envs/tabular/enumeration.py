@@ -1,5 +1,5 @@
-"""A model of a deterministic environment, found by trying every action in every state that can be
-reached."""
+"""The model of a deterministic environment, built by trying every action in every reachable
+state."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rlbook.envs.tabular.mdp_checks import Entry
 
 
 class NoModel(ValueError):
-    """An environment whose transitions cannot be found out. One with too many of them raises a
-    plain ValueError instead."""
+    """The transitions of this environment cannot be determined. (Too many of them raise a plain
+    ValueError instead.)"""
 
 
 class Restorable(Protocol):
-    """An environment that can be put back into any state it has been in. gymnasium describes its
-    methods."""
+    """An environment that can be restored to any state it has been in; its methods are specified by
+    Gymnasium."""
 
     observation_space: spaces.Space
     action_space: spaces.Discrete
@@ -51,8 +51,7 @@ START_SEEDS = 100
 
 
 class Discovered:
-    """The states met so far, in the order of discovery, and those whose actions have not been tried
-    yet."""
+    """The states discovered so far, in order, and those whose actions have not been tried."""
 
     def __init__(self) -> None:
         self.observations: list[object] = []
@@ -61,7 +60,7 @@ class Discovered:
         self._alive: set[int] = set()
 
     def visit(self, snapshot: dict[str, Any], observation: object, *, ended: bool) -> int:
-        """The state's number. If the episode goes on here, its actions will be tried."""
+        """The state's index. Unless the state is terminal, its actions are queued to be tried."""
         number = self._numbers.setdefault(_content(snapshot), len(self._numbers))
         if number == len(self.observations):
             self.observations.append(observation)
@@ -72,7 +71,8 @@ class Discovered:
 
 
 def enumerate_states(env: Restorable, name: str, max_transitions: int) -> ListedModel:
-    """Breadth first from the environment's starts; afterwards the environment is back where it was.
+    """Enumerates states breadth-first from the environment's initial states, then restores the
+    environment.
 
     A state is what `snapshot()` holds, apart from the generator's state. States are numbered as the
     observations are where the observation tells them apart (Discrete, MultiDiscrete in mixed
@@ -142,8 +142,7 @@ def _explore(
 
 
 def _stay_elsewhere(left: set[int], num_states: int, num_actions: int) -> list[Entry]:
-    """Entries for the states that no action was tried in: the episode is over there, or they do not
-    occur."""
+    """Entries for states in which no action was tried: terminal or never encountered."""
     return [
         (state, action, state, 1.0, 0.0, True)
         for state in range(num_states)
@@ -155,8 +154,8 @@ def _stay_elsewhere(left: set[int], num_states: int, num_actions: int) -> list[E
 def _numbers_by_observation(
     space: spaces.Space, observations: list[object]
 ) -> tuple[np.ndarray | None, int]:
-    """The observation's number for each state found, and how many there can be; None where the
-    observation does not tell."""
+    """The observation's index for each state found, and the number of indices; None if observations
+    do not identify states."""
     count = math.prod(_radix(space))
     if not 0 < count <= 100 * len(observations) + 10_000:
         return None, 0
@@ -167,7 +166,7 @@ def _numbers_by_observation(
 
 
 def _radix(space: spaces.Space) -> tuple[int, ...]:
-    """How many values each component of an observation has; (0,) where that is not finite."""
+    """The number of values of each component of an observation; (0,) if infinite."""
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
     return (
@@ -178,7 +177,7 @@ def _radix(space: spaces.Space) -> tuple[int, ...]:
 
 
 def _content(value: object) -> Hashable:
-    """A snapshot as something that can be compared: without the generators."""
+    """A snapshot in a comparable form, without the generators."""
     if isinstance(value, dict):
         return tuple(
             (key, _content(item)) for key, item in sorted(value.items()) if not _is_generator(item)

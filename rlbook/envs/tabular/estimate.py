@@ -1,5 +1,5 @@
-"""A model estimated from steps that were taken: how often each outcome followed a state and an
-action, and what it paid."""
+"""A model estimated from experience: the empirical frequencies of outcomes, and their mean
+rewards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlbook.envs.tabular.outcomes import Entries
 
 
 class TransitionCounts:
-    """The most likely model of S states and A actions, given what was seen.
+    """The maximum-likelihood model of S states and A actions, from observed transitions.
 
         P(s', end | s, a) = N(s, a, s', end) / N(s, a),    r(s, a, s', end) = the mean of the rewards seen there
 
@@ -45,7 +45,7 @@ class TransitionCounts:
         successors: ArrayLike,
         ended: ArrayLike,
     ) -> None:
-        """Counts n steps, in their order. All arguments are [n]; `ended` is True where the episode
+        """Counts n steps in order. All arguments are [n]; `ended` is True where the episode
         terminated."""
         states, actions, successors = (
             np.asarray(column, dtype=np.int64) for column in (states, actions, successors)
@@ -61,13 +61,13 @@ class TransitionCounts:
         self.largest_reward = max(self.largest_reward, float(rewards.max(initial=0.0)))
 
     def note_mask(self, state: int, action_mask: np.ndarray) -> None:
-        """What is allowed in a state, [A] bool: the last mask counts."""
+        """Records the action mask of a state, [A] bool; the latest mask counts."""
         self._allowed[int(state)] = action_mask
 
     @property
     def forbidden_pairs(self) -> np.ndarray:
-        """s · A + a of the pairs that the masks forbid, in order; what was tried all the same is
-        not among them."""
+        """Indices s · A + a of pairs that the masks forbid, sorted; pairs that were tried
+        nevertheless are not included."""
         pairs = [
             state * self.num_actions + np.flatnonzero(~mask)
             for state, mask in self._allowed.items()
@@ -80,16 +80,16 @@ class TransitionCounts:
 
     @property
     def known_pairs(self) -> np.ndarray:
-        """s · A + a of the pairs tried so far, in order."""
+        """Indices s · A + a of the pairs tried so far, sorted."""
         return np.unique(self.keys // (2 * self.num_states))
 
     @property
     def seen_states(self) -> np.ndarray:
-        """The states met so far, in order: those something was tried in, and those it led to."""
+        """The states encountered so far, sorted, as the source or the successor of a transition."""
         return np.union1d(self.known_pairs // self.num_actions, self.keys // 2 % self.num_states)
 
     def model(self, unseen_value: float = 0.0, states: np.ndarray | None = None) -> TabularMDP:
-        """The model.
+        """The estimated model.
 
         Args:
             unseen_value: what a pair that was never tried is worth, in reward units: it pays this
@@ -131,7 +131,7 @@ class TransitionCounts:
         return model
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that counting on needs."""
+        """All state needed to continue counting."""
         return {
             "keys": self.keys,
             "counts": self.counts,

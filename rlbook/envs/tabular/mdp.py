@@ -1,4 +1,4 @@
-"""Finite Markov decision processes as arrays, which is what planning works on."""
+"""Finite Markov decision processes as arrays, for planning."""
 
 from __future__ import annotations
 
@@ -67,34 +67,34 @@ class TabularMDP:
 
     @property
     def num_states(self) -> int:
-        """S."""
+        """S, the number of states."""
         return self.rewards.shape[0]
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """A, the number of actions."""
         return self.rewards.shape[1]
 
     @property
     def continues_by_state(self) -> sparse.csr_array:
-        """[S·A, S] CSR, row `s * A + a`: P(s'|s, a) without the transitions that end the episode;
-        `transitions` itself if none does."""
+        """P(s'|s, a) without terminal transitions, [S·A, S] CSR, row `s * A + a`; `transitions`
+        itself if none is terminal."""
         return self._continuing
 
     @cached_property
     def continues(self) -> sparse.csr_array:
-        """[A·S, S] CSR, row `a * S + s`: the same, action-major. A copy, made when first asked
-        for."""
+        """The same in action-major order, [A·S, S] CSR, row `a * S + s`. A copy, made on first
+        use."""
         return action_major(self._continuing, self.num_actions)
 
     @cached_property
     def _rewards(self) -> np.ndarray:
-        """[A, S]."""
+        """The expected rewards, action-major, [A, S]."""
         return np.ascontiguousarray(self.rewards.T)
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """[S, A]: probability that the action ends the episode."""
+        """The probability that an action terminates the episode, [S, A]."""
         if self._continuing is self.transitions:
             return np.zeros(self.rewards.shape)
         ends = 1.0 - (self._continuing @ np.ones(self.num_states)).reshape(self.rewards.shape)
@@ -102,19 +102,19 @@ class TabularMDP:
 
     @cached_property
     def can_end(self) -> bool:
-        """Whether any action in any state may end the episode."""
+        """Whether any transition can terminate the episode."""
         return self._continuing is not self.transitions and bool(self.ends.any())
 
     @cached_property
     def feasible(self) -> np.ndarray | None:
-        """[S, A] bool: which actions can be taken; None: all. At least one in each state, and all
-        of them in terminal states."""
+        """Which actions are available, [S, A] bool; None means all. At least one in each state, and
+        all in terminal states."""
         infeasible = np.isneginf(self.rewards)
         return ~infeasible if infeasible.any() else None
 
     @cached_property
     def uniform_policy(self) -> np.ndarray:
-        """[S, A]: every action that can be taken alike."""
+        """The uniform policy over available actions, [S, A]."""
         feasible = (
             np.ones(self.rewards.shape)
             if self.feasible is None
@@ -124,7 +124,7 @@ class TabularMDP:
 
     @cached_property
     def largest_reward(self) -> float:
-        """The largest absolute value of an expected reward, in reward units."""
+        """The largest absolute expected reward, in reward units."""
         rewards = self.rewards if self.feasible is None else self.rewards[self.feasible]
         return max(float(rewards.max()), -float(rewards.min()))
 
@@ -137,7 +137,7 @@ class TabularMDP:
         terminal: ArrayLike | None = None,
         initial: ArrayLike | None = None,
     ) -> TabularMDP:
-        """A model from arrays.
+        """Builds a model from arrays.
 
         A CSR matrix and rewards of float64 are used as they are and not copied, so leave them
         alone afterwards. Successors may stand in any order, and more than once: then their
@@ -162,7 +162,7 @@ class TabularMDP:
 
     @classmethod
     def from_env(cls, env: gymnasium.Env, *, max_transitions: int = 1_000_000) -> TabularMDP:
-        """The model of an environment; its time limit is left out.
+        """Builds the model of an environment, without its time limit.
 
         Three kinds of environment have one: those with a method `model()` (the maze), those with
         gymnasium's table `P` (FrozenLake, CliffWalking, Taxi), and deterministic ones with
@@ -190,13 +190,13 @@ class TabularMDP:
 
     @property
     def from_entries(self) -> bool:
-        """Whether the model was made from single outcomes, and still has them."""
+        """Whether the model was built from single outcomes and still holds them."""
         return self._entries is not None
 
     @cached_property
     def outcomes(self) -> Outcomes:
-        """The transitions as a sampler needs them. Built when first asked for; a model made from
-        arrays pays its expected reward."""
+        """The transitions in the layout that a sampler needs, built on first use; a model made from
+        arrays yields expected rewards."""
         if self._entries is not None:
             return outcomes_of_entries(
                 self._entries, self.num_states, self.num_actions, self.initial
@@ -206,7 +206,7 @@ class TabularMDP:
         )
 
     def with_initial(self, initial: ArrayLike) -> TabularMDP:
-        """The same model, whose arrays it shares, with episodes that begin elsewhere.
+        """The same model, sharing its arrays, with another initial distribution.
 
         Args:
             initial: [S], probability of beginning there.
@@ -235,8 +235,8 @@ class TabularMDP:
         )
 
     def with_actions(self, allowed: np.ndarray) -> TabularMDP:
-        """The same model, of which only the `allowed` [S, A] bool actions can be taken; in terminal
-        states, where nothing acts, all."""
+        """The same model restricted to the `allowed` [S, A] bool actions; terminal states, where no
+        action is taken, keep all."""
         rewards = np.where(allowed | self.terminal[:, None], self.rewards, -np.inf)
         return TabularMDP(
             self.transitions,
@@ -249,11 +249,11 @@ class TabularMDP:
         )
 
     def __deepcopy__(self, memo: dict[int, object]) -> TabularMDP:
-        """The model itself: nothing changes it once it is made."""
+        """The model itself, because it is immutable."""
         return self
 
     def backup(self, values: np.ndarray, gamma: float) -> np.ndarray:
-        """Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s'). The Bellman backup, whatever V is.
+        """The Bellman backup of any V: Q(s, a) = r(s, a) + γ Σ_s' continues(s'|s, a) V(s').
 
         Args:
             values: V, [S], in reward units.
@@ -271,7 +271,7 @@ class TabularMDP:
         return action_values
 
     def backup_of(self, state: int, values: np.ndarray, gamma: float) -> list[float]:
-        """Q(s, a) of one state, for each of A actions, in reward units; see `backup`."""
+        """Q(s, a) of one state for each of the A actions, in reward units; see `backup`."""
         rows, first = self._continuing, state * self.num_actions
         action_values = []
         for action in range(self.num_actions):
@@ -288,12 +288,12 @@ class TabularMDP:
 
     @property
     def _is_large(self) -> bool:
-        """A small model also keeps its rows action-major: then maxima over actions run along whole
-        rows of length S."""
+        """Whether the model is large. A small model also keeps its rows action-major, so that
+        maxima over actions run along contiguous rows of length S."""
         return self.rewards.size > LARGE
 
     def chain(self, policy: np.ndarray) -> tuple[sparse.csr_array, np.ndarray]:
-        """Following one policy makes a model a Markov chain: P_π and r_π.
+        """The Markov chain induced by a policy: P_π and r_π.
 
         Args:
             policy: [S, A] probabilities, or [S] integers for a deterministic policy.
@@ -330,8 +330,7 @@ class TabularMDP:
 
     @staticmethod
     def _check_possible(wrong: np.ndarray) -> None:
-        """Raises ValueError where a policy takes an action that cannot be taken: `wrong` [S]
-        bool."""
+        """Raises ValueError if a policy takes an unavailable action: `wrong` [S] bool."""
         if wrong.any():
             raise ValueError(
                 f"policy takes an action in state {wrong.argmax()} that cannot be taken there (its"
@@ -339,8 +338,8 @@ class TabularMDP:
             )
 
     def policy_values(self, policy: np.ndarray, gamma: float) -> np.ndarray:
-        """V^π, exactly: the solution of (I - γ P_π) V = r_π, where P_π leaves out what ends the
-        episode.
+        """The exact V^π: the solution of (I - γ P_π) V = r_π, where P_π excludes terminal
+        transitions.
 
         Args:
             policy: [S, A] probabilities, or [S] integers for a deterministic policy.
@@ -358,14 +357,14 @@ class TabularMDP:
         return _solve(chain, rewards, gamma)
 
     def expected_steps(self, policy: np.ndarray) -> np.ndarray:
-        """[S]: how many steps the policy takes on average until the episode ends. Arguments and
-        errors as for `policy_values`."""
+        """The expected number of steps until the episode ends, [S]. Arguments and errors as for
+        `policy_values`."""
         steps = np.where(self.terminal, 0.0, 1.0)
         return _solve(self.chain(policy)[0], steps, gamma=1.0)
 
     def reachable(self) -> np.ndarray:
-        """[S] bool: states that some sequence of actions leads to, the initial ones and those that
-        end the episode included."""
+        """The states reachable by some sequence of actions, including initial and terminal ones,
+        [S] bool."""
         visited, entered = self.initial > 0, self.initial > 0
         while entered.any():
             entered = self._successors(entered, self._continuing) & ~visited
@@ -373,8 +372,8 @@ class TabularMDP:
         return visited | self._successors(visited, self.transitions)
 
     def _successors(self, states: np.ndarray, rows: sparse.csr_array) -> np.ndarray:
-        """[S] bool: where one step from `states` [S] bool may lead; `rows` is [S·A, S], row
-        `s * A + a`."""
+        """The possible successors of `states` [S] bool after one step, [S] bool; `rows` is [S·A,
+        S], row `s * A + a`."""
         chosen = rows[np.flatnonzero(np.repeat(states, self.num_actions))]
         successors = np.zeros(self.num_states, dtype=bool)
         successors[chosen.indices[chosen.data > 0]] = True
@@ -388,16 +387,16 @@ def action_major(rows: sparse.csr_array, num_actions: int) -> sparse.csr_array:
 
 
 def _solve(chain: sparse.csr_array, rewards: np.ndarray, gamma: float) -> np.ndarray:
-    """V of (I - γ P) V = r. With γ = 1, V = 0 where nothing is ever paid again, whether or not the
-    episode ends."""
+    """Solves (I - γ P) V = r. With γ = 1, V = 0 in states from which no reward can follow, whether
+    or not the episode ends."""
     if gamma == 1.0:
         chain = check_ends(chain, rewards)
     return splu(sparse.csc_array(sparse.eye_array(len(rewards)) - gamma * chain)).solve(rewards)
 
 
 def check_ends(chain: sparse.csr_array, rewards: np.ndarray) -> sparse.csr_array:
-    """The chain [S, S], cut where nothing is ever paid again; with rewards [S] it has finite values
-    without a discount.
+    """Removes transitions from states after which no reward can follow from the chain [S, S], and
+    checks that the rest ends, so that values under rewards [S] are finite without a discount.
 
     Raises:
         ValueError: from some states it does not come to an end with probability 1, nor to where
@@ -414,7 +413,7 @@ def check_ends(chain: sparse.csr_array, rewards: np.ndarray) -> sparse.csr_array
 
 
 def _can_reach(chain: sparse.csr_array, goal: np.ndarray) -> np.ndarray:
-    """[S] bool: the states from which the chain [S, S] may come into `goal` [S] bool."""
+    """The states from which the chain [S, S] can reach `goal` [S] bool, [S] bool."""
     while True:
         wider = goal | ((chain @ goal.astype(float)) > 0)
         if (wider == goal).all():

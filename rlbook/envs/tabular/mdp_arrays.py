@@ -1,4 +1,4 @@
-"""A `TabularMDP` from one entry a possible transition."""
+"""Builds a `TabularMDP` from one entry per possible transition."""
 
 from __future__ import annotations
 

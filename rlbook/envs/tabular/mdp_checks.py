@@ -1,4 +1,4 @@
-"""The arrays of a `TabularMDP`, checked and put in order; every error is one sentence."""
+"""Validates and normalises the arrays of a `TabularMDP`; every error is one sentence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Matrix = sparse.sparray | sparse.spmatrix | ArrayLike
 
 
 class ModelArrays(NamedTuple):
-    """What a model of S states and A actions is made of; see `TabularMDP`."""
+    """The arrays that define a model of S states and A actions; see `TabularMDP`."""
 
     transitions: sparse.csr_array  # [S·A, S], row s * A + a: P(s'|s, a)
     rewards: NDArray[np.float64]  # [S, A], expected reward, in reward units
@@ -78,7 +78,7 @@ def checked_arrays(
 
 
 def _feasible(rewards: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-    """[S, A] bool, False where an action cannot be taken: where it pays -∞. None: all can."""
+    """Which actions are available, [S, A] bool: those whose reward is not -∞. None means all."""
     infeasible = np.isneginf(rewards)
     return ~infeasible if infeasible.any() else None
 
@@ -86,7 +86,7 @@ def _feasible(rewards: NDArray[np.float64]) -> NDArray[np.bool_] | None:
 def _check_rewards(
     rewards: NDArray[np.float64], feasible: NDArray[np.bool_] | None, ends: NDArray[np.bool_] | None
 ) -> None:
-    """Raises ValueError where a reward is no number, or nothing can be done in a state."""
+    """Raises ValueError if a reward is not a number, or if a state has no available action."""
     wrong = ~np.isfinite(rewards) if feasible is None else ~np.isfinite(rewards) & feasible
     if wrong.any():
         state, action = np.argwhere(wrong)[0]
@@ -107,7 +107,8 @@ def _check_rewards(
 def _absorbing(
     rows: sparse.csr_array, continues: sparse.csr_array, rewards: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """[S] bool: states in which no episode goes on, and whose actions all stay, end it and pay 0.
+    """The absorbing states, [S] bool: all of their actions are self-transitions that terminate with
+    reward 0.
 
     That all actions end the episode and pay 0 is not enough: those of a live state may, too.
     """
@@ -124,7 +125,7 @@ def _absorbing(
 
 
 def _matrix(transitions: Matrix, num_states: int, num_actions: int) -> sparse.csr_array:
-    """[S·A, S] from an array of that shape, or from a dense one [S, A, S]."""
+    """The matrix [S·A, S] from an array of that shape, or from a dense one [S, A, S]."""
     given: Any = transitions if sparse.issparse(transitions) else _dense(transitions)
     rows = (num_states * num_actions, num_states)
     if given.shape == (num_states, num_actions, num_states):
@@ -151,7 +152,7 @@ def _dense(transitions: Matrix) -> NDArray[np.float64]:
 def arrays_of_entries(
     entries: Iterable[Entry] | Entries, num_states: int, num_actions: int, initial: ArrayLike | None
 ) -> tuple[ModelArrays, Entries]:
-    """A model's arrays from one entry a possible transition, and the entries as columns.
+    """A model's arrays from one entry per possible transition, and the entries as columns.
 
     Entries with equal state, action and next state are added up.
     """
@@ -175,7 +176,7 @@ def arrays_of_entries(
 
 
 def _columns(entries: Iterable[Entry] | Entries) -> Entries:
-    """Columns of their own, with their types."""
+    """The entries as separate columns with their dtypes."""
     if not isinstance(entries, Entries):
         entries = Entries(*zip(*entries, strict=True))
     types = Entries(np.int64, np.int64, np.int64, np.float64, np.float64, bool, np.float64)
@@ -188,13 +189,12 @@ def _columns(entries: Iterable[Entry] | Entries) -> Entries:
 
 
 def _csr(matrix: Matrix) -> sparse.csr_array:
-    """The matrix itself where it is CSR of float64. It is never changed."""
+    """The matrix itself if it is CSR of float64, else converted. It is never modified."""
     return sparse.csr_array(matrix, dtype=np.float64)
 
 
 def _check_probabilities(rows: sparse.csr_array, totals: NDArray, num_actions: int) -> None:
-    """Raises ValueError unless every row, of which `totals` [S·A] are the sums, is a
-    distribution."""
+    """Raises ValueError unless every row is a distribution; `totals` [S·A] are the row sums."""
     if len(rows.data) and not rows.data.min() >= 0.0:  # NaN is not
         wrong = rows.data[~(rows.data >= 0.0)][0]
         raise ValueError(f"transitions must be probabilities of at least 0, got {wrong}.")
@@ -210,7 +210,7 @@ def _check_probabilities(rows: sparse.csr_array, totals: NDArray, num_actions: i
 
 
 def _check_indices(rows: sparse.csr_array) -> None:
-    """Raises ValueError where a CSR matrix put together by hand points beyond its ends.
+    """Raises ValueError if the indices of a hand-built CSR matrix are out of range.
 
     scipy does not look, and neither do compiled loops.
     """
@@ -230,7 +230,8 @@ def _check_indices(rows: sparse.csr_array) -> None:
 
 
 def _terminal(terminal: ArrayLike | None, totals: NDArray[np.float64]) -> NDArray[np.bool_] | None:
-    """[S] bool: as given, or else the states whose rows, with the sums `totals` [S, A], are all 0.
+    """The terminal states, [S] bool: as given, or else those whose rows all sum to 0 in `totals`
+    [S, A].
 
     None where no state is terminal.
     """
@@ -251,7 +252,7 @@ def _terminal(terminal: ArrayLike | None, totals: NDArray[np.float64]) -> NDArra
 def _drop_terminal(
     ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int
 ) -> sparse.csr_array:
-    """The rows without what enters a terminal state, and without what terminal states do."""
+    """The rows without transitions into terminal states and without those of terminal states."""
     alive = np.repeat(np.repeat(~ends, num_actions), np.diff(rows.indptr))
     size = int(rows.indptr[-1])
     going_on = np.where(~ends[rows.indices[:size]] & alive, rows.data[:size], 0.0)
@@ -264,12 +265,12 @@ def _drop_terminal(
 def _stay_where(
     ends: NDArray[np.bool_], rows: sparse.csr_array, num_actions: int
 ) -> sparse.csr_array:
-    """The rows of terminal states replaced by staying there."""
+    """The rows with those of terminal states replaced by self-transitions."""
     return _stay(np.repeat(ends, num_actions), rows, num_actions)
 
 
 def _stay(chosen: NDArray[np.bool_], rows: Matrix, num_actions: int) -> sparse.csr_array:
-    """The rows [S·A, S] with the `chosen` ones [S·A] replaced by staying in their state."""
+    """The rows [S·A, S] with the `chosen` ones [S·A] replaced by self-transitions."""
     rows = _csr(rows)
     keep = sparse.diags_array((~chosen).astype(float))
     own = np.flatnonzero(chosen)

@@ -1,4 +1,4 @@
-"""The transitions of an environment: gymnasium's table `P`, or what trying every action finds."""
+"""The transitions of an environment: from Gymnasium's table `P`, or by trying every action."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Tabled(Protocol):
 
 
 def listed_transitions(env: gymnasium.Env, max_transitions: int) -> ListedModel:
-    """The transitions of an environment without a method `model()`; see `TabularMDP.from_env`.
+    """The transitions of an environment that has no `model()` method; see `TabularMDP.from_env`.
 
     Raises:
         NoModel: it has no table `P`, and its states cannot be enumerated.
@@ -49,7 +49,8 @@ def listed_transitions(env: gymnasium.Env, max_transitions: int) -> ListedModel:
 
 
 def check_wrappers(env: gymnasium.Env) -> None:
-    """Raises NoModel where a wrapper changes what happens: the model below is of something else."""
+    """Raises NoModel if a wrapper changes the dynamics, so that the model of the wrapped
+    environment would be wrong."""
     while isinstance(env, gymnasium.Wrapper):
         changes = isinstance(
             env,
@@ -64,7 +65,8 @@ def check_wrappers(env: gymnasium.Env) -> None:
 
 
 def _from_table(env: Tabled) -> ListedModel:
-    """gymnasium's `P[s][a]`: lists of (probability, next state, reward, terminated).
+    """The transitions in Gymnasium's `P[s][a]`: lists of (probability, next state, reward,
+    terminated).
 
     A successor named twice is added up.
     """

@@ -1,5 +1,5 @@
-"""One draw at a time from a model, in plain Python: from lists, which are read faster than arrays,
-or from a very large model's arrays."""
+"""Samples single transitions from a model in plain Python: from lists, which are faster to index
+than arrays, or from the arrays of a very large model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ LONGEST = 2_000_000  # beyond this many outcomes no lists: they take four times 
 
 
 def drawn_from(model: TabularMDP) -> OutcomeLists | OutcomeRows:
-    """Draws from a model, by its `outcomes`; a vast one made from arrays is drawn from without
-    them, as they would fill the memory."""
+    """A sampler for the model, built from its `outcomes`; a very large model made from arrays is
+    sampled directly, because its outcomes would fill the memory."""
     if model.from_entries or "outcomes" in vars(model) or model.transitions.nnz <= LONGEST:
         return OutcomeLists(model.outcomes)
     return OutcomeRows(model)
 
 
 class OutcomeLists:
-    """The columns of `Outcomes` as lists. Never changed, so copies of an environment share it."""
+    """The columns of `Outcomes` as lists. They are never modified, so copies of an environment
+    share them."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self.num_actions = outcomes.num_actions
@@ -44,12 +45,12 @@ class OutcomeLists:
         self._noisy = bool(outcomes.reward_std.any())
 
     def start(self, rng: np.random.Generator) -> int:
-        """The state that an episode begins in; one uniform number."""
+        """Samples the initial state of an episode, with one uniform number."""
         return int(self._starts[bisect_right(self._start_cumulative, rng.random())])
 
     def step(self, rng: np.random.Generator, state: int, action: int) -> tuple[int, float, bool]:
-        """Next state, reward and whether the episode ends; one uniform number, or three where the
-        reward is noisy."""
+        """Samples the next state, the reward and whether the episode ends, with one uniform number,
+        or three if the reward is noisy."""
         row = state * self.num_actions + action
         k = bisect_right(self._cumulative, rng.random(), self._first[row], self._first[row + 1])
         reward = float(self._reward[k])
@@ -62,8 +63,8 @@ class OutcomeLists:
 
 
 class OutcomeRows:
-    """The same draws, each from its row of the model's matrices: slower, and without memory of its
-    own."""
+    """The same samples, each computed from its row of the model's matrices: slower, but without
+    additional memory."""
 
     def __init__(self, model: TabularMDP) -> None:
         self._model = model
@@ -103,11 +104,11 @@ class OutcomeRows:
 
 
 def _row(matrix: sparse.csr_array, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Columns and values of a CSR matrix's row."""
+    """The column indices and values of one row of a CSR matrix."""
     here = slice(matrix.indptr[row], matrix.indptr[row + 1])
     return matrix.indices[here], matrix.data[here]
 
 
 def _quick(column: np.ndarray) -> Any:
-    """A list, or the array where a list would be vast."""
+    """The array as a list; very large arrays are kept."""
     return column.tolist() if len(column) <= LONGEST else column

@@ -1,4 +1,4 @@
-"""What may follow each action, laid out for drawing: one uniform number picks an outcome."""
+"""The outcomes of each action, laid out for sampling: one uniform number selects an outcome."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 class Outcomes(NamedTuple):
-    """A model's transitions as a sampler needs them: K outcomes, in rows of one state and one
-    action each.
+    """A model's transitions in the layout that a sampler needs: K outcomes, grouped into rows by
+    state and action.
 
     The rule, wherever a model is sampled: draw one uniform u in [0, 1) and take the row's first
     outcome with `cumulative` > u. gymnasium's toy text does the same, so the same generator gives
@@ -38,8 +38,8 @@ class Outcomes(NamedTuple):
     num_actions: int  # A
 
     def pick(self, rows: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-        """The outcomes [N] that the numbers `uniforms` [N] choose in `rows` [N], by bisection in
-        all rows at once."""
+        """The outcomes [N] that `uniforms` [N] select in `rows` [N], by bisection in all rows at
+        once."""
         low, high = self.first[rows], self.first[rows + 1] - 1
         for _ in range(int((high - low).max(initial=0)).bit_length()):
             middle = (low + high) >> 1
@@ -48,13 +48,13 @@ class Outcomes(NamedTuple):
         return low
 
     def pick_starts(self, uniforms: np.ndarray) -> np.ndarray:
-        """The states [N] in which episodes begin."""
+        """Samples the initial states [N] of episodes."""
         return self.start_state[np.searchsorted(self.start_cumulative, uniforms, side="right")]
 
 
 class Entries(NamedTuple):
-    """Transitions as columns of equal length E, in the order in which sampling tries them; rows may
-    come in any order."""
+    """Transitions as columns of equal length E, in the order in which sampling considers them; rows
+    may come in any order."""
 
     state: Any  # [E] int
     action: Any  # [E] int
@@ -66,8 +66,8 @@ class Entries(NamedTuple):
 
 
 def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uniform) -> int:
-    """The first index from `first` on whose cumulative probability is above one uniform number; the
-    last of a row is 1."""
+    """The first index from `first` on whose cumulative probability exceeds a uniform number; the
+    last one of a row is 1."""
     uniform = rng.random()
     while cumulative[first] <= uniform:
         first += 1
@@ -75,14 +75,15 @@ def draw(cumulative: Sequence[float] | NDArray[np.float64], first: int, rng: Uni
 
 
 def normal(u1: float, u2: float) -> float:
-    """A standard normal number from two uniform ones in [0, 1). Source: Box & Muller 1958."""
+    """A standard normal number from two uniform numbers in [0, 1). Source: Box & Muller 1958."""
     return math.sqrt(-2.0 * math.log(1.0 - u1)) * math.cos(2.0 * math.pi * u2)
 
 
 def outcomes_of_entries(
     entries: Entries, num_states: int, num_actions: int, initial: np.ndarray
 ) -> Outcomes:
-    """Keeps the entries apart and in their order, equal ones included; those of probability 0 go.
+    """Outcomes from entries, kept separate and in order, duplicates included; those of probability
+    0 are dropped.
 
     Args:
         entries: every state and action has at least one of probability above 0.
@@ -121,8 +122,8 @@ def outcomes_of_arrays(
     rewards: np.ndarray,
     initial: np.ndarray,
 ) -> Outcomes:
-    """From rows of a matrix: successors in its order, those that end the episode last, and the
-    expected reward whatever follows.
+    """Outcomes from matrices: the successors of each row in order, terminal ones last, each with
+    the row's expected reward.
 
     Args:
         transitions: CSR [S·A, S], row `s * A + a`.
@@ -147,7 +148,7 @@ def outcomes_of_arrays(
 
 
 def ending_part(transitions: sparse.csr_array, continues: sparse.csr_array) -> sparse.csr_array:
-    """What of each transition ends the episode, CSR like both."""
+    """The terminal part of each transition, CSR like both arguments."""
     ending = (transitions - continues).tocsr()
     ending.data[ending.data <= 1e-12] = 0.0  # what subtracting left over
     ending.eliminate_zeros()
@@ -155,7 +156,7 @@ def ending_part(transitions: sparse.csr_array, continues: sparse.csr_array) -> s
 
 
 def _columns_of(matrix: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, column and value of each entry of a CSR matrix, in its order."""
+    """The row, column and value of each entry of a CSR matrix, in order."""
     size = int(matrix.indptr[-1])
     return (
         np.arange(len(matrix.indptr) - 1).repeat(np.diff(matrix.indptr)),
@@ -165,8 +166,8 @@ def _columns_of(matrix: sparse.csr_array) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """[K]: sums from left to right within each row, added up in that order; the last of each row is
-    1.0 exactly."""
+    """Cumulative sums within each row, added from left to right, [K]; the last of each row is
+    exactly 1.0."""
     total = probability.copy()
     here, last = first[:-1] + 1, first[1:] - 1
     while (longer := here <= last).any():
@@ -178,7 +179,8 @@ def cumulative_in_rows(first: np.ndarray, probability: np.ndarray) -> np.ndarray
 
 
 def starts(initial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`start_cumulative` and `start_state` [M] of the states with a probability above 0."""
+    """`start_cumulative` and `start_state` [M], for the states with positive initial
+    probability."""
     state = np.flatnonzero(initial > 0)
     cumulative = np.cumsum(initial)[state]
     cumulative[-1] = 1.0

@@ -1,4 +1,4 @@
-"""Checks of the states in a snapshot, which may come from a damaged or forged file."""
+"""Validates the states in a snapshot, which may come from a damaged or forged file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def check_state(state: int, num_states: int) -> int:
-    """The state. Raises ValueError unless it is one of 0, …, `num_states` - 1."""
+    """Returns the state. Raises ValueError unless it is one of 0, …, `num_states` - 1."""
     if (
         isinstance(state, bool)
         or not isinstance(state, int | np.integer)
@@ -21,8 +21,8 @@ def check_state(state: int, num_states: int) -> int:
 def check_array(
     name: str, value: object, current: np.ndarray, *, low: float = -np.inf, high: float = np.inf
 ) -> np.ndarray:
-    """A copy of an array of a snapshot. Raises ValueError unless it is one like the `current` one,
-    in [low, high]."""
+    """A copy of an array in a snapshot. Raises ValueError unless its shape and dtype match
+    `current` and its values lie in [low, high]."""
     if (
         not isinstance(value, np.ndarray)
         or value.dtype != current.dtype
@@ -37,15 +37,15 @@ def check_array(
 
 
 def saved_steps(name: str, value: object) -> int:
-    """A number of steps in a snapshot. Raises ValueError unless it is one."""
+    """A step count in a snapshot. Raises ValueError unless it is one."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"a snapshot's {name} must be an integer of at least 0.")
     return value
 
 
 def check_states(states: np.ndarray, current: np.ndarray, num_states: int) -> np.ndarray:
-    """A copy of the states [N] of N environments. Raises ValueError unless they are shaped like the
-    `current` ones and exist."""
+    """A copy of the states [N] of N environments. Raises ValueError unless their shape matches
+    `current` and they exist."""
     if (
         not isinstance(states, np.ndarray)
         or states.dtype != current.dtype

@@ -1,5 +1,5 @@
-"""Environments that are defined by tables: each step is drawn from a `TabularMDP`. One agent; see
-`tabular_vector` for many."""
+"""Environments defined by tables: each step is sampled from a `TabularMDP`. For many environments
+in parallel see `tabular_vector`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ("ansi", "rgb_array", "human")
 
 
 class TabularEnv(gymnasium.Env):
-    """States, actions and their outcomes as a table.
+    """An environment whose states, actions and outcomes are given as a table.
 
     A step draws one uniform number from `np_random` and looks up which outcome of the state and
     action it chooses (see `Outcomes`), as gymnasium's toy text does; a reset draws one for the
@@ -78,7 +78,7 @@ class TabularEnv(gymnasium.Env):
 
     @cached_property
     def _outcomes(self) -> OutcomeLists | OutcomeRows:
-        """Built with the first reset or step: planning needs no outcomes."""
+        """The outcomes, built at the first reset or step, because planning does not need them."""
         return drawn_from(self._model)
 
     def reset(
@@ -89,7 +89,7 @@ class TabularEnv(gymnasium.Env):
         return self._observe(), self._info()
 
     def _info(self) -> dict[str, Any]:
-        """Which actions can be taken, where that is not all."""
+        """The info with an action mask, if some actions are unavailable."""
         return (
             {}
             if self._model.feasible is None
@@ -108,7 +108,7 @@ class TabularEnv(gymnasium.Env):
         return self._observe(), reward, ended, False, self._info()
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: the state, and the generator."""
+        """All state needed to continue: the state and the generator."""
         return {"state": self._state, "rng": self.np_random.bit_generator.state}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class TabularEnv(gymnasium.Env):
         set_rng_state(self.np_random, snapshot["rng"])
 
     def model(self) -> TabularMDP:
-        """The table itself, for planning. The same object each time."""
+        """The model, for planning. The same object every time."""
         return self._model
 
     def render(self) -> Any:
@@ -136,8 +136,8 @@ class TabularEnv(gymnasium.Env):
         return f"state {state} of {self._model.num_states}"
 
     def draw_pixels(self, state: int) -> np.ndarray:
-        """A state as an image [H, W, 3] uint8: the map, or without one a cell for each state, in
-        lines of at most 40."""
+        """A state as an image [H, W, 3] uint8: the map, or without one a cell per state, at most 40
+        per row."""
         if self.grid is not None:
             return self.grid.draw_pixels(state)
         num_states = self._model.num_states
@@ -157,7 +157,7 @@ class TabularEnv(gymnasium.Env):
 def check_feasible(
     feasible: np.ndarray, states: int | np.ndarray, actions: int | np.ndarray
 ) -> None:
-    """Raises ValueError where an action cannot be taken: `feasible` [S, A] bool, states and actions
+    """Raises ValueError for an unavailable action: `feasible` [S, A] bool, with states and actions
     two integers or two arrays [N]."""
     wrong = ~np.atleast_1d(feasible[states, actions])
     if wrong.any():

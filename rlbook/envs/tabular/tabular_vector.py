@@ -1,4 +1,4 @@
-"""A table for thousands of agents at once, in numpy."""
+"""Tabular environments by the thousand, in NumPy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from rlbook.envs.tabular.vector_resets import check_count, reset_mask, seed_list
 
 
 class TabularVectorEnv(VectorEnv):
-    """N environments of a `TabularEnv` side by side; a subclass names another one in `single`.
+    """N environments of a `TabularEnv` in parallel; a subclass sets the environment class in
+    `single`.
 
     The loop owns the resets (autoreset is disabled): an environment whose episode has ended ignores
     its action, repeats its observation, is paid 0 and keeps its flags until
@@ -69,7 +70,7 @@ class TabularVectorEnv(VectorEnv):
         )
 
     def model(self) -> TabularMDP:
-        """The `TabularMDP` that all environments draw from."""
+        """The `TabularMDP` that all environments sample from."""
         return self.env.model()
 
     def reset(
@@ -78,8 +79,8 @@ class TabularVectorEnv(VectorEnv):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins an episode in the environments named by `options["reset_mask"]` [N] bool (all if
-        left out); returns all observations.
+        """Resets the environments of `options["reset_mask"]` [N] bool (default: all); returns all
+        observations.
 
         `seed`: an integer s seeds environment i with s + i; a list gives each environment its own.
         Environments not reset are not seeded.
@@ -96,15 +97,15 @@ class TabularVectorEnv(VectorEnv):
         return self._observe(), self._info()
 
     def _info(self) -> dict[str, Any]:
-        """Which actions can be taken, [N, A], where that is not all."""
+        """The info with action masks [N, A], if some actions are unavailable."""
         feasible = self.env._model.feasible
         return {} if feasible is None else {"action_mask": feasible[self._state]}
 
     def step(
         self, actions: ArrayLike
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One step of every environment: observations [N], rewards [N] float64, terminated [N],
-        truncated [N], and {}."""
+        """Steps every environment: observations [N], rewards [N] float64, terminated [N], truncated
+        [N], and {}."""
         actions = self._check_actions(np.asarray(actions))
         alive = np.flatnonzero(~(self._terminated | self._truncated))
         if self.env._model.feasible is not None:
@@ -131,8 +132,8 @@ class TabularVectorEnv(VectorEnv):
         )
 
     def _add_noise(self, rewards: np.ndarray, alive: np.ndarray, std: np.ndarray) -> None:
-        """Two more uniforms for each environment whose outcome is noisy;
-        `rlbook.envs.tabular.outcomes.normal` for all of them."""
+        """Adds reward noise: two more uniform numbers for each environment with a noisy outcome,
+        then `rlbook.envs.tabular.outcomes.normal` for all of them."""
         noisy, std = alive[std > 0], std[std > 0]
         u1, u2 = self._uniforms.draw(noisy), self._uniforms.draw(noisy)
         rewards[noisy] += [
@@ -155,7 +156,7 @@ class TabularVectorEnv(VectorEnv):
         return actions.astype(np.int64, copy=False)
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that continuing needs: states, steps since the reset, flags and generators."""
+        """All state needed to continue: states, steps since the reset, flags and generators."""
         return {
             "state": self._state.copy(),
             "steps": self._steps.copy(),
@@ -173,7 +174,7 @@ class TabularVectorEnv(VectorEnv):
         self._uniforms.restore(snapshot["uniforms"])
 
     def render(self) -> tuple[Any, ...] | None:
-        """One frame for each environment, as the single form draws it; None (after printing) for
+        """One frame per environment, rendered as by the single form; None (after printing) for
         "human"."""
         if self.render_mode == "rgb_array":
             return tuple(self.env.draw_pixels(state) for state in self._state.tolist())

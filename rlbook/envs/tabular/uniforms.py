@@ -1,5 +1,5 @@
-"""Uniform numbers for N environments with a generator each, drawn ahead in blocks: the same numbers
-as one at a time, and cheaper."""
+"""Uniform numbers for N environments with one generator each, drawn in blocks: the same numbers as
+one at a time, but faster."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BLOCK = 64
 
 
 class Uniforms:
-    """What `rng.random()` of each environment's own generator gives next; one that was never seeded
-    takes a seed from the system."""
+    """The stream of `rng.random()` of each environment's generator; one that was never seeded is
+    seeded by the operating system."""
 
     def __init__(self, num_envs: int) -> None:
         self._rngs: list[np.random.Generator | None] = [None] * num_envs
@@ -23,14 +23,12 @@ class Uniforms:
         self._used = np.full(num_envs, BLOCK)
 
     def seed(self, index: int, seed: int) -> None:
-        """The environment's numbers become those of `numpy.random.default_rng(seed)`, from the
-        first."""
+        """Restarts the environment's stream as that of `numpy.random.default_rng(seed)`."""
         self._rngs[index] = np.random.default_rng(seed)
         self._used[index] = BLOCK
 
     def draw(self, indices: np.ndarray) -> np.ndarray:
-        """The next number in [0, 1) for each of the environments `indices` [M], no two alike:
-        [M]."""
+        """The next number in [0, 1) for each of the distinct environments `indices` [M]: [M]."""
         used = self._used[indices]
         if used.max(initial=0) == BLOCK:
             for index in indices[used == BLOCK].tolist():
@@ -47,7 +45,7 @@ class Uniforms:
         return rng
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything that drawing on needs."""
+        """All state needed to continue drawing."""
         rngs = [None if rng is None else rng.bit_generator.state for rng in self._rngs]
         return {"rngs": rngs, "ahead": self._ahead.copy(), "used": self._used.copy()}
 

@@ -1,4 +1,4 @@
-"""The arguments of a vector environment's reset: which environments to reset, and with which
+"""Parses the arguments of a vector environment's reset: which environments to reset, and their
 seeds."""
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import numpy as np
 
 
 def reset_mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
-    """`options["reset_mask"]` [N] bool, or all where it is left out. Raises ValueError where it is
-    anything else."""
+    """`options["reset_mask"]` [N] bool, default all. Raises ValueError for anything else."""
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, dtype=bool)
     mask = np.asarray(options["reset_mask"])
@@ -24,8 +23,8 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
 
 
 def seed_list(seed: int | Sequence[int | None], num_envs: int) -> Sequence[int | None]:
-    """One seed for each environment: an integer counts up. Raises ValueError for a list of another
-    length."""
+    """One seed per environment; an integer seeds them consecutively. Raises ValueError for a list
+    of the wrong length."""
     if isinstance(seed, int | np.integer):
         return [int(seed) + index for index in range(num_envs)]
     if len(seed) != num_envs:

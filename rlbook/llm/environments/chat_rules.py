@@ -254,9 +254,7 @@ def _filter_by_length(
     ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
     named = f"max_prompt_tokens is {limit} ({ways})"
     if settings.max_prompt_tokens is None:
-        named = (
-            f"the model reads {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
-        )
+        named = f"the model's limit is {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
     for index in which:
         try:
             ids = codec.encode_prompt(examples.items[index].prompt)
@@ -269,7 +267,7 @@ def _filter_by_length(
                 continue
             if settings.overlong == "error":
                 raise _located_error(
-                    examples, index, f"the prompt has {len(ids)} tokens, and {named}"
+                    examples, index, f"the prompt has {len(ids)} tokens, but {named}"
                 )
             ids = ids[-limit:]
         kept.append(index)

@@ -1,2 +1,2 @@
-"""What a run keeps on disk: checkpoints, the log, state as JSON and arrays. Files are written
-whole or not at all, and read with suspicion."""
+"""A run's files: checkpoints, the log, and state as JSON and arrays. Files are written atomically
+and validated when read."""

@@ -1,4 +1,4 @@
-"""Named arrays as a safetensors file, written piece by piece: no second copy of them is made.
+"""Named arrays as a safetensors file, written in pieces, without a second copy in memory.
 
     8 bytes: the length n of the header · n bytes of JSON: name → dtype, shape, where its bytes
     stand · the bytes of each array in turn
@@ -39,15 +39,14 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """What the file is going to hold. The arrays are not to change before it is written."""
+    """The content of a file. The arrays must not change before it is written."""
 
     head: bytes
     arrays: tuple[np.ndarray, ...]  # in C order
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> ArrayFile:
-        """The file of these arrays. The same arrays give the same bytes, whatever order they come
-        in."""
+        """The file content for these arrays. It does not depend on their order."""
         entries: dict[str, dict[str, str | list[int]]] = {}
         end = 0
         # so that each one begins at a multiple of its size
@@ -66,18 +65,18 @@ class ArrayFile:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return len(self.head) + sum(array.nbytes for array in self.arrays)
 
     def sha256(self) -> str:
-        """Of the file, before it is written."""
+        """The sha256 of the file, known before it is written."""
         digest = hashlib.sha256()
         for piece in self:
             digest.update(piece)
         return digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
-        """The file's bytes in order."""
+        """Yields the file's bytes in order."""
         yield self.head
         for array in self.arrays:
             content = array.reshape(-1).view(np.uint8).data
@@ -86,7 +85,7 @@ class ArrayFile:
 
 
 def load_arrays(blob: bytearray, path: Path) -> Arrays:
-    """The arrays of a file, views of its bytes: no second copy of them is made.
+    """The arrays of a file as views of its bytes, without a second copy in memory.
 
     Raises:
         CheckpointError: naming `path`, where it is no file of arrays.
@@ -100,7 +99,7 @@ def load_arrays(blob: bytearray, path: Path) -> Arrays:
         ends = sorted(entry["data_offsets"] for entry in entries.values())
         whole = [0, *itertools.chain(*ends), len(blob) - 8 - length]
         if any(end != start for end, start in zip(whole[::2], whole[1::2], strict=True)):
-            raise ValueError("the arrays overlap, or leave something out")
+            raise ValueError("the arrays overlap or leave gaps")
         return {name: _view(blob, 8 + length, **entry) for name, entry in entries.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError):
         refuse(path, "it is not a safetensors file of arrays")
@@ -109,8 +108,8 @@ def load_arrays(blob: bytearray, path: Path) -> Arrays:
 def _view(
     blob: bytearray, base: int, dtype: str, shape: list[int], data_offsets: list[int]
 ) -> np.ndarray:
-    """The array behind one entry of the header, offsets counted from `base`. Raises ValueError or
-    KeyError where they contradict."""
+    """The array of one header entry, with offsets counted from `base`. Raises ValueError or
+    KeyError if the entry is inconsistent."""
     kind, (start, end) = DTYPES[dtype], data_offsets
     if (
         not all(map(is_count, (*shape, start, end)))

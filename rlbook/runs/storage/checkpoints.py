@@ -1,4 +1,4 @@
-"""Checkpoints: a `State` on disk, written atomically and read with suspicion.
+"""Checkpoints: a `State` on disk, written atomically and validated when read.
 
     FOLDER/checkpoints/STEP/header.json          schema, library versions, the state as JSON, the arrays' size and sha256, its own sha256,
                                                  the sha256 of the config.yaml that it belongs to
@@ -83,8 +83,8 @@ def save_checkpoint(
     keep: int | None = None,
     config: str | None = None,
 ) -> Path:
-    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. The same state gives the same
-    bytes, its keys in their order.
+    """Writes FOLDER/checkpoints/STEP and removes old checkpoints. Equal states give equal bytes;
+    keys keep their order.
 
     Afterwards there are: this checkpoint, the last one before it, the best one (`mark_best`) and
     the one of step `keep`. Checkpoints of later steps belong to a future that was given up, and go.
@@ -117,8 +117,7 @@ def save_checkpoint(
 
 
 def mark_best(folder: str | Path, step: int, score: float) -> None:
-    """Remembers that the checkpoint of `step` is the best one so far; `score` is the mean return
-    that made it so."""
+    """Marks the checkpoint of `step` as the best one so far; `score` is its mean return."""
     directory = Path(folder) / "checkpoints"
     check_no_link(directory)
     try:
@@ -127,12 +126,12 @@ def mark_best(folder: str | Path, step: int, score: float) -> None:
             json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n",
         )
     except OSError as error:
-        raise CheckpointError(f"The best step was not written down ({reason(error)}).") from error
+        raise CheckpointError(f"The best step was not saved ({reason(error)}).") from error
 
 
 def seal_with(folder: str | Path, configs: list[str]) -> None:
-    """Makes every checkpoint belong to each config.yaml whose seal is named: to the one that stands
-    there and to the next one.
+    """Makes every checkpoint valid with each config.yaml whose seal is given: the present one and
+    its replacement.
 
     Whichever of the two a killed process leaves behind, it fits.
     """
@@ -150,8 +149,7 @@ def seal_with(folder: str | Path, configs: list[str]) -> None:
 
 
 def discard_after(folder: str | Path, step: int) -> None:
-    """Removes every checkpoint later than `step`: the run goes on from there, and they belong to a
-    future that was given up."""
+    """Removes every checkpoint after `step`, because the run continues from there."""
     best = read_best(folder)
     directory = Path(folder) / "checkpoints"
     remove_leftovers(directory)
@@ -193,13 +191,13 @@ def _serialize(
 
 
 def _seal(header: dict[str, Any]) -> bytes:
-    """The header as bytes, its sha256 last."""
+    """The header as bytes, followed by its sha256."""
     body = json.dumps(header, separators=(",", ":"), allow_nan=False)[:-1].encode()
     return body + f',\n"sha256":"{hashlib.sha256(body).hexdigest()}"}}\n'.encode()
 
 
 def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
-    """Whether that checkpoint stands there already, bit for bit."""
+    """Whether an identical checkpoint already exists, bit for bit."""
     try:
         with open_directory(directory) as descriptor:
             return (
@@ -211,7 +209,7 @@ def _holds(directory: Path, header: bytes, blob: ArrayFile) -> bool:
 
 
 def _is_file(path: Path, size: int) -> bool:
-    """Whether a file of this size stands there, under this name alone."""
+    """Whether a file of this size exists with no other hard link."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -220,8 +218,8 @@ def _is_file(path: Path, size: int) -> bool:
 
 
 def _prune_frozen(directory: Path, named: set[str]) -> None:
-    """Removes the frozen arrays that no checkpoint names; `named` are those of the one just
-    written."""
+    """Removes the frozen arrays that no checkpoint refers to; `named` are those of the checkpoint
+    just written."""
     others = {name for name in os.listdir(directory) if _FROZEN.fullmatch(name)} - named
     if not others:
         return
@@ -301,7 +299,7 @@ def load_checkpoint(
 
 
 def _load_frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
-    """The frozen arrays of this sha256. Raises CheckpointError where they are missing or
+    """The frozen arrays with this sha256. Raises CheckpointError if they are missing or have
     changed."""
     name = f"{sha256}.safetensors"
     if name not in sizes or not _FROZEN.fullmatch(name):
@@ -316,7 +314,7 @@ def _load_frozen(directory: Path, sha256: str, sizes: dict[str, int]) -> Arrays:
 
 
 def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None) -> Path:
-    """Where that checkpoint lies. Raises CheckpointError if there is none."""
+    """The path of a checkpoint. Raises CheckpointError if it does not exist."""
     path = Path(path)
     if step is None and os.path.lexists(path / HEADER):
         return path
@@ -334,8 +332,8 @@ def checkpoint_path(path: str | Path, step: int | Literal["best"] | None = None)
 
 
 def list_checkpoints(folder: str | Path) -> list[int]:
-    """The steps of a run folder's checkpoints, in order. Raises CheckpointError where `checkpoints`
-    is a link."""
+    """The steps of a run folder's checkpoints, in order. Raises CheckpointError if `checkpoints` is
+    a symbolic link."""
     check_no_link(Path(folder) / "checkpoints")
     return sorted(_steps(Path(folder) / "checkpoints"))
 
@@ -346,7 +344,7 @@ def latest(folder: str | Path) -> int | None:
 
 
 class Sealed(NamedTuple):
-    """What a checkpoint says about the other files of its run."""
+    """The digests of the run's other files that a checkpoint stores."""
 
     step: int
     configs: list[str]
@@ -360,7 +358,7 @@ class Sealed(NamedTuple):
 
 
 def latest_seal(folder: str | Path) -> Sealed | None:
-    """What the newest sound checkpoint says about the other files; None where there is none.
+    """The digests stored in the newest valid checkpoint; None without one.
 
     Raises:
         CheckpointError: `checkpoints` is a link.
@@ -402,7 +400,8 @@ def read_best(folder: str | Path) -> tuple[int, float] | None:
 
 
 def read_best_file(folder: str | Path) -> tuple[int, float] | None:
-    """What best.json says, or None where there is none. Raises CheckpointError if it is damaged."""
+    """The content of best.json, or None if it does not exist. Raises CheckpointError if it is
+    damaged."""
     directory = Path(folder) / "checkpoints"
     if not os.path.lexists(directory / BEST):
         return None
@@ -459,7 +458,7 @@ def _header(data: bytes, path: Path) -> dict[str, Any]:
 
 
 def _writer(header: Any) -> str:
-    """Which version of rlbook says that it made a checkpoint; nothing where none is named."""
+    """The rlbook version that a checkpoint names as its writer; empty if it names none."""
     libraries = header.get("libraries") if isinstance(header, dict) else None
     version = libraries.get("rlbook") if isinstance(libraries, dict) else None
     return (

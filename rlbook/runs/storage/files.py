@@ -1,5 +1,5 @@
-"""Files that are written whole or not at all, and read with suspicion: no link is followed, no size
-is believed before it is checked."""
+"""Files written atomically and read defensively: symbolic links are not followed, and sizes are
+checked before use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Pieces = Iterable[bytes | memoryview]
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be written or must not be loaded; the message is one sentence."""
+    """A checkpoint cannot be written or must not be loaded; the message is one sentence."""
 
 
 @contextlib.contextmanager
 def lock(folder: str | Path) -> Iterator[None]:
-    """Holds FOLDER for this process alone. The operating system lets go when the process ends,
+    """Locks FOLDER for this process. The operating system releases the lock when the process ends,
     however it ends.
 
     Raises:
@@ -50,8 +50,8 @@ def _hold(descriptor: int, folder: str | Path) -> None:
 
 
 def write_directory(directory: Path, name: str, files: Mapping[str, Pieces]) -> None:
-    """Creates or replaces DIRECTORY/NAME with these files, flushed to the disk before the name
-    appears. An error leaves the old one."""
+    """Creates or replaces DIRECTORY/NAME with these files, flushed to disk before the name appears.
+    On an error the old directory remains."""
     temporary, target, aside = (
         directory / f".tmp-{name}",
         directory / name,
@@ -76,8 +76,8 @@ def write_directory(directory: Path, name: str, files: Mapping[str, Pieces]) -> 
 
 
 def write_file(path: Path, data: bytes | Pieces) -> None:
-    """Writes a new file and flushes it to the disk; what stood under the name is removed, not
-    written through. Any OSError surfaces."""
+    """Writes a new file and flushes it to disk; an existing file of that name is removed first, not
+    overwritten. Any OSError propagates."""
     path.unlink(missing_ok=True)  # a killed process left it, or somebody laid a link there
     with open(
         os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb"
@@ -89,7 +89,8 @@ def write_file(path: Path, data: bytes | Pieces) -> None:
 
 
 def replace_file(path: Path, data: bytes | Pieces) -> None:
-    """The file holds all of `data`, or what it held before, whenever the process is killed."""
+    """Replaces a file's content atomically: whenever the process is killed, the file holds either
+    all of `data` or its old content."""
     temporary = path.with_name(f".tmp-{path.name}")
     try:
         write_file(temporary, data)
@@ -102,14 +103,14 @@ def replace_file(path: Path, data: bytes | Pieces) -> None:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """A regular file, made if need be, at whose end one writes. Raises OSError where the name is a
+    """Opens a regular file for appending, creating it if necessary. Raises OSError if the name is a
     link, a pipe or a device."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     return cast(BinaryIO, open(_regular(path, flags), "ab", buffering=0))
 
 
 def sync(directory: Path) -> None:
-    """Flushes the names in a directory to the disk."""
+    """Flushes a directory's entries to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -118,7 +119,8 @@ def sync(directory: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Takes the name away first, so that nobody ever finds half a checkpoint under it."""
+    """Renames a directory before removing it, so that no reader finds a partial checkpoint under
+    its name."""
     doomed = path.with_name(f".tmp-{path.name}.removed")
     os.rename(path, doomed)
     _delete(doomed)
@@ -132,7 +134,8 @@ def _delete(path: Path) -> None:
 
 
 def remove_leftovers(directory: Path) -> None:
-    """Removes what a killed process left: temporary names, and directories already replaced."""
+    """Removes what a killed process left: temporary files, and directories that were already
+    replaced."""
     for entry in directory.iterdir():
         replaced = entry.name.endswith(".old") and os.path.lexists(entry.with_suffix(""))
         if replaced or entry.name.startswith(".tmp-"):
@@ -141,8 +144,8 @@ def remove_leftovers(directory: Path) -> None:
 
 @contextlib.contextmanager
 def open_directory(directory: Path) -> Iterator[int]:
-    """A descriptor of the directory: its files are opened through it, so nobody can swap the
-    directory in between."""
+    """A descriptor of the directory: files are opened relative to it, so that the directory cannot
+    be swapped in between."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
@@ -158,12 +161,12 @@ def open_directory(directory: Path) -> Iterator[int]:
 
 
 def read(directory: int, name: str, limit: int) -> bytes:
-    """The bytes of a regular file, once; at most `limit` of them."""
+    """The content of a regular file, at most `limit` bytes."""
     return _bytes(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), name, limit)
 
 
 def read_whole(directory: int, name: str, limit: int) -> bytearray:
-    """As `read`, in memory that arrays can be laid over and written to."""
+    """As `read`, but into writable memory on which arrays can be laid out."""
     with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
         size = _size(file, name, limit)
         if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):  # a file may be sparse
@@ -182,8 +185,8 @@ def digest(directory: int, name: str) -> str:
 
 
 def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
-    """The bytes of a regular file, once. A file that the user names may be a link (`follow`), one
-    inside a run's folder may not.
+    """The content of a regular file. A file that the user names may be a symbolic link (`follow`),
+    one inside a run's folder may not.
 
     Raises:
         FileNotFoundError: there is none.
@@ -202,7 +205,8 @@ def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
 
 
 def check_no_link(directory: Path) -> None:
-    """Raises CheckpointError where a folder inside a run's folder is a link, or no folder."""
+    """Raises CheckpointError if a folder inside a run's folder is a symbolic link or not a
+    folder."""
     if directory.is_symlink():
         raise CheckpointError(f"{directory} is a link, which is not followed.")
     if directory.exists() and not directory.is_dir():
@@ -210,8 +214,8 @@ def check_no_link(directory: Path) -> None:
 
 
 def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
-    """A descriptor of a regular file, to write in it one with no other name; opening a pipe does
-    not wait for its other end."""
+    """A descriptor of a regular file; for writing, one without other hard links. Opening a pipe
+    does not block."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK, 0o666, dir_fd=directory)
     except OSError as error:
@@ -226,7 +230,7 @@ def _regular(path: str | Path, flags: int, directory: int | None = None) -> int:
         os.close(descriptor)
         raise OSError(
             errno.EINVAL,
-            f"{name} is a hard link: what is written here would stand elsewhere too",
+            f"{name} is a hard link: writing to it would change another file too",
             str(path),
         )
     return descriptor
@@ -238,7 +242,7 @@ def _bytes(descriptor: int, name: str, limit: int) -> bytes:
 
 
 def _size(file: BinaryIO, name: str, limit: int) -> int:
-    """The bytes of a file that has at most `limit`. Raises OSError where it has more."""
+    """The size of a file in bytes. Raises OSError if it exceeds `limit`."""
     size = os.fstat(file.fileno()).st_size
     if size > limit:
         raise OSError(errno.EFBIG, f"it has {size} bytes where at most {limit} are expected", name)
@@ -246,12 +250,12 @@ def _size(file: BinaryIO, name: str, limit: int) -> int:
 
 
 def refuse(path: Path, reason: str) -> NoReturn:
-    """Raises the CheckpointError that says so."""
+    """Raises CheckpointError with this message."""
     raise CheckpointError(f"{path} was not loaded: {reason}.") from None
 
 
 def reason(error: OSError) -> str:
-    """What the operating system said, in a sentence's lower case."""
+    """The operating system's error message, in lower case for use within a sentence."""
     return (
         error.strerror or str(error)
         if error.errno in (errno.ELOOP, errno.EINVAL)

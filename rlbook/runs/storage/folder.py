@@ -1,4 +1,5 @@
-"""The folder of a run: whether it is free, who writes it, and what is said when the disk fails."""
+"""A run's folder: whether it is free, which process writes to it, and the errors when the disk
+fails."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000  # its name, and its bytes at mo
 
 
 def check_free(folder: Path) -> None:
-    """Raises RequestError where the folder holds a run, or cannot be looked into.
+    """Raises RequestError if the folder already holds a run or cannot be read.
 
     A run that was killed between its first checkpoint and its config has not begun; its folder is
     free.
@@ -40,13 +41,13 @@ def check_free(folder: Path) -> None:
 
 
 def seed_folder(folder: Path, seed: int) -> Path:
-    """Where one of several runs lives that differ in their seed alone."""
+    """The folder of one seed's run among several."""
     return folder / f"seed-{seed}"
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folders of the runs in a folder of several seeds, in the order of their seeds; of a
-    single run the folder itself."""
+    """The run folders inside a folder of several seeds, sorted by seed; for a single run, the
+    folder itself."""
     if os.path.lexists(folder / CONFIG):
         return [folder]
     seeds = [
@@ -57,7 +58,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def write_config(folder: Path, text: str) -> str:
-    """All of it or nothing. Returns its seal."""
+    """Writes config.yaml atomically. Returns its seal."""
     replace_file(folder / CONFIG, text.encode())
     return seal(text.encode())
 
@@ -84,13 +85,13 @@ def read_config(folder: Path) -> tuple[str, str]:
 
 
 def seal(config: bytes) -> str:
-    """The sha256 of a config.yaml, which its checkpoints name."""
+    """The sha256 of a config.yaml, which its checkpoints refer to."""
     return hashlib.sha256(config).hexdigest()
 
 
 @contextlib.contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; RequestError where another one does."""
+    """Locks the folder for this process; raises RequestError if another process holds it."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(lock(folder))
@@ -101,7 +102,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def report_disk_errors(folder: Path | None) -> Iterator[None]:
-    """What goes wrong with the disk ends the training with one sentence."""
+    """Turns disk errors during training into one sentence."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""A run's two growing files: metrics.jsonl, one JSON object a report, and episodes.csv, one line a
-training episode.
+"""A run's two growing files: metrics.jsonl, one JSON object per report, and episodes.csv, one line
+per training episode.
 
 Both are append-only and flushed line by line, so that kill -9 costs at most half a line, which
 readers skip. Their lengths are part of a checkpoint: a resumed run cuts both back to where the
@@ -29,7 +29,7 @@ _COLUMNS = b"step,return,length\n"
 
 
 class MetricsLog:
-    """Appends to both files of a run folder. Close it, or use it in a `with` statement."""
+    """Appends to both files of a run folder. Close it, or use it as a context manager."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -46,26 +46,26 @@ class MetricsLog:
             self._append(EPISODES, _COLUMNS)
 
     def report(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """One line of metrics.jsonl: the step and numbers, Python's or numpy's; one that is not
-        finite is written as null."""
+        """Appends a line to metrics.jsonl: the step and numbers, Python's or NumPy's; non-finite
+        numbers become null."""
         line = {"step": int(step)} | {name: _plain(value) for name, value in metrics.items()}
         self._append(METRICS, json.dumps(line, allow_nan=False).encode() + b"\n")
 
     def episode(self, step: int, episode_return: SupportsFloat, length: SupportsInt) -> None:
-        """One line of episodes.csv: the step it ended at, its return in reward units, its length in
-        environment steps."""
+        """Appends a line to episodes.csv: the step at which the episode ended, its return in reward
+        units, its length in environment steps."""
         self._append(EPISODES, f"{int(step)},{float(episode_return)!r},{int(length)}\n".encode())
 
     def position(self) -> State:
-        """How many bytes both files have; store it in the checkpoint."""
+        """The sizes of both files in bytes; store them in the checkpoint."""
         return {name: self._size(name) for name in self._files}
 
     def digests(self) -> dict[str, str]:
-        """The sha256 of both files; store it in the checkpoint."""
+        """The sha256 of both files; store them in the checkpoint."""
         return {name: hashed.hexdigest() for name, hashed in self._hashed.items()}
 
     def truncate(self, position: State, digests: Mapping[str, str] | None = None) -> None:
-        """Cuts both files back to `position`.
+        """Truncates both files to `position`.
 
         Raises:
             ValueError: a file is shorter than that, or has been changed; it stays as it is.
@@ -89,7 +89,8 @@ class MetricsLog:
         self._hashed = hashed
 
     def flush(self) -> None:
-        """Both files to the disk itself; call it before a checkpoint that stores their position."""
+        """Flushes both files to disk; call it before writing a checkpoint that stores their
+        position."""
         for file in self._files.values():
             os.fsync(file.fileno())
 
@@ -107,8 +108,7 @@ class MetricsLog:
         return os.fstat(self._files[name].fileno()).st_size
 
     def _append(self, name: str, line: bytes) -> None:
-        """The whole line or nothing: what a full disk let through is cut off again, so that the
-        next line starts a line."""
+        """Appends a whole line or nothing: if the disk is full, a partial line is removed again."""
         size, file = self._size(name), self._files[name]
         try:
             written = file.write(line)
@@ -121,7 +121,7 @@ class MetricsLog:
 
 
 def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
-    """The reports of a run, in order. A last line without its end is left out; a missing file has
+    """The reports of a run, in order. An incomplete last line is skipped; a missing file gives
     none.
 
     Raises:
@@ -132,8 +132,8 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def read_episodes(folder: str | Path) -> list[tuple[int, float, int]]:
-    """(step, return, length) of each training episode, in order. Raises what `read_metrics`
-    raises."""
+    """(step, return, length) of each training episode, in order. Raises the same errors as
+    `read_metrics`."""
     return _read_lines(Path(folder), EPISODES, _episode, after=1)
 
 
@@ -144,7 +144,9 @@ def _parse_line(name: str, number: int, line: bytes, parse: Callable[[bytes], It
     try:
         return parse(line)
     except (ValueError, RecursionError):
-        raise ValueError(f"line {number} of {name} is not what a run writes") from None
+        raise ValueError(
+            f"line {number} of {name} is not in the format that a run writes"
+        ) from None
 
 
 def _report(line: bytes) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def _episode(line: bytes) -> tuple[int, float, int]:
 def _read_lines(
     folder: Path, name: str, parse: Callable[[bytes], Item], *, after: int = 0
 ) -> list[Item]:
-    """The whole lines after the first `after`, parsed."""
+    """The complete lines after the first `after`, parsed."""
     sealed = latest_seal(folder)  # first, as a run in training appends to the file
     try:
         data = read_file(folder / name, LIMIT)
@@ -181,13 +183,13 @@ def _read_lines(
 
 
 class Scalar(Protocol):
-    """A number of numpy or torch."""
+    """A NumPy or torch number."""
 
     def item(self) -> float: ...
 
 
 def _plain(value: float | Scalar | None) -> float | None:
-    """A number as JSON has it: integers stay integers, and what is not finite is null."""
+    """A number for JSON: integers stay integers, and non-finite numbers become null."""
     number = value if value is None or isinstance(value, int | float) else value.item()
     if isinstance(number, float) and not math.isfinite(number):
         return None

@@ -1,5 +1,5 @@
-"""YAML as a run's config.yaml needs it: names, numbers, texts, lists and mappings, and nothing that
-stands for more than is written."""
+"""A restricted YAML parser for config.yaml: names, numbers, texts, lists and mappings, without
+aliases or tags."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rlbook.runs.storage.folder import read_config
 
 
 def parse_yaml(text: str) -> Any:
-    """What the text says. Raises ValueError, one sentence, where it is not YAML or uses what a
-    config has no need of."""
+    """Parses a text. Raises ValueError with one sentence if it is not YAML or uses a feature
+    outside the restricted subset."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader that refuses more
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -25,8 +25,8 @@ def parse_yaml(text: str) -> Any:
 
 
 def config_of(folder: Path) -> dict[str, Any]:
-    """What a run's config.yaml says, algorithm and environment among it; nothing is imported or
-    made.
+    """The content of a run's config.yaml, including its algorithm and environment; nothing is
+    imported or created.
 
     Raises:
         RequestError: there is none, or it is none of a run.
@@ -50,8 +50,8 @@ def config_of(folder: Path) -> dict[str, Any]:
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases, a short file cannot stand for a vast one; a name that stands twice says two
-    things."""
+    """A YAML loader without aliases, which could expand a short file enormously, and without
+    duplicate keys."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -62,6 +62,6 @@ class _Loader(yaml.SafeLoader):
         names: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str) and key.value in names:
-                raise yaml.YAMLError(f"{key.value[:80]!r} stands there twice")
+                raise yaml.YAMLError(f"{key.value[:80]!r} occurs twice")
             names.add(str(key.value))
         return super().construct_mapping(node, deep)

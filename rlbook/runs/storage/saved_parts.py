@@ -1,4 +1,4 @@
-"""Parts that many states have in common, looked at wherever they lie in a saved one.
+"""Checks of components that many saved states contain, wherever they occur.
 
 A run that was just made cannot say what these look like: its replay buffer, its rollout and its
 episode are still empty. So they are known by their names:
@@ -31,7 +31,7 @@ _LOG_PROBS = ("log_prob", "reference_log_prob")
 
 
 def check_parts(value: object, where: str, observation: Space | None, action: Space | None) -> None:
-    """Raises StateError where a saved value holds a part that nobody could go on with.
+    """Raises StateError if a component of a saved value could not be used to continue.
 
     Args:
         value: of any kind; dicts and lists are entered.
@@ -57,7 +57,7 @@ def check_parts(value: object, where: str, observation: Space | None, action: Sp
         for index, item in enumerate(value):
             check_parts(item, f"{where}/{index}", observation, action)
     elif type(value) is int and not -(2**63) <= value < 2**63:
-        raise StateError(f"{where} is an integer that 64 bits do not hold")
+        raise StateError(f"{where} is an integer that does not fit in 64 bits")
 
 
 def _check_generator(value: dict[str, Any], where: str) -> None:
@@ -68,13 +68,13 @@ def _check_generator(value: dict[str, Any], where: str) -> None:
 
 
 def _check_moments(value: dict[str, Any], where: str) -> None:
-    """Of Adam or RMSprop: how many steps were taken, and means of squares."""
+    """Checks the state of Adam or RMSprop: the step count and the second moments."""
     steps, square = value["steps"], value["square"]
     if not hasattr(steps, "dtype") or not hasattr(square, "dtype"):
         return  # of another optimiser, or of no kind that fits
     taken = float(steps.reshape(-1)[0]) if _size(steps) == 1 else math.nan
     if not (taken >= 0 and taken.is_integer()):
-        raise StateError(f"{where}/steps is no number of steps")
+        raise StateError(f"{where}/steps is not a number of steps")
     if _size(square) and float(square.min()) < 0:
         raise StateError(f"{where}/square holds means of squares below 0")
 
@@ -96,16 +96,16 @@ def _check_rollout(value: dict[str, Any], where: str) -> None:
 def _check_log_prob(
     value: object, where: str, action: Space | None, shape: Sequence[int] | None = None
 ) -> None:
-    """`shape`: what it must have; None leaves that open."""
+    """Checks log-probabilities; `shape` is the required shape, or None for any."""
     if _kind(value) != "f" or (shape is not None and _shape(value) != tuple(shape)):
         raise StateError(f"{where} are no log-probabilities of these actions")
     most = LARGEST_LOG_PROB * max(1, math.prod(getattr(action, "shape", None) or ()))
     if _size(value) and not -most <= float(_least(value)) <= float(_most(value)) <= most:
-        raise StateError(f"{where} holds a log-probability that no action that was drawn has")
+        raise StateError(f"{where} holds a log-probability that no sampled action can have")
 
 
 def _check_steps(value: dict[str, Any], where: str, observation: Space, action: Space) -> None:
-    """Steps with any leading axes, those of their actions: of rows, of time and rows, or none."""
+    """Checks steps with any leading axes, those of their actions: rows, time and rows, or none."""
     _check_actions(value["action"], action, f"{where}/action")
     shape = _shape(value["action"])
     lead = shape[: len(shape) - len(action.shape or ())]
@@ -135,13 +135,13 @@ def _check_actions(value: object, space: Space, where: str) -> None:
     elif isinstance(space, spaces.Box):
         fits = fits and _kind(value) == np.dtype(space.dtype).kind
     if not fits:
-        raise StateError(f"{where} holds what is no action of {str(space)[:80]}")
+        raise StateError(f"{where} holds something that is not an action of {str(space)[:80]}")
 
 
 def _check_observations(value: object, space: Space, where: str, lead: tuple[int, ...]) -> None:
     if isinstance(space, spaces.Dict):
         if not isinstance(value, Mapping) or set(value) != set(space.spaces):
-            raise StateError(f"{where} is no observation of {str(space)[:80]}")
+            raise StateError(f"{where} is not an observation of {str(space)[:80]}")
         for name, part in space.spaces.items():
             _check_observations(value[name], part, f"{where}/{name}", _shape(value[name])[:1])
         return
@@ -165,7 +165,7 @@ def _check_observations(value: object, space: Space, where: str, lead: tuple[int
     else:
         return
     if not fits:
-        raise StateError(f"{where} holds what is no observation of {str(space)[:80]}")
+        raise StateError(f"{where} holds what is not an observation of {str(space)[:80]}")
 
 
 # ---- arrays, tensors and numbers alike
@@ -188,7 +188,7 @@ def _most(value: object) -> Any:
 
 
 def _dtype(value: object) -> np.dtype | None:
-    """That of an array, a tensor or a numpy scalar; None of anything else."""
+    """The dtype of an array, a tensor or a NumPy scalar; None for anything else."""
     name = str(getattr(value, "dtype", "")).removeprefix("torch.")
     try:
         return np.dtype("float16" if name == "bfloat16" else name) if name else None
@@ -197,6 +197,6 @@ def _dtype(value: object) -> np.dtype | None:
 
 
 def _kind(value: object) -> str | type:
-    """ "f", "i", "b" of an array, a tensor or a numpy scalar; the type of anything else."""
+    """ "f", "i" or "b" for an array, a tensor or a NumPy scalar; the type of anything else."""
     dtype = _dtype(value)
     return type(value) if dtype is None else dtype.kind

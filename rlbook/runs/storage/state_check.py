@@ -1,4 +1,4 @@
-"""What a checkpoint says is compared with the run that is to take it up, before anything uses it.
+"""Compares a checkpoint with the run that will continue from it, before anything is used.
 
 A file that came from elsewhere may say anything: text for a counter, a table with other rows, an
 observation that does not exist. Compiled code trusts what it is handed, so it is handed nothing
@@ -19,7 +19,7 @@ from rlbook.runs.storage.state_encoding import StateError
 
 
 def check_alike(found: Any, made: Any, where: str) -> None:
-    """Raises StateError unless a saved value is of the kind of the one that a new run starts with.
+    """Raises StateError unless a saved value has the same structure as that of a new run.
 
     The same names, types, dtypes and shapes. What is empty at first may have grown: an array along
     its first axis, a list, a dict; and where there was None there may be anything.
@@ -60,7 +60,7 @@ def _check_names(found: dict[str, Any], made: dict[str, Any], where: str) -> Non
 
 
 def _check_array(found: Any, made: Any, where: str) -> None:
-    """Arrays and tensors alike; `made` grows along its first axis where that is empty."""
+    """Checks an array or a tensor; the first axis may differ where `made` is empty."""
     shape, expected = tuple(found.shape), tuple(made.shape)
     if expected and expected[0] == 0 and len(shape) == len(expected):
         shape, expected = shape[1:], expected[1:]
@@ -70,10 +70,10 @@ def _check_array(found: Any, made: Any, where: str) -> None:
 
 
 def check_shown(space: Space, shown: object, where: str) -> None:
-    """Raises StateError unless an observation that was saved is one that the space has."""
+    """Raises StateError unless a saved observation lies in the space."""
     if isinstance(space, spaces.Dict):
         if not isinstance(shown, dict) or set(shown) != set(space.spaces):
-            raise StateError(f"{where} is no observation of {str(space)[:80]}")
+            raise StateError(f"{where} is not an observation of {str(space)[:80]}")
         for name, part in space.spaces.items():
             check_shown(part, shown[name], f"{where}/{name}")
         return
@@ -84,12 +84,12 @@ def check_shown(space: Space, shown: object, where: str) -> None:
     else:
         fits = not isinstance(shown, dict | list | tuple | str) and bool(space.contains(shown))
     if not fits:
-        raise StateError(f"{where} is no observation of {str(space)[:80]}")
+        raise StateError(f"{where} is not an observation of {str(space)[:80]}")
 
 
 def check_report(report: object, marks: int) -> None:
-    """Raises StateError unless what the log had come to is made of counts, sums and the best
-    evaluation so far."""
+    """Raises StateError unless a saved log state consists of counts, sums and the best evaluation
+    so far."""
     if not isinstance(report, dict):
         raise StateError(f"the report is {_kind(report)}")
     if not is_count(report.get("marks")) or report["marks"] > marks:

@@ -1,4 +1,4 @@
-"""A `State` as JSON plus named arrays, and back; nothing but data goes in or comes out.
+"""Encodes a `State` as JSON plus named arrays, and decodes it; only plain data is allowed.
 
 Each array becomes {"$array": "/path/in/the/state"} in the JSON and one entry of that name among the
 arrays. The other things JSON has no word for are marked in the same way: "$tensor", "$scalar" (a
@@ -42,13 +42,12 @@ MAX_DEPTH = 64
 
 
 class StateError(ValueError):
-    """A value that cannot be stored, or stored data that is not a state; one sentence says which
-    and why."""
+    """A value cannot be stored, or stored data is not a state; one sentence says which and why."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What encoding has met so far."""
+    """The state of the encoder."""
 
     arrays: Arrays = field(default_factory=dict)
     # sha256 → arrays; None: frozen parts are treated as any other
@@ -57,14 +56,14 @@ class _Found:
 
 def encode(state: State) -> tuple[object, Arrays]:
     """The state as plain JSON types, and copies of its arrays by name. Raises StateError for
-    anything that is not data."""
+    anything but data."""
     found = _Found()
     return _encode(state, "", 0, found), found.arrays
 
 
 def encode_apart(state: State) -> tuple[object, Arrays, dict[str, Arrays]]:
-    """As `encode`, the arrays of frozen parts apart: sha256 → arrays. Nothing is copied: the arrays
-    are those of the state."""
+    """As `encode`, with the arrays of frozen parts returned separately: sha256 → arrays. Arrays are
+    not copied."""
     found = _Found(frozen={})
     skeleton = _encode(state, "", 0, found)
     assert found.frozen is not None
@@ -73,7 +72,7 @@ def encode_apart(state: State) -> tuple[object, Arrays, dict[str, Arrays]]:
 
 @dataclass(frozen=True)
 class _Left:
-    """What decoding has not used yet."""
+    """The arrays that the decoder has not used yet."""
 
     arrays: Arrays
     frozen: Callable[[str], Arrays] | None
@@ -82,8 +81,8 @@ class _Left:
 def decode(
     skeleton: object, arrays: Arrays, frozen: Callable[[str], Arrays] | None = None
 ) -> State:
-    """The inverse of `encode`; every array must be asked for exactly once. `frozen` reads the
-    arrays of a frozen part by their sha256."""
+    """The inverse of `encode`; every array must be used exactly once. `frozen` reads the arrays of
+    a frozen part by their sha256."""
     left = _Left(dict(arrays), frozen)
     state = _decode(skeleton, 0, left)
     if left.arrays:
@@ -200,12 +199,12 @@ def _decode_marked(mark: str, value: dict[str, Any], depth: int, left: _Left) ->
             return tuple(_decode(item, depth + 1, left) for item in content)
         if mark == "$dict" and isinstance(content, dict):
             return {key: _decode(item, depth + 1, left) for key, item in content.items()}
-    raise StateError(f"{mark[:40]!r} marks nothing that this version knows")
+    raise StateError(f"{mark[:40]!r} is a marker that this version does not know")
 
 
 def _decode_frozen(sha256: str, value: dict[str, Any], depth: int, left: _Left) -> Frozen:
     if set(value) != {"$frozen", "state"} or left.frozen is None:
-        raise StateError("'$frozen' marks nothing that is kept here")
+        raise StateError("'$frozen' refers to arrays that are not available here")
     apart = _Left(left.frozen(sha256), None)
     part = _decode(value["state"], depth + 1, apart)
     if apart.arrays or not isinstance(part, dict):

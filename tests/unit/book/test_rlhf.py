@@ -290,7 +290,7 @@ def test_the_maze_starts_from_a_clone_too_and_refuses_a_critic_of_steps(folder: 
         ),
         (
             {"reward_caution": 1.0, "reward_model": "reward"},
-            "reward_caution is for an ensemble, and the reward model has one member; got 1",
+            "reward_caution needs an ensemble, but the reward model has one member; got 1",
         ),
     ],
 )

@@ -314,11 +314,11 @@ BAD_ROWS = {
     ),
     "a name twice": (
         '{"prompt": "1+1=", "completion": "3", "completion": "2"}',
-        "line 3 is not JSON: the name 'completion' stands there twice",
+        "line 3 is not JSON: the name 'completion' occurs twice",
     ),
     "a name twice, deep": (
         '{"prompt": "1+1=", "completion": "3", "x": [{"y": 1, "y": 1}]}',
-        "line 3 is not JSON: the name 'y' stands there twice",
+        "line 3 is not JSON: the name 'y' occurs twice",
     ),
     "NaN": ('{"prompt": "1+1=", "weight": NaN}', "line 3 is not JSON: NaN is no number of JSON's"),
     "infinity": ('{"prompt": "1+1=", "weight": -Infinity}', "not JSON: -Infinity is no number"),
@@ -396,7 +396,7 @@ ARRAYS = {
     '[{"a": 1}]' + " " * 30 + "more": "line 1: nothing may follow the end of the array, got 'm",
     "[]]": "line 1: nothing may follow",
     '[{"a": NaN}]': "row 1 is not JSON: NaN is no number",
-    '[{"a": 1, "a": 2}]': "row 1 is not JSON: the name 'a' stands there twice",
+    '[{"a": 1, "a": 2}]': "row 1 is not JSON: the name 'a' occurs twice",
 }
 
 

@@ -197,7 +197,7 @@ def test_many_rows_are_written_in_pieces_and_a_parquet_file_has_one_form(tmp_pat
 
 
 WRONG = [
-    (["Maze-v0"], "schema is for the examples of a token environment, and Maze-v0 has none"),
+    (["Maze-v0"], "schema applies to the examples of a token environment, but Maze-v0 has none"),
     (
         ["Addition-v0", "--schema", "verll"],
         "schema must be one of 'verl', got 'verll' (did you mean 'verl'?)",
@@ -209,7 +209,10 @@ WRONG = [
     (["Addition-v0", "--explore"], "so it has no use for --explore"),
     (["Addition-v0", "--episodes", "0"], "episodes must be an integer of at least 1, got 0"),
     (["Chat-v0", "--env.task", "additon"], "did you mean 'addition'?"),
-    (["."], "schema is for the examples of an environment given by its id, and a run was given"),
+    (
+        ["."],
+        "schema applies to the examples of an environment given by its id, but a run was given",
+    ),
 ]
 
 

@@ -320,7 +320,7 @@ def test_prompts_over_the_limit_are_an_error_cut_or_left_out(tmp_path: Path) -> 
     with pytest.raises(
         ValueError,
         match=(
-            rf"{data}, line \d: the prompt has 10 tokens, and max_prompt_tokens is 4 \(overlong"
+            rf"{data}, line \d: the prompt has 10 tokens, but max_prompt_tokens is 4 \(overlong"
             r" \"left\""
         ),
     ):

@@ -595,7 +595,7 @@ REASONS = {
     "name_twice": "it is not JSON",
     "configs": "one of the wrong type",
     "blobs": "one of the wrong type",
-    "mark": "'\\$call' marks nothing",
+    "mark": "'\\$call' is a marker that this version does not know",
     "reference": "array /nowhere is missing",
     "twice_the_same_reference": "array /agent/q is missing",
     "unreferenced": "belongs to nothing",

@@ -137,11 +137,11 @@ def forged_header(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
         ),
         (
             lambda header: header["state"]["reference"].update(state={"$frozen": "x", "state": {}}),
-            "marks nothing that is kept here",
+            "refers to arrays that are not available here",
         ),
         (
             lambda header: header["state"]["reference"].update(more=1),
-            "marks nothing that is kept here",
+            "refers to arrays that are not available here",
         ),
     ],
 )

@@ -279,7 +279,7 @@ def test_what_a_policy_writes_cannot_become_part_of_the_page() -> None:
         ),
         (
             lambda folder: rlbook.train("ppo", "Pendulum-v1", steps=8, inspect=2, out=folder),
-            "actions that can be counted",
+            "needs discrete actions",
         ),
         (lambda folder: rlbook.plots.inspect(folder, "page.txt"), "written as .html"),
     ],

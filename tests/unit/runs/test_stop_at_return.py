@@ -62,12 +62,12 @@ def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the
         (
             "q_learning",
             {"stop_at_return": 3, "eval_every": 0},
-            "stop_at_return needs evaluations on the way",
+            "stop_at_return needs evaluations during training",
         ),
         (
             "value_iteration",
             {"stop_at_return": 3},
-            "value_iteration is not evaluated while it learns, so it has no use for stop_at_return",
+            "value_iteration is not evaluated during training, so stop_at_return has no effect",
         ),
         ("td_prediction", {"stop_at_return": 3}, "td_prediction is not evaluated while it learns"),
     ],

@@ -348,7 +348,7 @@ def test_models_with_other_tokens_or_without_an_environment_of_tokens_are_refuse
     import shutil
 
     with pytest.raises(
-        RequestError, match="holds a language model, and Maze-v0 is no token environment"
+        RequestError, match="holds a language model, and Maze-v0 is not a token environment"
     ):
         rlbook.train("ppo", "Maze-v0", steps=10, reference=model, kl_coef=0.1)
     other = Path(shutil.copytree(model, tmp_path / "model"))
