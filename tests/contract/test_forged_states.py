@@ -162,9 +162,9 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
             filled(99),
             r"agent/replay/rows/action holds something that is not an action of Discrete\(4\)",
         ),
-        (f"{ROWS}/action", filled(-1), "what is no action"),
-        (f"{ROWS}/action", lambda kept: kept.double(), "what is no action"),
-        (f"{ROWS}/action", None, "what is no action"),
+        (f"{ROWS}/action", filled(-1), "something that is not an action"),
+        (f"{ROWS}/action", lambda kept: kept.double(), "something that is not an action"),
+        (f"{ROWS}/action", None, "something that is not an action"),
         (f"{ROWS}/obs", lambda kept: kept[:, :-1].clone(), "is not an observation"),
         (f"{ROWS}/next_obs", filled(NAN), "NaN"),
         (f"{ROWS}/reward", lambda kept: kept.double(), "reward must be float32"),
@@ -173,8 +173,8 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("agent/replay/priorities/values", filled(-1.0), "priorities"),
         ("agent/replay/priorities/largest", NAN, "not finite"),
         ("agent/replay/size", HUGE, "64 bits"),
-        ("agent/optimizer/steps", filled(-5.0), "no number of steps"),
-        ("agent/optimizer/steps", filled(0.5), "no number of steps"),
+        ("agent/optimizer/steps", filled(-5.0), "not a number of steps"),
+        ("agent/optimizer/steps", filled(0.5), "not a number of steps"),
         ("agent/optimizer/square", filled(-1.0), "means of squares below 0"),
         (f"{RNG}/state/state", HUGE, "random generator"),
         (f"{RNG}/state/inc", -1, "random generator"),
@@ -188,9 +188,9 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ("report/progress", HUGE, "64 bits"),
     ],
     "sac": [
-        (f"{ROWS}/action", lambda kept: kept.long(), "what is no action"),
-        (f"{ROWS}/action", lambda kept: kept[:, 0].clone(), "what is no action"),
-        ("agent/optimizers/actor/steps", filled(-5.0), "no number of steps"),
+        (f"{ROWS}/action", lambda kept: kept.long(), "something that is not an action"),
+        (f"{ROWS}/action", lambda kept: kept[:, 0].clone(), "something that is not an action"),
+        ("agent/optimizers/actor/steps", filled(-5.0), "not a number of steps"),
         ("agent/counts/0", -1, "below 0"),
         ("source/env/terminated", lambda flags: flags[:1], "terminated"),
         (
@@ -200,7 +200,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
         ),
     ],
     "ppo": [
-        (f"{STEP}/action", filled(99), "what is no action"),
+        (f"{STEP}/action", filled(99), "something that is not an action"),
         (f"{STEP}/obs", lambda obs: obs[:1], "is not an observation"),
         (
             "agent/rollout/log_probs/0",
@@ -224,7 +224,7 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
     ],
     "alphazero": [
         ("agent/kept/obs", lambda kept: kept[:0], "an observation, a target and an outcome each"),
-        ("agent/optimizer/steps", filled(-5.0), "no number of steps"),
+        ("agent/optimizer/steps", filled(-5.0), "not a number of steps"),
     ],
     "dyna_q": [
         ("source/rng/state/state", 1.5, "random generator"),

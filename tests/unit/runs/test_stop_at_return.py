@@ -69,7 +69,7 @@ def test_a_run_that_was_stopped_stays_as_it_is_and_one_that_was_cut_stops_at_the
             {"stop_at_return": 3},
             "value_iteration is not evaluated during training, so stop_at_return has no effect",
         ),
-        ("td_prediction", {"stop_at_return": 3}, "td_prediction is not evaluated while it learns"),
+        ("td_prediction", {"stop_at_return": 3}, "td_prediction is not evaluated during training"),
     ],
 )
 def test_it_is_refused_where_no_evaluation_could_stop_the_run(
