@@ -1,2 +1,2 @@
-"""Writing as a Markov decision process: token and chat environments, and where their examples
-come from."""
+"""Text generation as a Markov decision process: token and chat environments, and the sources of
+their examples."""

@@ -1,4 +1,4 @@
-"""Answering in a chat, as a Markov decision process: the token environment for examples with
+"""Answering in a chat as a Markov decision process: a token environment for examples with
 messages."""
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from rlbook.llm.rewards import Asked
 
 
 class _Evaluated:
-    """What both forms say about their evaluation."""
+    """Evaluation arguments shared by the single and the vector form."""
 
     takes_permission: ClassVar[bool] = True  # its arguments may name a module to import
     asked: tuple[Asked, Asked]  # the reward, and that of evaluations or None
 
     @property
     def evaluation_kwargs(self) -> dict[str, Any]:
-        """The held-out split, and in place of a comparison with the answer the share of right
-        ones."""
+        """The held-out split, and the success rate instead of a comparison with the answer."""
         reward, evaluated = self.asked
         if evaluated is None:
             evaluated = "correct" if isinstance(reward, str) and reward in COMPARISONS else reward

@@ -1,5 +1,5 @@
-"""What a chat environment was asked to be: where its examples come from, how they become prompts,
-and what ends a completion."""
+"""The settings of a chat environment: the source of its examples, how they become prompts, and what
+ends a completion."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _as_list(value: object) -> list[object]:
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """The arguments of `rlbook.llm.environments.chat_env.Chat` that decide what the prompts are, as
-    text where they are lists or mappings.
+    """The arguments of `rlbook.llm.environments.chat_env.Chat` that determine the prompts; lists
+    and mappings are stored as text.
     """
 
     task: str | None
@@ -81,7 +81,7 @@ class ChatSettings:
 
 @dataclass(frozen=True)
 class Split:
-    """Examples with their prompts' ids."""
+    """Examples with their prompts as token ids."""
 
     examples: Examples
     kept: NDArray[np.int64]  # [P], which examples these are
@@ -95,7 +95,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Prompts:
-    """Both splits of what was asked for, and the codec that made the ids."""
+    """Both splits of an environment's prompts, and the codec that encoded them."""
 
     codec: ChatCodec
     task: Any  # a Task, or what the built-in model asks of one: name, characters and words
@@ -105,13 +105,13 @@ class Prompts:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt of both splits."""
+        """The length of the longest prompt in either split, in tokens."""
         return max(int(split.lengths.max()) for split in self.splits.values())
 
 
 def prompts_of(settings: ChatSettings) -> Prompts:
-    """The prompts of an environment; the last few are remembered, for as long as the files they
-    come from do not change."""
+    """The prompts of an environment, cached as long as the files that they come from do not
+    change."""
     return _prompts_of(
         settings,
         tuple(
@@ -122,7 +122,7 @@ def prompts_of(settings: ChatSettings) -> Prompts:
 
 
 def _stamp(path: str | None) -> tuple[tuple[str, int, int], ...]:
-    """Changes where a file, or one in a folder, changes."""
+    """A fingerprint that changes if a file, or a file in a folder, changes."""
     if path is None or not Path(path).exists():
         return ()
     files = sorted(Path(path).rglob("*")) if Path(path).is_dir() else [Path(path)]
@@ -171,8 +171,8 @@ def _examples(settings: ChatSettings, task: Task | None) -> dict[str, Examples]:
 
 
 def _shots(settings: ChatSettings, train: Examples) -> tuple[list[Message], int]:
-    """The turns before each prompt, and how many training examples stand there and so are no
-    prompts."""
+    """The turns before each prompt, and the number of training examples used as shots and therefore
+    not as prompts."""
     shots = json.loads(settings.shots)
     if not isinstance(shots, int):
         return shots, 0
@@ -186,8 +186,8 @@ def _shots(settings: ChatSettings, train: Examples) -> tuple[list[Message], int]
 def _plain_codec(
     settings: ChatSettings, task: Task | None, splits: dict[str, Examples], more: Sequence[str]
 ) -> tuple[Codec, str, str]:
-    """The codec of the model, the name of the task whose weights fit it, and the characters in
-    their order."""
+    """The model's codec, the name of the task that its weights were trained for, and the characters
+    in order."""
     if settings.model not in (None, NEW):
         return (
             folder_codec(str(settings.model)),
@@ -228,7 +228,7 @@ def _longest_answer(codec: ChatCodec, splits: dict[str, Examples]) -> int:
 def _encode_split(
     settings: ChatSettings, codec: ChatCodec, examples: Examples, skipped: int
 ) -> Split:
-    """The prompts of a split, within the limit."""
+    """Encodes the prompts of a split, within the limit."""
     kept: list[int] = []
     ids = PackedIds(
         _filter_by_length(settings, codec, examples, range(skipped, len(examples.items)), kept)
@@ -249,7 +249,7 @@ def _filter_by_length(
     which: Iterable[int],
     kept: list[int],
 ) -> Iterator[Sequence[int]]:
-    """The ids of each prompt that is kept; `kept` grows by its number."""
+    """Yields the ids of each prompt that is kept, and appends its index to `kept`."""
     limit = settings.max_prompt_tokens or codec.limit - 1  # with a token to be written
     ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
     named = f"max_prompt_tokens is {limit} ({ways})"
@@ -279,7 +279,7 @@ def _located_error(examples: Examples, index: int, reason: str) -> ValueError:
 
 
 class ChatRules(TokenRules):
-    """`TokenRules` for examples with messages, several end tokens and stop texts."""
+    """`TokenRules` for examples with messages, several end-of-text tokens and stop strings."""
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class ChatRules(TokenRules):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Argument → the sha256 of the rows in the file that it names."""
+        """Argument → the sha256 of the rows in its file."""
         splits = prompts_of(self.settings).splits
         files = {
             "data": (self.settings.data, "train"),
@@ -353,7 +353,8 @@ class ChatRules(TokenRules):
         return any(stop in text for stop in self.stop)
 
     def to_completion(self, prompt: int, ids: NDArray[np.int64]) -> Completion:
-        """A finished completion as rewards see it: without its end token, with its stop text."""
+        """A finished completion as rewards receive it: without its end-of-text token, with its stop
+        string."""
         written, example = ids.tolist(), self.examples.example(prompt)
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written)
@@ -374,7 +375,8 @@ class ChatRules(TokenRules):
         )
 
     def _judge_of(self, example: Example, prompt_text: str) -> Callable[[str], float] | None:
-        """Who says what a completion is worth: the task, or the one that a recorded row names."""
+        """The function that scores a completion: the task's, or that of the task named in a
+        recorded row."""
         if self.judge is not None:
             return partial(self.judge.score, prompt_text)
         task = recorded_task(example.columns.get("data_source"))
@@ -400,7 +402,7 @@ def chat_settings(
     max_prompt_tokens: int | None,
     overlong: str,
 ) -> ChatSettings:
-    """Checks what was asked for. Raises ValueError with one sentence: what, which value, what is
+    """Validates the arguments. Raises ValueError with one sentence: what, which value, what is
     allowed."""
     named = [
         name
@@ -453,7 +455,7 @@ def chat_settings(
 
 
 def stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    """Stop texts, checked."""
+    """Validates the stop strings."""
     check("stop", stop, _texts)
     return tuple(map(str, _as_list(stop)))
 

@@ -1,5 +1,5 @@
-"""Where the examples of a chat environment come from: a built-in task, a function, or a file of
-rows; and their two splits.
+"""The sources of a chat environment's examples: a built-in task, a function or a file of rows; and
+their two splits.
 
 The split is fixed: it depends on the rows' number alone, never on the seed of a run.
 """
@@ -26,7 +26,7 @@ Source = Callable[[str], Iterable["Example | Mapping[str, Any]"]]
 
 
 class Each(Sequence[Item], Generic[Item]):
-    """Something of each row, made when it is asked for."""
+    """A sequence computed lazily from the rows."""
 
     def __init__(self, count: int, make: Callable[[int], Item]) -> None:
         self.length, self.make = count, make
@@ -74,7 +74,7 @@ def task_examples(task: Task) -> dict[str, Examples]:
 
 
 def named_task(name: object) -> Task:
-    """A built-in task. Raises ValueError for a name that is none of theirs."""
+    """A built-in task. Raises ValueError if the name is unknown."""
     from rlbook.checks import check, one_of
 
     check("task", name, one_of(*TASKS))
@@ -82,7 +82,7 @@ def named_task(name: object) -> Task:
 
 
 def function_examples(function: str | Source, *, allow_import: bool) -> dict[str, Examples]:
-    """What a function says for "train" and for "held_out".
+    """The examples that a function returns for "train" and "held_out".
 
     Args:
         function: it, or "module:function".
@@ -136,7 +136,7 @@ def _error_text(error: Exception) -> str:
 
 
 def file_examples(path: str, held_out_path: str | None, held_out: float) -> dict[str, Examples]:
-    """The rows of a file or folder, of which a share is held out; or those of two.
+    """The rows of one file or folder, with a share held out; or those of two.
 
     Args:
         path: see `rlbook.data.text_files.read_rows`.

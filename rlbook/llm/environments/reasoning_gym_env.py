@@ -1,4 +1,4 @@
-"""reasoning-gym's generators as environments; with the extra `[reasoning]`."""
+"""reasoning-gym's generators as environments; requires the extra `[reasoning]`."""
 
 from __future__ import annotations
 

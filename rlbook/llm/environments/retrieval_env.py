@@ -1,4 +1,4 @@
-"""The retrieval world as an environment: choose the worked examples that help a query most; see
+"""The retrieval task as an environment: choose the worked examples that help a query most; see
 `rlbook.llm.tasks.retrieval`."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The built-in tasks as environments, beside `Addition` and `Reverse`: each with a vector form."""
+"""The other built-in tasks as environments, each with a vector form; `Addition` and `Reverse` are
+in `token_env`."""
 
 from __future__ import annotations
 
@@ -183,8 +184,8 @@ class MixtureVector(TokenVectorEnv):
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> MixtureTask:
-    """The task of `Mixture`. Raises ValueError for a name that is no task's, or arguments that it
-    does not take."""
+    """The task of `Mixture`. Raises ValueError for an unknown task or arguments that it does not
+    accept."""
     if not isinstance(tasks, Mapping) or not all(
         isinstance(arguments, Mapping) for arguments in tasks.values()
     ):

@@ -1,5 +1,5 @@
-"""What a search over tokens looks ahead in: the next state is the text with the chosen token behind
-it, so no environment is copied.
+"""The search state of a token environment: the next state is the text plus the chosen token, so no
+environment is copied.
 
 A state's actions are the few tokens that a language model finds likeliest there. Whoever searches
 says which; their ranks are the edges of the tree.
@@ -20,7 +20,8 @@ from rlbook.seeding import Uniform
 
 
 class TextState:
-    """A text so far, prompt first, and the tokens that may follow it, once they are known."""
+    """A text so far, prompt first, and the candidate tokens that may follow it, once they are
+    known."""
 
     __slots__ = ("choices", "ids")
 
@@ -30,8 +31,8 @@ class TextState:
 
 
 class TextWorld:
-    """One row of a token environment, searched from where it is. Nothing in the environment
-    changes.
+    """Simulates one row of a token environment from its current text, for a tree search. The
+    environment is not changed.
 
     Args:
         rows: the environment's rows.
@@ -50,7 +51,7 @@ class TextWorld:
         self.state = TextState(())
 
     def prepare(self, found: SearchTree, rng: np.random.Generator) -> None:
-        """The text that the environment shows is the tree's root."""
+        """Makes the environment's current text the root of the tree."""
         found.met[:1] = [Met(0.0, GOES_ON, TextState(self._token_ids()))]
 
     def _token_ids(self) -> tuple[int, ...]:
@@ -62,40 +63,40 @@ class TextWorld:
         return bool(self._rows.terminated[self._row] or self._rows.truncated[self._row])
 
     def begin(self, observation: object, rng: Uniform) -> None:
-        """Nothing: the root is a text, and nothing is random."""
+        """Does nothing: the root is a text, and nothing is random."""
 
     def to_root(self) -> None:
-        """Nothing: a search of texts goes from what it remembers."""
+        """Does nothing: the search restores texts from its own memory."""
 
     def follows(self, found: SearchTree, edge: int) -> bool:
-        """Whether the environment shows what follows an edge of the root."""
+        """Whether the environment's current text is the one reached by an edge of the root."""
         root: TextState = found.met[0].state
         return (
             root.choices is not None and (*root.ids, int(root.choices[edge])) == self._token_ids()
         )
 
     def load(self, state: TextState) -> None:
-        """Moves to a text."""
+        """Sets the current text."""
         self.state = state
 
     def save(self) -> TextState:
-        """The present text."""
+        """Returns the current text."""
         return self.state
 
     def show(self, observation: object) -> None:
-        """Nothing: no text is cut off without an ending."""
+        """Does nothing: no text is truncated without terminating."""
 
     def key(self, observation: object, mode: str, ending: int) -> int:
-        """An action has one outcome."""
+        """The outcome's key; an action has only one."""
         return 0
 
     def drew(self) -> bool:
-        """Nothing is random here."""
+        """Does nothing: no outcome is random."""
         return False
 
     def step(self, action: int) -> tuple[float, int]:
-        """Appends the token of this rank. The limit ends a text as an end token does: nothing
-        follows it."""
+        """Appends the token of this rank. Reaching the limit ends a text as an end-of-text token
+        does."""
         assert self.state.choices is not None
         prompt = int(self._rows.prompt[self._row])
         self.state = TextState((*self.state.ids, int(self.state.choices[action])))
@@ -113,7 +114,7 @@ class TextWorld:
 
     @property
     def obs(self) -> Mapping[str, Any]:
-        """The present text as the environment would show it."""
+        """The current text as the environment's observation."""
         tokens = np.full(self.rules.context_length, self.rules.codec.pad, dtype=np.int64)
         tokens[: len(self.state.ids)] = self.state.ids
         return {"tokens": tokens, "length": np.int64(len(self.state.ids))}

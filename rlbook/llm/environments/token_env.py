@@ -1,5 +1,5 @@
-"""Writing as a Markov decision process: the state is the text so far, an action is the next token,
-EOS ends the episode."""
+"""Text generation as a Markov decision process: the state is the text so far, an action is the next
+token, EOS ends the episode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Observation = dict[str, Any]
 
 
 class TokenOptions(TypedDict, total=False):
-    """The arguments that every token environment has; see `TokenEnv`."""
+    """The arguments common to all token environments; see `TokenEnv`."""
 
     split: str
     reward: Asked
@@ -39,7 +39,7 @@ class TokenOptions(TypedDict, total=False):
 
 
 class _Backed:
-    """What both forms say about the language model behind them."""
+    """Properties related to the language model, shared by the single and the vector form."""
 
     policy_kind: ClassVar[str] = "language_model"
     takes_permission: ClassVar[bool] = True
@@ -50,22 +50,22 @@ class _Backed:
 
     @property
     def evaluation_kwargs(self) -> dict[str, Any]:
-        """What evaluation replaces: held-out prompts, and the reward that counts."""
+        """What evaluation changes: held-out prompts, and the reward to evaluate."""
         return {"split": "held_out", "reward": self.evaluation_reward}
 
     @property
     def model_weight(self) -> float | None:
-        """Of the run's reward model beside the other rewards; None where it is not one of them."""
+        """The weight of the run's reward model among the rewards; None if it is not one of them."""
         return self.rules.rewards.model_weight
 
     @property
     def codec(self) -> Codec:
-        """Text ↔ token ids."""
+        """Converts between text and token ids."""
         return self.rules.codec
 
     def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """The prompts with what is to be written after them, steps and EOS included, as token ids:
-        int64 [L] and [T].
+        """The prompts with their reference answers, steps and EOS included, as token ids: int64 [L]
+        and [T].
 
         Raises:
             ValueError: an example has no answer.
@@ -87,7 +87,7 @@ class _Backed:
         return found
 
     def with_answers(self) -> Any:
-        """What puts the right answers in the place of written ones; see
+        """The function that replaces generated answers by reference answers; see
         `rlbook.llm.generation.reference_answers.WithRightAnswers`."""
         # torch, which the environment does without
         from rlbook.llm.generation.reference_answers import (
@@ -97,7 +97,7 @@ class _Backed:
         return WithRightAnswers(self.rules)
 
     def text_worlds(self, width: int, *, verified: bool) -> list[Any]:
-        """What a search looks ahead in, one for each row; see
+        """The simulators for a tree search, one per row; see
         `rlbook.llm.environments.text_world.TextWorld`."""
         # the search's modules, which the environment does without
         from rlbook.llm.environments.text_world import (
@@ -199,7 +199,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins a prompt; see "Starting State"."""
+        """Starts a new prompt; see "Starting State"."""
         super().reset(seed=seed)
         asked = (options or {}).get("prompt_id")
         self.rows.start(
@@ -227,11 +227,11 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         )
 
     def render(self) -> str | None:  # type: ignore[override]
-        """Prompt and completion as text."""
+        """The prompt and the completion as text."""
         return self.rows.text(0) if self.render_mode == "ansi" else None
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state, mid-episode too, generator included."""
+        """All state, even in the middle of an episode, including the generator."""
         return {"rows": self.rows.state(), "rng": self.np_random.bit_generator.state}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 
 
 class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """N prompts completed side by side: `TokenEnv`'s rules and arguments, over one [N, L] array.
+    """N prompts completed in parallel: `TokenEnv`'s rules and arguments, on one [N, L] array.
 
     Autoreset is disabled.
     `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins
@@ -300,7 +300,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begins the masked environments anew; see the class."""
+        """Resets the masked environments; see the class."""
         options = options or {}
         mask = np.asarray(options.get("reset_mask", np.ones(self.num_envs, dtype=bool)))
         if mask.dtype != bool or mask.shape != (self.num_envs,):
@@ -317,7 +317,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     def step(
         self, actions: np.ndarray
     ) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Appends a token to every environment that has not ended."""
+        """Appends a token in every environment whose episode has not ended."""
         reward = self.rows.write(np.asarray(actions, dtype=np.int64))
         info = {METRICS: self.rows.named} if self.rows.named else {}
         return (
@@ -329,7 +329,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         )
 
     def render(self) -> tuple[str, ...] | None:
-        """Prompt and completion of each environment as text."""
+        """The prompt and the completion of each environment as text."""
         return (
             tuple(self.rows.text(row) for row in range(self.num_envs))
             if self.render_mode == "ansi"
@@ -337,7 +337,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         )
 
     def snapshot(self) -> dict[str, Any]:
-        """The whole state, mid-episode too, generators included."""
+        """All state, even in the middle of an episode, including the generators."""
         return {
             "rows": self.rows.state(),
             "rng": [generator.bit_generator.state for generator in self.generators],
@@ -374,7 +374,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         ]
 
     def _seed(self, seeds: list[int | None], mask: np.ndarray) -> None:
-        """Each environment has a generator of its own."""
+        """Seeds each environment's own generator."""
         if not self.generators:
             self.generators = [seeding.np_random(seed)[0] for seed in seeds]
             return

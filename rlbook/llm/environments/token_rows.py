@@ -1,5 +1,5 @@
-"""The rules of the token environment for N rows at once: what a reset, a token and an ending do.
-Single and vector form share them."""
+"""The rules of the token environment for N rows at once: resets, tokens and terminations. Shared by
+the single and the vector form."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ NEW = "new"
 
 
 class TokenRules:
-    """What an environment was asked to be: prompts as ids, the reward, the limits. Nothing in it
-    changes.
+    """The immutable settings of an environment: prompts as ids, the reward, the limits.
 
     Attributes:
         prompts: int64 [P, longest prompt], filled up with PAD to the right; `prompt_lengths` [P]
@@ -71,7 +70,8 @@ class TokenRules:
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
     def _take_the_folders_view(self, model: str) -> None:
-        """The answers as the folder's tokenizer writes and reads them: some decoders add spaces."""
+        """Round-trips the answers through the folder's tokenizer, because some decoders add
+        spaces."""
         strange = next(
             (
                 text
@@ -90,7 +90,7 @@ class TokenRules:
         )
 
     def where(self, prompt: int) -> str:
-        """Where a prompt comes from, for errors."""
+        """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
 
     def prompt_ids(self, index: int) -> np.ndarray:
@@ -98,18 +98,18 @@ class TokenRules:
         return self.prompts[index, : self.prompt_lengths[index]]
 
     def is_stopped(self, ids: np.ndarray) -> bool:
-        """Whether a completion (ids, unfinished so far) holds a text that ends it."""
+        """Whether an unfinished completion (ids) contains a stop string."""
         return False
 
     def example(self, index: int) -> tuple[Example, list[Message]]:
-        """What is known about prompt `index`, and the prompt as a chat."""
+        """The metadata of prompt `index`, and the prompt as a chat."""
         text = self.texts[index]
         return Example(text, self.answers[index], self.columns[index]), [
             {"role": "user", "content": text}
         ]
 
     def to_completion(self, prompt: int, ids: np.ndarray) -> Completion:
-        """A finished completion (ids, EOS included if it was written) as rewards see it."""
+        """A finished completion (ids, including EOS if it was generated) as rewards receive it."""
         written = ids.tolist()
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written).strip()
@@ -118,7 +118,7 @@ class TokenRules:
 
 
 class _Known(NamedTuple):
-    """What follows from a task, a split and a tokenizer: P prompts, and what the task says of
+    """Data derived from a task, a split and a tokenizer: P prompts, and the task's metadata for
     each."""
 
     answers: tuple[str, ...]
@@ -135,8 +135,7 @@ class _Known(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _load_known(task: Task, split: str, codec: Codec) -> _Known:
-    """Worked out once for a task that is shared, however many environments show it: nothing in one
-    changes.
+    """Computes this data once per shared task, for any number of environments; it is immutable.
 
     Raises:
         ValueError: a character without a token.
@@ -168,12 +167,12 @@ def _load_known(task: Task, split: str, codec: Codec) -> _Known:
 
 @lru_cache(maxsize=16)
 def _prompt_ids(codec: Codec, texts: tuple[str, ...]) -> list[list[int]]:
-    """Ids of each prompt. The same texts are read once, however many environments show them."""
+    """The ids of each prompt. Equal texts are encoded once, for any number of environments."""
     return codec.encode_prompts(texts)
 
 
 class TokenRows:
-    """N completions being written. A row that has ended ignores its token until it is reset."""
+    """N completions in progress. A row that has ended ignores its token until it is reset."""
 
     def __init__(self, rules: TokenRules, rows: int) -> None:
         self.rules = rules
@@ -187,7 +186,7 @@ class TokenRows:
         nothing."""
 
     def start(self, row: int, prompt: int) -> None:
-        """Begins prompt number `prompt` in a row."""
+        """Starts prompt number `prompt` in a row."""
         length = int(self.rules.prompt_lengths[prompt])
         self.tokens[row] = self.rules.codec.pad
         self.tokens[row, :length] = self.rules.prompt_ids(prompt)
@@ -197,8 +196,8 @@ class TokenRows:
     def pick(
         self, row: int, *, asked: int | None, seed: int | None, rng: np.random.Generator
     ) -> int:
-        """Which prompt a reset begins with: the one asked for; else a random one in training, the
-        next in turn when held out."""
+        """The prompt for a reset: the requested one; else a random one in training, or the next in
+        order on held-out prompts."""
         count = len(self.rules.texts)
         if asked is not None:
             if not 0 <= asked < count:
@@ -240,7 +239,7 @@ class TokenRows:
         return self._rewards(live[ended | full])
 
     def _rewards(self, over: np.ndarray) -> np.ndarray:
-        """[N], what the rows earn of which some, [K], are over now."""
+        """The rewards [N], nonzero only for the rows [K] that end now."""
         reward, self.named = np.zeros(len(self.lengths)), {}
         if len(over):
             finished = [
@@ -254,18 +253,18 @@ class TokenRows:
         return reward
 
     def completion(self, row: int) -> np.ndarray:
-        """The ids written so far in a row."""
+        """The ids generated so far in a row."""
         return self.tokens[row, self.rules.prompt_lengths[self.prompt[row]] : self.lengths[row]]
 
     def text(self, row: int) -> str:
-        """Prompt and completion, readable."""
+        """The prompt and the completion as readable text."""
         start = int(self.rules.prompt_lengths[self.prompt[row]]) if self.lengths[row] else 0
         return self.rules.texts[self.prompt[row]] + self.rules.codec.decode(
             self.tokens[row, start : self.lengths[row]]
         )
 
     def state(self) -> dict[str, Any]:
-        """Plain arrays that `set_state` takes back."""
+        """The state as plain arrays, for `set_state`."""
         return {
             "tokens": self.tokens.copy(),
             "lengths": self.lengths.copy(),
@@ -287,7 +286,7 @@ class TokenRows:
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
-    """Ragged id lists as one int64 array, filled up to the right."""
+    """Ragged lists of ids as one int64 array, padded on the right."""
     width = max(len(row) for row in rows)
     array = np.full((len(rows), width), fill, dtype=np.int64)
     for index, row in enumerate(rows):

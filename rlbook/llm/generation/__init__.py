@@ -1,1 +1,1 @@
-"""From a model to texts: the KV cache, how a token is chosen, whole completions, the best of n."""
+"""Text generation: the KV cache, token sampling, complete completions, best-of-n."""

@@ -1,5 +1,5 @@
-"""Sampling completions without an environment: the same decoder, the same noise and so the same
-tokens as stepping through one."""
+"""Samples completions without an environment: with the same decoder and the same noise, hence the
+same tokens as stepping through one."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def generate(
     sampling: Sampling | None = None,
     codec: Codec | None = None,
 ) -> Completions:
-    """Completes prompts until each has ended with `eos`, or with a stop text, or has
-    `max_new_tokens` tokens.
+    """Completes prompts until each has ended with `eos` or a stop string, or has `max_new_tokens`
+    tokens.
 
     Args:
         policy: the language model.
@@ -77,7 +77,7 @@ def generate(
 def _is_stopped(
     written: np.ndarray, live: np.ndarray, stop: Sequence[str], codec: Codec
 ) -> np.ndarray:
-    """bool [N]: which of the rows that are being written [N, t] have come to a stop text."""
+    """Which unfinished rows [N, t] have reached a stop string, bool [N]."""
     found = np.zeros(len(written), dtype=bool)
     for row in np.flatnonzero(live):
         text = codec.decode(written[row])
@@ -94,7 +94,8 @@ def write(
     max_new_tokens: int = 64,
     seed: int | None = 0,
 ) -> list[str]:
-    """Completions of prompts, as texts without EOS, each cut before its first stop text.
+    """Generates completions of prompts, as texts without EOS, each cut before its first stop
+    string.
 
     Args:
         policy: the language model.

@@ -1,5 +1,4 @@
-"""What a language model remembers while it writes: its KV cache, and which text the cache stands
-for.
+"""The KV cache of a language model during generation, and the text that it belongs to.
 
 A causal language model is a recurrent policy, and the KV cache is its hidden state.
 """
@@ -20,8 +19,8 @@ from rlbook.networks.policy import module_device
 
 
 class ActingState:
-    """Logits for an observation, from the cache where it fits and from the beginning where it does
-    not.
+    """Computes the logits for an observation, from the cache if it matches and from scratch
+    otherwise.
 
     It fits if the model is as it was (`signature`) and each row's text is either the remembered one
     (the row has ended, and its logits are remembered) or that and one token more. So `logits` is
@@ -45,8 +44,8 @@ class ActingState:
         return self._logits
 
     def _grown_rows(self, tokens: np.ndarray, length: np.ndarray) -> np.ndarray | None:
-        """bool [N], the rows with one token more than the cache; None where the cache is of no
-        use."""
+        """The rows with exactly one token more than the cache, bool [N]; None if the cache does not
+        match."""
         if self.decoder is None or tokens.shape != self._tokens.shape:
             return None
         extra = length - self._length
@@ -67,7 +66,7 @@ class ActingState:
         self._skipped = np.zeros(len(length), dtype=bool)
 
     def _append(self, tokens: np.ndarray, length: np.ndarray, grown: np.ndarray) -> None:
-        """One decoding step for all rows; what it says of rows that did not grow is dropped."""
+        """One decoding step for all rows; the result is discarded for rows that did not grow."""
         assert self.decoder is not None
         newest = torch.from_numpy(np.where(grown, tokens[np.arange(len(length)), length - 1], 0))
         logits = self.decoder.step(newest)
@@ -82,8 +81,8 @@ class ActingState:
         self._skipped |= ~grown
 
     def state_dict(self) -> State:
-        """Everything, bit for bit; {} where there is nothing of use: before the first observation,
-        or since the model has changed."""
+        """The complete cache, bit for bit; {} if there is none that can be used: before the first
+        observation, or after the model has changed."""
         if self.decoder is None or signature(self.model) != self._signature:
             return {}
         return {
@@ -96,7 +95,7 @@ class ActingState:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """The inverse of `state_dict`; the policy's weights are loaded before.
+        """The inverse of `state_dict`; call it after the policy's weights are loaded.
 
         The cache of another decoder, as on another device, is dropped: the next observation is read
         from its beginning.
@@ -119,7 +118,8 @@ class ActingState:
 
 
 def signature(model: nn.Module) -> list[object]:
-    """Equal to an earlier one only if the model computes what it computed then.
+    """A fingerprint of the model; equal fingerprints mean that the model computes the same
+    function.
 
     It has every module with its hooks and, for a module of neither torch nor transformers, its
     settings (an adapter that was switched off), and every tensor with its place in memory and its

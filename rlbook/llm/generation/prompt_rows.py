@@ -1,5 +1,5 @@
-"""Prompts and completions as the networks want them: prompts aligned to the right, each distinct
-one once, completions behind them.
+"""Prompts and completions in the networks' format: prompts right-aligned, each distinct one once,
+followed by completions.
 
 Column and position then differ by a constant in each row, so a row's neighbours cannot tell it from
 a row computed alone. A long beginning that all prompts share, such as the worked examples in front
@@ -32,11 +32,11 @@ class PromptRows(NamedTuple):
         return bool(self.padding.any())
 
     def to(self, device: torch.device | str) -> PromptRows:
-        """The same rows on a device; tensors that are there already are not copied."""
+        """Moves the rows to a device; tensors that are already there are not copied."""
         return PromptRows(*(tensor.to(device) for tensor in self))
 
     def with_prefix(self) -> PromptRows:
-        """The same texts with the prefix inside each prompt, its padding to the left of all."""
+        """The same texts with the prefix included in each prompt, left-padded."""
         shared = len(self.prefix)
         if not shared:
             return self
@@ -51,7 +51,7 @@ class PromptRows(NamedTuple):
 
 
 def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
-    """Rows from right-padded prompts.
+    """Builds rows from right-padded prompts.
 
     Args:
         tokens: int64 [B, L], prompts; what stands behind `length` is ignored.
@@ -76,14 +76,14 @@ def rows_of(tokens: Tensor, length: Tensor, completion: Tensor) -> PromptRows:
 
 
 def _shared_length(tokens: Tensor, length: Tensor) -> int:
-    """How many tokens all prompts begin with; each keeps at least one of its own."""
+    """The length of the prefix common to all prompts; each keeps at least one token of its own."""
     same = (tokens == tokens[:1]).all(0)[: int(length.min()) - 1]
     return int(same.long().cumprod(0).sum())
 
 
 def prompt_mask(rows: PromptRows) -> Tensor | None:
-    """bool [U or 1, 1, P, C + P], true where a column may be looked at: the prefix, no later one
-    and no padding.
+    """The prompts' attention mask, bool [U or 1, 1, P, C + P]: True for the prefix and earlier
+    columns without padding.
 
     A padding column looks at itself, so that no row of the softmax is empty. None where plain
     causality says it all.
@@ -99,8 +99,8 @@ def prompt_mask(rows: PromptRows) -> Tensor | None:
 
 
 def completion_mask(rows: PromptRows) -> Tensor:
-    """bool [B or 1, 1, T, C + P + T]: a completion's token looks at the prefix, its prompt, the
-    tokens before it and itself."""
+    """The completions' attention mask, bool [B or 1, 1, T, C + P + T]: a token attends to the
+    prefix, its prompt, earlier tokens and itself."""
     time, width, shared = rows.completion.shape[1], rows.prompt.shape[1], len(rows.prefix)
     causal = torch.ones(time, time, dtype=torch.bool).tril()
     if not rows.is_ragged:
@@ -116,7 +116,7 @@ def completion_mask(rows: PromptRows) -> Tensor:
 
 
 def positions(rows: PromptRows) -> tuple[Tensor, Tensor]:
-    """Position of each token in its own text: prompts [U, P] (the prefix's length on padding),
+    """The position of each token in its own text: prompts [U, P] (the prefix's length at padding),
     completions [B, T]."""
     width, device, shared = rows.prompt.shape[1], rows.prompt.device, len(rows.prefix)
     prompt = shared + (torch.arange(width, device=device) - rows.padding[:, None]).clamp(min=0)
@@ -127,8 +127,8 @@ def positions(rows: PromptRows) -> tuple[Tensor, Tensor]:
 
 
 def packing_mask(text: Tensor) -> Tensor:
-    """bool [R, 1, W, W], true where a column may be looked at: one of the same text, and no later
-    one.
+    """The attention mask of packed rows, bool [R, 1, W, W]: True for the same and earlier columns
+    of the same text.
 
     Args:
         text: int64 [R, W], which text each column belongs to.

@@ -1,5 +1,5 @@
-"""What a language model wrote, with the right answer in the place of its own: how RLPR judges the
-steps in front of it."""
+"""Replaces the answers in generated texts by reference answers, which RLPR uses to score the
+reasoning before them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPEN, CLOSE = "<think>", "</think>"
 
 
 class WithRightAnswers:
-    """Replaces what stands behind `</think>` by the right answer and EOS.
+    """Replaces the text after `</think>` by the reference answer and EOS.
 
     Args:
         rules: of the environment, which knows its prompts and their answers.
@@ -62,8 +62,8 @@ class WithRightAnswers:
 
 
 def _to_batch(batch: Batch, rows: list[list[int]], answers: list[int]) -> Batch:
-    """Completions of the batch's prompts; the last tokens of each are the answer and EOS, which is
-    not judged."""
+    """Builds the batch's completions, each ending with the answer and EOS, of which EOS is not
+    scored."""
     lengths, width = np.array([len(row) for row in rows]), max(map(len, rows))
     place = np.arange(width)
     mask = place < lengths[:, None]

@@ -1,4 +1,4 @@
-"""How a token is chosen from a language model's logits, in evaluation and generation.
+"""Token sampling from a language model's logits, for evaluation and generation.
 
     logits → repetition penalty → / temperature → top-k → top-p → min-p → one token drawn
 
@@ -70,8 +70,8 @@ class Sampling(Hyperparameters):
         return ", ".join(changed) or "temperature 1.0"
 
     def scores(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
-        """Logits [N, V] → those that are drawn from, -∞ for tokens that are left out; `seen` [N, V]
-        marks what stands in each text."""
+        """Logits [N, V] → modified logits, -∞ for excluded tokens; `seen` [N, V] marks the tokens
+        that occur in each text."""
         if self.repetition_penalty != 1.0:
             assert seen is not None
             logits = logits.where(~seen, penalize(logits, self.repetition_penalty))
@@ -87,8 +87,8 @@ class Sampling(Hyperparameters):
     def draw(
         self, logits: Tensor, rng: np.random.Generator | None, seen: Tensor | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [N] and their log-probabilities [N] among what was left; the likeliest where `rng`
-        is None or the temperature 0."""
+        """Tokens [N] and their log-probabilities [N] under the modified distribution; the most
+        likely tokens if `rng` is None or the temperature is 0."""
         scores = as_array(self.scores(full_precision(logits), seen))
         if rng is None or self.temperature == 0.0:
             return mode_categorical(scores)
@@ -101,20 +101,20 @@ NOT_THINKING = Sampling(temperature=0.7, top_p=0.8, top_k=20)
 
 
 def penalize(logits: Tensor, penalty: float) -> Tensor:
-    """Logits of tokens that stand in the text already: nearer to 0 from above, further from it
-    below."""
+    """Repetition penalty: lowers the logits of tokens that already occur in the text, dividing
+    positive and multiplying negative ones."""
     return torch.where(logits < 0, logits * penalty, logits / penalty)
 
 
 def top_k_filter(logits: Tensor, k: int) -> Tensor:
-    """The k largest of each row [N, V], and what equals the last of them."""
+    """Keeps the k largest logits of each row [N, V], including ties with the last."""
     least = logits.topk(min(k, logits.shape[-1])).values[..., -1:]
     return logits.masked_fill(logits < least, -torch.inf)
 
 
 def top_p_filter(logits: Tensor, mass: float) -> Tensor:
-    """The fewest of the likeliest tokens of each row [N, V] whose probabilities come to `mass`; one
-    at least."""
+    """Keeps the smallest set of most likely tokens of each row [N, V] whose probability reaches
+    `mass`; at least one."""
     ascending, order = logits.sort(descending=False)
     left_out = ascending.softmax(dim=-1).cumsum(dim=-1) <= 1 - mass
     left_out[..., -1] = False
@@ -122,8 +122,8 @@ def top_p_filter(logits: Tensor, mass: float) -> Tensor:
 
 
 def min_p_filter(logits: Tensor, share: float) -> Tensor:
-    """The tokens of each row [N, V] whose probability is `share` of the likeliest one's at
-    least."""
+    """Keeps the tokens of each row [N, V] with at least `share` of the probability of the most
+    likely one."""
     probability = logits.softmax(dim=-1)
     return logits.masked_fill(
         probability < share * probability.amax(dim=-1, keepdim=True), -torch.inf
@@ -131,8 +131,8 @@ def min_p_filter(logits: Tensor, share: float) -> Tensor:
 
 
 def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
-    """bool [N, V]: which tokens stand in texts [N, L] of `length` [N] tokens, padded to the
-    right."""
+    """Which tokens occur in texts [N, L] of `length` [N] tokens, padded on the right: bool [N,
+    V]."""
     seen = np.zeros((len(tokens), vocabulary), dtype=bool)
     row, column = np.nonzero(np.arange(tokens.shape[1]) < length[:, None])
     seen[row, tokens[row, column]] = True
@@ -140,8 +140,8 @@ def seen_in(tokens: np.ndarray, length: np.ndarray, vocabulary: int) -> Tensor:
 
 
 def sampling_policy(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy | None:
-    """The policy with a `Sampling` of its own temperature and of what is asked for; None where it
-    is no language model.
+    """The policy with a `Sampling` at its own temperature and with the given options; None if it is
+    not a language model.
 
     Raises:
         ValueError: a value out of its range.
@@ -153,8 +153,8 @@ def sampling_policy(policy: object, asked: Mapping[str, Any]) -> SamplingPolicy 
 
 
 class SamplingPolicy(LanguageModelPolicy):
-    """The language model of another policy, acting by a `Sampling`. It has no weights of its own,
-    and nothing is trained with it."""
+    """Acts with another policy's language model and a `Sampling`. It has no weights of its own and
+    is never trained."""
 
     def __init__(self, policy: LanguageModelPolicy, sampling: Sampling) -> None:
         Policy.__init__(self)

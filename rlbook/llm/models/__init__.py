@@ -1,2 +1,2 @@
-"""Causal language models: the transformer to be read, Hugging Face's, adapters, folders, export,
+"""Causal language models: a readable transformer, Hugging Face models, adapters, folders, export,
 sizes."""

@@ -1,4 +1,4 @@
-"""A language model with an adapter, the same model without it, and the adapter's files.
+"""Attaches and detaches LoRA adapters of a language model, and reads and writes adapter files.
 
 An adapter is a small change of some layers, such as LoRA's W + B A, that is trained while W stays
 as it was. So the model from before the training needs no memory of its own: it is the same one with
@@ -78,7 +78,7 @@ PREFIX = "base_model.model."
 def with_adapter(
     model: PreTrainedModel, adapter: str | Mapping[str, object], rng: np.random.Generator
 ) -> Any:
-    """The language model with a LoRA adapter, which is all that is trained.
+    """The language model with a LoRA adapter, whose parameters are the only trainable ones.
 
     Args:
         model: a `transformers` causal language model; its layers are changed in place.
@@ -111,7 +111,7 @@ def with_adapter(
 
 @torch.no_grad()
 def _load(model: nn.Module, folder: Path) -> None:
-    """Puts the folder's numbers into the adapter, all of them and no others."""
+    """Loads the folder's weights into the adapter; names and shapes must match exactly."""
     held = _folder_weights(folder)
     below = {
         f"{PREFIX}{name}": weight
@@ -131,13 +131,13 @@ def _load(model: nn.Module, folder: Path) -> None:
 
 
 def _thin_conv(model: nn.Module) -> bool:
-    """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose matrices lie the
-    other way round."""
+    """Whether the model has transformers' Conv1D layers, as GPT-2 does, whose weight matrices are
+    transposed."""
     return any(type(module).__name__ == "Conv1D" for module in model.modules())
 
 
 def adapter_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The adapter's own numbers, by their names in peft's files; the tensors themselves."""
+    """The adapter's parameters under peft's names; the tensors are not copied."""
     return {
         f"{PREFIX}{name}.{part}": weight
         for name, layer in lora_layers(model)
@@ -174,7 +174,7 @@ def save_adapter(model: nn.Module, folder: Path, base: str | None) -> None:
 
 
 def _check_settings(settings: Mapping[str, object]) -> dict[str, Any]:
-    """The settings of an adapter; those that ask for nothing are left out."""
+    """Validates an adapter's settings; settings without effect are removed."""
     for name in settings:
         if name not in OWN + PEFT_ONLY:
             hint = did_you_mean(name, OWN + PEFT_ONLY)
@@ -190,8 +190,8 @@ def _asks_nothing(name: str, value: object) -> bool:
 
 
 def _folder_settings(folder: Path) -> dict[str, Any]:
-    """What adapter_config.json asks for. Raises ValueError where that is not a LoRA whose whole
-    effect is in its weights."""
+    """The settings in adapter_config.json. Raises ValueError unless they describe a LoRA that acts
+    only through its weights."""
     try:
         written = read_json(folder / CONFIG)
     except (OSError, ValueError, RecursionError) as error:
@@ -235,8 +235,7 @@ def _folder_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _check_fit(folder: Path, held: Mapping[str, Tensor], needed: Mapping[str, Tensor]) -> None:
-    """Raises ValueError unless the folder's weights are those of the adapter, all of them and no
-    others."""
+    """Raises ValueError unless the folder's weights match the adapter exactly."""
     odd = sorted(
         name
         for name in held.keys() | needed.keys()
@@ -258,7 +257,7 @@ def _peft_model(
     folder: Path | None,
     what: str,
 ) -> Any:
-    """The model in a `PeftModel`."""
+    """Wraps the model in a `PeftModel`."""
     try:
         import peft
     except ImportError:
@@ -280,8 +279,8 @@ def _peft_model(
 
 
 def trains_adapters_alone(model: nn.Module) -> bool:
-    """Whether `model` trains nothing but its adapters, the book's or peft's, so that without them
-    it is what it was before."""
+    """Whether only the adapters of `model` are trainable (the book's or peft's), so that the base
+    model is unchanged."""
     if not (is_peft(model) or any(lora_layers(model))):
         return False
     with adapters_off(model):
@@ -292,14 +291,14 @@ def trains_adapters_alone(model: nn.Module) -> bool:
 
 
 def is_peft(model: nn.Module) -> bool:
-    """Whether it is a `PeftModel`."""
+    """Whether the model is a `PeftModel`."""
     return hasattr(model, "disable_adapter") and hasattr(model, "peft_config")
 
 
 @contextmanager
 def adapters_off(model: nn.Module) -> Iterator[None]:
-    """Inside, the model's adapters change nothing. Which parameters are trained is the same before
-    and after."""
+    """Disables the model's adapters within the context. Which parameters are trainable stays the
+    same."""
     layers = [(layer, layer.enabled) for _, layer in lora_layers(model)]
     trained = (
         [(parameter, parameter.requires_grad) for parameter in model.parameters()]
@@ -322,7 +321,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 
 class DecoderWithoutAdapters:
-    """A decoder of the model with its adapters off."""
+    """A decoder that disables the model's adapters."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model

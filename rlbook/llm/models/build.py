@@ -1,4 +1,4 @@
-"""The language model behind a token environment: as a policy, and as a reward."""
+"""Builds the language model of a token environment, as a policy or as a reward network."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 def language_model_policy(
     env: VectorEnv, rng: np.random.Generator, settings: PolicySettings, spec: ModelSpec
 ) -> LanguageModelPolicy:
-    """A policy with the model of `language_model`; its critic is a copy of the trunk, trained where
-    the model is, with a head."""
+    """A policy on the model of `language_model`. Its critic is a copy of the trunk with a linear
+    head, trainable where the model is."""
     policy = LanguageModelPolicy(
         language_model(env, rng, spec), critic=settings.critic, temperature=settings.temperature
     )
@@ -42,8 +42,8 @@ def completion_reward(
 
 
 def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) -> Any:
-    """The causal language model that a spec describes, for a token environment; a `transformers`
-    model, or peft's around one.
+    """The causal language model that a spec describes, for a token environment: a `transformers`
+    model, or peft's wrapper of one.
 
     The environment's argument `model` is no more than a name: its tokenizer makes the ids that the
     environment shows, and the weights of the same folder are loaded here. Without a name, the

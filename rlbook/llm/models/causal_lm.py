@@ -1,5 +1,5 @@
-"""Any Hugging Face causal language model, through its own forward pass: right for any architecture,
-with adapters and hooks."""
+"""Any Hugging Face causal language model through its own forward pass: correct for any
+architecture, with adapters and hooks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 
 
 def _inputs(model: nn.Module, rows: PromptRows, tokens: Tensor) -> dict[str, Any]:
-    """Token ids [B, P or P + T], which of them are real, and where each stands; architectures
-    without position ids infer them."""
+    """Token ids [B, P or P + T], their attention mask and their position ids; architectures without
+    position ids infer them."""
     prompt, completion = positions(rows)
     position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
     mask = (
@@ -40,7 +40,7 @@ def _takes(model: nn.Module, name: str) -> bool:
 
 @has_fast_form
 def logits(model: nn.Module, rows: PromptRows) -> Tensor:
-    """Next-token logits [B, T + 1, V] behind the prompt and behind each completion token, with
+    """Next-token logits [B, T + 1, V] after the prompt and after each completion token, with
     gradients, on the model's device."""
     rows = rows.to(module_device(model)).with_prefix()
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
@@ -61,13 +61,13 @@ def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
 
 @has_fast_form
 def decoder(model: LanguageModel) -> Decoder:
-    """What computes next-token logits of `model` column by column, on its weights as they are
-    now."""
+    """A decoder, which computes the next-token logits of `model` column by column with its current
+    weights."""
     return CausalDecoder(model)
 
 
 class Decoder(Protocol):
-    """Reads N prompts, then one token a row at a time."""
+    """Processes N prompts, then one token per row at a time."""
 
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor: ...
 
@@ -79,15 +79,15 @@ class Decoder(Protocol):
 
 
 class CausalDecoder:
-    """Next-token logits, one column at a time, for N rows, with transformers' own cache."""
+    """Next-token logits for N rows, one column at a time, with transformers' own KV cache."""
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
 
     @torch.inference_mode()
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
-        """Reads the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache grows
-        by itself."""
+        """Processes the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache
+        grows automatically."""
         from transformers import DynamicCache
 
         rows = rows.to(module_device(self.model)).with_prefix()
@@ -124,7 +124,7 @@ class CausalDecoder:
         return output.logits[:, -1]
 
     def state_dict(self) -> State:
-        """The cache, bit for bit: every tensor and number that its layers hold."""
+        """The KV cache, bit for bit: every tensor and number in its layers."""
         layers = [
             {name: _clone_tensor(value) for name, value in vars(layer).items() if _is_state(value)}
             for layer in self.cache.layers

@@ -1,4 +1,4 @@
-"""A trained language model as files that transformers and peft load: a policy, its adapter alone,
+"""Exports a trained language model to files for transformers and peft: a policy, only its adapter,
 or a reward model."""
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _count(parameters: Any) -> int:
 
 
 def _tokenizer(env: Any) -> tuple[Any, str | None]:
-    """The environment's tokenizer, and the folder whose model it has, where that holds weights."""
+    """The environment's tokenizer, and the folder of its model if that has weights."""
     model = None if env.model in (None, NEW) else str(env.model)
     if model is None:
         return character_tokenizer(env.rules.task.characters, env.rules.task.words), None
@@ -91,7 +91,7 @@ def _tokenizer(env: Any) -> tuple[Any, str | None]:
 
 
 def _write_adapter(model: Any, folder: Path, base: str) -> Any:
-    """Writes peft's two files; returns the model without the adapter."""
+    """Writes the adapter's two files in peft's format; returns the model without the adapter."""
     if is_peft(model):
         model.peft_config["default"].base_model_name_or_path = base
         model.save_pretrained(str(folder), save_embedding_layers=False)
@@ -102,8 +102,8 @@ def _write_adapter(model: Any, folder: Path, base: str) -> Any:
 
 
 def _write(model: Any, tokenizer: Any, env: Any, folder: Path) -> None:
-    """A Hugging Face folder. A model without a generation config of its own writes what the
-    environment evaluates: the likeliest tokens."""
+    """Writes a Hugging Face folder. A model without a generation config gets the one used in
+    evaluation: greedy decoding."""
     settings = getattr(model, "generation_config", None)
     if settings is not None and env.model in (None, NEW):
         settings.max_new_tokens, settings.do_sample = env.rules.max_new_tokens, False
@@ -112,7 +112,7 @@ def _write(model: Any, tokenizer: Any, env: Any, folder: Path) -> None:
 
 
 def _classifier(network: CompletionReward, tokenizer: Any) -> Any:
-    """transformers' model of one label, which reads the last token that is no padding."""
+    """A transformers sequence classifier with one label, which reads the last non-padding token."""
     from transformers import AutoModelForSequenceClassification
 
     trunk: Any = network.score.trunk
@@ -138,8 +138,8 @@ def _classifier(network: CompletionReward, tokenizer: Any) -> Any:
 
 
 def _padding(tokenizer: Any) -> int | None:
-    """A padding token that is no end of a text: the tokenizer's, or the one for unknown text; None
-    where there is neither."""
+    """A padding token that does not end a text: the tokenizer's, or else the unknown token; None if
+    there is neither."""
     ends = (tokenizer.eos_token_id, tokenizer.bos_token_id)
     for name in ("pad_token", "unk_token"):
         found = getattr(tokenizer, f"{name}_id")

@@ -1,5 +1,5 @@
 """A causal language model as a policy: the state is the text so far, the action the next token, the
-KV cache its memory."""
+KV cache the recurrent state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_MASKS = "a language model keeps to no action mask, and the environment shows 
 
 
 class LanguageModelPolicy(Policy):
-    """π(token|text) by a Hugging Face causal LM, and V(text) by a network of its own.
+    """π(token|text) from a Hugging Face causal LM, and V(text) from a separate network.
 
     Observations are those of `rlbook.llm.environments.token_env`: tokens [N, L], padded to the
     right, and length [N]. A batch's row is an episode: obs holds the prompts, action [B, T] the
@@ -60,15 +60,14 @@ class LanguageModelPolicy(Policy):
         self.temperature = temperature
 
     def train(self, mode: bool = True) -> LanguageModelPolicy:
-        """Does nothing: there is no dropout to switch on, here least of all (old and new
-        log-probabilities must agree)."""
+        """Does nothing: dropout stays off, because old and new log-probabilities must agree."""
         return self
 
     def initial_state(self) -> ActingState:
         return ActingState(self.model)
 
     def decoder(self) -> causal_lm.Decoder:
-        """What computes next-token logits column by column, on the weights as they are now."""
+        """A decoder with the current weights."""
         return causal_lm.decoder(self.model)
 
     def act(
@@ -86,8 +85,8 @@ class LanguageModelPolicy(Policy):
     def draw(
         self, logits: Tensor, rng: np.random.Generator | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens [N] and their log-probabilities [N] from logits [N, V]; one uniform a row, or the
-        mode where `rng` is None."""
+        """Samples tokens [N] with log-probabilities [N] from logits [N, V], with one uniform number
+        per row; takes the mode if `rng` is None."""
         scaled = (
             as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
         )
@@ -143,7 +142,7 @@ class LanguageModelPolicy(Policy):
     def _evaluate_packed(
         self, batch: Batch, width: int, entropy: bool, gradient: bool
     ) -> tuple[Tensor, Tensor | None, None]:
-        """The same without a critic, and 0 outside the mask."""
+        """The same on packed rows, without a critic; 0 outside the mask."""
         check_packable(self.model, width)
         distribution = self._distribution(packed_logits(self.model, pack(batch, width)))
         found = [
@@ -159,7 +158,7 @@ class LanguageModelPolicy(Policy):
         return laid[0], laid[1] if entropy else None, None
 
     def logits(self, batch: Batch) -> Tensor:
-        """Next-token logits before temperature [B, T, V], with gradients."""
+        """Next-token logits before the temperature [B, T, V], with gradients."""
         return causal_lm.logits(self.model, _states(batch))
 
     @torch.inference_mode()
@@ -193,7 +192,7 @@ class LanguageModelPolicy(Policy):
             ) from None
 
     def reference(self) -> LanguageModelPolicy:
-        """What a KL penalty holds this policy to, without a critic.
+        """The reference policy of a KL penalty, without a critic.
 
         Where peft's adapters are all that is trained, it is the model without them, on the same
         weights; else a copy of the weights.
@@ -201,15 +200,15 @@ class LanguageModelPolicy(Policy):
         return WithoutAdapters(self) if trains_adapters_alone(self.model) else self.frozen_copy()
 
     def frozen_copy(self) -> LanguageModelPolicy:
-        """A policy of the same weights, never trained, without the critic."""
+        """A frozen copy of the policy, without the critic."""
         reference = LanguageModelPolicy(copy.deepcopy(self.model), temperature=self.temperature)
         reference.requires_grad_(False)
         return reference
 
 
 class WithoutAdapters(LanguageModelPolicy):
-    """The language model of another policy with its adapters off. It has no weights of its own, so
-    a checkpoint holds none of it."""
+    """Another policy's language model with its adapters disabled. It has no weights of its own, so
+    checkpoints do not store it."""
 
     def __init__(self, policy: LanguageModelPolicy) -> None:
         Policy.__init__(self)
@@ -218,7 +217,7 @@ class WithoutAdapters(LanguageModelPolicy):
 
     @property
     def model(self) -> Any:
-        """The model of the other policy, adapters and all."""
+        """The other policy's model, including its adapters."""
         return self.shared[0]
 
     def decoder(self) -> causal_lm.Decoder:
@@ -254,25 +253,24 @@ class WithoutAdapters(LanguageModelPolicy):
 
 
 def _completions(batch: Batch) -> Tensor:
-    """The actions [B, T]; what stands behind an ending is of no use, and a valid id takes its
-    place."""
+    """The actions [B, T], with any valid id after the end of a text, where the value does not
+    matter."""
     return batch.action.where(batch.real, 0)
 
 
 def _states(batch: Batch) -> PromptRows:
-    """The texts in which the T actions were taken: T - 1 tokens lie behind the prompt."""
+    """The texts in which the T actions were taken: the prompt plus T - 1 tokens."""
     return rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)[:, :-1])
 
 
 def _trunk(model: LanguageModel) -> Any:
-    """The model below its output layer; that of the model inside, where peft has put adapters into
-    one."""
+    """The model without its output layer; inside a peft wrapper, that of the wrapped model."""
     below: Any = getattr(model, "get_base_model", lambda: model)()
     return below.base_model
 
 
 class Critic(nn.Module):
-    """V(text): a copy of a language model's trunk with a linear head, 0 everywhere at first."""
+    """V(text): a copy of a language model's trunk with a linear head, initialised to 0."""
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -281,6 +279,6 @@ class Critic(nn.Module):
         self.bias = nn.Parameter(torch.zeros(1))
 
     def forward(self, rows: PromptRows) -> Tensor:
-        """[B, T + 1], in reward units, with gradients."""
+        """V, [B, T + 1], in reward units, with gradients."""
         hidden = causal_lm.hidden_states(self.trunk, rows)
         return F.linear(hidden.to(self.weight.dtype), self.weight, self.bias).squeeze(-1)

@@ -1,5 +1,5 @@
-"""How likely a language model finds given completions: the sum of log π(token|text so far), each
-token given and none drawn."""
+"""The log-likelihood of given completions: the sum of log π(token|text so far), without
+sampling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def log_likelihood(
     *,
     rows: int = 64,
 ) -> NDArray[np.float64]:
-    """log π(completion|prompt) by the model itself, at temperature 1: [P], in nats.
+    """log π(completion|prompt) of the model itself, at temperature 1: [P], in nats.
 
     Args:
         policy: the language model.

@@ -1,4 +1,4 @@
-"""LoRA: a matrix W stays as it is, and a product of two thin ones is learned beside it.
+"""LoRA: a weight matrix W is frozen, and a low-rank product B A is trained and added to it.
 
     y = W x + s · B A x          A [r, d_in] is drawn, B [d_out, r] starts at 0,   s = α / r
 
@@ -62,12 +62,12 @@ class LoraSettings(Hyperparameters):
 
     @property
     def scaling(self) -> float:
-        """s."""
+        """s, the factor of the product B A."""
         return self.lora_alpha / (math.sqrt(self.r) if self.use_rslora else self.r)
 
 
 class LoraLinear(nn.Module):
-    """A linear layer with an adapter beside it; only the adapter is trained.
+    """A linear layer with a LoRA adapter; only the adapter is trained.
 
     Args:
         base_layer: W [d_out, d_in], with or without a bias.
@@ -115,13 +115,13 @@ class LoraLinear(nn.Module):
         return (y + change).to(y.dtype)
 
     def gain(self, magnitude: Tensor) -> Tensor:
-        """DoRA's m / ‖W + s B A‖: [d_out], 1 at first."""
+        """DoRA's m / ‖W + s B A‖: [d_out], initially 1."""
         with torch.no_grad():
             length = _length(self.sum())
         return magnitude / length
 
     def sum(self) -> Tensor:
-        """W + s B A, [d_out, d_in]."""
+        """The effective weight W + s B A, [d_out, d_in]."""
         return (
             self.base_layer.weight.to(self.lora_A.weight.dtype)
             + self.scaling * self.lora_B.weight @ self.lora_A.weight
@@ -129,7 +129,7 @@ class LoraLinear(nn.Module):
 
     @torch.no_grad()
     def merge(self) -> nn.Linear:
-        """One linear layer that computes the same."""
+        """An equivalent linear layer without an adapter."""
         weight, bias, magnitude = self.sum(), self.base_layer.bias, self.lora_magnitude_vector
         if magnitude is not None:
             weight = self.gain(magnitude)[:, None] * weight
@@ -140,15 +140,15 @@ class LoraLinear(nn.Module):
 
 
 def _empty(width: int, height: int, dtype: torch.dtype) -> nn.Linear:
-    """A linear layer without a bias, whose numbers are still to be written; torch's own would draw
-    them from a global generator."""
+    """A linear layer without bias and with uninitialised weights; torch would draw them from a
+    global generator."""
     layer: Any = nn.utils.skip_init(nn.Linear, width, height, bias=False, dtype=dtype)
     return layer
 
 
 class Dropout(nn.Module):
-    """Sets numbers to 0 with probability p and divides the others by 1 - p, while gradients are
-    recorded.
+    """Dropout: sets elements to 0 with probability p and scales the others by 1 / (1 - p), if
+    gradients are enabled.
 
     The mask of the n-th call follows from the seed and n, so a run that goes on draws what it would
     have drawn.
@@ -171,7 +171,8 @@ class Dropout(nn.Module):
 
 
 def add_lora(model: nn.Module, settings: LoraSettings, generator: torch.Generator) -> None:
-    """Puts an adapter beside each layer that the settings name, in place, and freezes all the rest.
+    """Adds an adapter to each layer that the settings target, in place, and freezes all other
+    parameters.
 
     Raises:
         ValueError: a name that is no linear layer's.
@@ -185,7 +186,7 @@ def add_lora(model: nn.Module, settings: LoraSettings, generator: torch.Generato
 
 
 def targets(model: nn.Module, settings: LoraSettings) -> dict[str, nn.Linear]:
-    """Name → layer that the settings ask for an adapter beside."""
+    """Name → layer, for the layers that the settings target."""
     asked, output = settings.target_modules, _output_layer(model)
     linear = {
         name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)
@@ -250,7 +251,7 @@ def lora_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
 
 
 def merge_lora(model: Any) -> None:
-    """Adds each adapter to its layer for good, in place: the model is then an ordinary one."""
+    """Merges each adapter into its layer, in place: the result is an ordinary model."""
     output = _output_layer(model)
     for name, layer in list(lora_layers(model)):
         _replace(model, name, layer.merge())
@@ -259,7 +260,7 @@ def merge_lora(model: Any) -> None:
 
 
 def remove_lora(model: nn.Module) -> None:
-    """Takes each adapter away, in place: the model is then the one from before."""
+    """Removes each adapter, in place: the result is the original model."""
     for name, layer in list(lora_layers(model)):
         _replace(model, name, layer.base_layer)
 

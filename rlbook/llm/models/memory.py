@@ -1,4 +1,4 @@
-"""How much memory training a language model takes, told before it is taken."""
+"""Estimates the memory that training a language model needs, before it is allocated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARIES = 450 * 10**6  # bytes that torch and transformers take by themselves
 
 
 class Needed(NamedTuple):
-    """Bytes, estimated from the sizes: with an adapter the peak was a sixth above it."""
+    """Bytes, estimated from the sizes; with an adapter the measured peak was a sixth higher."""
 
     weights: int  # of all models, each tensor once
     optimizer: int  # for each trained number a gradient and two moments; of 16 bits, see `_optimizer_bytes`
@@ -26,14 +26,14 @@ class Needed(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All that is there at once."""
+        """The total number of bytes in use at once."""
         return sum(self) + LIBRARIES
 
 
 def estimate_memory(
     policy: LanguageModelPolicy, others: Iterable[nn.Module], rows: int, tokens: int
 ) -> Needed:
-    """What training a policy takes.
+    """Estimates the memory for training a policy.
 
     A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is
     trained on, and its logits three times.
@@ -58,15 +58,15 @@ def estimate_memory(
 
 
 def _optimizer_bytes(weight: Tensor) -> int:
-    """Of one trained tensor; of 16 bits with float32 copies of it and of its gradient: see
-    `rlbook.networks.optimizer.Adam`."""
+    """The optimiser's bytes for one trained tensor; with 16 bits it keeps float32 copies of the
+    tensor and its gradient: see `rlbook.networks.optimizer.Adam`."""
     moments = 2 * weight.numel() * max(weight.element_size(), 4)
     return weight.nbytes + moments + (8 * weight.numel() if weight.element_size() < 4 else 0)
 
 
 def first_trained_layer(model: nn.Module) -> int:
-    """The number of the lowest layer that a gradient has to reach; 0 where something outside the
-    layers is trained."""
+    """The index of the lowest layer that a gradient has to reach; 0 if anything outside the layers
+    is trained."""
     names = [name for name, weight in model.named_parameters() if weight.requires_grad]
     found = [re.search(r"\.layers\.(\d+)\.", name) for name in names]
     return min((int(match[1]) for match in found if match), default=0) if all(found) else 0
@@ -77,8 +77,7 @@ def _bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
-    """One sentence where an agent trains a language model on the CPU that takes a gigabyte or
-    more."""
+    """A sentence for an agent that trains a language model on the CPU with a gigabyte or more."""
     policy = getattr(agent, "policy", None)
     if (
         not isinstance(policy, LanguageModelPolicy)

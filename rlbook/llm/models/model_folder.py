@@ -1,5 +1,5 @@
-"""A local Hugging Face folder, looked at before transformers is: no code, no pickle, no download,
-no file outside it.
+"""Validates a local Hugging Face folder before transformers reads it: no code, no pickle, no
+download, no file outside it.
 
 A folder may come from a stranger. `folder_settings` reads its config.json, `check_folder` compares
 what that says with the headers of the weight files, and only then does
@@ -52,7 +52,7 @@ BUFFER_LIMIT = 2**28  # numbers in a model's buffers, such as GPT-2's causal mas
 
 
 class FolderError(ValueError):
-    """A folder that is no causal LM to be loaded; one sentence says why."""
+    """A folder does not contain a causal LM that can be loaded; one sentence says why."""
 
 
 def folder_settings(folder: str | Path) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
 
 
 def has_weights(folder: str | Path) -> bool:
-    """Whether any file of the folder looks like weights, in whatever format; one with config.json
-    alone has none."""
+    """Whether the folder contains a weight file of any format; a folder with only config.json does
+    not."""
     return any(
         path.suffix in WEIGHT_FILES or path.name.endswith(".index.json")
         for path in Path(folder).iterdir()
@@ -82,7 +82,7 @@ def has_weights(folder: str | Path) -> bool:
 
 
 def check_folder(folder: str | Path) -> None:
-    """Raises FolderError unless the folder is a whole causal LM in safetensors files of its own."""
+    """Raises FolderError unless the folder contains a complete causal LM in safetensors files."""
     settings = folder_settings(folder)
     if (Path(folder) / "adapter_config.json").exists():
         _refuse(
@@ -103,8 +103,8 @@ def check_folder(folder: str | Path) -> None:
 
 
 def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Raises FolderError where a config.json asks for what is not here; `folder` is what the
-    sentence calls it."""
+    """Raises FolderError if a config.json requires something that is not supported; `folder` is its
+    name in the message."""
     for entry in ("transformers_weights", "quantization_config"):
         if entry in settings:
             _refuse(folder, f"has {entry!r} in its config.json, which is not supported")
@@ -115,7 +115,7 @@ def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
 
 
 def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
-    """Raises FolderError unless a model without weights could be made from a config.json."""
+    """Raises FolderError unless a new model can be built from a config.json without weights."""
     check_settings(folder, settings)
     for name, value in _entries(settings):
         if name in LAYERS and not (type(value) is int and 1 <= value <= MOST_LAYERS):
@@ -127,8 +127,8 @@ def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
 
 
 def folder_digest(folder: str | Path) -> str:
-    """The sha256 of what makes the model and its tokens: the weights, the settings and the
-    tokenizer's files, each with its name.
+    """The sha256 of everything that determines the model and its tokens: the weights, the settings
+    and the tokenizer's files, each with its name.
 
     Raises:
         FolderError: a file cannot be read.
@@ -146,7 +146,7 @@ def folder_digest(folder: str | Path) -> str:
 
 
 def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
-    """Raises FolderError where weights were missing, left over or of another shape; `info` is
+    """Raises FolderError if weights were missing, unexpected or of the wrong shape; `info` is
     transformers' loading info."""
     complaints = {
         "missing_keys": "lacks the weight",
@@ -162,7 +162,7 @@ def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
 
 
 def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
-    """The model that config.json describes is no larger than its files."""
+    """Checks that the model described by config.json is no larger than its files."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -175,8 +175,8 @@ def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
 
 
 def described_size(config: PreTrainedConfig) -> tuple[int, int]:
-    """How many weights and how many other numbers the model of a `transformers` config has; it is
-    built without memory to find out."""
+    """The number of weights and of other elements in the model of a `transformers` config, which is
+    built without allocating memory."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -188,7 +188,7 @@ def described_size(config: PreTrainedConfig) -> tuple[int, int]:
 
 
 def weight_shapes(folder: Path) -> dict[str, list[int]]:
-    """Weight → shape, from the headers of the safetensors files."""
+    """Weight name → shape, from the headers of the safetensors files."""
     from safetensors import SafetensorError, safe_open
 
     shapes: dict[str, list[int]] = {}
@@ -202,7 +202,7 @@ def weight_shapes(folder: Path) -> dict[str, list[int]]:
 
 
 def weight_files(folder: Path) -> Iterator[Path]:
-    """The files with weights. An index names safetensors files beside it, and nothing else."""
+    """The weight files. An index may name only safetensors files in the same folder."""
     if not (folder / INDEX).is_file() or (folder / WEIGHTS).is_file():
         if not (folder / WEIGHTS).is_file():
             _refuse(folder, f"has no file named {WEIGHTS}")
@@ -224,7 +224,7 @@ def weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Every name and value, those of nested settings included."""
+    """Yields every name and value, including those of nested settings."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _entries(value)
@@ -232,8 +232,8 @@ def _entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds. A Hugging Face cache is made of links, so they are followed, to
-    regular files."""
+    """Parses a JSON file. Symbolic links to regular files are followed, because a Hugging Face
+    cache consists of them."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_JSON:

@@ -1,4 +1,4 @@
-"""Several texts in one row: nothing is computed for padding, and no text sees another.
+"""Packs several texts into one row, to avoid computing on padding; no text attends to another.
 
 Texts of different lengths beside each other are filled up to the longest, and what is computed for
 the filling is thrown away. Packed, they lie behind each other in rows of a fixed width. Attention
@@ -21,7 +21,7 @@ from rlbook.networks.policy import module_device
 
 
 class Packed(NamedTuple):
-    """R rows of W columns in which texts lie behind each other."""
+    """R rows of W columns, each a concatenation of texts."""
 
     tokens: Tensor  # int64 [R, W], 0 behind the last text
     text: Tensor  # int64 [R, W], which text a column belongs to; -1 behind the last one
@@ -35,8 +35,8 @@ class Packed(NamedTuple):
 
 
 def pack(batch: Batch, width: int) -> Packed:
-    """The texts of a batch in as few rows as first fit, the longest first, finds; actions in the
-    order of `batch.mask`.
+    """Packs the texts of a batch into few rows by first-fit decreasing; actions keep the order of
+    `batch.mask`.
 
     Args:
         batch: B prompts `obs` and completions `action` [B, T]; the last token of a completion is no
@@ -74,8 +74,7 @@ def pack(batch: Batch, width: int) -> Packed:
 
 
 def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
-    """Row and first column [B] of each text: the longest first, each into the first row with
-    room."""
+    """The row and the first column [B] of each text, by first-fit decreasing."""
     used: list[int] = []
     row, start = [0] * len(lengths), [0] * len(lengths)
     for number in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
@@ -89,8 +88,7 @@ def _places(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
 
 @has_fast_form
 def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
-    """Next-token logits [K, V] where each action was chosen, with gradients, on the model's
-    device."""
+    """Next-token logits [K, V] at each action, with gradients, on the model's device."""
     rows = rows.to(module_device(model))
     sees, weights = packing_mask(rows.text), next(model.parameters())
     blocked = torch.zeros(sees.shape, dtype=weights.dtype, device=sees.device).masked_fill(
@@ -103,7 +101,7 @@ def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
 
 
 def check_packable(model: Any, width: int) -> None:
-    """Raises ValueError where a model does not read a text in a packed row as it reads it alone."""
+    """Raises ValueError if a model would read a text differently in a packed row than alone."""
     import inspect
 
     config, name = model.config.get_text_config(), type(model).__name__

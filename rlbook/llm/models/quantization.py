@@ -1,4 +1,4 @@
-"""A folder's model in four bits a weight, for an adapter to be trained on it: QLoRA.
+"""Loads a folder's model with 4-bit weights, for training an adapter on it (QLoRA).
 
 The weights of the linear layers are kept as one of 16 numbers each (NF4), with a scale for every 64
 of them, and turned into bfloat16 where they are multiplied. Nothing can be trained in them; the
@@ -21,7 +21,7 @@ PACKAGES = ("bitsandbytes", "accelerate", "peft")
 
 
 def four_bit_model(folder: str | Path) -> Any:
-    """The causal LM of a folder with weights, its linear layers in four bits, on the GPU.
+    """The causal LM of a folder with weights, on the GPU, its linear layers quantised to four bits.
 
     On a CPU bitsandbytes multiplies without a gradient, and says so in a warning only: nothing
     below the last such layer would learn.

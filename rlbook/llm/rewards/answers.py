@@ -1,5 +1,5 @@
-"""Finding the answer in a text, and comparing it with the right one. These are 1 where it is right
-and 0 where it is not."""
+"""Extracts the answer from a text and compares it with the reference answer: 1 if correct, 0
+otherwise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ NUMBER = re.compile(
 
 
 def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) -> float:
-    """1 where the last number that was written is the answer: 1,000 is 1000.0, 1/2 is 0.5, and 50%
-    is too.
+    """1 if the last number in the text equals the answer: 1,000 is 1000.0, 1/2 is 0.5, and 50% is
+    too.
 
     Args:
         completion: what was written.
@@ -38,7 +38,8 @@ def numeric(completion: Completion, *, after: str = "", tolerance: float = 0.0) 
 
 
 def boxed(completion: Completion, *, modulo: int | None = None) -> float:
-    r"""1 where the last \boxed{…} holds the answer, as a number or as a text without its spaces.
+    r"""1 if the last \boxed{…} contains the answer, compared as a number, or else as text without
+    spaces.
 
     Args:
         completion: what was written.
@@ -48,14 +49,13 @@ def boxed(completion: Completion, *, modulo: int | None = None) -> float:
 
 
 def tagged(completion: Completion, *, tag: str = "answer", modulo: int | None = None) -> float:
-    """1 where what stands between the last <answer> and its </answer> is the answer; otherwise as
+    """1 if the text between the last <answer> and its </answer> is the answer; without tags, as
     `boxed`."""
     return _holds(text_between(completion.text, tag), completion, modulo)
 
 
 def is_number(completion: Completion) -> float:
-    """1 where a number was written and nothing else, followed by an end: a form, whatever the
-    number."""
+    """1 if the text is a single number followed by EOS: a format reward, whatever the number."""
     return float(completion.ended and number(completion.text) is not None)
 
 
@@ -71,15 +71,15 @@ def _holds(written: str | None, completion: Completion, modulo: int | None) -> f
 
 
 def remainder(text: str, modulo: int) -> int | None:
-    """The remainder of the whole number that a text is, from 0 to modulo - 1; None where it is
-    none."""
+    """A whole number given as text, modulo `modulo`, from 0 to modulo - 1; None if it is not a
+    whole number."""
     value = number(text)
     return value.numerator % modulo if value is not None and value.denominator == 1 else None
 
 
 def given_answer(completion: Completion, *, last: bool = False) -> str | None:
-    r"""The answer that a finished text gives, so written that equal answers are equal texts; None
-    where it gives none.
+    r"""The answer given by a finished text, normalised so that equal answers are equal strings;
+    None without one.
 
     It is what stands in the last \boxed{…}, else between <answer> tags, else what stands behind the
     scratchpad.
@@ -104,8 +104,8 @@ def given_answer(completion: Completion, *, last: bool = False) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last \boxed{…} of a text, braces within it matched; None where there is
-    none, or where it never closes.
+    r"""The content of the last \boxed{…} of a text, with braces matched; None if there is none or
+    it is not closed.
 
     Source: Hendrycks et al. 2021, arXiv:2103.03874, `last_boxed_only_string` of its code.
     """
@@ -122,16 +122,14 @@ def last_boxed(text: str) -> str | None:
 
 
 def text_between(text: str, tag: str) -> str | None:
-    """What stands between the last <tag> and the </tag> behind it; None where there are no such
-    two."""
+    """The content between the last <tag> and the next </tag>; None without such a pair."""
     _, opened, behind = text.rpartition(f"<{tag}>")
     inside, closed, _ = behind.partition(f"</{tag}>")
     return inside if opened and closed else None
 
 
 def is_same_answer(written: str, answer: str) -> bool:
-    """Whether two texts are the same number, or, where one of them is none, the same characters
-    apart from spaces."""
+    """Whether two texts are the same number, or else the same characters apart from spaces."""
     left, right = number(written), number(answer)
     if left is not None and right is not None:
         return left == right
@@ -139,15 +137,15 @@ def is_same_answer(written: str, answer: str) -> bool:
 
 
 def number(text: str) -> Fraction | None:
-    """The number that a text is, exactly; dollar signs around it and a full stop behind it do not
-    count. None where it is none."""
+    """The exact value of a text that is a number, ignoring surrounding dollar signs and a final
+    full stop; None if it is not a number."""
     text = text.strip().strip("$").removesuffix(".").strip()
     match = NUMBER.fullmatch(text) if len(text) <= LONGEST else None
     return None if match is None else _value(match)
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number in a text, exactly; None where there is none."""
+    """The exact value of the last number in a text; None without one."""
     match = None
     for match in NUMBER.finditer(text):  # noqa: B007 - the last one is wanted
         pass

@@ -1,5 +1,5 @@
-"""Programs that a model has written, run and tested: in a process of their own, with limits.
-`confined` says what it may not do."""
+"""Rewards for generated programs: each is run and tested in a separate, resource-limited process.
+See `rlbook.sandbox` for the restrictions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ProgramOutcome(NamedTuple):
 
 
 class Case(NamedTuple):
-    """What a program is asked, and what it must print; `last` compares the last line alone."""
+    """The input of a program, and the expected output; `last` compares only the last line."""
 
     program: str
     stdin: str
@@ -49,8 +49,8 @@ def code(
     jobs: int = 4,
     isolate: bool = True,
 ) -> list[float | None]:
-    """The share of its tests that the program passes. The program is the last ```python block of a
-    text, or the whole text.
+    """The fraction of its tests that the program passes. The program is the last ```python block of
+    a text, or the whole text.
 
     The tests are the column "tests", or else the answer: {"inputs": [...], "outputs": [...]}, as a
     mapping or as JSON, one test a pair; or assert statements, which are one test; or the text that
@@ -100,7 +100,7 @@ def run_program(
     isolate: bool = True,
     modules: Sequence[str] = (),
 ) -> ProgramOutcome:
-    """Runs a Python program in a new process and an empty folder, and waits for its end.
+    """Runs a Python program in a new process in an empty folder, and waits for it to end.
 
     Args:
         program: its text. It can import the standard library, and `modules`.
@@ -153,12 +153,13 @@ def run_program(
 
 @cache
 def isolation_works() -> bool:
-    """Whether this machine's kernel can keep a program from processes, the network and files."""
+    """Whether this machine's kernel can deny a program access to processes, the network and
+    files."""
     return run_program("print(1)") == ProgramOutcome("1\n", 0)
 
 
 def cases_of(completion: Completion) -> list[Case] | None:
-    """What a program is tested with; None where the example has no tests.
+    """A program's test cases; None if the example has none.
 
     Raises:
         ValueError: its tests are none of the three kinds.
@@ -198,6 +199,6 @@ def cases_of(completion: Completion) -> list[Case] | None:
 
 
 def program_of(text: str) -> str:
-    """The last ```python block of a text, or the whole text where it has none."""
+    """The last ```python block of a text, or the whole text without one."""
     _, found, behind = text.rpartition("```python")
     return behind.partition("```")[0] if found else text

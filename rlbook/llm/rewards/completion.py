@@ -1,4 +1,4 @@
-"""What a reward sees: a finished completion, and what the task says about its prompt."""
+"""The input of a reward: a finished completion, and the task's metadata for its prompt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 @dataclass(slots=True)  # not frozen: that would take longer to make than most rewards take
 class Completion:
-    """What was written to a prompt, and what the task says about the prompt."""
+    """A finished completion, and the task's metadata for its prompt."""
 
     prompt: str
     answer: str | None  # the right one; None where the example has none
@@ -34,7 +34,7 @@ Batched = TypeVar("Batched", bound=Callable[..., Any])
 
 
 def mark_batched(function: Batched) -> Batched:
-    """Marks a reward that takes a list of N completions, those that ended at one step, and returns
-    N numbers or None."""
+    """Marks a reward as batched: it takes a list of N completions that ended at the same step, and
+    returns N numbers or None."""
     function.batched = True  # type: ignore[attr-defined]
     return function

@@ -1,4 +1,4 @@
-"""Several rewards, named and weighted, as one.
+"""A weighted sum of named rewards.
 
     R = Σ_k w_k r_k     over the rewards that apply
 
@@ -108,7 +108,7 @@ and the function's options}."""
 
 
 class Part(NamedTuple):
-    """One of the rewards."""
+    """One term of the sum."""
 
     name: str
     weight: float
@@ -144,7 +144,7 @@ class Rewards:
 
     @property
     def verifier(self) -> Part | None:
-        """The first of them that tells right from wrong."""
+        """The first reward that is a verifier."""
         return next(
             (part for part in self.parts if inspect.unwrap(given_function(part)) in RIGHT_OR_WRONG),
             None,
@@ -153,7 +153,8 @@ class Rewards:
     def __call__(
         self, completions: Sequence[Completion]
     ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
-        """What N completions earn: [N], and name → [N] of each reward, NaN where it does not apply.
+        """The total rewards of N completions: [N], and name → [N] of each reward, NaN where it does
+        not apply.
 
         Raises:
             BadAnswer: a reward failed, or returned something else than numbers or None; the
@@ -180,14 +181,14 @@ class Rewards:
 
 
 def given_function(part: Part) -> Callable[..., Any]:
-    """Its function. The run's reward model is none of the environment's."""
+    """The reward's function; None for the run's reward model."""
     assert part.function is not None
     return part.function
 
 
 def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
-    """What a verifier says of N completions: [N], 1 for a right one and 0 for another, NaN where it
-    does not apply."""
+    """A verifier's result for N completions: [N], 1 for correct and 0 for incorrect ones, NaN where
+    it does not apply."""
     values = np.array(
         [_value(part, *both) for both in zip(_values(part, completions), completions, strict=True)],
         dtype=np.float64,
@@ -196,7 +197,7 @@ def right(part: Part, completions: Sequence[Completion]) -> NDArray[np.float64]:
 
 
 def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
-    """What the reward returned for each completion, None where it does not apply."""
+    """The reward's value for each completion, None where it does not apply."""
     if part.batched:
         return _values_at_once(part, completions)
     found: list[Any] = []
@@ -216,7 +217,7 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
 
 
 def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
-    """The same of a reward that takes a list."""
+    """The same for a batched reward."""
     there = [_applies(part, completion) for completion in completions]
     asked = [completion for completion, applies in zip(completions, there, strict=True) if applies]
     try:
@@ -235,8 +236,8 @@ def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
 
 
 def _applies(part: Part, completion: Completion) -> bool:
-    """Whether a reward that compares with the answer has one to compare with; a task may judge
-    without."""
+    """Whether the reward applies: one that compares with the answer needs an answer, unless a task
+    scores the text."""
     return (
         not part.compares
         or completion.answer is not None
@@ -245,7 +246,8 @@ def _applies(part: Part, completion: Completion) -> bool:
 
 
 def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64]]:
-    """The other numbers of rewards that are mappings: name/KEY → [N], NaN where there is none."""
+    """The further numbers of rewards that return mappings: name/KEY → [N], NaN where there is
+    none."""
     keys = {key for value in found if isinstance(value, Mapping) for key in value if key != "score"}
     columns = {
         key: [value.get(key) if isinstance(value, Mapping) else None for value in found]
@@ -263,7 +265,7 @@ def _details(name: str, found: Sequence[object]) -> dict[str, NDArray[np.float64
 
 
 def _value(part: Part, value: Any, completion: Completion) -> float | None:
-    """The number that a reward returned, or None."""
+    """A reward's return value as a number, or None."""
     shown: Any = value["score"] if isinstance(value, Mapping) and "score" in value else value
     if shown is None:
         return None
@@ -292,7 +294,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _parts(asked: Asked, allow_import: bool) -> list[Part]:
-    """What was asked for, as parts with names of their own."""
+    """The user's specification as parts with unique names."""
     if callable(asked) or isinstance(asked, str):
         asked = [asked]
     entries = list(asked.items()) if isinstance(asked, Mapping) else asked
@@ -311,7 +313,8 @@ def _parts(asked: Asked, allow_import: bool) -> list[Part]:
 
 
 def _part(key: object, value: object, allow_import: bool) -> Part:
-    """One entry: a name or a function, and its weight or a mapping with its options."""
+    """One entry of the specification: a name or a function, and its weight or a mapping with its
+    options."""
     options: dict[str, Any] = dict(value) if isinstance(value, Mapping) else {"weight": value}
     weight, source = options.pop("weight", 1.0), options.pop("function", key)
     name = key if isinstance(key, str) else getattr(key, "__name__", type(key).__name__)
@@ -334,7 +337,7 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
 def _find_function(
     name: str, source: object, options: dict[str, Any], allow_import: bool
 ) -> Callable[..., Any]:
-    """The function of an entry, with its options."""
+    """The function of an entry, with its options bound."""
     dialect: str | None = None
     function: Any = source
     if isinstance(source, str) and ":" in source:

@@ -1,4 +1,4 @@
-"""How a text looks, whatever it says: tags, their order, its script."""
+"""Format rewards, independent of the content: tags, their order, the script."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rlbook.llm.rewards.completion import Completion
 
 
 def tags(completion: Completion, *, names: Sequence[str] = ("think", "answer")) -> float:
-    """The share of the tags <name> and </name> that stand exactly once in the text."""
+    """The fraction of the tags <name> and </name> that occur exactly once in the text."""
     wanted = [tag for name in names for tag in (f"<{name}>", f"</{name}>")]
     return sum(completion.text.count(tag) == 1 for tag in wanted) / len(wanted)
 
 
 def form(completion: Completion, *, names: Sequence[str] = ("think", "answer")) -> float:
-    """1 where the text is <name>…</name> for each name, in this order, each tag once, with nothing
-    but spaces in between.
+    """1 if the text is <name>…</name> for each name, in this order, each tag once, with only
+    whitespace in between.
 
     Source: the template of R1-Zero, DeepSeek-AI 2025, arXiv:2501.12948, table 1.
     """
@@ -27,8 +27,8 @@ def form(completion: Completion, *, names: Sequence[str] = ("think", "answer")) 
 
 
 def think(completion: Completion) -> float:
-    """1 where the text begins with <think>, which stands once, and </think> stands somewhere behind
-    it. TRL's `think_format_reward`."""
+    """1 if the text starts with <think>, which occurs once, and </think> occurs after it. TRL's
+    `think_format_reward`."""
     text = completion.text
     return float(text.startswith("<think>") and text.count("<think>") == 1 and "</think>" in text)
 
@@ -36,8 +36,8 @@ def think(completion: Completion) -> float:
 def language(
     completion: Completion, *, script: str = "latin", names: Sequence[str] = ("think", "answer")
 ) -> float | None:
-    """The share of the letters that are of one script, such as latin, cyrillic, greek, arabic or
-    cjk; None where there are no letters.
+    """The fraction of letters that belong to one script, such as latin, cyrillic, greek, arabic or
+    cjk; None if there are no letters.
 
     A script is the first word of a letter's name in Unicode. The tags <name> and </name> are of no
     language, and do not count.

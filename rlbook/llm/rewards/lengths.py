@@ -1,5 +1,4 @@
-"""How long a text is, and how often it says the same. |y| is the number of its tokens, EOS among
-them."""
+"""Length and repetition penalties. |y| is the number of a completion's tokens, including EOS."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from rlbook.llm.rewards.completion import Completion
 
 
 def length(completion: Completion) -> float:
-    """- |y| / L: minus the share that was used of the tokens that are allowed."""
+    """- |y| / L: minus the fraction of the allowed tokens that was used."""
     return -len(completion.ids) / _limit(completion, None)
 
 
@@ -19,7 +18,8 @@ def overlong(
     factor: float = 1.0,
     bounded: bool = True,
 ) -> float:
-    """0 up to L - B tokens, and from there on linearly down to -factor at L tokens.
+    """DAPO's soft overlong penalty: 0 up to L - B tokens, then linearly down to -factor at L
+    tokens.
 
         r = factor · max(-1, min(0, (L - B - |y|) / B))
 
@@ -38,7 +38,7 @@ def overlong(
 
 
 def repetition(completion: Completion, *, n: int = 3, factor: float = 1.0) -> float:
-    """-factor · (1 - different n-grams / n-grams), of token ids: 0 where no n tokens stand twice.
+    """-factor · (1 - distinct n-grams / n-grams), over token ids: 0 if no n-gram repeats.
 
     Source: Yeo et al. 2025, arXiv:2502.03373, appendix C.2, as TRL's
     `get_repetition_penalty_reward` counts.

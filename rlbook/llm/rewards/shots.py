@@ -1,5 +1,5 @@
-"""Rewards of the retrieval world (`Retrieval-v0`) beside its score: pure functions of one finished
-completion, 0 where it is no choice."""
+"""Additional rewards for the retrieval task (`Retrieval-v0`): functions of one finished completion,
+0 if it is not a valid choice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlbook.llm.tasks.retrieval import candidates, features, is_answered, parse_
 
 
 def coherence(completion: Completion) -> float:
-    """How like the query the chosen candidates are, in [0, 1]: the mean of their similarities."""
+    """The mean similarity of the chosen candidates to the query, in [0, 1]."""
     shots = _shots(completion)
     return (
         0.0
@@ -20,7 +20,7 @@ def coherence(completion: Completion) -> float:
 
 
 def diversity(completion: Completion) -> float:
-    """How unlike each other the two chosen candidates are, in [0, 1]; 0 for the same one twice."""
+    """The dissimilarity of the two chosen candidates, in [0, 1]; 0 if they are the same."""
     shots = _shots(completion)
     if shots is None:
         return 0.0
@@ -29,11 +29,11 @@ def diversity(completion: Completion) -> float:
 
 
 def downstream(completion: Completion) -> float:
-    """1 where the model of the world answers the query rightly with these shots, else 0; without a
-    choice, as without shots."""
+    """1 if the task's simulated model answers the query correctly with these shots, else 0; an
+    invalid choice counts as no shots."""
     return float(is_answered(completion.prompt, _shots(completion) or ()))
 
 
 def _shots(completion: Completion) -> tuple[int, int] | None:
-    """What was chosen, EOS behind it."""
+    """The chosen candidates of a completion that ends with EOS."""
     return parse_choice(completion.text) if completion.ended else None

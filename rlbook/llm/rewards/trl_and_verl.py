@@ -1,5 +1,5 @@
-"""Rewards that were written for TRL or verl, under their own signatures. Which one a function has
-is said by its name, never guessed.
+"""Adapts rewards with the function signatures of TRL or verl. The signature is declared by the
+reward's prefix, never guessed.
 
     module:function          one of this book's: a function of one `Completion`, or of many where `batched` marks it
     trl:module:function      f(prompts, completions, completion_ids, **columns) → [N] numbers or None
@@ -29,7 +29,7 @@ MANAGERS = ("naive", "batch", "concurrent", "dapo")
 
 
 def import_reward(source: str, *, allow_import: bool) -> tuple[str | None, Callable[..., Any]]:
-    """The dialect and the function of "module:function", "trl:module:function" or
+    """The signature type and the function of "module:function", "trl:module:function" or
     "verl:module:function".
 
     Raises:
@@ -50,7 +50,7 @@ def trl_reward(
     chat: bool = False,
     columns: Mapping[str, str] | None = None,
 ) -> Callable[[Sequence[Completion]], list[float | None]]:
-    """A reward function of TRL's as one of this book's.
+    """Converts a TRL reward function to one of this library.
 
     Prompts and completions are texts, or messages where the example is a chat. The function is told
     the example's columns, `answer` among them, and TRL's `trainer_state` (None), `log_extra` and
@@ -104,7 +104,7 @@ def verl_reward(
     limit: int | None = None,
     factor: float = 1.0,
 ) -> Callable[[Sequence[Completion]], list[Any]]:
-    """A score function of verl's as one of this book's. In a dict, `score` counts, and its other
+    """Converts a verl score function. If it returns a dict, `score` is the reward, and the other
     numbers are logged as `reward/NAME/KEY`.
 
     Its ground truth is the column reward_model's, or else the example's answer.
@@ -168,7 +168,7 @@ def verl_reward(
 
 
 def _first_number(task: Any, timeout: float | None) -> float:
-    """What verl's prime manager makes of a result: a number, or the first of several, and 0 of a
+    """The score as in verl's prime manager: a number, or the first of several, and 0 after a
     failure."""
     try:
         found = task.result(timeout)
@@ -204,7 +204,7 @@ def _reply(completion: Completion) -> list[dict[str, str]]:
 
 
 def _await_result(found: Any) -> Any:
-    """The result of a function, or of one that is `async`."""
+    """The result of a function that may be `async`."""
     return asyncio.run(found) if inspect.iscoroutine(found) else found
 
 
@@ -213,4 +213,4 @@ def _is_nan(value: object) -> bool:
 
 
 def _drop(*_: object) -> None:
-    """What TRL's functions log besides their numbers."""
+    """Discards what TRL's functions log in addition to their numbers."""

@@ -1,5 +1,5 @@
-"""Comparing a completion with the right answer: pure functions of one finished completion. They are
-in [0, 1]; 1 is right."""
+"""Verifiers: functions that compare one finished completion with the reference answer. Values are
+in [0, 1]; 1 is correct."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from rlbook.llm.rewards.completion import Completion
 
 
 def correct(completion: Completion) -> float:
-    """What the task says of the text: 1 for a right answer followed by EOS. Without a task that
-    says so, the right one is `answer`."""
+    """The task's verdict: 1 for a correct answer followed by EOS; without a task that scores texts,
+    the text must equal `answer`."""
     if not completion.ended:
         return 0.0
     if completion.text == completion.answer:
@@ -17,8 +17,8 @@ def correct(completion: Completion) -> float:
 
 
 def judged(completion: Completion) -> float:
-    """What the task says of the text, whatever its scale, and 0 without EOS; for tasks in which
-    several answers are good to a degree."""
+    """The task's graded score, and 0 without EOS; for tasks in which answers can be partially
+    correct."""
     return (
         completion.judge(completion.text)
         if completion.ended and completion.judge is not None
@@ -27,13 +27,13 @@ def judged(completion: Completion) -> float:
 
 
 def exact(completion: Completion) -> float:
-    """1 for exactly the right answer followed by EOS, 0 otherwise: its mean is the exact match."""
+    """1 for exactly the reference answer followed by EOS, 0 otherwise; its mean is the exact-match
+    rate."""
     return float(completion.ended and completion.text == completion.answer)
 
 
 def prefix(completion: Completion) -> float:
-    """The share of the answer (EOS counts as its last character) that is right before the first
-    mistake."""
+    """The fraction of the answer (EOS counts as its last character) before the first mistake."""
     text, answer = completion.text, right_answer(completion)
     right = next(
         (i for i, (a, b) in enumerate(zip(text, answer, strict=False)) if a != b),
@@ -43,8 +43,8 @@ def prefix(completion: Completion) -> float:
 
 
 def edit(completion: Completion, *, after: str = "") -> float:
-    """1 - the Levenshtein distance to the answer divided by the longer length, EOS counting as a
-    last character.
+    """1 - the Levenshtein distance to the answer divided by the longer length, with EOS as a last
+    character.
 
     Args:
         completion: what was written.
@@ -64,7 +64,7 @@ def edit(completion: Completion, *, after: str = "") -> float:
 
 
 def right_answer(completion: Completion) -> str:
-    """The answer to the prompt. Raises ValueError where the example has none."""
+    """The reference answer of the prompt. Raises ValueError if the example has none."""
     if completion.answer is None:
         raise ValueError("the example has no answer to compare with")
     return completion.answer

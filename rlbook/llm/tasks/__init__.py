@@ -29,7 +29,7 @@ RECORDED = "rlbook/"
 
 
 def recorded_task(source: object) -> type[Task] | None:
-    """The task that a row's `data_source` names; None where it is none of these."""
+    """The task named by a row's `data_source`; None if it is not a built-in one."""
     known: dict[str, type[Task]] = {**TASKS, RetrievalTask.name: RetrievalTask}
     return (
         known.get(str(source).removeprefix(RECORDED)) if str(source).startswith(RECORDED) else None

@@ -10,8 +10,8 @@ COUNT = 16_384
 
 
 class AdditionTask(Task):
-    """Of two digits, all 90 · 90 = 8 100 ordered pairs from 10 to 99; of three or four, 16 384
-    different pairs.
+    """Two digits: all 90 · 90 = 8 100 ordered pairs from 10 to 99. Three or four digits: 16 384
+    distinct pairs.
 
     Args:
         digits: how many each of the two numbers has, 2 to 4.

@@ -1,5 +1,5 @@
-"""Countdown: "2,3,7:13=" asks for an expression of 2, 3 and 7, each once, that comes to 13. "2*3+7"
-is right, and so is "7+3*2"."""
+"""Countdown: "2,3,7:13=" asks for an expression that uses 2, 3 and 7 once each and equals 13. Both
+"2*3+7" and "7+3*2" are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIGNS = "+-*/"
 
 class CountdownTask(Task):
     """Three numbers from 1 to 15 in ascending order, and every target from 1 to 99 that + - * /
-    reach with whole numbers on the way.
+    reach with whole numbers as intermediate results.
 
     Several expressions are right. `answer` gives the shortest, the first in the order of the
     characters among equals; `score` takes any.
@@ -48,7 +48,7 @@ class CountdownTask(Task):
 
 @cache
 def _solutions() -> dict[str, str]:
-    """Every prompt with its answer."""
+    """Every prompt with a solution."""
     best: dict[str, str] = {}
     for numbers in combinations_with_replacement(range(1, LARGEST + 1), 3):
         name = ",".join(map(str, numbers))
@@ -61,8 +61,7 @@ def _solutions() -> dict[str, str]:
 
 
 def _expressions(a: int, b: int, c: int) -> Iterator[tuple[int, str]]:
-    """Targets with expressions of a, b and c in this order, without parentheses that change
-    nothing."""
+    """The targets of expressions of a, b and c in this order, without redundant parentheses."""
     for first, second in product(SIGNS, SIGNS):
         left, right = _value(a, first, b), _value(b, second, c)
         products = first in "*/", second in "*/"
@@ -85,7 +84,7 @@ def _expressions(a: int, b: int, c: int) -> Iterator[tuple[int, str]]:
 
 
 def _value(left: int, sign: str, right: int) -> int | None:
-    """What two whole numbers come to; None where that is no whole number."""
+    """The result of an operation on two whole numbers; None if it is not a whole number."""
     if sign == "/":
         return left // right if right and left % right == 0 else None
     return left + right if sign == "+" else left - right if sign == "-" else left * right

@@ -1,5 +1,5 @@
-"""What an arithmetic expression comes to, read by a parser of its own: nothing that a model writes
-is ever run.
+"""Evaluates arithmetic expressions with a parser of its own, so that generated text is never
+executed.
 
     expression = term   { ("+" | "-") term }
     term       = factor { ("*" | "/") factor }
@@ -22,19 +22,19 @@ OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": opera
 
 
 class Expression(NamedTuple):
-    """What was read."""
+    """A parsed expression."""
 
     value: Fraction
     numbers: tuple[int, ...]  # in the order in which they were written
 
 
 class _Wrong(Exception):
-    """The text is no expression, or divides by 0."""
+    """The text is not an expression, or divides by 0."""
 
 
 def parse(text: str) -> Expression | None:
-    """The expression in `text`; None where it is none, or has no value. Spaces between its parts
-    are allowed."""
+    """Parses the expression in `text`; None if it is invalid or has no value. Spaces between its
+    parts are allowed."""
     if len(text) > LONGEST:
         return None
     reader = _Reader(text)
@@ -51,7 +51,7 @@ class _Reader:
         self.text, self.place, self.numbers = text, 0, list[int]()
 
     def next_character(self) -> str:
-        """The next character that is no space; "" at the end."""
+        """The next non-space character; "" at the end."""
         while self.text[self.place : self.place + 1] == " ":
             self.place += 1
         return self.text[self.place : self.place + 1]

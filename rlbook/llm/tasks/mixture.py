@@ -1,5 +1,4 @@
-"""Several tasks in one, as a model has to do many things: each prompt comes from one of them, and
-is judged by it."""
+"""A mixture of tasks: each prompt comes from one of them, and is scored by it."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from rlbook.llm.tasks.task import Task
 
 
 class MixtureTask(Task):
-    """The prompts of several tasks, each drawn as often as every other; a reward sees the name of
-    its task in the column "task".
+    """The prompts of several tasks, sampled equally often; rewards receive the name of a prompt's
+    task in the column "task".
 
     Args:
         tasks: name → task. No two of them have a prompt in common.

@@ -1,5 +1,5 @@
-"""Sums in several steps: "4+7+8+5+9+6=" asks for the last digit of 39, which is rarely right
-without written steps.
+"""Multi-step sums: "4+7+8+5+9+6=" asks for the last digit of 39, which a model rarely gets right
+without writing out the steps.
 
 With them it reads "<think>4,1,9,4,3,9</think>9": the last digit of the sum so far behind each term,
 between the tags, and then the answer. Each step needs the digit before it and one term, where the
@@ -26,7 +26,7 @@ SCRIPTS = {"digits": DIGITS, "latin": "abcdefghij", "greek": "αβγδεζηθι
 
 
 class ReasoningTask(Task):
-    """8 192 different sums (where there are as many), of which the last digits are asked.
+    """8 192 distinct sums (or all, if there are fewer), each asking for the last digit.
 
     What stands before `</think>` counts for nothing, right or wrong: the answer is what stands
     behind it, or the whole text where there is no scratchpad. Each tag is one token, as in the
@@ -74,7 +74,7 @@ class ReasoningTask(Task):
         return self.worked_answer(prompt, [self.script] * self.terms)
 
     def worked_answer(self, prompt: str, scripts: Sequence[str]) -> str:
-        """The answer behind its steps, each written in one of `scripts`."""
+        """The answer after its intermediate steps, each written in one of `scripts`."""
         sums = map(self._last_digits, accumulate(_terms(prompt)))
         steps = [
             step.translate(str.maketrans(DIGITS, SCRIPTS[script]))
@@ -91,8 +91,7 @@ class ReasoningTask(Task):
 
 
 def final_answer(text: str) -> str:
-    """What stands behind the scratchpad; the whole text where there is none, and nothing where it
-    is not closed."""
+    """The text after the scratchpad; the whole text without one, and "" if it is not closed."""
     _, close, answer = text.rpartition(CLOSE)
     return answer.strip() if close or OPEN not in text else ""
 

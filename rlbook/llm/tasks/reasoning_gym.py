@@ -1,5 +1,5 @@
-"""The generators of the package reasoning-gym, each as a task: problems with an answer, and a score
-of its own for what was written.
+"""The generators of the package reasoning-gym, each as a task: problems with an answer, scored by
+the generator.
 
 Source: https://github.com/open-thought/reasoning-gym (Stojanovski et al. 2025, arXiv:2505.24760).
 """
@@ -38,8 +38,8 @@ SETTINGS = Kind(
 
 
 class ReasoningGymTask(Task):
-    """Problems of one generator, always the same ones; a problem that comes twice, or has no
-    answer, is left out.
+    """A fixed set of problems of one generator, without duplicates and problems that have no
+    answer.
 
     A score that fails on what was written is 0: the generators' scores expect an answer in their
     form.

@@ -1,4 +1,4 @@
-"""Choosing the worked examples of a prompt: "3f|CR=" is answered by "<17><42>", the two of 64
+"""Choosing in-context examples for a prompt: "3f|CR=" is answered by "<17><42>", the two of 64
 candidates that help most.
 
 A world with known scores. A query has two features of its text and two of its image, and so has
@@ -38,8 +38,7 @@ _CHOICE = re.compile(r"<(\d\d)>")
 
 
 class RetrievalTask(Task):
-    """512 queries to learn from and 512 held out; the answer is the best pair of candidates, in its
-    order."""
+    """512 training and 512 held-out queries; the answer is the best ordered pair of candidates."""
 
     name = "retrieval"
     characters = "".join(LEVELS) + "|="
@@ -60,7 +59,7 @@ class RetrievalTask(Task):
 
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
-        """By how much the shots raise the probability of a right answer; 0 where the text is not
+        """How much the shots raise the probability of a correct answer; 0 for a text that is not
         two candidates, as without shots."""
         shots = parse_choice(text)
         return 0.0 if shots is None else gain(prompt, shots)
@@ -87,7 +86,7 @@ def features(prompt: str) -> NDArray[np.float64]:
 
 @functools.cache
 def candidates() -> NDArray[np.float64]:
-    """The levels of the candidates [64, 4], the same everywhere."""
+    """The levels of the candidates [64, 4], the same in all environments."""
     return (
         np.random.default_rng(SPLIT_SEED + 1)
         .integers(10, size=(CANDIDATES, len(LEVELS)))
@@ -101,13 +100,13 @@ def similarity(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray
 
 
 def views(prompt: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How alike a query and each candidate are [64]: in their texts, and in their images."""
+    """The similarity of a query to each candidate [64]: of the texts, and of the images."""
     query, others = features(prompt), candidates()
     return similarity(others[:, :TEXT], query[:TEXT]), similarity(others[:, TEXT:], query[TEXT:])
 
 
 def gain(prompt: str, shots: Sequence[int]) -> float:
-    """P(right | shots) - ½."""
+    """P(correct | shots) - ½."""
     query, others = features(prompt), candidates()[list(shots)]  # [6], [K, 6]
     weight = np.full(len(shots), EARLIER)
     weight[-1:] = LAST
@@ -117,7 +116,7 @@ def gain(prompt: str, shots: Sequence[int]) -> float:
 
 
 def pair_scores(prompt: str) -> NDArray[np.float64]:
-    """The score of every pair, in this order: [64, 64]."""
+    """The score of every ordered pair: [64, 64]."""
     others = candidates()
     near = similarity(others, features(prompt)) - ALIKE  # [64]
     twice = similarity(others[:, None], others[None]) - ALIKE  # [64, 64]
@@ -126,18 +125,18 @@ def pair_scores(prompt: str) -> NDArray[np.float64]:
 
 
 def is_answered(prompt: str, shots: Sequence[int]) -> bool:
-    """Whether the query is answered rightly with these shots: where P(right) is above a number in
-    [0, 1] that each query has of its own."""
+    """Whether the query is answered correctly with these shots: whether P(correct) exceeds the
+    query's own threshold in [0, 1]."""
     seed = [SPLIT_SEED, *(int(level) for level in features(prompt))]
     return float(np.random.default_rng(seed).random()) < 0.5 + gain(prompt, shots)
 
 
 def choice(shots: Sequence[int]) -> str:
-    """Candidates as they are written."""
+    """Candidates in the format of an answer."""
     return "".join(WORDS[shot] for shot in shots)
 
 
 def parse_choice(text: str) -> tuple[int, int] | None:
-    """The two candidates that a text names; None where it is anything else."""
+    """The two candidates that a text names; None if the text is invalid."""
     found = [int(number) for number in _CHOICE.findall(text)]
     return (found[0], found[1]) if len(found) == SHOTS and text == choice(found) else None

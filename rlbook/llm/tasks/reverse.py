@@ -1,4 +1,4 @@
-"""Six letters backwards: "abcdef=" is answered by "fedcba"."""
+"""Reversing six letters: "abcdef=" is answered by "fedcba"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COUNT = 8192
 
 
 class ReverseTask(Task):
-    """8 192 different words of the 10⁶ that six of ten letters make."""
+    """8 192 distinct words out of the 10⁶ with six of ten letters."""
 
     name = "reverse"
     characters = CHARACTERS

@@ -1,4 +1,4 @@
-"""Eight digits in ascending order: "72905314=" is answered by "01234579"."""
+"""Sorting eight digits in ascending order: "72905314=" is answered by "01234579"."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COUNT = 8192
 
 
 class SortingTask(Task):
-    """8 192 different rows of eight digits, of the 10⁸."""
+    """8 192 distinct sequences of eight digits, out of 10⁸."""
 
     name = "sorting"
     characters = CHARACTERS

@@ -1,5 +1,5 @@
-"""Copying by a rule, for formats: "ab<cde>fg=" is answered by "[CDE]": the word between the tags,
-in capital letters, in brackets."""
+"""Copying in a given format: "ab<cde>fg=" is answered by "[CDE]", the word between the tags in
+capital letters and brackets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COUNT = 8192
 
 
 class TaggedCopyTask(Task):
-    """8 192 different rows of eight of ten letters, in which a word of one to five letters stands
-    between the tags."""
+    """8 192 distinct sequences of eight of ten letters, with a word of one to five letters between
+    the tags."""
 
     name = "tagged_copy"
     characters = f"{LETTERS}{LETTERS.upper()}<>[]="

@@ -1,5 +1,4 @@
-"""A task is a list of prompts, split once and for all into train and held-out, and what is right to
-write after each."""
+"""A task: a fixed list of prompts, split into training and held-out ones, with correct answers."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def integer_kind(low: int, high: int) -> Kind:
 
 
 def draw_numbers(total: int, count: int) -> list[int]:
-    """`count` different numbers below `total`, the same ones every time, in an order drawn with
-    them."""
+    """`count` distinct numbers below `total`: always the same ones, in the same random order."""
     return np.random.default_rng(SPLIT_SEED).choice(total, count, replace=False).tolist()
 
 
@@ -61,31 +59,31 @@ class Task(ABC):
 
     @abstractmethod
     def all_prompts(self) -> list[str]:
-        """Every prompt, each once, in an order that never changes."""
+        """Every prompt once, in a fixed order."""
 
     @abstractmethod
     def answer(self, prompt: str) -> str:
-        """A right answer to `prompt`, without EOS; the one right answer, where `score` is not
+        """A correct answer to `prompt`, without EOS; the only correct one unless `score` is
         overridden."""
 
     def demonstration(self, prompt: str) -> str:
-        """A completion to learn from, without EOS: the answer, behind whatever steps lead to it."""
+        """A completion for supervised learning, without EOS: the answer, preceded by intermediate
+        steps if there are any."""
         return self.answer(prompt)
 
     def score(self, prompt: str, text: str) -> float:
-        """What a completion of `prompt` is worth, from 0 to 1 for a right one; `text` is without
-        EOS."""
+        """The score of a completion, from 0 to 1 for a correct one; `text` is without EOS."""
         return self.score_recorded(prompt, self.answer(prompt), text)
 
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
-        """The same where nothing but the prompt and a right answer is left of the task, as in a
+        """The score when only the prompt and a correct answer of the task are available, as in a
         file of rows.
         """
         return float(text == answer)
 
     def columns(self, prompt: str) -> Mapping[str, object]:
-        """What else rewards are told about `prompt`, by name."""
+        """Further metadata of `prompt` for rewards, by name."""
         return {}
 
     def prompts(self, split: str) -> tuple[str, ...]:
@@ -95,8 +93,8 @@ class Task(ABC):
 
 
 def build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
-    """A task with these arguments. Nothing in one changes, so that all environments of a process
-    share it."""
+    """A task with these arguments. Tasks are immutable, so all environments of a process share one
+    instance."""
     try:
         return _build_task(kind, *arguments, **named)
     except TypeError:  # a list is no key; the task says what it wants instead

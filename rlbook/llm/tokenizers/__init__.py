@@ -1,1 +1,1 @@
-"""From texts to token ids: vocabularies, chat templates, and which tokens the assistant writes."""
+"""From text to token ids: vocabularies, chat templates, and masks of the assistant's tokens."""

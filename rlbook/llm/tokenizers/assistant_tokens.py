@@ -1,4 +1,4 @@
-"""Which tokens of a whole chat the assistant writes: what fine-tuning on several turns learns from.
+"""Masks of the assistant's tokens in a whole chat, for fine-tuning on several turns.
 
 A chat template says where a turn begins and ends only by what it writes, so the chat is rendered
 turn by turn:
@@ -27,7 +27,7 @@ def conversation(
     first: int = 0,
     limit: int | None = None,
 ) -> Conversation:
-    """The ids of a chat, and which of them are the assistant's.
+    """The ids of a chat, and a mask of the assistant's tokens.
 
     Args:
         backend: a `tokenizers.Tokenizer`.

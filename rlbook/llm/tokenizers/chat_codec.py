@@ -1,5 +1,5 @@
-"""Chats as prompts: system text, worked examples ("shots"), the prompt, and what the tokenizer's
-chat template puts around them.
+"""Chats as prompts: system text, worked examples ("shots"), the prompt, and the tokenizer's chat
+template around them.
 
     messages = [system] + shots + the example's own
     ids      = encode(template(messages, add_generation_prompt=True), add_special_tokens=False)
@@ -56,7 +56,7 @@ class ChatCodec(Codec):
         return [*own[: len(given)], *self.shots, *own[len(given) :]]
 
     def render(self, prompt: str | Sequence[Message]) -> str:
-        """The text of a prompt, special tokens and all.
+        """The text of a prompt, including special tokens.
 
         Raises:
             ValueError: the template refuses the messages, or the vocabulary lacks a character.
@@ -69,12 +69,12 @@ class ChatCodec(Codec):
         return self.template(messages, **self.arguments)
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
-        """Ids of a chat that waits for its next answer."""
+        """The ids of a chat up to the assistant's next answer."""
         text = self.render(prompt)
         return self.encode_prompts([text])[0] if self.plain else self.encode_rendered(text)
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
-        """As in `Codec`, behind the system text and the shots, whose answers do not count."""
+        """As in `Codec`, after the system text and the shots, whose answers are masked out."""
         if self.plain or self.template is None:
             return None
         whole = self.messages(messages)
@@ -150,8 +150,8 @@ def _read_template(path: str) -> str:
 
 
 def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:
-    """Raises ValueError at an argument that would change nothing: a template passes over those that
-    it does not know."""
+    """Raises ValueError for an argument without effect: a template ignores those that it does not
+    know."""
     for name in given:
         if template is None:
             raise ValueError(

@@ -1,5 +1,5 @@
-"""The token environments' vocabulary: one token a character of the task's or a word of its, and
-what an environment needs of any tokenizer.
+"""The token environments' vocabulary: one token per character or word of the task; and the
+interface required of any tokenizer.
 
 Token ids are the source of truth; text is a view of them (decoding and encoding again may give
 other ids). PAD and EOS are two tokens: where they are one, masking the padding masks the ending
@@ -49,7 +49,8 @@ TEMPLATE_SECONDS, TEMPLATE_BYTES = 5.0, 2**30  # for a chat
 
 
 def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Tokenizer:
-    """One token a character, one for each of `words`, BOS put in front."""
+    """A tokenizer backend with one token per character and one for each of `words`; BOS is
+    prepended."""
     ids = {
         token: index for index, token in enumerate([PAD, BOS, EOS, UNKNOWN, *characters, *words])
     }
@@ -82,7 +83,7 @@ def character_tokenizer(characters: str = CHARACTERS, words: tuple[str, ...] = (
 
 @dataclass(frozen=True, eq=False)
 class Codec:
-    """Text ↔ ids, and the ids with a meaning of their own. The environments need no more of a
+    """Converts between text and ids, and names the special ids. Environments need nothing else of a
     tokenizer."""
 
     backend: Any  # a tokenizers.Tokenizer
@@ -106,12 +107,12 @@ class Codec:
 
     @property
     def limit(self) -> int:
-        """Tokens of the longest text that is learned from: what the model reads, or `LONGEST` where
-        it states no limit."""
+        """The longest text used in training, in tokens: the model's limit, or `LONGEST` without
+        one."""
         return self.context or LONGEST
 
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each prompt, with whatever the tokenizer puts in front of a text (BOS).
+        """The ids of each prompt, including the tokens that the tokenizer prepends (BOS).
 
         Raises:
             ValueError: a character without a token.
@@ -121,8 +122,8 @@ class Codec:
         return [encoding.ids for encoding in self.backend.encode_batch(list(texts))]
 
     def encode_prompt(self, prompt: str | list[dict[str, str]]) -> list[int]:
-        """Ids of a prompt, or of a chat that waits for its next answer; without a template, a chat
-        is its messages one after the other."""
+        """The ids of a prompt, or of a chat up to the next answer; without a template, a chat is
+        the concatenation of its messages."""
         if isinstance(prompt, str):
             return self.encode_prompts([prompt])[0]
         for message in prompt:
@@ -132,18 +133,17 @@ class Codec:
         return self.encode_rendered(self.template(prompt))
 
     def encode_rendered(self, text: str) -> list[int]:
-        """Ids of what a chat template has written, which brings its own BOS: none is put in
-        front."""
+        """The ids of a chat template's output, which has its own BOS: none is prepended."""
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_answer(self, text: str) -> list[int]:
-        """Ids of an answer, EOS last. Raises ValueError at a character without a token."""
+        """The ids of an answer, ending with EOS. Raises ValueError if a character has no token."""
         self.check_text(text)
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
-        """Ids of a whole chat, and which of them the assistant writes; None without a template,
-        which alone says where a turn ends.
+        """The ids of a whole chat, and a mask of the assistant's tokens; None without a template,
+        which defines where turns end.
 
         Raises:
             ValueError: a character without a token, or a template that does not write turn after
@@ -156,7 +156,7 @@ class Codec:
         return conversation(self.backend, self.template, self.ends, messages, limit=self.limit)
 
     def check_text(self, text: str) -> None:
-        """Raises ValueError where there is no token for a character of `text`."""
+        """Raises ValueError if a character of `text` has no token."""
         if self.characters is None or self.characters.issuperset(remove_words(self.words, text)):
             return
         strange = next(
@@ -170,13 +170,13 @@ class Codec:
         )
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
-        """The text of `ids`, special tokens visible (a PAD inside a completion is a mistake, and
-        stays one)."""
+        """The text of `ids`, with special tokens visible, so that a wrong PAD in a completion can
+        be seen."""
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def writes(self, text: str) -> bool:
-        """Whether the vocabulary has a token for every character of `text`; some decoders put
-        spaces between tokens."""
+        """Whether every character of `text` has a token; some decoders put spaces between
+        tokens."""
         ids = self.backend.encode(text, add_special_tokens=False).ids
         return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(
             text.split()
@@ -184,7 +184,7 @@ class Codec:
 
 
 def remove_words(words: tuple[str, ...], text: str) -> str:
-    """The characters of `text` outside of `words`."""
+    """The characters of `text` that are not part of `words`."""
     for word in words:
         text = text.replace(word, "")
     return text
@@ -201,8 +201,8 @@ def character_codec(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -
 
 
 def character_chat(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-    """What `CHAT_TEMPLATE` writes: BOS, the texts one after the other, EOS behind each of the
-    assistant's. It has no generation prompt."""
+    """The output of `CHAT_TEMPLATE`: BOS, the concatenated texts, and EOS after each of the
+    assistant's. There is no generation prompt."""
     return BOS + "".join(
         message["content"] + (EOS if message["role"] == "assistant" else "") for message in messages
     )
@@ -274,8 +274,8 @@ def _template_of(folder: str | Path, tokenizer: PreTrainedTokenizerBase) -> str 
 
 
 def _end_tokens(folder: str | Path, eos: int, size: int) -> tuple[int, ...]:
-    """The tokenizer's EOS, and what generation_config.json says that ends a text, such as the end
-    of a turn."""
+    """The tokenizer's EOS, and the end tokens in generation_config.json, such as the end of a
+    turn."""
     path = Path(folder) / "generation_config.json"
     if not path.is_file():
         return (eos,)
@@ -304,8 +304,8 @@ def chat_text(
     add_generation_prompt: bool = True,
     **arguments: object,
 ) -> str:
-    """What the tokenizer's chat template writes. Raises ValueError with its reason where it
-    refuses."""
+    """The output of the tokenizer's chat template. Raises ValueError if the template raises, with
+    its reason."""
     apply: Callable[..., Any] = tokenizer.apply_chat_template
     try:
         with memory_limit(TEMPLATE_BYTES), time_limit(TEMPLATE_SECONDS):
@@ -334,8 +334,8 @@ def chat_text(
 
 
 def check_template(text: str, name: str) -> str:
-    """A chat template, unless it is too long for one, or computes powers, which no limit on time
-    can stop."""
+    """Validates a chat template: it must not be too long, and must not compute powers, which no
+    time limit can interrupt."""
     if len(text) > TEMPLATE_LIMIT:
         raise ValueError(
             f"{name} has {len(text):,} characters, and a chat template may have {TEMPLATE_LIMIT:,}"
@@ -348,8 +348,8 @@ def check_template(text: str, name: str) -> str:
 
 
 def has_power(template: str) -> bool:
-    """Whether a Jinja template has the operator `**` between two values; before arguments of a call
-    it is something else."""
+    """Whether a Jinja template applies `**` as a power between two values, rather than before the
+    arguments of a call."""
     from jinja2 import Environment, TemplateError
 
     try:
@@ -360,5 +360,5 @@ def has_power(template: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, in one line."""
+    """An exception's message on one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
