@@ -4,9 +4,9 @@ For γ < 1 every sweep V → V' proves
 
     V' + γ l / (1 - γ) ≤ V* ≤ V' + γ h / (1 - γ)
 
-where l and h are the smallest and the largest change of a value, with 0 taken among them where
-episodes can end. For γ = 1 no sweep proves anything of the kind; then the error is estimated by
-what the changes add up to if they go on shrinking as in the last two sweeps.
+where l and h are the smallest and the largest change of a value, with 0 counted among the changes
+if episodes can end. For γ = 1 no sweep proves such a bound; the error is then estimated as the sum
+of the remaining changes, assuming that they keep shrinking as in the last two sweeps.
 
 Source: MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman 1994, theorem 6.6.3.
 """

@@ -1,14 +1,14 @@
 """From action values to a greedy policy, with ties between the best actions broken well.
 
-Several actions can be best, and at γ = 1 some of those lead in circles: on a frozen lake without
-slipping, every step that avoids the holes is worth 1. Among the best actions this takes those that
-end the episode soonest, on average. So the policy ends the episode with probability 1 wherever some
-best policy does, and on a deterministic map by the shortest of the best ways.
+Several actions can be optimal, and at γ = 1 some of them go in circles: on a frozen lake without
+slipping, every step that avoids the holes is worth 1. Among the optimal actions this takes those
+that end the episode soonest, on average. So the policy ends the episode with probability 1 wherever
+some optimal policy does, and on a deterministic map by a shortest optimal path.
 
-    safe    ← the states from which best actions can be sure to end the episode, and the best
-              actions that never leave them
-    T(s)    ← 1 + min_a Σ_s' P(s'|s, a) T(s'), over those actions: the steps still to go
-    π(s)    ← the action of the minimum; any best action where nothing is safe
+    safe    ← the states from which optimal actions can end the episode with certainty, and the
+              optimal actions that never leave them
+    T(s)    ← 1 + min_a Σ_s' P(s'|s, a) T(s'), over those actions: the expected remaining steps
+    π(s)    ← the action of the minimum; any optimal action in a state that is not safe
 
 Source: states that are sure to reach an end: Baier & Katoen 2008, Principles of Model Checking,
 section 10.6.1; the second line is a stochastic shortest path: Bertsekas & Tsitsiklis 1991,

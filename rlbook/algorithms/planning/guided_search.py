@@ -5,27 +5,27 @@ critic.
         repeat `simulations` times
             from s down the tree until a state is new:
                 a ← argmax_a Q(s, a) + c P(s, a) √N(s) / (1 + N(s, a))         Q scaled to [0, 1]
-            P(s', ·) ← the k likeliest actions of π(·|s'), made to add up to 1;   v ← V(s')
-            where the episode ended, v ← 0, and r is what the world, or the judge, pays
+            P(s', ·) ← the k most likely actions of π(·|s'), renormalised;   v ← V(s')
+            if the episode ended, v ← 0, and r comes from the environment or the judge
             for each action on the way, from the leaf to the root
                 v ← r + γ v
                 N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( v - Q(s, a) ) / N(s, a)
-        play the action that was tried most often, and keep what was found under it
+        play the action that was tried most often, and keep its subtree
 
-It is AlphaZero's search with networks that another algorithm has trained, and it learns nothing:
-what it adds is computed while it acts. Many environments are searched side by side, one tree each,
-so that each simulation asks the networks once for all of them.
+It is AlphaZero's search with networks trained by another algorithm. It learns nothing: all its
+computation happens at inference time. Many environments are searched in parallel, one tree each, so
+that each simulation evaluates the networks once for all of them.
 
-Texts. An action is a token, and the next state is known: the text with that token behind it. What a
-finished text is worth is not known, or nobody would have to search. So a judge says it: the critic
-(its value of the text before the last token), a reward model, or the verifier, which knows the
-right answer and shows how far a better judge could bring the search. A reward model also says what
-unfinished texts are worth, in place of the critic.
+Texts. An action is a token, and the next state is known: the text with that token appended. The
+value of a finished text is unknown, so a judge scores it: the critic (its value of the text before
+the last token), a reward model, or the verifier, which knows the correct answer and shows how much
+a better judge could improve the search. A reward model also scores unfinished texts, in place of
+the critic.
 
 Source: Silver et al. 2018, doi:10.1126/science.aar6404, "Search"; with the actor and the critic of
-PPO, over tokens: Liu et al. 2023, arXiv:2309.15028. Deliberate differences: the k likeliest tokens
-alone; a finished text is worth what its judge says of it; without a critic unfinished states are
-worth 0.
+PPO, over tokens: Liu et al. 2023, arXiv:2309.15028. Deliberate differences: only the k most likely
+tokens are considered; a finished text has its judge's score; without a critic unfinished states
+have value 0.
 """
 
 from __future__ import annotations

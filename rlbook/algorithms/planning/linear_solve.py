@@ -1,8 +1,8 @@
 """V = r + γ P V as a linear system: factorised if that is fast, solved iteratively if not.
 
 A factorisation is exact but fills in: for a random chain of 10 000 states it needs a dense matrix.
-BiCGSTAB touches nothing but P, and a discounted system is well conditioned; its answer is taken
-only if the residual is down at rounding.
+BiCGSTAB needs only products with P, and a discounted system is well conditioned; its answer is
+accepted only if the residual is at the level of rounding.
 
 Source: van der Vorst 1992, doi:10.1137/0913035 (BiCGSTAB).
 """

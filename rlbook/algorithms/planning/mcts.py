@@ -13,21 +13,21 @@
             N(s, a) ← N(s, a) + 1;   Q(s, a) ← Q(s, a) + ( G - Q(s, a) ) / N(s, a)
     play the action that was tried most often at the root
 
-Nothing is learned from one episode to the next: the tree is a plan for the present state. The real
-environment is read, never stepped. Where outcomes are random, an action has one child an outcome
+Nothing is learned from one episode to the next: the tree is a plan for the current state. The real
+environment is read, never stepped. If outcomes are random, an action has one child per outcome
 ("chance" nodes), or one for all outcomes ("open-loop": the tree holds sequences of actions, and
-every simulation runs through the environment afresh). Where the environment shows action masks,
-only allowed actions are tried, in the tree and in rollouts.
+every simulation steps through the environment again). If the environment shows action masks, only
+allowed actions are tried, in the tree and in rollouts.
 
-Ends. Where an episode terminates, G is 0. What gymnasium's `TimeLimit` would cut off does not end a
-simulation: Q is the value of a world without that limit. Where the environment itself truncates,
-the simulation cannot go on, and G is V(s'), the value function that was handed in, or 0 without
-one; the same holds at the end of a random rollout.
+Ends. Where an episode terminates, G is 0. Gymnasium's `TimeLimit` does not end a simulation: Q is
+the value without that limit. Where the environment itself truncates, the simulation cannot
+continue, and G is V(s') of the value function that was passed in, or 0 without one; the same holds
+at the end of a random rollout.
 
 Source: Kocsis & Szepesvári 2006, doi:10.1007/11871842_29 (UCT); Sutton & Barto 2018, section
-8.11. Deliberate differences: returns are scaled by the range of those met so far, so that c
-means the same whatever the rewards are; the constant is c, where UCB1 has √2; one node is added
-a simulation; the most visited action is played.
+8.11. Deliberate differences: returns are scaled by the range of those seen so far, so that c
+does not depend on the scale of the rewards; the constant is c, where UCB1 has √2; one node is added
+per simulation; the most visited action is played.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@
     repeat
         π(s) ← argmax_a [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ],  V(s) ← the maximum
         stop if the changes of V show that it is close enough to V*
-        repeat m times: V(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')     one action a state
+        repeat m times: V(s) ← r(s, π(s)) + γ Σ_s' P(s'|s, π(s)) V(s')     one action per state
 
-Value iteration spends most of its work on actions that stay the second best; policy iteration
-solves a linear system for every policy, most of which are soon dropped. This does neither: a sweep
-of the last line looks at one action instead of A. With m = 0 it is value iteration, with m = ∞
-policy iteration.
+Value iteration spends most of its work on suboptimal actions; policy iteration solves a linear
+system for every policy, although most of them are soon replaced. This does neither: a sweep of the
+last line evaluates one action instead of A. With m = 0 it is value iteration, with m = ∞ policy
+iteration.
 
-It stops as value iteration does (`bounds.py`). With γ = 1 a policy may lead nowhere for a while, so
-states in which one can stay unpaid are kept at 0 at least.
+It stops as value iteration does (`bounds.py`). With γ = 1 an intermediate policy may never end the
+episode, so states in which the agent can stay without reward are kept at 0 or above.
 
 Source: Puterman & Shin 1978, doi:10.1287/mnsc.24.11.1127; Puterman 1994, section 6.5. No deliberate
 difference.

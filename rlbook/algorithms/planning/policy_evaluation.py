@@ -5,16 +5,16 @@
         for each s:  V(s) ← Σ_a π(a|s) [ r(s, a) + γ Σ_s' P(s'|s, a) V(s') ]               one sweep
     until V is close enough to V^π
 
-The equation that the arrow turns into an instruction is linear, one unknown a state, so it can be
-solved at once as well (`method = "linear"`). In place, a sweep uses the new values of the states
-before; synchronously, it computes all from the old ones, which takes more sweeps and shows how
-knowledge spreads: after k sweeps V holds the expected return of the next k steps.
+The equation behind this update is linear, with one unknown per state, so that it can also be solved
+directly (`method = "linear"`). In place, a sweep uses the new values of earlier states;
+synchronously, it computes all values from the old ones, which takes more sweeps but shows how
+values propagate: after k sweeps V is the expected return of the next k steps.
 
-It acts greedily by V^π, which is one step of policy improvement: better than π wherever π can be
-bettered at all.
+The agent acts greedily by V^π, which is one step of policy improvement: better than π unless π is
+already optimal.
 
 Source: Sutton & Barto 2018, section 4.1, the box on page 75, and eq. 4.4. Deliberate difference:
-stopped by a bound on the error (`bounds.py`) where the box takes the last change.
+stopped by a bound on the error (`bounds.py`), where the box uses the last change.
 """
 
 from __future__ import annotations

@@ -6,16 +6,16 @@
         for each s:  if max_a Q(s, a) > V(s):  π(s) ← argmax_a Q(s, a)                   improvement
     until no π(s) has changed
 
-Each policy is better than the one before, and there are finitely many, so it ends, most often after
-a handful of rounds. That holds only because an action gives way to a strictly better one and never
-to an equal one: where the box of the textbook takes any maximum, it may go back and forth between
-two policies that are equally good, for ever.
+Each policy is better than the one before, and there are finitely many, so that it terminates,
+usually after a few rounds. This holds only because an action is replaced only by a strictly better
+one, never by an equal one: the textbook's box takes any maximum, and may alternate for ever between
+two equally good policies.
 
-With γ = 1 only policies that lead to an end, or to where nothing is paid any more, have finite
-values. It starts from such a policy (`undiscounted.py`), and strict improvement never leaves them.
+With γ = 1 only policies that end the episode, or reach states without further reward, have finite
+values. It starts from such a policy (`undiscounted.py`), and strict improvement preserves this.
 
 Source: Howard 1960; Sutton & Barto 2018, section 4.3, the box on page 80. Deliberate differences:
-the linear system is solved and not iterated, ties keep the action (exercise 4.4), and the first
+the linear system is solved, not iterated; ties keep the action (exercise 4.4); and the initial
 policy.
 """
 

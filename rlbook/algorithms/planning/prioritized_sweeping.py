@@ -8,18 +8,18 @@
             Q(u, a) ← Q(u, a) + γ P(s|u, a) δ
     until the largest Bellman error shows that V is close enough to V*
 
-A sweep over all states updates many whose successors have not changed. Here a change is passed on
-only to the predecessors of the state that changed, which on a maze with one goal takes about one
-backup a state instead of one a state and sweep.
+A sweep over all states updates many whose successors have not changed. Here a change is propagated
+only to the predecessors of the changed state, which on a maze with one goal takes about one backup
+per state, instead of one per state and sweep.
 
 For γ < 1 the values are within the largest Bellman error / (1 - γ) of V*. For γ = 1 the factor is
-the number of steps that the greedy policy takes to the end, on average from the worst state, and
-the bound an estimate.
+the expected number of steps of the greedy policy to the end, from the worst state, and the bound is
+an estimate.
 
 Source: Moore & Atkeson 1993, doi:10.1007/BF00993104; Sutton & Barto 2018, section 8.4. Deliberate
-differences: plans in the true model and not in a learned one; a state waits in the queue with its
-Bellman error, where the box takes the last change of a successor, which neither bounds the error
-nor adds up. Q is worked out afresh after every S backups, so that rounding does not add up either.
+differences: plans in the true model, not a learned one; a state's priority is its Bellman error,
+where the box uses the last change of a successor, which neither bounds the error nor accumulates.
+Q is recomputed after every S backups, so that rounding errors do not accumulate.
 """
 
 from __future__ import annotations

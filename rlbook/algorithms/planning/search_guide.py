@@ -48,7 +48,7 @@ class SearchGuide:
     Args:
         agent: it was trained; its policy chooses among discrete actions.
         judge: "critic", "verifier", or a reward model.
-        top_k: k, how many of the likeliest actions of a state are considered.
+        top_k: k, number of most likely actions considered in each state.
 
     Attributes:
         texts: whether the environments are texts, whose ends the judge values.
@@ -131,7 +131,7 @@ class SearchGuide:
         observations: list[Shown],
         masks: list[Any],
     ) -> None:
-        """Puts P, of the k likeliest actions alone, and V of K new states into their trees.
+        """Stores P, of the k most likely actions only, and V of K new states in their trees.
 
         Args:
             trees, nodes: [K], where each state is. In the tree of a text an edge is the rank of a

@@ -2,11 +2,11 @@
 
     Fields       gymnasium's own classes, in which a step replaces a few attributes
     Snapshots    environments with `snapshot()` and `restore()`
-    Copies       anything else that can be deep-copied, at the price of a copy a simulation or two
+    Copies       anything else that can be deep-copied, at the cost of a copy per simulation or two
 
-A simulator draws what is random in the environment from a generator of its own, so that the search
-cannot foresee the real environment's random numbers. It does see the whole state, hidden cards
-included. Time limits that gymnasium's `TimeLimit` keeps are not part of the state.
+A simulator has its own random generator, so that the search cannot foresee the real environment's
+random numbers. It does see the whole state, hidden cards included. The step count of gymnasium's
+`TimeLimit` is not part of the state.
 """
 
 from __future__ import annotations

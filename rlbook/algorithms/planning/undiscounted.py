@@ -1,14 +1,14 @@
 """Checks before planning with γ = 1, because values may then be infinite.
 
-Rewards end with the episode, or where one can stay for ever without being paid: such states are
-worth 0 at least. A policy that leads from everywhere to one of the two has finite values, and from
-such a policy every improvement does.
+Rewards stop when the episode ends, or in states where the agent can stay for ever without reward:
+such states have value 0 or more. A policy that reaches one of the two from everywhere has finite
+values, and so has every improvement of it.
 
-Where a policy can stay for ever and is paid a positive reward a step on average, values are
-infinite: value iteration would add that reward at each sweep.
+If a policy can stay for ever with a positive average reward per step, values are infinite: value
+iteration would add that reward at each sweep.
 
 Source: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580 (proper policies); Puterman 1994,
-section 8.2 (gain). The states of rest are ours.
+section 8.2 (gain). The resting states are ours.
 """
 
 from __future__ import annotations

@@ -11,30 +11,30 @@
     until l and h show that V is close enough to V*
     π(s) ← argmax_a Q(s, a)
 
-The right-hand side pulls any two V closer together by the factor γ: it has one fixed point, V*, and
-leads there from anywhere. It needs the model, and not one step in the environment.
+The right-hand side is a contraction by the factor γ: it has one fixed point, V*, and converges to
+it from any V. It needs the model, and no step in the environment.
 
-When it stops. For γ < 1 it stops when γ / (1 - γ) · max |V' - V|, which the error cannot exceed, is
-within the tolerance. Where nothing ever ends, the changes prove an interval around V* that narrows
-far sooner (`bounds.py`): then it stops when half the width is within the tolerance, and moves V to
-the middle. For γ = 1 it stops when the changes, if they go on shrinking as in the last two sweeps,
-add up to no more than the tolerance. On a deterministic map that is when nothing changes at all,
-and then V is exact.
+When it stops. For γ < 1 it stops when γ / (1 - γ) · max |V' - V|, which bounds the error, is within
+the tolerance. If episodes never end, the changes prove an interval around V* that narrows much
+sooner (`bounds.py`): then it stops when half its width is within the tolerance, and moves V to the
+middle. For γ = 1 it stops when the remaining changes, assuming that they keep shrinking as in the
+last two sweeps, sum to at most the tolerance. On a deterministic map that is when nothing changes
+at all, and then V is exact.
 
 With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of
-earlier ones. That takes fewer sweeps where states are numbered along the way; the interval does not
-hold then, only the first stop. "automatic" is synchronous here. Its fast form (`fast/planning.py`)
-may choose the order of the work, and stops by the same bounds: where the interval shrinks no faster
-than γ alone makes it, as on a map that knowledge crosses cell by cell, it sweeps in place, over all
-actions or over the best ones.
+earlier ones. This takes fewer sweeps if states are numbered along the way; the interval does not
+hold then, only the first criterion. "automatic" is synchronous here. Its fast form
+(`fast/planning.py`) may choose the order of updates, and stops by the same bounds: if the interval
+shrinks no faster than by γ, as on a map where values propagate cell by cell, it sweeps in place,
+over all actions or over the best ones.
 
 How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε
-/ (1 - γ) against V*; the changes of a sweep prove less: γ (h - l) / (1 - γ). That is
+/ (1 - γ) against V*; the changes of a sweep prove a tighter bound, γ (h - l) / (1 - γ). This is
 `policy_loss_bound`.
 
 Source: Bellman 1957; Sutton & Barto 2018, section 4.4, the box on page 83. Deliberate differences:
 synchronous by default, with two arrays, where the box overwrites one; and stopped by a bound on the
-error where the box takes the last change (MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman
+error, where the box uses the last change (MacQueen 1966, doi:10.1016/0022-247X(66)90060-9; Puterman
 1994, theorem 6.6.3 and proposition 6.1.1). How ties are broken: `greedy.py`.
 """
 

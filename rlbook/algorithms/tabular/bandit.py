@@ -7,9 +7,9 @@
     N(a) ← N(a) + 1                                 H(·) ← H(·) + α (r - r̄) (1[· = a] - π(·))
     Q(a) ← Q(a) + α [ r - Q(a) ]                    r̄ ← mean of the rewards so far
 
-With α = 1/N(a), Q(a) is the mean of the rewards that followed a. A first value above all rewards
+With α = 1/N(a), Q(a) is the mean of the rewards that followed a. An initial value above all rewards
 is a third way to explore: each action disappoints until all have been tried ("optimistic").
-The agent does not look at the state, and learns from the reward of one step alone.
+The agent ignores the state, and learns only from the reward of the current step.
 
 Source: Sutton & Barto 2018, chapter 2: the box on page 32, eq. 2.10 and eq. 2.12. No deliberate
 difference: r̄ is the mean of the earlier rewards, and the first reward itself at the first step.

@@ -7,14 +7,14 @@
         with probability 1/2 swap the names Q₁ and Q₂
         Q₁(s, a) ← Q₁(s, a) + α [ r + γ Q₂(s', argmax_a' Q₁(s', a')) - Q₁(s, a) ]
 
-Q₂ counts as 0 where the episode terminated. The largest of many noisy estimates is on average
-larger than the largest of the true values, and Q-learning passes this error on from state to state.
-Here the noise that makes an action look best in one table is not in the other table, so the value
-there is not too large.
+Q₂ counts as 0 where the episode terminated. The maximum of many noisy estimates is on average
+larger than the maximum of the true values (maximisation bias), and Q-learning propagates this error
+from state to state. Here the noise that makes an action look best in one table is independent of
+the other table, so that its value there is not biased upwards.
 
 Source: van Hasselt 2010 (NeurIPS 23); Sutton & Barto 2018, section 6.7, the box on page 136.
-Deliberate difference: acts by the mean of the tables where the box has the sum, which is the
-same for ε-greedy and keeps the unit that softmax and UCB need.
+Deliberate difference: acts by the mean of the tables, where the box has the sum, which is the same
+for ε-greedy and keeps the scale that softmax and UCB need.
 """
 
 from __future__ import annotations

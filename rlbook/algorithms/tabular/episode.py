@@ -1,15 +1,15 @@
 """An episode, kept until it ends, when Monte Carlo methods learn from it.
 
-At the end `to_returns` turns the rewards into returns, in
-place:
+At the end `to_returns` turns the rewards into returns, in place:
 
     G_t = R_{t+1} + γ G_{t+1}
 
-A terminated episode ends with G_T = 0. The rewards of an episode that a time limit cut are not
-the whole return, so G_T is then the table's value of the last state. With 0 in its place the
-agent would learn that a time limit is a terminal state.
+A terminated episode ends with G_T = 0. The rewards of an episode truncated by a time limit are not
+the whole return, so G_T is then the table's value of the last state. With 0 instead, the agent
+would learn that a time limit is a terminal state.
 
-Source: Sutton & Barto 2018, eq. 3.9. Bootstrapping at a cut is ours: the book has no time limits.
+Source: Sutton & Barto 2018, eq. 3.9. Bootstrapping at truncation is ours: the book has no time
+limits.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ taken.
         take a, see r and s'
         Q(s, a) ← Q(s, a) + α [ r + γ Σ_a' π(a'|s') Q(s', a') - Q(s, a) ]
 
-The sum counts as 0 where the episode terminated. π is how the agent acts now, ε-greedy or
-softmax, so the agent is on-policy; with another policy's probabilities in the sum the same update
-would learn that one's values, off-policy. An update is the average of SARSA's updates, without the
-noise of drawing a', and so allows large step sizes; on deterministic problems even α = 1. With
-ε = 0 the sum is the maximum, and this is Q-learning.
+The sum counts as 0 where the episode terminated. π is the agent's current policy, ε-greedy or
+softmax, so that the agent is on-policy; with another policy's probabilities in the sum the same
+update would learn that policy's values, off-policy. An update is the expectation of SARSA's update,
+without the noise of sampling a', which allows large step sizes; on deterministic problems even
+α = 1. With ε = 0 the sum is the maximum, and this is Q-learning.
 
 Source: van Seijen et al. 2009, doi:10.1109/ADPRL.2009.4927542; Sutton & Barto 2018, eq. 6.9. No
 deliberate difference.

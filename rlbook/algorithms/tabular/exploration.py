@@ -2,13 +2,13 @@
 
     ε-greedy    a random action with probability ε, otherwise one of the best
     softmax     a with probability ∝ exp(Q(s, a) / τ)
-    UCB         argmax_a Q(s, a) + c √(ln N(s) / N(s, a));  actions never tried come first
+    UCB         argmax_a Q(s, a) + c √(ln N(s) / N(s, a));  untried actions come first
 
-Where the environment shows action masks, only allowed actions are chosen: Q(s, a) of a forbidden
-one is -∞ from the moment that s is shown, so that it is neither a maximum nor a tie.
+If the environment shows action masks, only allowed actions are chosen: Q(s, a) of a forbidden one
+is -∞ as soon as s is observed, so that it is neither a maximum nor a tie.
 
-N(s, a) counts how often Q(s, a) was updated, N(s) = Σ_a N(s, a). Actions that tie for the best
-are equally likely. `initial_value` is a fourth way: a table that begins too high makes the
+N(s, a) counts the updates of Q(s, a), N(s) = Σ_a N(s, a). Actions that tie for the maximum are
+equally likely. `initial_value` is a fourth way: a table that is initialised too high makes the
 agent try every action.
 
 Source: Sutton & Barto 2018, sections 2.2, 2.6 and 2.7, eq. 2.10, and p. 35 for softmax.

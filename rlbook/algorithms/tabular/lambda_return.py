@@ -4,7 +4,7 @@
     for each episode
         play it with π: s_0, r_1, s_1, ..., r_T, s_T
         G ← V(s_T)
-        for t = T - 1, ..., 0                                V as it was in the episode
+        for t = T - 1, ..., 0                                V as it was during the episode
             G_t ← r_{t+1} + γ [ (1 - λ) V(s_{t+1}) + λ G ]
             G ← G_t
         for t = 0, ..., T - 1
@@ -15,11 +15,11 @@ with weights that fall by a factor of λ from one n to the next:
 
     G_t = (1 - λ) Σ_{n < T-t} λ^{n-1} G_{t:t+n} + λ^{T-t-1} G_{t:T}
 
-λ = 1 is Monte Carlo. This is the forward view of TD(λ): it waits for the end of the episode, and
-the traces make nearly the same update without waiting.
+λ = 1 is Monte Carlo. This is the forward view of TD(λ): it waits for the end of the episode;
+eligibility traces make nearly the same update without waiting.
 
 Source: Sutton & Barto 2018, section 12.1, eq. 12.2 to 12.4. Deliberate difference: a time limit is
-no termination, so G then begins with V of the state that the episode was cut in.
+not a termination, so G then begins with V of the state in which the episode was truncated.
 """
 
 from __future__ import annotations

@@ -7,18 +7,17 @@
         for each step t:  Q(S_t, A_t) ← Q(S_t, A_t) + α [ G_t - Q(S_t, A_t) ]
 
 First-visit: only the first time that an episode takes this action in this state counts;
-every-visit: each time. With α = 1/N, the default, Q is the average of the returns. Nothing is
-bootstrapped, so the returns are unbiased, but they vary much.
+every-visit: each time counts. With α = 1/N, the default, Q is the average of the returns. There is
+no bootstrapping, so the returns are unbiased, but have high variance.
 
-Exploring starts are the other way to try everything: "pairs" begins each episode in a random
-state with a random action, which needs a model to begin in; "actions" makes only the first
-action random, which is equivalent where resets reach every state (Blackjack). Set ε to 0 to
-have no other exploration.
+Exploring starts are the other way to try every pair: "pairs" begins each episode in a random state
+with a random action, which requires a model; "actions" makes only the first action random, which is
+equivalent if resets reach every state (Blackjack). Set ε to 0 for no other exploration.
 
 Source: Sutton & Barto 2018, sections 5.3 and 5.4, the boxes on pages 99 and 101. Differences:
-the updates run from the first step to the last, which a constant α notices where a state is met
-twice, so that this is n-step SARSA with n ≥ T; an episode cut by a time limit ends with the
-value that the policy has in the state it was cut in; every-visit and constant α are options.
+the updates run from the first step to the last, which matters for a constant α if a state is
+visited twice, so that this is n-step SARSA with n ≥ T; a truncated episode ends with the policy's
+value of its last state; every-visit and constant α are options.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@
         G_t ← R_{t+1} + γ G_{t+1}, from the last step to the first
         for each step t:  V(S_t) ← V(S_t) + α [ G_t - V(S_t) ]
 
-First-visit: only the first time that an episode comes to a state counts; then the returns that
-are averaged are independent and V is unbiased. Every-visit: each time counts; biased while
-episodes are few, but each of them teaches more. Both tend to the same values. With α = 1/N, the
-default, V is the average; a constant α forgets old episodes.
+First-visit: only the first visit to a state in an episode counts; the averaged returns are then
+independent and V is unbiased. Every-visit: each visit counts; biased while there are few episodes,
+but uses more of each. Both converge to the same values. With α = 1/N, the default, V is the
+average; a constant α forgets old episodes.
 
 Source: Sutton & Barto 2018, section 5.1, the box on page 92, and eq. 6.1 for constant α; Singh
 & Sutton 1996, doi:10.1007/BF00114726, on the bias. Differences: the updates run from the first
-step to the last, which a constant α notices where a state is met twice, so that every-visit is
-n-step TD with n ≥ T; an episode cut by a time limit ends with V of the state it was cut in.
+step to the last, which matters for a constant α if a state is visited twice, so that every-visit is
+n-step TD with n ≥ T; a truncated episode ends with V of its last state.
 """
 
 from __future__ import annotations

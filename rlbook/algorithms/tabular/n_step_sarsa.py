@@ -17,9 +17,9 @@ n = 1 is SARSA. n ≥ T is Monte Carlo control with a constant step size. In bet
 reaches n state-action pairs at once.
 
 Source: Sutton & Barto 2018, section 7.2, the box on page 147. Deliberate differences: a time
-limit is no termination, so the returns of the last n steps end in Q of the last state and an
-action drawn there; and when an episode ends, the n targets that are left are worked out before
-the first of them is learned, which matters after a time limit only.
+limit is not a termination, so the returns of the last n steps end in Q of the last state and an
+action sampled there; and when an episode ends, the remaining n targets are all computed before the
+first of them is learned, which matters only after a time limit.
 """
 
 from __future__ import annotations

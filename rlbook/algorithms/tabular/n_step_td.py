@@ -13,13 +13,13 @@
                 if τ + n < T:  G ← G + γ^n V(s_{τ+n})
                 V(s_τ) ← V(s_τ) + α [ G - V(s_τ) ]
 
-n = 1 is TD(0). n ≥ T is Monte Carlo with a constant step size. Often something in between is
-best: less biased by its own estimates than TD(0), less noisy than whole returns.
+n = 1 is TD(0). n ≥ T is Monte Carlo with a constant step size. Often an intermediate n is best:
+less biased by its own estimates than TD(0), less noisy than whole returns.
 
 Source: Sutton & Barto 2018, section 7.1, the box on page 144. Deliberate differences: a time
-limit is no termination, so the returns of the last n steps end in V of the last state; and when
-an episode ends, the n targets that are left are worked out before the first of them is learned,
-which matters after a time limit only.
+limit is not a termination, so the returns of the last n steps end in V of the last state; and when
+an episode ends, the remaining n targets are all computed before the first of them is learned, which
+matters only after a time limit.
 """
 
 from __future__ import annotations

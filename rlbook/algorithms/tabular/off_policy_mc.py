@@ -2,14 +2,13 @@
 
     ρ_{t:T-1} = Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k)
 
-b is the policy that acts, π the target policy, whose values are learned.
+b is the behaviour policy, π the target policy, whose values are learned.
 
-Prediction: the values of a given π. V(s) is an average over the visits of s in episodes played
-by b:
+Prediction: the values of a given π. V(s) is an average over the visits to s in b's episodes:
 
     ordinary     Σ ρ G / N             unbiased; the variance of ρ may be infinite
-    weighted     Σ ρ G / Σ ρ           biased while visits are few; the variance falls to 0
-    truncated    Σ min(ρ, c) G / N     biased for good where c cuts; the variance is bounded
+    weighted     Σ ρ G / Σ ρ           biased while there are few visits; the variance falls to 0
+    truncated    Σ min(ρ, c) G / N     permanently biased where c truncates; bounded variance
 
 Control: π is greedy in Q, and Q is weighted. Backwards through the episode:
 
@@ -23,10 +22,10 @@ Control: π is greedy in Q, and Q is weighted. Backwards through the episode:
         W ← W / b(A_t|S_t)
 
 Source: Sutton & Barto 2018, eqs. 5.3 to 5.8, the boxes on pages 110 and 111; Ionides 2008,
-doi:10.1198/106186008X320456, on truncation. Differences: prediction learns V where the box
-learns Q, so ρ begins with the action of t itself; an episode cut by a time limit ends with the
-table's value of the state it was cut in; weights above 1e100 count as 1e100, so that no square
-of one overflows.
+doi:10.1198/106186008X320456, on truncation. Differences: prediction learns V, where the
+box learns Q, so that ρ begins with the action of t itself; a truncated episode ends with the
+table's value of its last state; weights above 1e100 count as 1e100, so that no square of one
+overflows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Off-policy Monte Carlo prediction: V is an importance-weighted mean of another policy's returns.
 
-    for each episode of the policy that acts, b
+    for each episode of the behaviour policy b
         ρ_{t:T-1} ← Π_{k=t}^{T-1} π(A_k|S_k) / b(A_k|S_k), from the last step to the first
         for each step t that counts:  V(S_t) ← an average of ρ G_t over the visits of S_t
 
-`off_policy_mc` says which averages there are, and has the source and the agent.
+See `off_policy_mc` for the averages, the source and the agent.
 """
 
 from __future__ import annotations

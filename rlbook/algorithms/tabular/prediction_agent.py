@@ -1,8 +1,8 @@
 """What prediction agents share: they follow a given policy and learn a table V(s) of its values.
 
-The policy is a hyper-parameter (see `given_policy`) and never changes, but where the environment
-shows action masks, it is followed among the allowed actions. `memory.policy` holds its cumulative
-probabilities, so that one uniform number draws an action.
+The policy is a hyper-parameter (see `given_policy`) and never changes; if the environment shows
+action masks, it is restricted to the allowed actions. `memory.policy` holds its cumulative
+probabilities, so that one uniform number samples an action.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
         Q(s, a) ← Q(s, a) + α [ r + γ max_a' Q(s', a') - Q(s, a) ]
 
 The max counts as 0 where the episode terminated. The bracket is the TD error δ. The max is over
-actions that the agent need not take, which makes the algorithm off-policy: the table tends to Q*
-whatever the agent does, as long as it keeps trying every action in every state. A time limit is no
+actions that the agent need not take, which makes the algorithm off-policy: the table converges to
+Q* under any behaviour that keeps trying every action in every state. A time limit is not a
 termination, so the max stays.
 
 Source: Watkins 1989; Sutton & Barto 2018, section 6.5, the box on page 131. No deliberate

@@ -11,8 +11,8 @@
 Q(s', a') counts as 0 where the episode terminated. The name lists what an update needs: s, a, r,
 s', a'. The action a' is the one that is taken next, which makes the algorithm on-policy: beside a
 cliff, where a random step may be fatal, it learns to keep away from the edge. As exploration
-decreases to 0, Q tends to Q*. At a time limit a' is drawn for the target, but the episode is over
-before it is taken.
+decreases to 0, Q converges to Q*. At a time limit a' is sampled for the target, but the episode
+ends before it is taken.
 
 Source: Rummery & Niranjan 1994 (CUED/F-INFENG/TR 166); Sutton & Barto 2018, section 6.4, the
 box on page 130. No deliberate difference.

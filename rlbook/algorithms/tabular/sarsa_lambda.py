@@ -12,12 +12,12 @@
             s ← s', a ← a'
 
 Q(s', a') counts as 0 where the episode terminated. λ = 0 is SARSA; λ = 1 learns from whole
-returns, as Monte Carlo does. A relative is read on a page of its own, and chosen by the
-hyper-parameter `traces`: `true_online_sarsa_lambda`, which is equal at every step to learning from
-the λ-returns.
+returns, as Monte Carlo does. The hyper-parameter `traces` also selects a variant with a page of its
+own, `true_online_sarsa_lambda`, which equals the online λ-return algorithm at every step.
 
 Source: Rummery 1995; Sutton & Barto 2018, section 12.7, the box on page 305. Deliberate
-differences: the step size is within the trace (see `traces`), and a time limit is no termination.
+differences: the step size is inside the trace (see `traces`), and a time limit is not a
+termination.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ An algorithm itself is two functions over a `memory` of tables:
     choose(memory, settings, rng, state) → action
     update(memory, settings, rng, state, action, reward, next_state, terminated, truncated) → |δ|
 
-An update that learned nothing yet, since it waits for later rewards, returns None.
+An update that learns nothing yet, because it waits for later rewards, returns None.
 
 The loop may call them through `act` and `learn`, one step at a time, or hand both to a faster
 loop (see `simulation`).

@@ -12,12 +12,12 @@
 
 V(s') counts as 0 where the episode terminated. λ = 0 is TD(0); λ = 1 learns from whole returns,
 as Monte Carlo does. The traces approximate an update towards the λ-return, an average of all
-n-step returns. Two relatives are read on pages of their own, and chosen by the hyper-parameter
-`traces`: `lambda_return`, which makes that update itself when the episode is over, and
-`true_online_td_lambda`, whose traces are equal to it at every step.
+n-step returns. The hyper-parameter `traces` also selects two variants with pages of their
+own: `lambda_return`, which makes that update itself at the end of the episode, and
+`true_online_td_lambda`, whose traces equal the online λ-return algorithm at every step.
 
 Source: Sutton 1988; Sutton & Barto 2018, the box on page 293, and p. 301 for replacing traces.
-Deliberate differences: the step size is within the trace (see `traces`), and a time limit is no
+Deliberate differences: the step size is inside the trace (see `traces`), and a time limit is not a
 termination.
 """
 

@@ -6,9 +6,9 @@
         take a, see r and s'
         V(s) ← V(s) + α [ r + γ V(s') - V(s) ]
 
-V(s') counts as 0 where the episode terminated. It learns before an episode ends, since it takes
-its own estimate V(s') for the rest of it. With `batch`, nothing is learned until an episode
-ends; then all transitions so far are replayed, until no value changes any more:
+V(s') counts as 0 where the episode terminated. It learns before an episode ends, because it
+bootstraps from its own estimate V(s'). With `batch`, nothing is learned until an episode ends; then
+all transitions so far are replayed until the values converge:
 
     repeat
         for all s at once:
@@ -19,9 +19,9 @@ Batch TD converges to the values of the maximum-likelihood model of the data: th
 certainty-equivalence estimate.
 
 Source: Sutton 1988, doi:10.1007/BF00115009; Sutton & Barto 2018, the box on page 120 and
-section 6.3. Deliberate difference: the book sums the increments of a batch, which needs a
-smaller step size the more data there are; we take their mean, which has the same fixed point
-and converges for every step size.
+section 6.3. Deliberate difference: the book sums the increments of a batch, which requires a
+smaller step size for more data; we take their mean, which has the same fixed point and converges
+for every step size.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     e(s) ← α                                  replacing
     e(s) ← e(s) + α (1 - e(s))                true online (the Dutch trace)
 
-The step size is part of the trace, so each visit keeps the step size of its time. With a
+The step size is part of the trace, so that each visit keeps the step size it was made with. With a
 constant α the trace is α times the book's.
 
 A memory with traces keeps a list of the entries whose trace is above 0. A step costs as many
@@ -14,7 +14,7 @@ trace is 0, at the end of an episode or because λ, γ or the precision of the n
 a table V, A is 1.
 
 Source: Sutton & Barto 2018, eq. 12.5, 12.11 and 12.12, and p. 301 for replacing traces; van
-Seijen et al. 2016, arXiv:1512.04087, for the step size within the trace.
+Seijen et al. 2016, arXiv:1512.04087, for the step size inside the trace.
 """
 
 from __future__ import annotations

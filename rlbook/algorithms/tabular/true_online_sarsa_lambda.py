@@ -14,13 +14,13 @@
             e(x, b) ← γ λ e(x, b)                    for all x, b
             s ← s', a ← a'
 
-Q(s', a') counts as 0 where the episode terminated, and D is 0 in an episode's first step. As
-`true_online_td_lambda` is for V, this is the update that leaves the table which learning all of
-the episode again at each step, towards the λ-returns cut off there, would leave.
+Q(s', a') counts as 0 where the episode terminated, and D is 0 in an episode's first step. Like
+`true_online_td_lambda` for V, this update gives the same table as learning the whole episode again
+at each step, towards the λ-returns truncated there.
 
 Source: van Seijen et al. 2016, arXiv:1512.04087; Sutton & Barto 2018, section 12.7, the box on
-page 307. Deliberate differences: the step size is within the trace (see `traces`), and a time
-limit is no termination.
+page 307. Deliberate differences: the step size is inside the trace (see `traces`), and a time
+limit is not a termination.
 """
 
 from __future__ import annotations

@@ -13,14 +13,13 @@
             v_old ← V(s') of the δ
             e(x) ← γ λ e(x)                   for all x
 
-V(s') counts as 0 where the episode terminated. Imagine that at each step all of the episode so far
-were learned again, towards the λ-returns cut off at the present step. That is the online λ-return
-algorithm, which takes longer from step to step. This one leaves the same table, and a step takes
-as long as with the other traces.
+V(s') counts as 0 where the episode terminated. The online λ-return algorithm learns the whole
+episode again at each step, towards the λ-returns truncated at the current step, and so takes longer
+from step to step. This one gives the same table, at the cost per step of other traces.
 
 Source: van Seijen et al. 2016, arXiv:1512.04087; Sutton & Barto 2018, sections 12.4 and 12.5, the
-box on page 300. Deliberate differences: the step size is within the trace (see `traces`), and a
-time limit is no termination.
+box on page 300. Deliberate differences: the step size is inside the trace (see `traces`), and a
+time limit is not a termination.
 """
 
 from __future__ import annotations

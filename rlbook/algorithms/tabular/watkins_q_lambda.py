@@ -12,15 +12,14 @@
             Q(x, b) ← Q(x, b) + δ e(x, b)            for all x, b
             e(x, b) ← γ λ e(x, b)                    for all x, b
 
-The max counts as 0 where the episode terminated. λ = 0 is Q-learning. An error may be passed
-back only as long as the actions between are those of the policy that is learned, the greedy
-one; so with much exploration the traces are short. An action that ties with the best is a best
-action.
+The max counts as 0 where the episode terminated. λ = 0 is Q-learning. An error may be propagated
+back only while the actions in between are greedy, that is, those of the policy being learned; so
+with much exploration the traces are short. An action that ties for the maximum is greedy.
 
 Source: Watkins 1989; Sutton & Barto 2018, section 12.10; the box is in the first edition
-(1998), section 7.6. Deliberate differences: the step size is within the trace (see `traces`),
-and whether a is greedy is read from the table that it was chosen by, after the last step was
-learned; the box chooses a' before that, and then λ = 0 would not be Q-learning to the bit.
+(1998), section 7.6. Deliberate differences: the step size is inside the trace (see `traces`),
+and whether a is greedy is decided by the table it was chosen from, after the last step was learned;
+the box chooses a' before that, with which λ = 0 would not be exactly Q-learning.
 """
 
 from __future__ import annotations

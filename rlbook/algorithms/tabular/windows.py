@@ -3,8 +3,8 @@
     G_{τ:τ+n} = R_{τ+1} + γ R_{τ+2} + ... + γ^{n-1} R_{τ+n} + γ^n (value after n steps)
 
 A memory with a window has `time` and rows, which step t fills at t mod K: `states`, `rewards` and
-whatever else is needed. K is n, or for a large n what
-the episode has needed so far; in that case nothing has been overwritten yet.
+other quantities as needed. K is n, or for a large n the length needed so far in the episode, so
+that nothing has been overwritten yet.
 
 Source: Sutton & Barto 2018, eq. 7.1.
 """
