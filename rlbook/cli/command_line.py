@@ -114,7 +114,7 @@ def numbers_last(words: list[str]) -> list[str]:
 
 def join_names(words: list[str], option: str, names: Collection[str]) -> list[str]:
     """`--track tensorboard wandb ppo` becomes `--track=tensorboard,wandb ppo`: an option of many
-    names takes the first word behind it, and then those that are its own."""
+    names takes the first word after it, and then any that are among its names."""
     joined: list[str] = []
     taking = False
     for this in words:

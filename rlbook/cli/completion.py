@@ -32,7 +32,7 @@ _DATA = Path("rlbook", "completion")
 
 
 class Words(NamedTuple):
-    """What may stand behind a command: the class of its options, and what each positional word may
+    """What may follow a command: the class of its options, and what each positional word may
     be."""
 
     options: str  # "module:Class"
@@ -298,7 +298,7 @@ def run_completion(words: Sequence[str]) -> int:
         return 0
     place = _install(shell)
     print(place)
-    note("open a new shell, and press TAB behind rlbook; after an upgrade, install it again")
+    note("open a new shell, and press TAB after rlbook; after an upgrade, install it again")
     return 0
 
 

@@ -283,7 +283,7 @@ def _change_facts(pair: tuple[Sample, Sample]) -> dict[str, Any]:
 
 
 def _write(path: Path, result: SampledEvaluation) -> None:
-    """One JSON object a line, a completion each; the greedy one of a prompt stands behind its
+    """One JSON object per line and completion; the greedy one of a prompt comes after its
     samples."""
     from rlbook.runs.storage.files import replace_file
 

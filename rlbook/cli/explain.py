@@ -40,8 +40,7 @@ def summary(algorithm: str) -> str:
 
 
 def comments(config: type) -> dict[str, str]:
-    """Field name → the comment behind or above it, for a dataclass whose fields stand one a
-    line."""
+    """Field name → the comment after or above it, for a dataclass with one field per line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
         found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
@@ -49,7 +48,7 @@ def comments(config: type) -> dict[str, str]:
 
 
 def _comments_in(source: str) -> dict[str, str]:
-    """First name of each line → the comment behind it, or else the comment lines right above it."""
+    """First name of each line → the comment after it, or else the comment lines right above it."""
     found, first, above = {}, None, []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT and _FOR_TOOLS.match(token.string):

@@ -533,7 +533,7 @@ def _sentence(box: str) -> str:
 
 
 def action_of(command: str, given: Given | str | None, actions: Sequence[str]) -> str:
-    """The first word behind a command that does several things; the first action where there is
+    """The first word after a command that does several things; the first action where there is
     none. Raises RequestError."""
     action = word(given) or actions[0]
     if action not in actions:

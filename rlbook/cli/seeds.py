@@ -88,7 +88,7 @@ def train_seeds(training: Training, words: Sequence[str]) -> int:
 def seed_commands(
     training: Training, words: Sequence[str], folder: Path
 ) -> tuple[list[int], list[list[str]]]:
-    """The seeds and, for each, what stands behind `rlbook`; everything that can be checked before
+    """The seeds and, for each, the words after `rlbook`; everything that can be checked before
     the first one starts is."""
     request = Request.build(
         str(training.algorithm),

@@ -92,7 +92,7 @@ def parse_train(
     """Reads the command line of `rlbook train`, or of another `command` that trains.
 
     Args:
-        argv: what stands behind the command.
+        argv: the words after the command.
         command: its name.
         options: the dataclass of its options (default: those of `rlbook train`).
         description: what its help begins with.

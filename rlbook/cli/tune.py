@@ -160,7 +160,7 @@ def run_tuning(words: Sequence[str]) -> int:
 
 
 def _search_words(given: Any) -> list[str]:
-    """The names behind --search."""
+    """The names given to --search."""
     if given is None:
         return []
     words = [name for word in given.words for name in word.split() if name]

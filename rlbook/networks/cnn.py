@@ -34,7 +34,7 @@ class ConvolutionalNetwork(nn.Module):
 
     Args:
         space: of the images.
-        sizes: units of each layer behind the filters, the outputs last.
+        sizes: units of each layer after the filters, the outputs last.
         generator: draws the weights.
         activation, orthogonal, out_gain: as of an `MLP`.
     """

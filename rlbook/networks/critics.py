@@ -20,7 +20,7 @@ class Critics(nn.Module):
         action_space: Discrete, or a Box [A], whose actions the networks see beside the state.
         generator: draws the weights.
         count: K.
-        hidden_sizes: units in each hidden layer of a network, with ReLU behind them.
+        hidden_sizes: units in each hidden layer of a network, each followed by ReLU.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class RCE(PolicyAgent):
 
     @classmethod
     def num_random_episodes(cls, config: RCEConfig, minibatches: int) -> int:
-        """Random walks that so many minibatches are made of, each group read as often as in the
+        """Random walks for the given number of minibatches, each group read as often as in the
         default budget; at least one minibatch's.
         """
         groups = config.batch_size * minibatches // cls.budget["passes"]

@@ -198,7 +198,7 @@ class RewardModel(Agent):
 
     @classmethod
     def num_random_episodes(cls, config: RewardModelConfig, minibatches: int) -> int:
-        """Random walks that so many minibatches are made of, each pair read as often as in the
+        """Random walks for the given number of minibatches, each pair read as often as in the
         default budget. A walk is in four pairs or more; some have equal returns or are held out.
         """
         pairs = max(config.batch_size, config.batch_size * minibatches // cls.budget["passes"])

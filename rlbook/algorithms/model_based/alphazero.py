@@ -74,7 +74,7 @@ def alphazero_targets(
     Args:
         reward: [T], of each step.
         search_value: [T], max_a Q(s, a) where a move was played that the search likes less, from
-            which z starts anew; NaN elsewhere.
+            which z restarts; NaN elsewhere.
         bootstrap: what the last state is worth: 0 where the episode terminated.
         discount: γ; against oneself -γ.
     """

@@ -62,7 +62,7 @@ class KLPenalty:
         return reward, reference_log_prob
 
     def adapt(self, rows: int) -> Metrics:
-        """Moves β after the update with a rollout of so many rows; returns what it was there."""
+        """Adapts β after an update on a rollout of this many rows; returns β of that update."""
         config, used = self.config, self.coef
         if config.kl_target is None:
             return {}

@@ -90,7 +90,7 @@ class PolicyAgent(TextAgent):
         self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
-        """Raises ValueError where a rollout of so many steps does not fit into the memory."""
+        """Raises ValueError if a rollout of this many steps does not fit into memory."""
         if self.rollout == "steps":  # each keeps what was seen before it and after
             size = 8 * math.prod(env.single_observation_space.shape or ())
             check_memory("rollout_steps", steps, env.num_envs * (size + 16))
@@ -154,7 +154,7 @@ class PolicyAgent(TextAgent):
         self.rollout_data.clear()
 
     def rollout_over(self, step: Step, rollout_steps: int) -> bool:
-        """Whether the rollout is complete: so many steps of all environments, or a round."""
+        """Whether the rollout is complete: its steps of all environments, or a whole round."""
         if self.rollout == "episodes":
             return self.round_over(step)
         return len(self.rollout_data) == rollout_steps

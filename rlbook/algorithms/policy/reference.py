@@ -32,7 +32,7 @@ class FrozenPolicy(Agent):
         self.policy = policy.requires_grad_(False)
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
-        """The likeliest action."""
+        """The most likely action."""
         self.check_batch(observation)
         return self.policy.act(observation, None, None)[0]
 

@@ -132,7 +132,7 @@ class NStepSarsaConfig(ControlConfig):
 
 
 class NStepSarsa(ControlAgent):
-    """n-step SARSA on a table. Acts in one environment; learns n - 1 steps behind."""
+    """n-step SARSA on a table. Acts in one environment; learns with a delay of n - 1 steps."""
 
     memory: NStepMemory
     settings: NStepSettings

@@ -124,7 +124,7 @@ class NStepTDConfig(PredictionConfig):
 
 
 class NStepTD(PredictionAgent):
-    """n-step TD on a table V. Acts in one environment; learns n - 1 steps behind."""
+    """n-step TD on a table V. Acts in one environment; learns with a delay of n - 1 steps."""
 
     memory: NStepTDMemory
     settings: NStepTDSettings

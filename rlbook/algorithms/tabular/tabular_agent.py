@@ -216,6 +216,6 @@ class TableAgent(Agent):
 def is_mask_of_state(mask: NDArray[np.bool_] | None, terminated: bool, truncated: bool) -> bool:
     """Whether a mask after a step says what is allowed in the state that the step led to.
 
-    Where an episode ends nobody acts, and a mask that allows everything may stand for none.
+    No action is taken where an episode ends, so a mask that allows everything may mean no mask.
     """
     return mask is not None and not terminated and not (truncated and bool(mask.all()))
