@@ -123,8 +123,7 @@ class Evaluate:
     """
 
     folder: Positional[Folder]  # a run's folder, or a file of completions
-    # number of episodes (default: 100); with --samples, number of prompts (default: all, at most
-    # 512)
+    # number of episodes (default: 100); with --samples, of prompts (default: all, at most 512)
     episodes: Number = None
     samples: Number = None  # number of completions of each held-out prompt
     # inference-time search: mcts (with policy and critic), best_of_n or majority (of --samples
@@ -136,8 +135,7 @@ class Evaluate:
     # write the completions of --samples to this file, one JSON object per line; for a classifier, a
     # plot of its curves
     out: File = None
-    # compare them with those of another run or language model, or with this run before training:
-    # start
+    # another run or language model to compare with, or start: this run before training
     compare: Folder = None
     data: File = None  # pairs on which to evaluate a reward model (default: its held-out pairs)
     score: Word = None  # the column, or reward, of a file of completions to evaluate

@@ -96,7 +96,7 @@ def usage() -> str:
     """The commands in their groups, laid out for the terminal's width."""
     columns = width()
     title = (
-        "Reinforcement learning as a book that runs: one file an algorithm, one loop, from a maze"
+        "Reinforcement learning as a book that runs: one file per algorithm, one loop, from a maze"
         " to a language model."
     )
     parts = ["usage: rlbook COMMAND ...", _fill(title, columns)]
