@@ -1,5 +1,5 @@
-"""What values may be: ranges of hyper-parameters and arguments, names, JSON, and what a checkpoint
-says.
+"""Validation of values: ranges of hyper-parameters and arguments, names, JSON, and the content of
+checkpoints.
 
     check("batch_size", value, positive_int)
 
@@ -29,7 +29,7 @@ from rlbook.functional.schedules import Schedule
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field may be."""
+    """The kind of value that a field accepts."""
 
     description: str  # fills "FIELD must be …"
     allows: Callable[[Any], bool]  # True where the value is allowed
@@ -70,8 +70,7 @@ boolean = Kind("true or false", lambda value: isinstance(value, bool))
 
 
 def is_count(value: object) -> bool:
-    """Whether the value is an int that counts something: at least 0, and no more than 64 bits
-    hold."""
+    """Whether the value is a count: an int from 0 to the largest 64-bit integer."""
     return type(value) is int and 0 <= value < 2**63
 
 
@@ -86,14 +85,14 @@ def number_in(low: float, high: float) -> Kind:
 
 
 def number_from(low: float) -> Kind:
-    """A number that is no smaller."""
+    """A number that is at least `low`."""
     return Kind(
         f"a number of at least {low:g}", lambda value: _number(value) and value >= low, low=low
     )
 
 
 def at_least(low: int) -> Kind:
-    """An integer that is no smaller."""
+    """An integer that is at least `low`."""
     return Kind(
         f"an integer of at least {low}", lambda value: _integer(value) and value >= low, low=low
     )
@@ -135,7 +134,7 @@ def one_of(*choices: str) -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """None, or a value of this kind."""
+    """None, or a value of the given kind."""
     return dataclasses.replace(
         kind,
         description=f"{kind.description}, or none",
@@ -150,7 +149,7 @@ def check(name: str, value: object, kind: Kind) -> None:
 
 
 def value_at(rate: float | Schedule, progress: float) -> float:
-    """A number, or a schedule's value at this point of training."""
+    """A number, or the value of a schedule at this point of training."""
     return rate(progress) if isinstance(rate, Schedule) else rate
 
 
@@ -183,7 +182,7 @@ SYNONYMS = {
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str | None:
-    """The allowed name that is most like the given one, or None where none is alike."""
+    """The allowed name most similar to the given one, or None if none is similar."""
     by_lower = {choice.lower(): choice for choice in allowed}
     plain = {choice.strip("-").replace("-", "_"): choice for choice in by_lower}
     for synonym in SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ()):
@@ -194,21 +193,21 @@ def nearest(name: object, allowed: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:
-    """How a refusal of `name` ends, such as "; did you mean 'gamma'?"; "" where no allowed name is
-    alike."""
+    """The ending of an error message about an unknown `name`, such as "; did you mean 'gamma'?"; ""
+    if no allowed name is similar."""
     match = nearest(name, allowed)
     return form.format(f"did you mean {match!r}?") if match else ""
 
 
 def check_buffer_size(buffer_size: int, num_envs: int) -> None:
-    """Raises ValueError where a replay buffer has no room for one step of all environments."""
+    """Raises ValueError if a replay buffer cannot hold one step of all environments."""
     if num_envs > buffer_size:
         raise ValueError(f"buffer_size must be at least num_envs {num_envs}, got {buffer_size}")
 
 
 def check_memory(name: str, count: int, size: int) -> None:
-    """Raises ValueError where `count` items of `size` bytes need more memory than the machine has;
-    none is touched to find out."""
+    """Raises ValueError if `count` items of `size` bytes exceed the machine's memory; nothing is
+    allocated."""
     has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if count * size > has:
         raise ValueError(
@@ -218,7 +217,7 @@ def check_memory(name: str, count: int, size: int) -> None:
 
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
-    """The value as an int. Raises RequestError where it is none, or outside its range."""
+    """The value as an int. Raises RequestError if it is not a whole number or out of range."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     if most is not None and int(value) > most:
@@ -243,7 +242,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON's")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite_float(digits: str) -> float:
@@ -260,7 +259,7 @@ STRICT_JSON = json.JSONDecoder(
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text; bytes are UTF-8. Raises ValueError as `STRICT_JSON` does."""
+    """Parses a JSON text; bytes are decoded as UTF-8. Raises ValueError as `STRICT_JSON` does."""
     return STRICT_JSON.decode(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
 
 
@@ -268,7 +267,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def saved_count(name: str, value: object) -> int:
-    """A count, at least 0."""
+    """A saved count, at least 0."""
     if not _integer(value) or not 0 <= value < ENDLESS:
         raise ValueError(
             f"the saved {name} must be an integer of at least 0, got {_shorten(value)}"
@@ -277,7 +276,7 @@ def saved_count(name: str, value: object) -> int:
 
 
 def saved_number(name: str, value: object) -> float:
-    """A finite number."""
+    """A saved finite number."""
     if not _number(value):
         raise ValueError(f"the saved {name} must be a finite number, got {_shorten(value)}")
     return float(value)
@@ -292,8 +291,8 @@ def saved_array(
     low: float = -math.inf,
     high: float = math.inf,
 ) -> np.ndarray:
-    """A fresh array of this type, shape (None: any length [K]) and range [low, high); floats must
-    be finite."""
+    """A copy of a saved array, which must have this dtype, shape (None: any length [K]) and range
+    [low, high); floats must be finite."""
     found = np.asarray(value)
     if found.dtype != np.dtype(dtype):
         raise ValueError(f"the saved {name} must have type {np.dtype(dtype)}, got {found.dtype}")
@@ -345,7 +344,7 @@ def import_object(what: str, place: str, *, allow_import: bool, name: str | None
 
 
 def are_batches(observations: Any, space: Any) -> bool:
-    """Whether each part of a dict space has an array with one axis more.
+    """Whether each component of a dict observation has exactly one additional axis.
 
     How long the others are is left open: a language model reads texts of any length.
     """
@@ -356,7 +355,7 @@ def are_batches(observations: Any, space: Any) -> bool:
 
 
 def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
-    """What to say where `observations` are no batch of those of `space`.
+    """The error message for `observations` that are not a batch of elements of `space`.
 
     `adapts`: the environment's own observations look different from those that the agent sees.
     """
@@ -373,8 +372,8 @@ def wrong_batch(observations: Any, space: Any, *, adapts: bool) -> str:
 
 
 def is_one(observation: ArrayLike, space: Any) -> bool:
-    """Whether this is one observation of a numbered space, or of one of arrays; of other spaces
-    anything is."""
+    """Whether this is a single observation of a discrete or array space; True for any other kind of
+    space."""
     shape = getattr(space, "shape", ())
     if hasattr(space, "n") and not shape:
         return _is_number(observation, getattr(space, "start", 0), space.n)
@@ -393,7 +392,8 @@ def _is_number(value: object, start: int, count: int) -> bool:
 
 
 def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
-    """What to say where this is not one observation of `space`; `adapts` as for `wrong_batch`."""
+    """The error message for a value that is not a single observation of `space`; `adapts` as for
+    `wrong_batch`."""
     if hasattr(space, "n") and not getattr(space, "shape", ()):
         start = int(getattr(space, "start", 0))
         wanted = f"a whole number from {start} to {start + int(space.n) - 1}"
@@ -407,7 +407,8 @@ def wrong_one(observation: ArrayLike, space: Any, *, adapts: bool) -> str:
 
 
 def _shapes(observations: Any, *leading: str) -> str:
-    """ "shape [N, 4]" of an array or a space; of a dict, that of each part."""
+    """The shape of an array or a space as text, such as "shape [N, 4]"; for a dict, that of each
+    component."""
     if hasattr(observations, "keys"):
         parts = sorted(observations.items())
         return ", ".join(f"{name!r}: {_shapes(part, *leading)}" for name, part in parts)

@@ -1,4 +1,5 @@
-"""Which algorithms there are, which environment each of them trains on, and with which settings."""
+"""The registry of algorithms: their names, the environments that they train on, and their
+presets."""
 
 from __future__ import annotations
 
@@ -118,12 +119,12 @@ and the user's before them."""
 
 
 def algorithms() -> dict[str, type[Agent]]:
-    """Name → agent class."""
+    """Name → agent class, of all algorithms."""
     return {name: agent_class(name) for name in ALGORITHMS}
 
 
 def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
-    """The class behind a name, an alias, or "module:Class".
+    """The class for a name, an alias, or "module:Class".
 
     Raises:
         RequestError: no such algorithm (the nearest name is given), or a module that may not be, or
@@ -141,12 +142,12 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
 
 
 def class_names() -> dict[str, str]:
-    """Class name → the algorithm's name, of the book's own."""
+    """Class name → algorithm name, for the built-in algorithms."""
     return {place.split(":")[1]: name for name, place in ALGORITHMS.items()}
 
 
 def find_class(name: str) -> type[Agent]:
-    """The class of one of the book's algorithms by its own name, such as "PPO".
+    """The built-in algorithm class of this name, such as "PPO".
 
     Raises:
         AttributeError: there is none; the nearest name is given.
@@ -158,8 +159,8 @@ def find_class(name: str) -> type[Agent]:
 
 
 def register(name: str, agent: type[Agent]) -> None:
-    """Adds an algorithm of your own under a name: `rlbook.algorithms()`, `table` and `train` know
-    it from here on.
+    """Registers a user-defined algorithm under a name, for `rlbook.algorithms()`, `table` and
+    `train`.
 
     Raises:
         RequestError: the name is taken, or the class is no agent that could be trained.
@@ -174,13 +175,13 @@ def register(name: str, agent: type[Agent]) -> None:
 
 
 def name_of(agent: type[Agent]) -> str:
-    """The name that `agent_class` finds a class by: its own here, or "module:Class"."""
+    """The name by which `agent_class` finds a class: its registered name, or "module:Class"."""
     where = f"{agent.__module__}:{agent.__qualname__}"
     return next((name for name, home in ALGORITHMS.items() if home == where), where)
 
 
 def check_class(agent: object) -> type[Agent]:
-    """The class itself. Raises RequestError where it is no agent that could be trained."""
+    """Returns the class. Raises RequestError if it is not an agent that can be trained."""
     if not (isinstance(agent, type) and issubclass(agent, Agent)):
         raise RequestError(
             f"algorithm must be a name or a class derived from rlbook.Agent, got {_describe(agent)}"
@@ -219,7 +220,7 @@ def _describe(value: object) -> str:
 
 
 def preset(agent: type[Agent], env_name: str) -> dict[str, Any]:
-    """The settings that `train` starts from for this pair; what the user gives goes before them."""
+    """The default settings of `train` for this pair; the user's settings take precedence."""
     settings = {
         name: value for name, value in presets(agent).get(env_name, {}).items() if name != EXPECTED
     }
@@ -228,15 +229,15 @@ def preset(agent: type[Agent], env_name: str) -> dict[str, Any]:
 
 
 def presets(agent: type[Agent]) -> Presets:
-    """Environment → settings that replace the defaults there, and, of the book's own algorithms,
-    what they come to (`expected`)."""
+    """Environment → settings that replace the defaults there and, for built-in algorithms, their
+    expected results (`expected`)."""
     path = None if "presets" in vars(agent) else preset_file(agent)
     known = agent.presets if path is None else {**agent.presets, **read_presets(path)}
     return {env: dict(settings) for env, settings in known.items()}
 
 
 def why_not(algorithm: str, env_name: str) -> str | None:
-    """Why this algorithm does not train on this environment; None where it does."""
+    """The reason why this algorithm does not train on this environment; None if it does."""
     return _why_not(algorithm, env_name, EnvRecipe.from_env(env_name).make())
 
 
@@ -264,17 +265,15 @@ def _why_not(algorithm: str, env_name: str, env: gymnasium.Env) -> str | None:
 
 
 def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
-    """Raises ValueError where an agent that learns from others has nobody to learn from: no data
-    set, no expert, no exact answer, no walks of its own."""
+    """Raises ValueError if an agent that learns from demonstrations has no source of them: no data
+    set, no expert, no exact solution, no random episodes."""
     if agent.prefers:
         if not hasattr(env.unwrapped, "answers"):
             check_rankable(env)
         return
     if "Steps" in agent.data_kinds:
         if not isinstance(env.action_space, Discrete):
-            raise ValueError(
-                f"it learns the values of a few recorded actions, and here are {env.action_space}"
-            )
+            raise ValueError(f"needs discrete actions, got {env.action_space}")
         return
     asks = "advice" in agent.uses
     if asks:
@@ -282,7 +281,7 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
     if "demonstrations" in agent.uses:
         check_comparable(env)
     if "expert" not in agent.uses:
-        raise ValueError("it learns from recorded data alone (--data)")
+        raise ValueError("it learns only from recorded data (--data)")
     if hasattr(env.unwrapped, "answers"):
         return
     try:
@@ -297,8 +296,8 @@ WALKED, WALK = 30_000, 200
 
 
 def check_rankable(env: gymnasium.Env) -> None:
-    """Raises ValueError where random walks have one and the same return, so that none is better
-    than another."""
+    """Raises ValueError if random episodes all have the same return, so that none can be preferred
+    to another."""
     first, steps, seed = None, 0, 0
     while steps < WALKED:
         total, length = 0.0, 0
@@ -316,14 +315,15 @@ def check_rankable(env: gymnasium.Env) -> None:
         if total != first:
             return
     raise ValueError(
-        f"it learns from random walks that differ in their return, and here all return {first:g};"
+        "it learns from random episodes that differ in their return, but here all return"
+        f" {first:g};"
         " give data (--data)"
     )
 
 
 def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
-    """A planner that could act in `env`, and the model to plan in. Raises ValueError where there is
-    no model, or none that helps to act."""
+    """A planner that can act in `env`, and the model for it. Raises ValueError if there is no
+    model, or none suited to acting."""
     kind = agent_class("value_iteration")
     model, config = model_of(env), kind.Config()
     planner = kind(AdaptedEnv(env, adapt_to(kind, env, config)), config)
@@ -333,8 +333,8 @@ def exact_planner(env: gymnasium.Env) -> tuple[Planner, TabularMDP]:
 
 
 def model_of(env: gymnasium.Env) -> TabularMDP:
-    """An environment's finite model, in which only the actions can be taken that the environment's
-    own method `action_mask` allows.
+    """An environment's finite model, restricted to the actions that its own `action_mask` method
+    allows.
 
     Raises NoModel where there is none, and ValueError where finding it would take more than
     seconds.

@@ -1,2 +1,2 @@
-"""How good an agent is: greedy episodes, samples and pass@k, search, comparison, classification,
+"""Evaluation of agents: greedy episodes, samples and pass@k, search, comparison, classification,
 verification."""

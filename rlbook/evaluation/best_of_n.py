@@ -1,4 +1,4 @@
-"""One completion out of several: best of n by a judge, and the vote of the majority.
+"""Selects one of several completions: best-of-n with a judge, and majority vote.
 
     write n completions of a prompt, each drawn anew
     best of n    the one that the judge scores highest: by the mean log-probability of its tokens, by a critic (V of the text before the
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 
 class SampledCompletions(NamedTuple):
-    """N completions, those of one prompt next to each other."""
+    """N completions; those of one prompt are adjacent."""
 
     tokens: NDArray[np.int64]  # [N, L], prompts and completions, padded to the right
     prompt: NDArray[np.int64]  # [N], tokens in each prompt
@@ -51,11 +51,11 @@ class SampledCompletions(NamedTuple):
 
     @property
     def num_tokens(self) -> NDArray[np.int64]:
-        """Tokens in each completion: [N]."""
+        """The number of tokens in each completion: [N]."""
         return self.length - self.prompt
 
     def choices(self, n: int) -> NDArray[np.int64]:
-        """The rows by prompt: [P, n]."""
+        """The row indices by prompt: [P, n]."""
         return np.arange(len(self.length)).reshape(-1, n)
 
 
@@ -67,7 +67,7 @@ def sample_completions(
     n: int,
     rng: np.random.Generator,
 ) -> SampledCompletions:
-    """n completions from each of P reset seeds. Nothing in the agent changes.
+    """Samples n completions from each of P reset seeds, without changing the agent.
 
     Args:
         agent: whose environment it is.
@@ -98,7 +98,7 @@ def _round(
     count: int,
     rng: np.random.Generator,
 ) -> SampledCompletions:
-    """One completion from each seed, of which the first `count` are wanted."""
+    """Samples one completion from each seed; only the first `count` are needed."""
     state, log_prob, total = policy.initial_state(), np.zeros(0), np.zeros(env.num_envs)
 
     def act(obs: dict[str, NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -133,7 +133,7 @@ def _round(
 def scores(
     judge: str | LearnedReward, policy: LanguageModelPolicy, found: SampledCompletions
 ) -> Floats:
-    """What a judge says of completions: [N].
+    """The judge's scores of completions: [N].
 
     Args:
         judge: "log_prob", "critic", "verifier", or a reward model.
@@ -170,21 +170,21 @@ def scores(
 
 
 def best(score: Floats) -> NDArray[np.int64]:
-    """The place of the highest score in each row: [P, n] → [P], the first of equals."""
+    """The index of the highest score in each row: [P, n] → [P], the first one among ties."""
     return score.argmax(axis=1)
 
 
 def most_frequent(finished: Sequence[Completion]) -> int:
-    """The first completion that gives the most frequent answer; the first of all where none gives
-    an answer."""
+    """The first completion with the most frequent answer; the first of all if none gives an
+    answer."""
     answers = [given_answer(one) for one in finished]
     votes = Counter(answer for answer in answers if answer is not None)
     return answers.index(votes.most_common(1)[0][0]) if votes else 0
 
 
 def read_by(judge: str | LearnedReward | None, found: SampledCompletions, n: int) -> float:
-    """Tokens that all networks read for each prompt, with a KV cache, each counted once for each
-    network.
+    """The number of tokens that all networks process for each prompt, with a KV cache, counted once
+    per network.
 
     The last token of a completion is not read by who writes it; the prompt is read once for all n.
     """

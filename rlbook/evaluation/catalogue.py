@@ -1,5 +1,5 @@
-"""What there is, without a look at it: each environment with its spaces and its optimum, which
-algorithm trains on it or why not, and what presets come to.
+"""A precomputed catalogue: each environment's spaces and optimum, the algorithms that train on it
+or the reason why not, and the measured results of the presets.
 
 To make every environment and every agent takes some ten seconds, so the file `catalogue.json` holds
 what came of it; presets have files of their own. `python -m rlbook.evaluation.catalogue` writes it
@@ -28,7 +28,7 @@ NEAR = 0.02  # of the optimum's size: what is as near to it as this has reached 
 
 
 class EnvFacts(NamedTuple):
-    """What an environment is."""
+    """The facts about an environment."""
 
     id: str  # gymnasium's
     what: str
@@ -40,14 +40,14 @@ class EnvFacts(NamedTuple):
 
     @property
     def target(self) -> float | None:
-        """The mean return from which on the environment is solved."""
+        """The mean return at which the environment counts as solved."""
         if self.optimum is None:
             return self.solved_from
         return self.optimum - NEAR * abs(self.optimum)
 
 
 class Measured(NamedTuple):
-    """What an algorithm's preset came to."""
+    """The measured result of an algorithm's preset."""
 
     algorithm: str
     value: float  # mean return of the last evaluations, in reward units
@@ -63,7 +63,7 @@ class AlgorithmFacts(NamedTuple):
 
 
 class Catalogue(NamedTuple):
-    """What there is."""
+    """The catalogue's content."""
 
     environments: dict[str, EnvFacts]
     algorithms: dict[str, AlgorithmFacts]
@@ -77,7 +77,8 @@ class Catalogue(NamedTuple):
         }
 
     def measurements(self, env: str) -> list[Measured]:
-        """What the presets of an environment came to, the best first, and of equals the fastest."""
+        """The measured results of the presets for an environment, best first; the fastest first
+        among ties."""
         found = [
             Measured(name, expected["value"], expected["seeds"], expected["seconds"])
             for name, facts in self.algorithms.items()
@@ -86,7 +87,7 @@ class Catalogue(NamedTuple):
         return sorted(found, key=lambda item: (-item.value, item.seconds))
 
     def solvers(self, env: str) -> list[Measured]:
-        """Those of them that solve the environment, the fastest first."""
+        """The results that solve the environment, the fastest first."""
         target = self.environments[env].target
         found = [
             item for item in self.measurements(env) if target is not None and item.value >= target
@@ -95,7 +96,7 @@ class Catalogue(NamedTuple):
 
 
 def catalogue() -> Catalogue:
-    """What `catalogue.json` holds, and what has been registered besides."""
+    """The content of `catalogue.json`, extended by what has been registered since."""
     known, found = read_catalogue(), list(environments())
     algorithms = {name: known.algorithms.get(name) or algorithm_facts(name) for name in ALGORITHMS}
     facts = {name: known.environments.get(name) or env_facts(name) for name in found}
@@ -111,8 +112,8 @@ def catalogue() -> Catalogue:
 
 
 def example_of(algorithm: str) -> str:
-    """An algorithm or alias with an environment that it trains on, one with a preset before others:
-    what `rlbook train` can be given to begin with."""
+    """A first example for `rlbook train`: an algorithm or alias with an environment that it trains
+    on, preferably one with a preset."""
     name, known = ALIASES.get(algorithm, algorithm), catalogue()
     if name not in known.algorithms:  # a class of your own
         return f"{algorithm} {next(iter(presets(agent_class(name))), 'Maze-v0')}"
@@ -130,8 +131,8 @@ def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:
 
 
 def env_entry(name: str) -> tuple[str, EnvFacts, dict[str, str]]:
-    """An environment's short name, what it is, and which algorithms do not train there and why; one
-    that is in no list, such as LunarLander-v3, too.
+    """An environment's short name, its description, and the algorithms that do not train on it,
+    with reasons; also for environments that are not listed, such as LunarLander-v3.
 
     Raises:
         RequestError: no such environment, or it cannot be made here.
@@ -145,7 +146,7 @@ def env_entry(name: str) -> tuple[str, EnvFacts, dict[str, str]]:
 
 @functools.cache
 def read_catalogue() -> Catalogue:
-    """What `catalogue.json` holds."""
+    """Reads `catalogue.json`."""
     held = json.loads(PATH.read_text(encoding="utf-8"))
     return Catalogue(
         {
@@ -164,7 +165,7 @@ def read_catalogue() -> Catalogue:
 
 
 def look_at_all() -> Catalogue:
-    """All of it, made and looked at."""
+    """Computes the whole catalogue, by making every environment and trying every algorithm."""
     reasons, envs = table(), {name: env_facts(name) for name in DESCRIPTIONS}
     refusals = {
         env: {name: row[env] for name, row in reasons.items() if row[env] is not None}
@@ -174,7 +175,7 @@ def look_at_all() -> Catalogue:
 
 
 def as_json(found: Catalogue) -> dict[str, Any]:
-    """A catalogue as `catalogue.json` holds it: each reason once an environment."""
+    """A catalogue in the format of `catalogue.json`, with each reason once per environment."""
     refusals: dict[str, dict[str, str]] = {}
     for env, reasons in found.refusals.items():
         refusals[env] = {}
@@ -194,7 +195,7 @@ def as_json(found: Catalogue) -> dict[str, Any]:
 
 
 def env_facts(name: str) -> EnvFacts:
-    """What an environment is, made and looked at.
+    """The facts about an environment, computed by making it.
 
     Raises:
         RequestError: it cannot be made here.
@@ -223,7 +224,7 @@ def algorithm_facts(name: str) -> AlgorithmFacts:
 
 
 def _preset_files(name: str) -> list[str]:
-    """The files of an algorithm's presets, those that it inherits included, below the package."""
+    """The files of an algorithm's presets, inherited ones included, relative to the package."""
     return [path.relative_to(PACKAGE).as_posix() for path in preset_files(agent_class(name))]
 
 
@@ -235,12 +236,12 @@ def _presets_in(files: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _plain(settings: Presets) -> dict[str, dict[str, Any]]:
-    """Presets as JSON holds them: a tuple is a list there."""
+    """Presets as plain JSON values: tuples become lists."""
     return json.loads(json.dumps(settings, default=list))
 
 
 def space_text(space: spaces.Space[Any]) -> str:
-    """A space in a few words: its kind, and how much of it there is."""
+    """A short description of a space: its kind and its size."""
     if isinstance(space, spaces.Discrete):
         return f"Discrete({space.n})"
     if isinstance(space, spaces.MultiDiscrete):
@@ -262,7 +263,7 @@ def space_text(space: spaces.Space[Any]) -> str:
 
 
 def _first_sentence(env: object) -> str:
-    """What an environment's class says of itself first."""
+    """The first sentence of an environment class's description."""
     import inspect
     import re
 

@@ -1,5 +1,4 @@
-"""Decisions beside what is true: the measures of a classifier, for a verifier and for a reward
-model.
+"""Classification metrics of a verifier or a reward model, from its decisions and the true labels.
 
     found = classified(label, score)             label [n]: whether it is right; score [n]: how sure the judge is that it is
     found.measures["ROC AUC"], found.confusion
@@ -28,7 +27,7 @@ LOGGED = "reward/"
 
 @dataclass(frozen=True)
 class Classification:
-    """What a judge says of n cases, and what is true of them."""
+    """A judge's decisions on n cases, and the true labels."""
 
     label: NDArray[np.bool_]  # [n], true: right, or preferred
     score: NDArray[np.float64]  # [n]
@@ -42,7 +41,7 @@ class Classification:
 def classify(
     label: NDArray[np.bool_], score: NDArray[np.float64], threshold: float | None = None
 ) -> Classification:
-    """Measures a judge by cases whose truth is known.
+    """Computes a judge's metrics from cases with known labels.
 
     Args:
         label: [n], what is true; both must occur.
@@ -102,7 +101,8 @@ def classify(
 def of_reward_model(
     run: Run, data: str | Path | None = None, threshold: float | None = None
 ) -> Classification:
-    """A reward model as a judge: of each pair the preferred episode is right, and the other wrong.
+    """Treats a reward model as a classifier: in each pair, the preferred episode is the positive
+    case.
 
     Args:
         run: of a reward model.
@@ -118,7 +118,7 @@ def of_reward_model(
 
     agent = run.agent
     if not isinstance(agent, RewardModel):
-        raise RequestError(f"data is for a reward model, and {run.request.algorithm} is none")
+        raise RequestError(f"data applies to a reward model, but {run.request.algorithm} is none")
     asked = run if data is None else Run(run.request.with_options(data=data))
     known = asked.data_source()
     assert known is not None
@@ -131,7 +131,7 @@ def of_reward_model(
     better, worse = agent.ordered_scores(known, rows)
     if not len(better):
         raise RequestError(
-            "the reward model can be tested on preferences alone, and all of these data are ties"
+            "the reward model can be tested only on preferences, but all of these data are ties"
         )
     label = np.repeat([True, False], [len(better), len(worse)])
     found = classify(label, np.concatenate([better, worse]), threshold)
@@ -142,7 +142,8 @@ def of_reward_model(
 def of_rows(
     path: str | Path, score: str, label: str = "right", threshold: float | None = None
 ) -> Classification:
-    """A verifier as a judge: the rows of a file, such as `rlbook evaluate --samples` writes.
+    """Treats a verifier as a classifier, from the rows of a file such as one written by `rlbook
+    evaluate --samples`.
 
     Args:
         path: JSON lines or another form that `rlbook.data.text_files` reads.
@@ -168,7 +169,8 @@ def of_rows(
             )
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise RequestError(
-                f"{rows.where(index)}: {score!r} must be a number, got {value!r}; {_list_numbers(row)}"
+                f"{rows.where(index)}: {score!r} must be a number, got {value!r};"
+                f" {_list_numbers(row)}"
             )
         labels.append(bool(truth))
         scores.append(float(value))

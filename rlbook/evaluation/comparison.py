@@ -1,4 +1,4 @@
-"""`rlbook.compare`: what several runs came to, side by side: interquartile means over seeds, with
+"""`rlbook.compare`: compares the results of several runs by interquartile means over seeds, with
 intervals.
 
 The interquartile mean leaves out the lowest and the highest quarter of the runs. It is as robust as
@@ -56,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True)
 class ImprovementChance:
-    """How likely one kind of run scores above another."""
+    """The probability that one group of runs scores higher than another."""
 
     better: str
     """What is asked about, as in `labels`."""
@@ -70,7 +70,7 @@ class ImprovementChance:
 
 
 def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> list[Row]:
-    """A row for each group of runs that differ only in their seed, in the order of the runs.
+    """One row for each group of runs that differ only in their seed, in the order of the runs.
 
     Args:
         runs: runs or run folders; a folder of several seeds, as `rlbook train --seeds` makes it,
@@ -98,7 +98,7 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
 
 
 def _log_of(run: Run | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What a run was asked to do, and its reports."""
+    """A run's request and its reports."""
     if not isinstance(run, Path):
         return parse_yaml(run.request.as_yaml()), run.metrics
     try:
@@ -108,8 +108,8 @@ def _log_of(run: Run | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[ImprovementChance]:
-    """For each two kinds of runs that share an environment, how likely the first scores above the
-    second."""
+    """For each pair of groups with a common environment, the probability that the first scores
+    higher."""
     kinds: dict[str, dict[str, np.ndarray]] = {}
     for row, label in zip(
         rows, labels([(row.world, row.algorithm, row.settings) for row in rows]), strict=True
@@ -126,8 +126,8 @@ def improvements(rows: Sequence[Row], *, seed: int = 0) -> list[ImprovementChanc
 
 
 def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
-    """For each (environment, algorithm, settings) the algorithm, and what sets it apart from most
-    of its rows in the same environment."""
+    """A label for each (environment, algorithm, settings): the algorithm, and the settings in which
+    it differs from most rows of the environment."""
     found = []
     for world, algorithm, settings in kinds:
         rivals = [other for place, name, other in kinds if (place, name) == (world, algorithm)]
@@ -141,7 +141,7 @@ def labels(kinds: Sequence[tuple[str, str, Mapping[str, object]]]) -> list[str]:
 
 
 def short(value: object) -> str:
-    """A value in at most 24 characters."""
+    """A value as text of at most 24 characters."""
     text = " ".join(str(value).split())
     return text if len(text) <= 24 else text[:23] + "…"
 
@@ -149,7 +149,7 @@ def short(value: object) -> str:
 def probability_of_improvement(
     pairs: Sequence[tuple[np.ndarray, np.ndarray]], *, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """P(X > Y) + ½ P(X = Y), the mean over environments, and its 95 % interval.
+    """P(X > Y) + ½ P(X = Y), averaged over environments, with its 95 % interval.
 
     Args:
         pairs: for each environment the scores [R] of X and [R'] of Y.
@@ -175,8 +175,8 @@ def probability_of_improvement(
 def _interval(
     samples: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], seed: int
 ) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, each sample [R] drawn
-    from separately."""
+    """The 95 % percentile bootstrap interval of `statistic(*samples, axis)`, resampling each sample
+    [R] independently."""
     from scipy.stats import bootstrap
 
     if max(map(len, samples)) == 1:
@@ -201,8 +201,8 @@ def _interval(
 
 
 def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
-    """The mean of the middle half of the scores [..., R] along their last axis; the scores at its
-    edges count in part.
+    """The mean of the middle half of the scores [..., R] along the last axis; scores at its
+    boundaries are weighted fractionally.
 
     Of n scores n/4 are left out on each side; where that is no whole number, a score counts by the
     part of it that is left.
@@ -214,7 +214,8 @@ def interquartile_mean(scores: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def mean_interval(scores: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of scores [R]; `seed` is the bootstrap's."""
+    """The 95 % percentile bootstrap interval of the mean of scores [R]; `seed` is for the
+    resampling."""
     return _interval([np.array(scores, dtype=float)], np.mean, seed)
 
 
@@ -239,7 +240,7 @@ def _row(group: list[tuple[dict[str, Any], str, float]], seed: int) -> Row:
 
 
 def named_world(env: str, arguments: Mapping[str, object]) -> str:
-    """An environment with its arguments, in words."""
+    """An environment with its arguments, as text."""
     named = ", ".join(f"{name}={short(value)}" for name, value in arguments.items())
     return f"{env} ({named})" if named else env
 
@@ -252,8 +253,8 @@ def _score(name: str, reports: Sequence[Mapping[str, Any]]) -> float:
 
 
 def final_return(reports: Sequence[Mapping[str, Any]]) -> float | None:
-    """What a run has come to: its last `eval_return`, or the mean return of its last reports; None
-    where no episode was played."""
+    """A run's final result: its last `eval_return`, or the mean return of its last reports; None if
+    no episode was played."""
     evaluated = [
         report["eval_return"] for report in reports if report.get("eval_return") is not None
     ]

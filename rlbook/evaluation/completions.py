@@ -1,4 +1,4 @@
-"""Having a language model complete every held-out prompt K times, and judging what it wrote."""
+"""Samples K completions of each held-out prompt from a language model, and scores them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def sample(
     sampling: Mapping[str, Any] | None = None,
     reward_model: LearnedReward | None = None,
 ) -> SampledEvaluation:
-    """Has an agent complete held-out prompts K times each, and once greedily. Nothing in the agent
-    changes.
+    """Samples K completions of each held-out prompt, and one greedy one, without changing the
+    agent.
 
     Args:
         agent: any that acts in a token environment.
@@ -77,12 +77,12 @@ def sample(
         )
     if held_out.make_native_vector(1) is None:
         raise RequestError(
-            "samples needs a token environment that is named by its id, so that its held-out"
-            " prompts can be found"
+            "samples needs a token environment given by its id, so that its held-out prompts"
+            " can be found"
         )
     if not agent.batched:
         raise RequestError(
-            "samples are written side by side, and this agent takes one environment at a time"
+            "samples are generated in parallel, but this agent takes one environment at a time"
         )
     trained: Any = recipe.make().unwrapped
     writer = _Writer(
@@ -114,7 +114,7 @@ def sample(
 
 
 class _Writer:
-    """An agent that writes, and the rewards that it is measured by: those of an evaluation, then
+    """Generates an agent's completions, and scores them with the rewards of evaluation, then with
     those of training."""
 
     def __init__(
@@ -133,8 +133,8 @@ class _Writer:
             raise RequestError(str(error)) from error
         if self.sampler is None and asked:
             raise RequestError(
-                f"{next(iter(asked))} says how the tokens of a language model are chosen, and this"
-                " agent has none"
+                f"{next(iter(asked))} sets how a language model samples tokens, but this agent has"
+                " none"
             )
         self.drawn_by = (
             "the agent's own exploration" if self.sampler is None else str(self.sampler.sampling)
@@ -150,7 +150,7 @@ class _Writer:
         )
 
     def write(self, prompts: Sequence[int], rng: np.random.Generator | None) -> list[Sample]:
-        """A completion of each prompt; greedy ones without `rng`."""
+        """One completion of each prompt; greedy without `rng`."""
         env = adapted_vector(
             type(self.agent), self.recipe, min(self.rows, len(prompts)), self.agent.config
         )
@@ -180,7 +180,7 @@ class _Writer:
         return self._score(finished, {LEARNED: np.array(scores)} if scores else {})
 
     def _acting(self, rng: np.random.Generator | None) -> Callable[[Any], NDArray[Any]]:
-        """Observations [N, ...] → actions [N]."""
+        """The acting function: observations [N, ...] → actions [N]."""
         if self.sampler is None:
             agent = copy.deepcopy(self.agent)
             agent.begin()
@@ -192,7 +192,7 @@ class _Writer:
     def _score(
         self, finished: Sequence[Completion], named: dict[str, NDArray[np.float64]]
     ) -> list[Sample]:
-        """What the rewards say of completions, beside what is `named` already."""
+        """The rewards of completions, in addition to those already in `named`."""
         for rewards in reversed(self.rewards):
             total, parts = rewards(finished)
             named |= parts | (
@@ -220,8 +220,8 @@ class _Writer:
     def likelihood(
         self, recipe: EnvRecipe, count: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """log π of the right answers to the first prompts, in nats, and their tokens, [P] each; NaN
-        where nothing is known of them."""
+        """log π of the reference answers to the first prompts, in nats, and their lengths in
+        tokens, [P] each; NaN without a reference answer."""
         env: Any = recipe.make().unwrapped
         try:
             pairs = env.answers()[:count] if self.sampler is not None else []

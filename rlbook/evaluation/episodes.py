@@ -1,5 +1,5 @@
-"""`rlbook.evaluate`: whole greedy episodes of a run, a run's folder or an agent. Nothing in the
-agent changes."""
+"""`rlbook.evaluate`: whole greedy episodes of a run, a run's folder or an agent, which is not
+changed."""
 
 from __future__ import annotations
 
@@ -53,8 +53,7 @@ def evaluate(
     judge: Judge = None,
     **options: Any,
 ) -> Evaluation:
-    """Plays `episodes` whole episodes, greedily unless told otherwise; with `samples`, see
-    `evaluate_samples`.
+    """Plays `episodes` whole episodes, greedily by default; with `samples`, see `evaluate_samples`.
 
     Args:
         target: a run, a run's folder, or an agent (which then needs `env`).
@@ -123,7 +122,7 @@ def evaluate(
         raise RequestError("explore has no effect with search")
     if isinstance(target, Agent):
         if recipe is None:
-            raise RequestError("an agent alone does not say where to play; give env")
+            raise RequestError("an agent does not determine its environment; give env")
         if thinks is not None:
             return evaluate_search(
                 target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent
@@ -164,8 +163,8 @@ def evaluate_samples(
     sampling: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SampledEvaluation:
-    """Completes held-out prompts K times each: pass@k, maj@k, perplexity, rewards, lengths, and the
-    completions themselves.
+    """Samples K completions of each held-out prompt: pass@k, maj@k, perplexity, rewards, lengths,
+    and the completions themselves.
 
     Args:
         target, env, env_kwargs, options: as in `evaluate`.
@@ -187,7 +186,7 @@ def evaluate_samples(
     )
     if isinstance(target, Agent):
         if recipe is None:
-            raise RequestError("an agent alone does not say where to play; give env")
+            raise RequestError("an agent does not determine its environment; give env")
         return _samples(target, recipe, samples, prompts, seed or 0, sampling, None)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
     pays = _pays(run)
@@ -211,7 +210,7 @@ def evaluate_before(
     seed: int | None = None,
     sampling: Mapping[str, Any] | None = None,
 ) -> SampledEvaluation:
-    """The prompts of a run given to what it is compared with.
+    """Evaluates the baseline of a comparison on the same prompts as the run.
 
     Args:
         after: the run.
@@ -235,7 +234,7 @@ def evaluate_before(
 
 
 def _pays(run: Run) -> Agent | None:
-    """The reward model that pays for a run, as much trusted as the run."""
+    """The reward model of a run, loaded with the run's permission to import modules."""
     trusted = run.request.recipe.allow_import
     return agent_of(
         "reward_model",
@@ -259,7 +258,7 @@ def _samples(
     )
     seed = whole_number("seed", seed, least=0)
     if not agent.plays():
-        raise RequestError(f"{name_of(type(agent))} does not act, so it completes no prompt")
+        raise RequestError(f"{name_of(type(agent))} does not act, so it cannot complete prompts")
     from rlbook.evaluation.completions import sample
 
     learned: Any = pays
@@ -275,7 +274,7 @@ def _samples(
 
 
 def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
-    """The agent, or a shallow copy of it that chooses its tokens as asked."""
+    """The agent, or a shallow copy of it with the requested token sampling."""
     if not asked:
         return agent
     from rlbook.llm.generation.sampling import sampling_policy
@@ -287,8 +286,8 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
     if policy is None:
         name = name_of(type(agent))
         raise RequestError(
-            f"{next(iter(asked))} says how the tokens of a language model are chosen, and this"
-            f" agent of {name} has none"
+            f"{next(iter(asked))} sets how a language model samples tokens, but this agent"
+            f" of {name} has none"
         )
     other: Any = copy.copy(agent)
     other.policy, other.exploration = policy, rng_for(seed, "noise")
@@ -301,17 +300,15 @@ def _check_options(
     env_kwargs: Mapping[str, Any] | None,
     options: dict[str, Any],
 ) -> None:
-    """Raises RequestError at an option that would be left aside: the number printed would answer
-    another question."""
+    """Raises RequestError for an option that would have no effect, because the result would answer
+    a different question."""
     loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
     for name in options:
         if name not in loading:
             hint = did_you_mean(name, [*inspect.signature(evaluate).parameters, *loading])
             raise RequestError(f"evaluate has no option {name!r}{hint}")
     if env_kwargs and not isinstance(env, str):
-        raise RequestError(
-            "env_kwargs are arguments for an env that is named by its id; give env too"
-        )
+        raise RequestError("env_kwargs are arguments for an env given by its id; give env too")
     for name, value in options.items():
         used = isinstance(target, str | Path) or (name == "allow_import" and isinstance(env, str))
         if not used and value not in (None, False):

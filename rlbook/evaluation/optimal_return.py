@@ -1,4 +1,4 @@
-"""The best return there is, where the environment has a model to compute it from."""
+"""The optimal return, computed from the environment's model if it has one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_LIMIT = 2_000  # steps, where the environment has no time limit
 
 
 def horizon_values(model: TabularMDP, horizon: int, policy: np.ndarray | None = None) -> np.ndarray:
-    """Expected undiscounted return of the next `horizon` steps, by backward induction.
+    """The expected undiscounted return of the next `horizon` steps, by backward induction.
 
     V_0 = 0,   V_k(s) = max_a [ r(s, a) + Σ_s' P(s'|s, a) V_{k-1}(s') ],   or a = π(s) in place of the maximum
 
@@ -55,7 +55,7 @@ def horizon_of(recipe: EnvRecipe) -> int:
 
 
 def optimal_return(recipe: EnvRecipe) -> float | None:
-    """The best expected return of an episode, in reward units; None where nobody knows.
+    """The optimal expected return of an episode, in reward units; None if it is unknown.
 
     An environment may state it itself (`optimal_return`); otherwise it follows from the
     environment's model, if there is one.
@@ -69,8 +69,8 @@ def optimal_return(recipe: EnvRecipe) -> float | None:
 
 
 def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
-    """The expected return of an episode in which an agent with a table takes its best action
-    always, in reward units and exact, time limit included.
+    """The exact expected return of the greedy policy of a value table, in reward units, time limit
+    included.
 
     None where the environment has no model, or where the table's states are not the model's.
     """
@@ -90,8 +90,7 @@ def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
 
 
 def random_return(recipe: EnvRecipe) -> float | None:
-    """The expected return of an episode in which all actions are equally likely; None where the
-    environment has no model."""
+    """The expected return of the uniform random policy; None if the environment has no model."""
     model = _model(recipe.make())
     if model is None:
         return None
@@ -109,7 +108,7 @@ def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
 
 
 def _model(env: gymnasium.Env) -> TabularMDP | None:
-    """An environment's own model, where it is of a size that a figure does not wait for."""
+    """An environment's own model, if it is small enough to be solved while a figure is drawn."""
     from rlbook.envs.tabular.mdp import TabularMDP
 
     inner = env.unwrapped

@@ -1,4 +1,5 @@
-"""A learned judge of texts, finished or not: V(text) is how often what became of it was right.
+"""A learned value of texts, finished or not: V(text) predicts the expected outcome, such as the
+probability of a correct answer.
 
     write some completions of each training prompt with the policy, and have them verified for each
     minibatch of completions, at each of their beginnings, from the prompt alone to the whole text
@@ -34,8 +35,8 @@ from rlbook.networks.policy import as_array, module_device
 
 
 class OutcomeValue:
-    """V of texts. It judges in a search where a reward model would:
-    `rlbook.evaluate(run, search="mcts", judge=value)`.
+    """V of texts. It can be the judge of a search like a reward model: `rlbook.evaluate(run,
+    search="mcts", judge=value)`.
 
     Args:
         policy: whose completions it is about. V starts from its critic where it has one, else from
@@ -56,8 +57,8 @@ class OutcomeValue:
         batch_size: int = 64,
         learning_rate: float = 1e-3,
     ) -> list[float]:
-        """Learns from completions and what they were paid; returns the loss of each minibatch, in
-        squared reward units.
+        """Fits V to completions and their rewards; returns the loss of each minibatch, in squared
+        reward units.
 
         Args:
             found: completions of training prompts.
@@ -78,7 +79,7 @@ class OutcomeValue:
         return losses
 
     def loss(self, batch: Batch) -> LossOutput:
-        """½ (V - outcome)² at the prompt and behind each token."""
+        """½ (V - outcome)² at the prompt and after each token."""
         assert batch.score is not None
         # [B, T + 1]
         value: Tensor = self.network(
@@ -96,8 +97,8 @@ class OutcomeValue:
         next_obs: Mapping[str, NDArray[np.int64]],
         over: NDArray[np.bool_],
     ) -> tuple[NDArray[np.float64], None]:
-        """V of the texts in `next_obs`: [N]. The rest is not looked at; it is what a reward model
-        would be asked."""
+        """V of the texts in `next_obs`: [N]. The other arguments belong to the interface of a
+        reward model and are ignored."""
         device = module_device(self.network)
         tokens, length = (
             torch.as_tensor(next_obs[name]).to(device) for name in ("tokens", "length")
@@ -108,7 +109,7 @@ class OutcomeValue:
 
 
 def _batch(found: SampledCompletions) -> Batch:
-    """Completions as rows: prompts in `obs`, what was paid in `score`."""
+    """Completions as a batch: prompts in `obs`, rewards in `score`."""
     column = np.arange(found.tokens.shape[1])
     width = int(found.num_tokens.max())
     # [N, T]

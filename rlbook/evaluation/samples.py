@@ -1,5 +1,4 @@
-"""What K completions of each prompt say about a model: how often it is right, how long it writes,
-how sure it is.
+"""Statistics of K completions per prompt: success rates, lengths and likelihoods.
 
 The prompts are the unit of all intervals: two completions of one prompt are not independent. A mean
 has Student's t interval over the prompts' own means; perplexity, which is a ratio of two sums,
@@ -26,7 +25,7 @@ TOTAL = "return"
 
 
 class Estimate(NamedTuple):
-    """A number with its 95 % interval."""
+    """An estimate with its 95 % interval."""
 
     value: float
     low: float
@@ -35,7 +34,7 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion, and what became of it."""
+    """One completion and its results."""
 
     prompt: str
     wanted: str | None  # the right answer; None where the example has none
@@ -50,8 +49,8 @@ class Sample:
 
 @dataclass(frozen=True, repr=False)
 class SampledEvaluation(Evaluation):
-    """K completions of each of P prompts; `returns` and `lengths` (in tokens) are theirs, those of
-    one prompt next to each other."""
+    """K completions of each of P prompts; `returns` and `lengths` (in tokens) are those of the
+    completions, adjacent for one prompt."""
 
     samples: list[list[Sample]]  # [P][K]
     greedy: list[Sample]  # [P], each prompt's likeliest tokens
@@ -69,7 +68,7 @@ class SampledEvaluation(Evaluation):
 
     def by_prompt(self) -> dict[str, NDArray[np.float64]]:
         """Name → [P], the mean over each prompt's completions; NaN where it does not apply.
-        Perplexity is not among them."""
+        Perplexity is not included."""
         rows = self.samples
         found: dict[str, NDArray[np.float64]] = {}
         if all(sample.right is not None for row in rows for sample in row):
@@ -116,7 +115,7 @@ class SampledEvaluation(Evaluation):
 
 @dataclass(frozen=True)
 class Difference:
-    """What the same prompts came to before and after."""
+    """The difference between two evaluations on the same prompts."""
 
     before: dict[str, Estimate]
     after: dict[str, Estimate]
@@ -134,8 +133,8 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
     """
     if [sample.prompt for sample in before.greedy] != [sample.prompt for sample in after.greedy]:
         raise RequestError(
-            "compare: the two runs were not given the same prompts, so their completions cannot be"
-            " compared one by one"
+            "compare: the two runs used different prompts, so their completions cannot be compared"
+            " one by one"
         )
     first, second = before.by_prompt(), after.by_prompt()
     found = {name: mean_of(second[name] - first[name]) for name in second if name in first}
@@ -149,7 +148,7 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
 
 
 def mean_of(values: NDArray[np.float64]) -> Estimate:
-    """The mean of what there is of values [P], with its t interval."""
+    """The mean of the values [P] that are not NaN, with its t interval."""
     values = values[~np.isnan(values)]
     return (
         Estimate(float(values.mean()), *t_interval(values))
@@ -171,7 +170,7 @@ def _perplexity_change(*columns: NDArray[np.float64], axis: int = -1) -> NDArray
 def _bootstrap(
     statistic: Callable[..., NDArray[np.float64]], columns: Sequence[NDArray[np.float64]], seed: int
 ) -> Estimate:
-    """A statistic of columns [P] whose rows belong together."""
+    """The bootstrap interval of a statistic of columns [P], resampled row by row."""
     from scipy.stats import bootstrap
 
     value = float(statistic(*columns))
@@ -190,13 +189,13 @@ def _bootstrap(
 
 
 def _means(rows: Sequence[Sequence[float | None]]) -> NDArray[np.float64]:
-    """The mean of each row of what is not None; NaN where nothing is left."""
+    """The mean of each row, ignoring None; NaN if nothing is left."""
     there = [[value for value in row if value is not None] for row in rows]
     return np.array([float(np.mean(row)) if row else math.nan for row in there])
 
 
 def _group_numbers(answers: Sequence[str | None]) -> list[int]:
-    """Equal numbers for equal answers; -1 for none."""
+    """Numbers answers so that equal answers have equal numbers; -1 for no answer."""
     numbers: dict[str, int] = {}
     return [
         -1 if answer is None else numbers.setdefault(answer, len(numbers)) for answer in answers

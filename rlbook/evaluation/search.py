@@ -1,5 +1,4 @@
-"""Acting with more thought than a policy alone: tree search, best of n and majority voting, for
-`rlbook.evaluate`."""
+"""Inference-time search for `rlbook.evaluate`: tree search, best-of-n and majority vote."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ that has; None."""
 
 @dataclass(frozen=True, repr=False)
 class Searched(Evaluation):
-    """An evaluation of what a search chose."""
+    """The evaluation of a search's choices."""
 
     search: str
     budget: str  # "32 simulations a move", "8 samples"
@@ -48,7 +47,7 @@ class Searched(Evaluation):
 
 @dataclass(frozen=True)
 class Search:
-    """What was asked for.
+    """The settings of a search.
 
     Args:
         name: one of `SEARCHES`.
@@ -114,7 +113,7 @@ def evaluate_search(
     sampling: dict[str, Any],
     load: Callable[[Path], Agent],
 ) -> Searched:
-    """Evaluates an agent that searches before it acts.
+    """Evaluates an agent that searches before each action.
 
     Args:
         agent: has a policy network; for best_of_n and majority a language model.
@@ -167,7 +166,7 @@ def _tree_search(
     writes = getattr(env.unwrapped, "policy_kind", None) == "language_model"
     if asked.judge is not None and not writes:
         raise RequestError(
-            f"judge says what finished texts are worth, and {recipe.name} pays itself"
+            f"judge scores finished texts, but {recipe.name} has a reward of its own"
         )
     table = None if writes else _table(env)
     try:

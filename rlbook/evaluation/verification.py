@@ -1,4 +1,4 @@
-"""What presets are expected to come to, and whether they do again: `rlbook verify`.
+"""The expected results of presets, and checks that they can be reproduced: `rlbook verify`.
 
 A preset's `expected` was measured over several seeds (`docs/measure.py` writes it). One more run,
 of whatever seed on whatever machine, should fall into its prediction interval; a run that does
@@ -23,7 +23,7 @@ STARTING = 4.0  # seconds that a process takes before and after its training
 
 @dataclass(frozen=True)
 class Expected:
-    """The result of a preset: the mean greedy return of a run, over seeds."""
+    """A preset's expected result: the mean greedy return of a run, over seeds."""
 
     value: float  # the mean over seeds, in reward units
     interval: tuple[float, float]  # 95 % of further runs fall into it
@@ -34,7 +34,7 @@ class Expected:
 
     @classmethod
     def from_entry(cls, entry: object, where: str) -> Expected:
-        """Reads an entry of a preset. Raises RequestError, one sentence, where it is none."""
+        """Parses an entry of a preset. Raises RequestError with one sentence if it is invalid."""
         names = [item.name for item in fields(cls)]
         if not isinstance(entry, dict):
             raise RequestError(
@@ -51,13 +51,13 @@ class Expected:
         return cls(**{**entry, "interval": tuple(entry["interval"])})
 
     def holds(self, value: float, error: float = 0.0) -> bool:
-        """Whether a run with this mean, and this standard error of its evaluation, is not worse
-        than expected (one-sided)."""
+        """Whether a run with this mean and this standard error of its evaluation is consistent with
+        the expected result (one-sided)."""
         low = self.interval[0]
         return value + ONE_SIDED * error >= low - 1e-4 * max(1.0, abs(low))
 
     def entry(self) -> dict[str, Any]:
-        """As it stands in the file."""
+        """The entry in the format of the file."""
         held = {item.name: getattr(self, item.name) for item in fields(self)} | {
             "interval": list(self.interval)
         }
@@ -66,7 +66,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Proof:
-    """A preset that can be proved again."""
+    """A preset whose result can be verified."""
 
     algorithm: str
     env: str
@@ -74,17 +74,18 @@ class Proof:
 
     @property
     def seconds(self) -> float:
-        """That it takes, about."""
+        """Its approximate duration in seconds."""
         return self.expected.seconds + STARTING
 
 
 def standard_error(returns: Sequence[float]) -> float:
-    """Of the mean of an evaluation's returns; 0 of a single one, of which nothing can be told."""
+    """The standard error of the mean of an evaluation's returns; 0 for a single return, which gives
+    no estimate."""
     return statistics.stdev(returns) / len(returns) ** 0.5 if len(returns) > 1 else 0.0
 
 
 def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The interval that one more value falls into with 95 %, if all are normal: mean ± t s √(1 +
+    """The 95 % prediction interval for one further value of a normal sample: mean ± t s √(1 +
     1/n)."""
     from scipy.stats import t
 
@@ -94,7 +95,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
-    """All presets that say what they come to; of one algorithm, on one environment.
+    """All presets that state an expected result, or those of one algorithm or one environment.
 
     Raises:
         RequestError: an unknown algorithm, or none such.
@@ -120,7 +121,7 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
 
 
 def select_within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:
-    """As many as fit into the time, the shortest first.
+    """The largest number of proofs that fit into the time, the shortest first.
 
     Raises:
         RequestError: none does.

@@ -1,1 +1,1 @@
-"""Code of strangers, with limits: programs, and templates that a model folder brings along."""
+"""Resource limits for untrusted code: generated programs, and the templates of model folders."""

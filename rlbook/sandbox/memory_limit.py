@@ -1,5 +1,5 @@
-"""A limit on memory for Python code of strangers, such as a model's chat template: one call into C
-can ask for any amount of it."""
+"""A memory limit for untrusted Python code, such as a model's chat template: a single call into C
+can allocate any amount."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _ONE_AT_A_TIME = threading.Lock()  # the limit is the whole process's
 
 @contextmanager
 def memory_limit(more: int) -> Iterator[None]:
-    """Inside, an allocation that would let the process grow by more than `more` bytes of address
-    space raises MemoryError.
+    """Within the context, an allocation that would grow the process by more than `more` bytes of
+    address space raises MemoryError.
 
     All threads are limited meanwhile. Without effect where the system is not Linux.
     """

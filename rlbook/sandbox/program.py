@@ -1,5 +1,5 @@
-"""Runs a program that nobody trusts:
-`python confined.py FOLDER MEMORY_MB SECONDS OUTPUT_BYTES ISOLATE [PLACE MODULE]…`.
+"""Runs an untrusted program: `python program.py FOLDER MEMORY_MB SECONDS OUTPUT_BYTES ISOLATE
+[PLACE MODULE]…`.
 
 It imports nothing of rlbook. Each MODULE is imported from PLACE before anything is given up, so
 that the program can use it.
@@ -112,7 +112,7 @@ Instructions = list[tuple[int, int, int, int]]  # code, jump if true, jump if fa
 
 
 def one_of(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
-    """Permits a call where `bits` of an argument are one of the values."""
+    """Allows a call if `bits` of an argument equal one of the values."""
     steps = [(LOAD, 0, 0, 16 + 8 * argument), (AND, 0, 0, bits)]
     for value in values:
         steps += [(EQUAL, 0, 1, value), (RETURN, 0, 0, PERMIT)]
@@ -120,7 +120,7 @@ def one_of(argument: int, *values: int, bits: int = 0xFFFFFFFF) -> Instructions:
 
 
 def none_of(argument: int, bits: int) -> Instructions:
-    """Permits a call where an argument has none of the bits."""
+    """Allows a call if an argument has none of the bits set."""
     return [
         (LOAD, 0, 0, 16 + 8 * argument),
         (ANY_BIT, 0, 1, bits),
@@ -130,13 +130,13 @@ def none_of(argument: int, bits: int) -> Instructions:
 
 
 def all_but(bits: int) -> int:
-    """The other bits of a word."""
+    """The complement of the bits within a word."""
     return ~bits & 0xFFFFFFFF
 
 
 def _fcntl() -> Instructions:
-    """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC and F_GETPIPE_SZ; F_SETFL if it changes
-    only O_NONBLOCK.
+    """Allows F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC and F_GETPIPE_SZ, and F_SETFL if
+    it changes only O_NONBLOCK.
 
     Of the others, F_SETOWN and F_SETSIG send any signal to any process; O_DIRECT on the output,
     which the reader of the output shares, makes its reading fail.
@@ -186,7 +186,7 @@ THREADS = 64
 
 
 def set_limits(memory_mb: int, seconds: int, output_bytes: int) -> None:
-    """Limits that can only be lowered from here on."""
+    """Sets resource limits, which can only be lowered afterwards."""
     with contextlib.suppress(OSError):  # a system without it
         _write("/proc/self/oom_score_adj", b"1000")
     megabytes = memory_mb * 2**20
@@ -214,8 +214,8 @@ def _filter(threads: bool) -> bytes:
 
 
 def isolate_process(folder: str) -> bool:
-    """No processes, network, signals or changed files from here on; False where the kernel cannot
-    promise it."""
+    """Denies new processes, network, signals and file changes from here on; returns False if the
+    kernel cannot enforce this."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     library, parent = ctypes.CDLL(None, use_errno=True), os.getppid()
@@ -237,7 +237,8 @@ def isolate_process(folder: str) -> bool:
 
 
 def _own_root(library: ctypes.CDLL) -> tuple[bool, bool]:
-    """A root folder with `PLACES` and this folder's program, read only, as /program.
+    """Changes to a root folder that contains only `PLACES` and this folder's program, read-only, as
+    /program.
 
     Returns:
         Whether there is one, and whether there is a user namespace for it, which is how an ordinary
@@ -270,7 +271,7 @@ def _own_root(library: ctypes.CDLL) -> tuple[bool, bool]:
 
 
 def _show(library: ctypes.CDLL, place: str, target: str) -> None:
-    """Makes a place visible at another."""
+    """Bind-mounts one place at another."""
     if os.path.exists(target):  # within one that is shown already
         return
     os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -298,8 +299,8 @@ def _write(path: str, text: bytes) -> None:
 
 
 def _change_user(library: ctypes.CDLL) -> bool:
-    """Gives up all capabilities, and root's user; False if this stays root's, since no other user
-    can read Python."""
+    """Drops all capabilities and root's user id; False if this process stays root, because no other
+    user can read Python."""
     changed = os.geteuid() != 0 or _can_be_nobody()
     if os.geteuid() == 0 and changed:
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -323,7 +324,8 @@ def _can_be_nobody() -> bool:
 
 
 def _restrict_reading(library: ctypes.CDLL, places: list[str]) -> None:
-    """Landlock: from here on only what lies in `places` can be read, and no signal reaches others.
+    """Landlock: from here on only files in `places` can be read, and no signal can be sent to other
+    processes.
 
     A kernel without it, or with an older version of it, leaves things as they were.
     """

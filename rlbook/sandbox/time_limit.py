@@ -1,5 +1,4 @@
-"""A time limit for Python code of strangers, such as a model's chat template, in whatever thread it
-runs."""
+"""A time limit for untrusted Python code, such as a model's chat template, in any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError in the code inside when it has run for longer.
+    """Raises TimeoutError inside the context once it has run for longer.
 
     It is raised between two instructions of Python, so a single call into C ends first.
     """

@@ -201,7 +201,7 @@ def test_evaluating_checks_its_numbers(name: str, value: Any) -> None:
     with pytest.raises(rlbook.RequestError, match=f"{name} must be an integer"):
         rlbook.evaluate(run, **{name: value})
     with pytest.raises(
-        rlbook.RequestError, match="an agent alone does not say where to play; give env"
+        rlbook.RequestError, match="an agent does not determine its environment; give env"
     ):
         rlbook.evaluate(run.agent)
 
@@ -479,7 +479,7 @@ def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path)
         ({"allow_import": True}, "allow_import says how to load a run's folder"),
         (
             {"env_kwargs": {"slip": 0.5}},
-            "env_kwargs are arguments for an env that is named by its id; give env too",
+            "env_kwargs are arguments for an env given by its id; give env too",
         ),
         (
             {"episodes": 10**12},

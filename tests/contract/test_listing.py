@@ -145,7 +145,7 @@ def test_the_table_says_who_trains_and_who_does_not(capsys: pytest.CaptureFixtur
     text = " ".join(shown(capsys).split())
     count = len(ALGORITHMS)
     assert re.search(rf"MountainCar-v0 {count - 9} of {count} algorithms: policy_eval", text)
-    assert "not rce, reward_model: it learns from random walks" in text
+    assert "not rce, reward_model: it learns from random episodes" in text
     assert re.search(rf"Taxi-v4[\w, -]* {count - 3} of {count} algorithms: policy_eval", text)
 
 

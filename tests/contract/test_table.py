@@ -107,7 +107,7 @@ def test_every_algorithm_trains_somewhere_and_the_maze_trains_all() -> None:
     assert {name: TABLE[name]["Maze-v0"] for name in others} == dict.fromkeys(others)
     assert TABLE["distillation"]["Maze-v0"] == "it needs a teacher (--teacher)"
     assert {
-        (TABLE[name]["Pendulum-v1"], "box" in str(TABLE[name]["Maze-v0"])) for name in BOXES_ONLY
+        (TABLE[name]["Pendulum-v1"], "(Box)" in str(TABLE[name]["Maze-v0"])) for name in BOXES_ONLY
     } == {(None, True)}
     assert TABLE["value_iteration"]["Addition-v0"] and TABLE["q_learning"]["Addition-v0"], (
         "no table is large enough for these"
@@ -173,7 +173,7 @@ def test_the_list_names_where_random_walks_cannot_be_ranked(algorithm: str) -> N
     """At random nobody reaches the hill of MountainCar, or swings Acrobot up, in 200 steps: every
     walk returns -200."""
     said = (
-        "it learns from random walks that differ in their return, and here all return -200; give"
+        "it learns from random episodes that differ in their return, but here all return -200; give"
         " data (--data)"
     )
     assert {env for env, reason in TABLE[algorithm].items() if reason is not None} == {

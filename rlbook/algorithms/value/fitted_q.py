@@ -140,8 +140,7 @@ class FittedQ(Agent):
         self.config: FittedQConfig = config
         if not isinstance(env.unwrapped.single_action_space, Discrete):
             space = env.unwrapped.single_action_space
-            few = "it learns the values of a few recorded actions"
-            raise ValueError(f"{few}, and here are {space}")
+            raise ValueError(f"needs discrete actions, got {space}")
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)

@@ -254,7 +254,10 @@ def _filter_by_length(
     ways = 'overlong "left" cuts such prompts, "filter" leaves them out'
     named = f"max_prompt_tokens is {limit} ({ways})"
     if settings.max_prompt_tokens is None:
-        named = f"the model's limit is {codec.limit}, its answer included (with max_prompt_tokens, {ways})"
+        named = (
+            f"the model's limit is {codec.limit}, its answer included"
+            f" (with max_prompt_tokens, {ways})"
+        )
     for index in which:
         try:
             ids = codec.encode_prompt(examples.items[index].prompt)
@@ -414,7 +417,7 @@ def chat_settings(
             f"examples come from a task, a function or data, and {' and '.join(named)} were given"
         )
     if held_out_data is not None and data is None:
-        raise ValueError("held_out_data is for examples from data, and none were given")
+        raise ValueError("held_out_data applies to examples from data, but none were given")
     for name, value in (
         ("data", data),
         ("held_out_data", held_out_data),

@@ -66,7 +66,7 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         )
     if spec.dtype == FOUR_BIT:
         if asked.model in (None, NEW):
-            raise ValueError("dtype 4bit is for the model of a folder, and none was named")
+            raise ValueError("dtype 4bit needs the model of a folder, but none was named")
         model = four_bit_model(asked.model)
     else:
         model = starting_model(asked.rules.task, asked.model, rng, spec.config)

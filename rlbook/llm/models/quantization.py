@@ -35,7 +35,7 @@ def four_bit_model(folder: str | Path) -> Any:
             f"dtype 4bit needs {' and '.join(missing)}; pip install {' '.join(missing)}"
         )
     if not torch.cuda.is_available():
-        raise ValueError("dtype 4bit needs a GPU, and there is none here")
+        raise ValueError("dtype 4bit needs a GPU, but none is available")
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     check_folder(folder)

@@ -57,8 +57,9 @@ def conversation(
         behind = template(list(messages[: number + 1]), add_generation_prompt=False)
         if not (whole.startswith(behind) and behind.startswith(before)):
             raise ValueError(
-                "the chat template writes an answer otherwise once more turns follow, so the turns"
-                " of a chat cannot be learned together; give rows with prompt and completion, one"
+                "the chat template formats an answer differently when more turns follow, so the"
+                " turns of a chat cannot be trained on together; give rows with prompt and"
+                " completion, one"
                 " for each turn"
             )
         for place, (left, _) in enumerate(encoding.offsets):

@@ -172,7 +172,7 @@ def shots_of(examples: Sequence[Example]) -> list[Message]:
     turns: list[Message] = []
     for number, example in enumerate(examples, start=1):
         if example.answer is None:
-            raise ValueError(f"shots must have answers, and example {number} has none")
+            raise ValueError(f"shots must have answers, but example {number} has none")
         own = (
             [{"role": "user", "content": example.prompt}]
             if isinstance(example.prompt, str)

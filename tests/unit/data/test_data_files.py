@@ -320,8 +320,11 @@ BAD_ROWS = {
         '{"prompt": "1+1=", "completion": "3", "x": [{"y": 1, "y": 1}]}',
         "line 3 is not JSON: the name 'y' occurs twice",
     ),
-    "NaN": ('{"prompt": "1+1=", "weight": NaN}', "line 3 is not JSON: NaN is no number of JSON's"),
-    "infinity": ('{"prompt": "1+1=", "weight": -Infinity}', "not JSON: -Infinity is no number"),
+    "NaN": ('{"prompt": "1+1=", "weight": NaN}', "line 3 is not JSON: NaN is not a JSON number"),
+    "infinity": (
+        '{"prompt": "1+1=", "weight": -Infinity}',
+        "not JSON: -Infinity is not a JSON number",
+    ),
     "beyond the largest": (
         '{"prompt": "1+1=", "weight": 1e400}',
         "not JSON: '1e400' is beyond the largest",
@@ -395,7 +398,7 @@ ARRAYS = {
     ),
     '[{"a": 1}]' + " " * 30 + "more": "line 1: nothing may follow the end of the array, got 'm",
     "[]]": "line 1: nothing may follow",
-    '[{"a": NaN}]': "row 1 is not JSON: NaN is no number",
+    '[{"a": NaN}]': "row 1 is not JSON: NaN is not a JSON number",
     '[{"a": 1, "a": 2}]': "row 1 is not JSON: the name 'a' occurs twice",
 }
 

@@ -198,7 +198,7 @@ def test_a_difference_is_paired_by_prompt(run: Run, result: SampledEvaluation) -
     )
     assert found.difference["perplexity"].high < 0 and found.lost == []
     assert len(found.gained) == sum(bool(sample.right) for sample in result.greedy)
-    with pytest.raises(rlbook.RequestError, match="not given the same prompts"):
+    with pytest.raises(rlbook.RequestError, match="used different prompts"):
         difference(before, evaluate_samples(run, 1, prompts=3))
 
 
@@ -236,7 +236,7 @@ def test_a_maze_has_no_prompts() -> None:
 
 
 def test_an_environment_without_an_id_has_no_held_out_prompts(run: Run) -> None:
-    with pytest.raises(rlbook.RequestError, match="named by its id"):
+    with pytest.raises(rlbook.RequestError, match="given by its id"):
         evaluate_samples(run.agent, 2, TokenEnv(AdditionTask()))
 
 

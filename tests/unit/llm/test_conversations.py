@@ -120,7 +120,7 @@ def test_a_template_that_rewrites_earlier_turns_is_refused() -> None:
         return "".join(m["content"] + ("+" if m is messages[-1] else "") for m in messages)
 
     codec = character_codec()
-    with pytest.raises(ValueError, match="writes an answer otherwise once more turns follow"):
+    with pytest.raises(ValueError, match="formats an answer differently when more turns follow"):
         conversation(codec.backend, template, codec.ends, CHAT)
 
 

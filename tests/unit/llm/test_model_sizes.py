@@ -103,7 +103,7 @@ def test_four_bits_need_an_adapter_a_gpu_a_folder_and_their_packages(
         rlbook.train(
             "grpo", "Addition-v0", model={"dtype": "4bit", "adapter": {"r": 2}}, **settings
         )
-    with pytest.raises(RequestError, match="4bit is for the model of a folder, and none was named"):
+    with pytest.raises(RequestError, match="4bit needs the model of a folder, but none was named"):
         rlbook.train(
             "grpo",
             "Addition-v0",
