@@ -178,7 +178,7 @@ def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
     """One environment's table."""
     first = next(iter(items.values()))
     rows = [
-        f"### {env}",
+        f"## {env}",
         "",
         f"Optimum {number(first['optimum'])}, random play {number(first['random'])}.",
         "",

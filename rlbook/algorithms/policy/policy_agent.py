@@ -18,13 +18,13 @@ from torch import Tensor
 
 from rlbook.agent import Frozen, Parts, State, Step
 from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
+from rlbook.algorithms.policy.policy_prediction import PredictingAgent
 from rlbook.algorithms.policy.reference import (
     Observations,
     codec_of,
     named_policy,
     reference_policy,
 )
-from rlbook.algorithms.policy.text_prediction import TextAgent
 from rlbook.checks import check_memory, value_at
 from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
@@ -48,7 +48,7 @@ from rlbook.networks.policy import (
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
-class PolicyAgent(TextAgent):
+class PolicyAgent(PredictingAgent):
     """Acts with `self.policy` and collects into `self.rollout_data`.
 
     A subclass says what a full rollout teaches.

@@ -127,6 +127,9 @@ def test_with_a_tables_features_it_is_the_tabular_algorithm_bit_for_bit(
 ) -> None:
     monkeypatch.setenv("RLBOOK_PLAIN", "1")
     both: dict[str, Any] = {"steps": 600, "seed": 1, "eval_every": 0, **options}
+    both |= {"alpha": 0.1, "gamma": 0.99}  # the presets differ
+    if "sarsa" in linear:
+        both["epsilon"] = 0.1
     one = rlbook.train(tabular, env, simulate=False, **both)
     other = rlbook.train(linear, env, features="table", **both)
     assert one.episode_returns == other.episode_returns

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlbook.networks.policy import Policy
 
 
-class TextAgent(Agent):
+class PredictingAgent(Agent):
     """An agent with a policy, and a tokenizer where the environment is one of tokens."""
 
     policy: Policy
