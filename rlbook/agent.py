@@ -358,12 +358,12 @@ class Agent:
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
-        """What the agent would do, in the environment's own terms: its observations come in, one
-        or a batch of them, and its actions go back.
+        """Returns the action for one of the environment's own observations, or the actions for a
+        batch of them, as the environment takes them.
 
             obs, reward, terminated, truncated, info = env.step(agent.predict(obs))
 
-        Nothing in the agent changes, and training goes on as if it had not been asked.
+        The agent is left unchanged, so training continues as if this had not been called.
 
         Args:
             observation: as the environment shows it, or N of them as a vector environment does: an
@@ -413,7 +413,7 @@ class Agent:
         return action if self.adaptation is None else self.adaptation.adapt_action(action)
 
     def _env_spaces(self) -> tuple[Any, Any]:
-        """Of one observation and one action, as the environment has them.
+        """The environment's own observation and action space.
 
         Raises:
             ValueError: there is nothing to predict, or it is not known where.
@@ -446,7 +446,7 @@ class Agent:
         return np.asarray(action_mask, dtype=bool)
 
     def _exploring_twin(self) -> Self:
-        """An agent that shares what was learned and has generators of its own."""
+        """A copy that shares what was learned and has random generators of its own."""
         import numpy as np
 
         twin = copy.copy(self)

@@ -1,4 +1,4 @@
-"""Functions of the user's that are called while a run trains, each of which may end it."""
+"""User callbacks during training; any of them may stop the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOMENTS = ("on_report", "on_episode", "on_evaluation")
 
 @dataclass(frozen=True)
 class Callbacks:
-    """What is called after each report, each training episode and each evaluation."""
+    """The callbacks after each report, each training episode and each evaluation."""
 
     on_report: tuple[Callback, ...] = ()
     on_episode: tuple[Callback, ...] = ()
@@ -25,7 +25,7 @@ class Callbacks:
 
     @classmethod
     def collect(cls, objects: Sequence[object] = (), **functions: Callback | None) -> Callbacks:
-        """The functions by moment, and the methods of the same names that the objects have.
+        """Collects callback functions and the callback methods of objects.
 
         Raises:
             RequestError: an object has none of them.
@@ -46,7 +46,7 @@ class Callbacks:
         return cls(**{moment: tuple(called) for moment, called in found.items()})
 
     def stop(self, moment: str, run: RunState) -> bool:
-        """Calls all functions of a moment; whether one of them ends the run."""
+        """Calls all callbacks of a moment; returns whether any of them stops the run."""
         answers = [function(run) for function in getattr(self, moment)]
         return any(isinstance(answer, str) and answer == STOP for answer in answers)
 

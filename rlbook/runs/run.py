@@ -126,8 +126,8 @@ class Run(RunViews):
             raise RequestError(f"cannot write to {folder}: {error.strerror}") from error
 
     def _write_log(self, log: MetricsLog) -> bool:
-        """Of a run that kept nothing until now. Whether this moment is its best: an earlier one is
-        not there to be saved."""
+        """Writes the log of a run that had no folder. Returns whether its current state is its
+        best, since no earlier one can be saved any more."""
         for episode in self._episodes:
             log.episode(*episode)
         for report in self.metrics:
@@ -195,15 +195,15 @@ class Run(RunViews):
         on_evaluation: Callback | None = None,
         quiet: bool | None = None,
     ) -> Run:
-        """More of the same run: so many steps, episodes or passes beyond what it has taken; without
-        any of the three, what is left of its budget.
+        """Continues training for the given number of further steps, episodes or passes; with none
+        of the three, for the rest of the budget.
 
-        A run with a folder goes on from its last checkpoint there, another one from where it
-        stands. Schedules, such as an annealed learning rate, are stretched over the whole new
-        budget, and a note says which.
+        A run with a folder continues from its last checkpoint there, a run without one from its
+        current state. Schedules, such as an annealed learning rate, are stretched over the whole
+        new budget, and a note lists them.
 
         Args:
-            steps, episodes, passes: how many more.
+            steps, episodes, passes: added to what the run has already taken.
             callbacks, on_report, on_episode, on_evaluation, quiet: as in `rlbook.train`.
 
         Raises:
@@ -234,9 +234,10 @@ class Run(RunViews):
         return self.complete(hooks, quiet=quiet)
 
     def save(self, folder: str | Path) -> Path:
-        """Keeps the run in a new folder, from which `rlbook.load` brings it back and `train` goes
-        on: of a run that has a folder a copy of all of it, of another one its log and a checkpoint
-        of this moment. Returns the folder.
+        """Saves the run to a new folder and returns the folder; `rlbook.load` restores it.
+
+        A run that already has a folder is copied whole. A run without one writes its log and a
+        checkpoint of its current state, and has this folder from now on.
 
         Raises:
             RequestError: something is there already, or it cannot be written.

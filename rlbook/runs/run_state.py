@@ -151,7 +151,7 @@ class RunState:
             self.notes += (note,)
 
     def _note_modifications(self) -> None:
-        """Hooks may be set at any time, by whoever has the agent."""
+        """Notes hooks and similar changes to the agent, which user code may make at any time."""
         found = modifications(self.agent)
         if found:
             self._modified = list(dict.fromkeys([*self._modified, *found]))

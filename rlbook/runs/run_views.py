@@ -1,5 +1,5 @@
-"""What one does with a finished run: ask it for actions, evaluate, draw and watch it, and see at a
-glance what it has come to."""
+"""The methods of a run that use what was learned: predict, evaluate, plot, watch, and its
+summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DPI = 70  # of the curve that a notebook shows
 
 
 class RunViews(RunState):
-    """The part of `rlbook.Run` that looks at what was learned and changes nothing."""
+    """The methods of `rlbook.Run` that leave the run unchanged."""
 
     def predict(
         self,
@@ -38,8 +38,8 @@ class RunViews(RunState):
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
-        """What the agent would do: the environment's own observation, or a batch of them, comes in,
-        and its own action goes back; see `rlbook.Agent.predict`."""
+        """Returns the agent's action for one of the environment's observations, or a batch of
+        them; see `rlbook.Agent.predict`."""
         return self.agent.predict(observation, explore=explore, action_mask=action_mask)
 
     def evaluate(
@@ -85,8 +85,8 @@ class RunViews(RunState):
 
     @property
     def optimal_return(self) -> float | None:
-        """The best expected return of an episode in the environment of its evaluations, in reward
-        units; None where nobody knows."""
+        """The optimal expected return of an evaluation episode, in reward units; None if
+        unknown."""
         known = importlib.import_module("rlbook.evaluation.optimal_return")
         return known.optimal_return(self.request.recipe.for_evaluation())
 
@@ -99,8 +99,8 @@ class RunViews(RunState):
         ]
 
     def summary(self) -> str:
-        """One line: algorithm, environment, steps, the last and the best evaluation beside the
-        optimum, and the returns of training as a sparkline."""
+        """One line with algorithm, environment, steps, the last and the best evaluation, the
+        optimum where known, and a sparkline of the training returns."""
         done = f"{self.steps:,} {self.unit}"
         if self.unit == "steps":
             done += f", {len(self.episode_returns):,} episodes"
@@ -123,7 +123,7 @@ class RunViews(RunState):
         return f"<Run {self.summary()}{where}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the line, the learning curve, and the value map where there is
+        """The notebook display: the summary, the learning curve, and the value map if there is
         one."""
         pictures = []
         plots = _package().plots
@@ -136,7 +136,7 @@ class RunViews(RunState):
 
 
 def sparkline(values: Sequence[float]) -> str:
-    """Numbers as a row of at most 20 bars, each the mean of its share; "" of fewer than two."""
+    """Draws numbers as at most 20 bars, each the mean of an equal share; "" for fewer than two."""
     finite = np.array([value for value in values if np.isfinite(value)])
     if len(finite) < 2:
         return ""
@@ -154,5 +154,5 @@ def _inline_image(figure: Figure) -> str:
 
 
 def _package() -> Any:
-    """What `rlbook` offers of the floors above this one."""
+    """The package itself, which gives access to the layers above this one."""
     return importlib.import_module("rlbook")

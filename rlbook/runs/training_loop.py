@@ -28,14 +28,14 @@ class TrainingLoop:
     def __init__(self, run: RunState, callbacks: Callbacks) -> None:
         self.callbacks = callbacks
         self.silent = run._source.reports_each and not callbacks.on_report and run.folder is None
-        """Nobody sees the reports before the end."""
+        """Whether the reports are only read at the end."""
         self.trained, self.agent = run, run.agent
         self.source, self.reports = run._source, run.reports
         self.source.one_by_one = bool(callbacks.on_episode)
         self.noticed = len(self.source.finished_episodes)
-        """How many of the episodes since the last report were told of."""
+        """Episodes since the last report that the callbacks have been called for."""
         self.stopped = False
-        """A callback has asked for the end."""
+        """Whether a callback has asked to stop."""
 
     def run(self) -> None:
         """Goes on until the run has ended."""
@@ -61,7 +61,7 @@ class TrainingLoop:
             self._finish()
 
     def _notice_episodes(self) -> None:
-        """Tells of the episodes that have ended since the last item, one after the other."""
+        """Calls the episode callbacks once for each episode that ended since the last item."""
         if not self.callbacks.on_episode:
             return
         ended = self.source.finished_episodes
@@ -135,7 +135,7 @@ class TrainingLoop:
         self.trained.seconds["evaluate"] += time.perf_counter() - start
 
     def _tell(self, evaluation: Metrics) -> None:
-        """Calls whoever wants to know of a report, and of the evaluation in it."""
+        """Calls the callbacks for a report, and for the evaluation in it."""
         self.stopped |= self.callbacks.stop("on_report", self.trained)
         if "eval_return" in evaluation:
             self.stopped |= self.callbacks.stop("on_evaluation", self.trained)
