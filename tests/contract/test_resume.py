@@ -476,7 +476,7 @@ def test_an_environment_that_cannot_be_replayed_is_noticed(tmp_path: Path) -> No
             on_report=interrupt_at(50),
         )
     with pytest.raises(
-        rlbook.TrainingError, match="replaying its actions led to another observation"
+        rlbook.TrainingError, match="replaying its actions led to a different observation"
     ):
         rlbook.load(tmp_path / "run", env=Drifting()).resume()
 

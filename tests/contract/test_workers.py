@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.fixture
+def new_children() -> Callable[[], list[int]]:
+    """The child processes that have come since the test began; a library that an earlier test used
+    may have left one, such as a tracker's service."""
+    before = children(os.getpid())
+    return lambda: [pid for pid in children(os.getpid()) if pid not in before]
 
 
 def recipe(env_id: str = "Signs-v0", **kwargs: Any) -> EnvRecipe:
@@ -116,7 +124,11 @@ def test_workers_answer_what_one_process_answers_and_take_up_what_it_left() -> N
     ],
 )
 def test_a_run_with_workers_leaves_the_same_bytes(
-    algorithm: str, env: str, options: dict[str, Any], tmp_path: Path
+    algorithm: str,
+    env: str,
+    options: dict[str, Any],
+    tmp_path: Path,
+    new_children: Callable[[], list[int]],
 ) -> None:
     options = {"workers": 2, "seed": 3} | (OWN if env == SIGNS else {}) | options
     rlbook.train(algorithm, env, out=tmp_path / "one", **options | {"workers": 1})
@@ -131,10 +143,12 @@ def test_a_run_with_workers_leaves_the_same_bytes(
             played[0].returns.tolist() == played[1].returns.tolist()
             and played[0].lengths.tolist() == played[1].lengths.tolist()
         )
-    assert not children(os.getpid())
+    assert not new_children()
 
 
-def test_a_run_may_be_resumed_with_another_number_of_workers(tmp_path: Path) -> None:
+def test_a_run_may_be_resumed_with_another_number_of_workers(
+    tmp_path: Path, new_children: Callable[[], list[int]]
+) -> None:
     def stop(run: rlbook.Run) -> None:
         if run.steps >= 150:
             signal.raise_signal(signal.SIGTERM)
@@ -145,7 +159,7 @@ def test_a_run_may_be_resumed_with_another_number_of_workers(tmp_path: Path) -> 
         rlbook.train("ppo", SIGNS, out=tmp_path / "parts", **options, workers=3, on_report=stop)
     rlbook.train("ppo", SIGNS, out=tmp_path / "parts", **options, workers=2, resume=True)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
-    assert not children(os.getpid())
+    assert not new_children()
 
 
 def test_an_environment_without_an_id_is_sent_as_it_is() -> None:
@@ -173,7 +187,9 @@ def test_an_environment_without_an_id_is_sent_as_it_is() -> None:
 @pytest.mark.parametrize(
     "how", ["own", *(pytest.param(how, marks=pytest.mark.slow) for how in ("raise", "bad"))]
 )
-def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
+def test_what_an_environment_raises_is_said_as_in_one_process(
+    how: str, new_children: Callable[[], list[int]]
+) -> None:
     said = []
     for workers in (1, 2):
         with pytest.raises(TrainingError) as caught:
@@ -182,7 +198,7 @@ def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
             )
         said.append(str(caught.value))
     assert said[0] == said[1] and "failed at step" in said[0]
-    assert not children(os.getpid())
+    assert not new_children()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +209,11 @@ def test_what_an_environment_raises_is_said_as_in_one_process(how: str) -> None:
     ],
 )
 def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
-    how: str, fate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    how: str,
+    fate: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    new_children: Callable[[], list[int]],
 ) -> None:
     words = [
         "train",
@@ -218,7 +238,7 @@ def test_a_worker_that_dies_ends_the_run_and_leaves_its_checkpoint(
         and said.startswith("rlbook: worker ")
         and "the last good checkpoint is" in said
     )
-    assert latest(tmp_path / "run") is not None and not children(os.getpid())
+    assert latest(tmp_path / "run") is not None and not new_children()
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_ranked_pairs_prefer_the_larger_return_and_leave_ties_out() -> None:
     assert all(episode.episode_return == 8 for episode in data.better) and all(
         e.episode_return == -5 for e in data.worse
     )
-    with pytest.raises(ValueError, match="one and the same return"):
+    with pytest.raises(ValueError, match="all have the same return"):
         Pairs.from_ranked([WALKS[0], WALKS[0]], np.random.default_rng(0))
 
 

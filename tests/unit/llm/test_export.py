@@ -201,8 +201,8 @@ def test_what_cannot_be_exported_is_one_sentence_and_nothing_is_written(
         (
             (str(tmp_path / "maze"), "m"),
             (
-                "holds q_learning on Maze-v0, and only a language model that was trained on a token"
-                " environment"
+                "holds q_learning on Maze-v0, but only a language model trained on a token"
+                " environment can be exported"
             ),
         ),
         ((str(plain), str(tmp_path / "there")), "there exists already; name a new folder"),

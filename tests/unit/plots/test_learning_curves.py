@@ -329,7 +329,7 @@ def test_a_panel_of_fewer_than_three_points_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("algorithms", "said"),
     [
-        (["q_learning"], "value_error: distance of the values from the exact ones"),
+        (["q_learning"], "value_error: error of the values against the exact ones"),
         (
             ["sarsa"],
             "value_error: distance from the values of its own policy, exploration included",
