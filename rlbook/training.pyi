@@ -1441,6 +1441,8 @@ def train(
     initial_temperature: float = ...,
     gamma: float = ...,
     learning_rate: float | Schedule = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     buffer_size: int = ...,
     learning_starts: int = ...,
     batch_size: int = ...,
@@ -1647,6 +1649,8 @@ def train(
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -1697,6 +1701,8 @@ def train(
     normalize_reward: bool = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     temperature: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
@@ -1817,6 +1823,8 @@ def train(
     average: Literal["token", "sequence", "constant"] = ...,
     average_divisor: int = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
@@ -1865,6 +1873,8 @@ def train(
     learning_rate: float | Schedule = ...,
     exploration_noise: float = ...,
     gamma: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     buffer_size: int = ...,
     learning_starts: int = ...,
     batch_size: int = ...,
@@ -1915,6 +1925,8 @@ def train(
     learning_rate: float | Schedule = ...,
     exploration_noise: float = ...,
     gamma: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     buffer_size: int = ...,
     learning_starts: int = ...,
     batch_size: int = ...,
@@ -1964,6 +1976,8 @@ def train(
     initial_temperature: float = ...,
     gamma: float = ...,
     learning_rate: float | Schedule = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     buffer_size: int = ...,
     learning_starts: int = ...,
     batch_size: int = ...,
@@ -2038,6 +2052,8 @@ def train(
     average: Literal["token", "sequence", "constant"] = ...,
     average_divisor: int = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     refill: int = ...,
     min_spread: float = ...,
     kl_band: tuple[float, float] | None = ...,
@@ -2103,6 +2119,8 @@ def train(
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2203,6 +2221,8 @@ def train(
     max_grad_norm: float = ...,
     average: Literal["token", "sequence"] = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2251,6 +2271,8 @@ def train(
     max_grad_norm: float = ...,
     average: Literal["token", "sequence"] = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2303,6 +2325,8 @@ def train(
     max_grad_norm: float = ...,
     average: Literal["token", "sequence"] = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2352,6 +2376,8 @@ def train(
     max_grad_norm: float = ...,
     average: Literal["token", "sequence"] = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2398,6 +2424,8 @@ def train(
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2443,6 +2471,8 @@ def train(
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2510,6 +2540,8 @@ def train(
     average: Literal["token", "sequence", "constant"] = ...,
     average_divisor: int = ...,
     micro_batch_size: int | None = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     anneal_learning_rate: bool = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
@@ -2724,6 +2756,8 @@ def train(
     model_steps: int = ...,
     target_entropy: float | None = ...,
     initial_temperature: float = ...,
+    warmup_steps: int = ...,
+    weight_decay: float = ...,
     tau: float = ...,
     hold: int = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
@@ -2815,7 +2849,6 @@ def train(
     greedy_simulations: int = ...,
     noise_fraction: float = ...,
     noise_alpha: float = ...,
-    weight_decay: float = ...,
     symmetries: bool = ...,
     demonstrations: int = ...,
     packing: int | None = ...,

@@ -17,6 +17,7 @@ from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast.matrix_product import LIBRARY
 from rlbook.fast.modules import inside
+from rlbook.functional.schedules import warmup_factor
 from rlbook.networks import optimizer
 from rlbook.networks.optimizer import REPLACED, Group, Optimizer, trainable
 
@@ -31,21 +32,33 @@ def adam(
     *,
     eps: float = 1e-8,
     betas: tuple[float, float] = (0.9, 0.999),
+    warmup_steps: int = 0,
 ) -> Optimizer:
     """`FlatAdam` where all parameters are of one floating-point type on the CPU, the plain
     optimiser elsewhere."""
     if FUSED_ADAMW is None or not _one_kind(groups):
-        return optimizer.adam.plain(groups, learning_rate, eps=eps, betas=betas)  # type: ignore[attr-defined]
-    return FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
+        plain = optimizer.adam.plain  # type: ignore[attr-defined]
+        return plain(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
+    made = FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
+    made.warmup_steps = warmup_steps
+    return made
 
 
 def rmsprop(
-    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
+    groups: Sequence[Group],
+    learning_rate: float,
+    *,
+    eps: float = 1e-5,
+    decay: float = 0.99,
+    warmup_steps: int = 0,
 ) -> Optimizer:
     """`FlatRMSprop` where `adam` gives `FlatAdam`."""
     if not _one_kind(groups):
-        return optimizer.rmsprop.plain(groups, learning_rate, eps=eps, decay=decay)  # type: ignore[attr-defined]
-    return FlatRMSprop.of_groups(groups, learning_rate, eps=eps, betas=(0.0, decay))
+        plain = optimizer.rmsprop.plain  # type: ignore[attr-defined]
+        return plain(groups, learning_rate, eps=eps, decay=decay, warmup_steps=warmup_steps)
+    made = FlatRMSprop.of_groups(groups, learning_rate, eps=eps, betas=(0.0, decay))
+    made.warmup_steps = warmup_steps
+    return made
 
 
 def _one_kind(groups: Sequence[Group]) -> bool:
@@ -68,6 +81,8 @@ class FlatAdam:
 
     NAMES: ClassVar[tuple[str, ...]] = ("mean", "square", "steps")
     """What a checkpoint holds of it."""
+    warmup_steps: int = 0
+    """Steps in which the rate rises linearly from 0 to η."""
 
     def __init__(
         self,
@@ -164,8 +179,16 @@ class FlatAdam:
         self._descend()
         return norm
 
+    @property
+    def step_size(self) -> float:
+        """The learning rate of the next step: η, or less in a warm-up."""
+        if not self.warmup_steps:
+            return self.learning_rate
+        return self.learning_rate * warmup_factor(int(self.steps), self.warmup_steps)
+
     def _descend(self) -> None:
         assert FUSED_ADAMW is not None
+        step_size = self.step_size
         self.steps += 1
         for group, theta, gradient, mean, square in self.pieces:
             FUSED_ADAMW.default(
@@ -177,7 +200,7 @@ class FlatAdam:
                 [self.steps],
                 amsgrad=False,
                 maximize=False,
-                lr=self.learning_rate * group.rate,
+                lr=step_size * group.rate,
                 beta1=self.betas[0],
                 beta2=self.betas[1],
                 eps=self.eps,
@@ -217,10 +240,10 @@ class FlatRMSprop(FlatAdam):
     NAMES: ClassVar[tuple[str, ...]] = ("square", "steps")
 
     def _descend(self) -> None:
+        step_size, decay = self.step_size, self.betas[1]
         self.steps += 1
-        decay = self.betas[1]
         for group, theta, gradient, _, square in self.pieces:
-            rate = self.learning_rate * group.rate
+            rate = step_size * group.rate
             square.mul_(decay).addcmul_(gradient, gradient, value=1 - decay)
             if group.weight_decay:
                 theta.mul_(1 - rate * group.weight_decay)
@@ -230,12 +253,12 @@ class FlatRMSprop(FlatAdam):
 
 
 def _spans(ends: Sequence[tuple[int, Group]]) -> list[tuple[slice, Group]]:
-    """Where each group's parameters lie: neighbours of one group are one span. `ends`: where each
-    parameter ends, and its group."""
+    """Where each group's parameters lie: neighbours with the same rate and decay are one span.
+    `ends`: where each parameter ends, and its group."""
     spans: list[tuple[slice, Group]] = []
     start = 0
     for end, group in ends:
-        if spans and spans[-1][1] is group:
+        if spans and spans[-1][1][1:] == group[1:]:
             spans[-1] = (slice(spans[-1][0].start, end), group)
         else:
             spans.append((slice(start, end), group))

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast_forms import has_fast_form, written_gradient
+from rlbook.functional.schedules import warmup_factor
 
 
 class LossOutput(NamedTuple):
@@ -45,6 +46,9 @@ class Optimizer(Protocol):
     """The optimiser interface that `gradient_step` needs."""
 
     learning_rate: float
+
+    @property
+    def step_size(self) -> float: ...
 
     def step(
         self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None
@@ -121,6 +125,7 @@ def adam(
     *,
     eps: float = 1e-8,
     betas: tuple[float, float] = (0.9, 0.999),
+    warmup_steps: int = 0,
 ) -> Optimizer:
     """Adam over all trainable parameters in `groups`.
 
@@ -131,13 +136,19 @@ def adam(
         learning_rate: η.
         eps: ε, added to √v̂; PPO uses 1e-5 (detail 3 of the 37).
         betas: β₁ and β₂.
+        warmup_steps: steps in which the rate rises linearly from 0 to η; see `warmup_factor`.
     """
-    return Adam(groups, learning_rate, eps=eps, betas=betas)
+    return Adam(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
 
 
 @has_fast_form
 def rmsprop(
-    groups: Sequence[Group], learning_rate: float, *, eps: float = 1e-5, decay: float = 0.99
+    groups: Sequence[Group],
+    learning_rate: float,
+    *,
+    eps: float = 1e-5,
+    decay: float = 0.99,
+    warmup_steps: int = 0,
 ) -> Optimizer:
     """As `adam`, with RMSprop.
 
@@ -146,8 +157,9 @@ def rmsprop(
         learning_rate: η.
         eps: ε, added to √v.
         decay: β₂.
+        warmup_steps: as in `adam`.
     """
-    return RMSprop(groups, learning_rate, eps=eps, decay=decay)
+    return RMSprop(groups, learning_rate, eps=eps, decay=decay, warmup_steps=warmup_steps)
 
 
 class Adam:
@@ -164,8 +176,10 @@ class Adam:
         *,
         eps: float,
         betas: tuple[float, float],
+        warmup_steps: int = 0,
     ) -> None:
         columns = self._columns(groups, learning_rate)
+        self.warmup_steps = warmup_steps
         self._begin(torch.optim.AdamW(columns, eps=eps, betas=betas, foreach=False))
 
     def _columns(self, groups: Sequence[Group], learning_rate: float) -> list[dict[str, Any]]:
@@ -189,6 +203,11 @@ class Adam:
         """The number of steps taken."""
         return int(self.torch.state[self.masters[0]]["step"])
 
+    @property
+    def step_size(self) -> float:
+        """The learning rate of the next step: η, or less in a warm-up."""
+        return self.learning_rate * warmup_factor(self.steps, self.warmup_steps)
+
     def step(self, losses: Tensor | Iterable[Tensor], max_grad_norm: float | None = None) -> Tensor:
         """Takes one step on the sum of `losses`.
 
@@ -201,10 +220,10 @@ class Adam:
             raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
         self._set_gradients(losses, pairs)
-        limit = math.inf if max_grad_norm is None else max_grad_norm
+        limit, rate = math.inf if max_grad_norm is None else max_grad_norm, self.step_size
         norm = nn.utils.clip_grad_norm_(self.masters, limit, foreach=False)
         for settings, group in zip(self.torch.param_groups, self.parameters.values(), strict=True):
-            settings["lr"] = self.learning_rate * group.rate
+            settings["lr"] = rate * group.rate
         with torch.no_grad():
             copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
             for parameter, master in copies:
@@ -280,8 +299,15 @@ class RMSprop(Adam):
     NAMES = {"square": "square_avg"}
 
     def __init__(
-        self, groups: Sequence[Group], learning_rate: float, *, eps: float, decay: float
+        self,
+        groups: Sequence[Group],
+        learning_rate: float,
+        *,
+        eps: float,
+        decay: float,
+        warmup_steps: int = 0,
     ) -> None:
+        self.warmup_steps = warmup_steps
         columns = [
             column | {"weight_decay": 0.0} for column in self._columns(groups, learning_rate)
         ]
@@ -290,8 +316,9 @@ class RMSprop(Adam):
 
     @torch.no_grad()
     def _decay(self) -> None:
+        rate = self.step_size
         for master, group in zip(self.masters, self.parameters.values(), strict=True):
-            master.mul_(1 - self.learning_rate * group.rate * group.weight_decay)
+            master.mul_(1 - rate * group.rate * group.weight_decay)
 
 
 REPLACED = (

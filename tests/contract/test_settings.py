@@ -187,6 +187,7 @@ OTHER: dict[str, Any] = {
     "noise_fraction": 0.9,
     "noise_alpha": 9.0,
     "weight_decay": 3.0,
+    "warmup_steps": 3,
     "walks": 5,
     "demonstrations": 9,
     "conservative_coef": 3.0,

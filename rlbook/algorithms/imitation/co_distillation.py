@@ -39,7 +39,7 @@ from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import PolicySettings, build_policy
 from rlbook.networks.distributions import Categorical
-from rlbook.networks.optimizer import Group, LossOutput, Optimizer, gradient_step, mean_metrics
+from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy, load_saved, saved_tensors
 from rlbook.seeding import rng_for
 
@@ -156,12 +156,13 @@ class CoDistillation(BehaviorCloning):
         peer = build_policy(env, rng_for(seed, "peer"), settings, parts.model)
         self.peer = peer.to(parts.device)
         self.peer_optimizer = self.make_optimizer(
-            [Group([peer])], value_at(config.learning_rate, 0.0)
+            [self.parameter_group(peer)], value_at(config.learning_rate, 0.0)
         )
 
     def update(self, batch: Batch) -> Metrics:
         """One gradient step of both students."""
-        self.peer_optimizer.learning_rate = rate = self.anneal()
+        rate = self.anneal()
+        self.peer_optimizer.learning_rate = self.optimizer.learning_rate
         students = (self.policy, self.optimizer), (self.peer, self.peer_optimizer)
         found = co_distillation_update(students, batch, self.settings, self.loss)
         return found | {"learning_rate": rate}

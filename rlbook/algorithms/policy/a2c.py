@@ -152,7 +152,7 @@ class A2C(ActorCriticAgent):
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
         if self.config.optimizer == "adam":
             return super().make_optimizer(groups, rate)
-        return rmsprop(groups, rate, eps=self.config.adam_eps)
+        return rmsprop(groups, rate, eps=self.config.adam_eps, warmup_steps=self.warmup_steps)
 
     def prepare(self) -> tuple[Batch, Metrics]:
         config = self.config

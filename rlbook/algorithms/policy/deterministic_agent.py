@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rlbook.agent import Parts
-from rlbook.algorithms.policy.replay_agent import ReplayAgent, ReplayConfig, add_noise
-from rlbook.checks import non_negative, value_at
+from rlbook.algorithms.policy.options import ReplayConfig
+from rlbook.algorithms.policy.replay_agent import ReplayAgent, add_noise
+from rlbook.checks import non_negative
 from rlbook.functional.schedules import Schedule
 from rlbook.networks.critics import Critics, polyak_update
 from rlbook.networks.mlp import MLP
-from rlbook.networks.optimizer import Group, adam
 from rlbook.networks.policy import as_array
 
 
@@ -60,9 +60,8 @@ class DeterministicAgent(ReplayAgent):
         super().__init__(env, config, seed, parts, critics=self.num_critics)
         self.config: DeterministicConfig = config
         self.actor_target = copy.deepcopy(self.actor).requires_grad_(False)
-        rate = value_at(config.learning_rate, 0.0)
-        self.critic_optimizer = adam([Group([self.critics])], rate)
-        self.actor_optimizer = adam([Group([self.actor])], rate)
+        self.critic_optimizer = self.make_optimizer(self.critics)
+        self.actor_optimizer = self.make_optimizer(self.actor)
 
     @torch.inference_mode()
     def choose(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlbook.agent import Frozen, Parts, State, Step
 from rlbook.algorithms.policy.options import PolicyOptions, ScalingOptions
@@ -30,13 +30,7 @@ from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.networks.build import build_policy, refuse_idle
-from rlbook.networks.optimizer import (
-    Group,
-    LossOutput,
-    Optimizer,
-    adam,
-    gradient_step,
-)
+from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam, gradient_step
 from rlbook.networks.policy import (
     Policy,
     check_digest,
@@ -79,7 +73,7 @@ class PolicyAgent(PredictingAgent):
         if parts.reference is not None and self.reference is None:
             raise RequestError(f"reference has no effect {self.without_reference}")
         rate = value_at(self.config.learning_rate, 0.0)
-        self.optimizer = self.make_optimizer([Group([self.policy])], rate)
+        self.optimizer = self.make_optimizer([self.parameter_group(self.policy)], rate)
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
         self.rollout_data = Rollout(self.policy.stores, parts.device)
@@ -97,7 +91,16 @@ class PolicyAgent(PredictingAgent):
 
     def make_optimizer(self, groups: Sequence[Group], rate: float) -> Optimizer:
         """What takes the gradient steps; `rate` is the first learning rate."""
-        return adam(groups, rate, eps=self.config.adam_eps)
+        return adam(groups, rate, eps=self.config.adam_eps, warmup_steps=self.warmup_steps)
+
+    def parameter_group(self, network: nn.Module) -> Group:
+        """All weights of a network, with the decay that the config asks for."""
+        return Group([network], weight_decay=getattr(self.config, "weight_decay", 0.0))
+
+    @property
+    def warmup_steps(self) -> int:
+        """Gradient steps in which the learning rate rises from 0."""
+        return getattr(self.config, "warmup_steps", 0)
 
     @staticmethod
     def needs_reference(config: PolicyOptions) -> bool:
@@ -169,10 +172,11 @@ class PolicyAgent(PredictingAgent):
         return None if self.reference is None else self.reference.evaluate(batch, entropy=False)[0]
 
     def anneal(self) -> float:
-        """Sets and returns the learning rate for this point of training."""
+        """Sets the learning rate for this point of training, and returns that of the next step,
+        which in a warm-up is less."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = self.now("learning_rate") * left
-        return self.optimizer.learning_rate
+        return self.optimizer.step_size
 
     @property
     def settings(self) -> Any:

@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -24,44 +23,17 @@ from torch import Tensor, nn
 
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
+from rlbook.algorithms.policy.options import ReplayConfig
 from rlbook.checks import (
-    non_negative_int,
-    positive,
-    positive_fraction,
-    positive_int,
-    positive_ints,
-    unit_interval,
     value_at,
 )
 from rlbook.data.replay import ReplayBuffer, Transitions
-from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.critics import Critics
 from rlbook.networks.mlp import MLP, action_size
-from rlbook.networks.optimizer import Optimizer, mean_metrics
+from rlbook.networks.optimizer import Group, Optimizer, adam, mean_metrics
 from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
-
-
-@dataclass(frozen=True)
-class ReplayConfig(Hyperparameters):
-    gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
-    learning_rate: Annotated[float | Schedule, positive] = 3e-4  # Adam's step size, > 0
-    buffer_size: Annotated[int, positive_int] = 1_000_000  # maximum number of transitions stored
-    # environment steps with uniform actions before the first update
-    learning_starts: Annotated[int, non_negative_int] = 100
-    batch_size: Annotated[int, positive_int] = 256  # transitions per minibatch
-    train_every: Annotated[int, positive_int] = 1  # environment steps between updates
-    gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
-    # τ, fraction by which the target networks move towards the current ones at each step
-    tau: Annotated[float, positive_fraction] = 0.005
-    # environment steps for which the same exploration noise is held
-    hold: Annotated[int, positive_int] = 1
-    # units in each hidden layer
-    hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
-    # precision of float32 matrix products in updates; "medium" is faster (bfloat16 if supported)
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"
 
 
 @dataclass(frozen=True)
@@ -121,6 +93,13 @@ class ReplayAgent(Agent):
         self.sampling = rng_for(seed, "minibatches")
         self.held = np.zeros((env.num_envs, 1 if self.discrete else self.num_actions))
         self.acted = self.steps = self.updates = 0
+
+    def make_optimizer(self, network: nn.Module, *undecayed: nn.Module) -> Optimizer:
+        """Adam for a network with the decay that the config asks for, and for modules without."""
+        config = self.config
+        groups = [Group([network], weight_decay=config.weight_decay), Group(undecayed)]
+        rate = value_at(config.learning_rate, 0.0)
+        return adam(groups, rate, warmup_steps=config.warmup_steps)
 
     def act(
         self,

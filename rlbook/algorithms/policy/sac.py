@@ -38,8 +38,9 @@ from scipy.special import ndtri
 from torch import Tensor, nn
 
 from rlbook.agent import Parts
-from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent, ReplayConfig
-from rlbook.checks import finite, non_negative, positive, value_at
+from rlbook.algorithms.policy.options import ReplayConfig
+from rlbook.algorithms.policy.replay_agent import Minibatch, ReplayAgent
+from rlbook.checks import finite, non_negative, positive
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
@@ -48,7 +49,7 @@ from rlbook.functional.value_losses import squared_value_loss
 from rlbook.networks.critics import Critics, polyak_update
 from rlbook.networks.distributions import Categorical, SquashedGaussian, sample_categorical
 from rlbook.networks.mlp import MLP
-from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam
+from rlbook.networks.optimizer import LossOutput, Optimizer
 from rlbook.networks.policy import as_array
 from rlbook.networks.values import as_mask
 
@@ -216,9 +217,8 @@ class SAC(ReplayAgent):
         self.config: SACConfig = config
         temperature = Temperature(config, self.num_actions, discrete=discrete)
         self.temperature = temperature.to(parts.device)
-        rate = value_at(config.learning_rate, 0.0)
-        self.critic_optimizer = adam([Group([self.critics])], rate)
-        self.actor_optimizer = adam([Group([self.actor, self.temperature])], rate)
+        self.critic_optimizer = self.make_optimizer(self.critics)
+        self.actor_optimizer = self.make_optimizer(self.actor, self.temperature)
 
     @property
     def trained_networks(self) -> SACNetworks:

@@ -36,7 +36,7 @@ from torch.nn.utils import parameters_to_vector
 from rlbook.agent import Metrics
 from rlbook.algorithms.policy.a2c import advantage_rows
 from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
-from rlbook.algorithms.policy.options import OptimizerOptions, SeparateNetworkOptions
+from rlbook.algorithms.policy.options import SeparateNetworkOptions, StepOptions
 from rlbook.checks import non_negative, open_unit_interval, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.averages import given_weights, weighted_sum
@@ -168,7 +168,7 @@ def set_parameters(parameters: Sequence[Tensor], values: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class TRPOConfig(SeparateNetworkOptions, OptimizerOptions):
+class TRPOConfig(SeparateNetworkOptions, StepOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     gae_lambda: Annotated[float, unit_interval] = 0.95  # λ of the GAE advantage, in [0, 1]
     # T, steps per environment between updates

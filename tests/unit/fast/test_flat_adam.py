@@ -9,12 +9,13 @@ import torch
 from closeness import assert_near, near, widths
 from flat_parameters import flat_gradient
 from torch import Tensor, nn
+from transformers import get_constant_schedule_with_warmup
 
 import rlbook
 from rlbook.fast import flat_adam, matrix_product
 from rlbook.fast.flat_adam import FlatAdam, FlatRMSprop
 from rlbook.fast_forms import plain_forms
-from rlbook.networks.optimizer import Group, RMSprop, adam, rmsprop
+from rlbook.networks.optimizer import Adam, Group, RMSprop, adam, rmsprop
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -65,6 +66,48 @@ def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | N
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert_near(mine, other, **rounded(300))
         assert not torch.equal(mine, next(network().parameters()))
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
+def test_a_warm_up_with_weight_decay_is_adamws_under_transformers_schedule_and_resumes(
+    plain: bool,
+) -> None:
+    """Cut in the middle of the warm-up; the first step has a rate of 0, theirs too."""
+    ours, theirs = network(), network()
+    form = adam.plain if plain else flat_adam.adam  # type: ignore[attr-defined]
+
+    def make() -> Any:
+        return form([Group([ours], weight_decay=0.1)], 3e-3, warmup_steps=10)
+
+    optimizer, adamw = make(), torch.optim.AdamW(theirs.parameters(), 3e-3, weight_decay=0.1)
+    schedule = get_constant_schedule_with_warmup(adamw, num_warmup_steps=10)
+    for step, x in enumerate(batches(30)):
+        if step == 4:
+            state, optimizer = optimizer.state_dict(), make()
+            optimizer.load_state_dict(state)
+        assert optimizer.step_size == adamw.param_groups[0]["lr"]
+        optimizer.step(loss_of(ours, x))
+        adamw.zero_grad()
+        loss_of(theirs, x).backward()
+        adamw.step()
+        schedule.step()
+        if step == 0:
+            assert torch.equal(next(ours.parameters()), next(network().parameters()))
+    assert type(optimizer) is (Adam if plain else FlatAdam) and optimizer.step_size == 3e-3
+    for mine, expected in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_near(mine, expected, **rounded(30))
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
+def test_rmsprop_warms_up_its_decay_too(plain: bool) -> None:
+    """With a gradient of 0 only the decay moves the weights: nothing at first, then w η / 2."""
+    ours, made = network(), rmsprop.plain if plain else flat_adam.rmsprop  # type: ignore[attr-defined]
+    optimizer = made([Group([ours], weight_decay=0.5)], 0.1, warmup_steps=2)
+    before = [p.detach().clone() for p in ours.parameters()]
+    for shrunk in (1.0, 1.0 - 0.05 * 0.5, (1.0 - 0.05 * 0.5) * (1.0 - 0.1 * 0.5)):
+        optimizer.step(sum(0.0 * p.sum() for p in ours.parameters()))
+        for mine, start in zip(ours.parameters(), before, strict=True):
+            assert_near(mine, shrunk * start, **rounded(3))
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "flat"])
