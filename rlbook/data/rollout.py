@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import State, Step
-from rlbook.functional.averages import Average, given_weights
+from rlbook.functional.averages import Average, given_weights, per_token
 
 
 class Share(TypedDict, total=False):
@@ -42,6 +42,7 @@ class Batch:
     # bool, shaped like mask; True marks the non-padding tokens, where not all of them count
     token_mask: Tensor | None = None
     action_mask: Tensor | None = None  # bool, [B, A] or [B, T, A]; True marks the allowed actions
+    step_weight: Tensor | None = None  # share of each element in a mean over steps; None: `weight`
 
     def __len__(self) -> int:
         return len(self.action)
@@ -55,6 +56,18 @@ class Batch:
             if self.weight is None
             else {"mask": self.mask, "average": given_weights(self.weight)}
         )
+
+    @property
+    def step_share(self) -> Share:
+        """As `share`, for a mean in which all steps that count weigh alike: what is logged."""
+        if self.step_weight is None:
+            return self.share
+        return {"mask": self.mask, "average": given_weights(self.step_weight)}
+
+    def weigh(self, average: Average) -> Batch:
+        """The same rows, with what each element weighs in the loss and in what is logged."""
+        plain = None if average is per_token else per_token(self.mask)
+        return dataclasses.replace(self, weight=average(self.mask), step_weight=plain)
 
     @property
     def real(self) -> Tensor:

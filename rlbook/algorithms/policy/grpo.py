@@ -146,8 +146,9 @@ def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
     advantage = None if config.ratio == "cispo" else batch.advantage
-    share = clip_fraction(new.detach(), old, advantage, **clip, average=given_weights(batch.weight))
-    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **batch.share)
+    steps, bounds = batch.step_share, {"clip": config.clip, "clip_high": config.clip_high}
+    share = clip_fraction(new.detach(), old, advantage, **bounds, **steps)
+    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **steps)
     metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
     return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": share})
 

@@ -5,7 +5,6 @@ The acting policy, the rollout being filled, one optimiser, and a reference poli
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -235,11 +234,10 @@ def weighted_step(
     Returns:
         The diagnostics of the loss, and "grad_norm".
     """
-    batch = dataclasses.replace(batch, weight=config.averaging()(batch.mask))
     return gradient_step(
         optimizer,
         loss,
-        batch,
+        batch.weigh(config.averaging()),
         micro_batch_size=config.micro_batch_size,
         max_grad_norm=config.max_grad_norm,
     )

@@ -177,14 +177,14 @@ def standardize_advantages(batch: Batch, policy: Policy, config: PPOConfig) -> B
     if config.normalize_advantage and config.normalize_over == "minibatch":
         batch.advantage = normalize(batch.advantage, mask)
     if mask is not None or config.micro_batch_size:
-        batch.weight = (per_token if mask is None else config.averaging())(batch.mask)
+        batch = batch.weigh(per_token if mask is None else config.averaging())
     return batch
 
 
 def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str, Tensor]:
     """How far the policy is from the one that acted. log_prob: shaped like `batch.mask`."""
     old_log_prob = batch.log_prob
-    kl = weighted_sum(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.share)
+    kl = weighted_sum(k3(old_log_prob, log_prob, batch.share.get("mask")), **batch.step_share)
     assert batch.advantage is not None
     clipped = clip_fraction(
         log_prob,
@@ -192,7 +192,7 @@ def policy_change(log_prob: Tensor, batch: Batch, config: PPOConfig) -> dict[str
         batch.advantage,
         clip=config.clip,
         clip_high=config.clip_high,
-        **batch.share,
+        **batch.step_share,
     )
     return {"approx_kl": kl, "clip_fraction": clipped}
 

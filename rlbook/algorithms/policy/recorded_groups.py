@@ -99,7 +99,7 @@ def reference_metrics(agent: Learner, batch: Batch) -> Metrics:
 def held_out_metrics(agent: Learner, groups: RankedBatch) -> Metrics:
     """Loss and KL of recorded groups that are not learned from."""
     batch, _ = recorded_rows(agent, groups)
-    batch.weight = agent.config.averaging()(batch.mask)
+    batch = batch.weigh(agent.config.averaging())
     loss = agent.loss(agent.policy, batch, config=agent.settings).metrics["policy_loss"]
     kl = reference_metrics(agent, batch)["reference_kl"]
     return {"held_out_loss": float(loss), "held_out_kl": kl}

@@ -267,6 +267,28 @@ def test_the_loss_and_its_diagnostics_are_what_they_say(
     assert total.item() == parts["policy_loss"].item() == near(-gain.mean().item(), **sums)
 
 
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("average", ["token", "sequence", "constant"])
+def test_what_is_logged_counts_steps_whatever_the_loss_averages_over(
+    stage: Make, scripted: Make, average: str, size: int | None
+) -> None:
+    """verl's `pg_clipfrac` and TRL's `clip_ratio` are means over all tokens of the minibatch."""
+    options = {"average": average, "average_divisor": 2, "micro_batch_size": size, **PLAIN}
+    theatre = stage("grpo", scripted(), num_envs=8, group_size=4, clip=0.01, **options)
+    theatre.round()
+    agent, (batch, _) = theatre.agent, theatre.agent.prepare()
+    tilt(agent)
+    with torch.no_grad():
+        log_ratio = (agent.policy.evaluate(batch)[0] - batch.log_prob)[batch.mask]
+    ratio, advantage = log_ratio.exp(), batch.advantage[batch.mask]
+    cut = ((ratio > 1.01) & (advantage > 0)) | ((ratio < 0.99) & (advantage < 0))
+    parts = train_on(agent, batch.weigh(agent.config.averaging()))
+    sums = {"dtype": "float32", "terms": terms_of(agent, batch), "size": 2.0}
+    assert 0.1 < cut.float().mean() < 0.9
+    assert float(parts["clip_fraction"]) == near(cut.float().mean().item(), **sums)
+    assert float(parts["approx_kl"]) == near((ratio - 1 - log_ratio).mean().item(), **sums)
+
+
 def test_equal_returns_with_another_penalty_are_no_equals(stage: Make, arms: Make) -> None:
     """The penalty in the reward is part of what a group compares."""
     shares = []

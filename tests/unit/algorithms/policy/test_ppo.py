@@ -17,8 +17,10 @@ from torch import Tensor
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.policy.ppo import standardize_advantages
+from rlbook.algorithms.policy.ppo import PPO, policy_change, standardize_advantages
 from rlbook.data.reward_scale import RewardScale
+from rlbook.data.rollout import Batch
+from rlbook.functional.averages import Average, constant, per_sequence, per_token
 from rlbook.functional.policy_losses import policy_gradient_loss
 
 Make = Callable[..., Any]
@@ -220,6 +222,19 @@ def test_without_a_clip_one_pass_over_everything_is_actor_critic(
     expected = gradient_of(agent, loss)
     agent.update(batch)
     assert_near(flat_gradient(agent.optimizer), expected, terms=len(batch) + widths(agent.policy))
+
+
+@pytest.mark.parametrize("average", [per_token, per_sequence, constant(2)])
+def test_on_texts_the_clip_fraction_counts_tokens_whatever_the_loss_averages_over(
+    average: Average,
+) -> None:
+    """ρ is e, 1, 1, 1 and A > 0: one token of four is held; the KL is the mean of ρ - 1 - log ρ."""
+    mask = torch.tensor([[True, True, True], [True, False, False]])
+    zero, moved = torch.zeros(2, 3), torch.tensor([[1.0, 0.0, 0.0], [0.0, 9.0, 9.0]])
+    batch = Batch(None, zero.long(), zero, mask, advantage=torch.ones(2, 3)).weigh(average)
+    found = policy_change(moved, batch, PPO.Config(clip=0.2))
+    assert found["clip_fraction"].item() == 0.25
+    assert found["approx_kl"].item() == near((math.e - 2) / 4, dtype="float32", terms=4, size=2.0)
 
 
 @pytest.mark.parametrize("average", ["token", "sequence", "constant"])
