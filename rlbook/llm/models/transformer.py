@@ -29,7 +29,9 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlbook.llm.models.attention import apply_rope, attention, causal_mask, join_heads, split_heads
 from rlbook.llm.models.model_folder import FolderError, check_folder, weight_files
+from rlbook.llm.models.norms import RMSNorm
 
 Cache = list[tuple[Tensor, Tensor]]
 """For each layer the keys and the values [B, K, tokens so far, D]; empty before the first token."""
@@ -52,30 +54,6 @@ class TransformerSizes:
     tied: bool = False  # whether the output matrix is the embedding
 
 
-class RMSNorm(nn.Module):
-    """x / √(mean of x² + ε) · w: scales each token's vector to a root mean square of 1."""
-
-    def __init__(self, sizes: TransformerSizes) -> None:
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(sizes.width)), sizes.eps  # [d]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
-
-
-def apply_rope(x: Tensor, position: Tensor, theta: float) -> Tensor:
-    """Rotary position embedding: rotates components i and i + D/2 of x [B, H, n, D], as a point in
-    the plane, by the angle position · θ^(-2i/D). The product of a query and a key then depends only
-    on their distance.
-    """
-    half = x.shape[-1] // 2
-    frequency = theta ** (-torch.arange(half) / half)  # [D/2]
-    angle = position[:, None] * frequency  # [n, D/2]
-    left, right = x.split(half, dim=-1)  # [B, H, n, D/2] each
-    cos, sin = angle.cos(), angle.sin()
-    return torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
-
-
 class Attention(nn.Module):
     """Causal self-attention: each token receives a mean of the values up to it, weighted by the
     softmax of query · key."""
@@ -90,10 +68,10 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(queries, sizes.width, bias=False)  # [d, H·D]
 
     def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
-        sizes, (batch, n, _) = self.sizes, x.shape
+        sizes, n = self.sizes, x.shape[1]
         # [B, H or K, n, D]
         q, k, v = (
-            project(x).view(batch, n, -1, sizes.head_width).transpose(1, 2)
+            split_heads(project(x), sizes.head_width)
             for project in (self.q_proj, self.k_proj, self.v_proj)
         )
         past = cache[layer][0].shape[2] if layer < len(cache) else 0  # tokens read before
@@ -103,10 +81,7 @@ class Attention(nn.Module):
             k, v = (torch.cat(pair, dim=2) for pair in zip(cache[layer], (k, v), strict=True))
         cache[layer : layer + 1] = [(k, v)]  # [B, K, past + n, D]
         k, v = (t.repeat_interleave(sizes.heads // sizes.kv_heads, dim=1) for t in (k, v))
-        score = q @ k.transpose(2, 3) / sizes.head_width**0.5  # [B, H, n, past + n]
-        later = torch.arange(past + n) > position[:, None]  # [n, past + n]
-        weight = score.masked_fill(later, -torch.inf).softmax(-1)
-        return self.o_proj((weight @ v).transpose(1, 2).reshape(batch, n, -1))
+        return self.o_proj(join_heads(attention(q, k, v, causal_mask(n, past + n))))
 
 
 class FeedForward(nn.Module):
@@ -127,8 +102,11 @@ class Layer(nn.Module):
 
     def __init__(self, sizes: TransformerSizes) -> None:
         super().__init__()
-        self.input_layernorm, self.self_attn = RMSNorm(sizes), Attention(sizes)
-        self.post_attention_layernorm, self.mlp = RMSNorm(sizes), FeedForward(sizes)
+        self.input_layernorm, self.self_attn = RMSNorm(sizes.width, sizes.eps), Attention(sizes)
+        self.post_attention_layernorm, self.mlp = (
+            RMSNorm(sizes.width, sizes.eps),
+            FeedForward(sizes),
+        )
 
     def forward(self, x: Tensor, cache: Cache, layer: int) -> Tensor:
         x = x + self.self_attn(self.input_layernorm(x), cache, layer)
@@ -142,7 +120,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.embed_tokens = nn.Embedding(sizes.vocabulary, sizes.width)  # [V, d]
         self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
-        self.norm = RMSNorm(sizes)
+        self.norm = RMSNorm(sizes.width, sizes.eps)
         if not sizes.tied:
             self.lm_head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)  # [V, d]
 
