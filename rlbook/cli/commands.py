@@ -411,7 +411,7 @@ def play(words: Sequence[str]) -> int:
 
 def figure(words: Sequence[str]) -> int:
     """`rlbook figure`."""
-    from rlbook.book.figures import FIGURES
+    from rlbook.book.figures import EXPERIMENTS, FIGURES
     from rlbook.cli.options import Figure, integer, parse, word
 
     options = parse(Figure, words, "rlbook figure")
@@ -423,12 +423,17 @@ def figure(words: Sequence[str]) -> int:
     number, out = word(options.number), word(options.out)
     if number is None:
         if given or out:
-            raise RequestError(f"figure needs the number of a figure (known: {', '.join(FIGURES)})")
+            known = ", ".join([*FIGURES, *EXPERIMENTS])
+            raise RequestError(f"figure needs the number of a figure, or a name (known: {known})")
         show(
             options.json,
             (
-                {"figures": FIGURES},
-                "\n".join(f"{name:<6}{title}" for name, title in FIGURES.items()),
+                {"figures": FIGURES, "experiments": EXPERIMENTS},
+                "\n".join(
+                    f"{name:<{width}}{title}"
+                    for titles, width in ((FIGURES, 6), (EXPERIMENTS, 16))
+                    for name, title in titles.items()
+                ),
             ),
         )
         return 0

@@ -81,9 +81,9 @@ def _exhibits() -> list[str]:
 
 
 def _figures() -> list[str]:
-    from rlbook.book.figures import FIGURES
+    from rlbook.book.figures import EXPERIMENTS, FIGURES
 
-    return list(FIGURES)
+    return [*FIGURES, *EXPERIMENTS]
 
 
 def _numbers() -> list[str]:

@@ -127,7 +127,7 @@ class Evaluate:
     episodes: Number = None
     samples: Number = None  # number of completions of each held-out prompt
     # inference-time search: mcts (with policy and critic), best_of_n or majority (of --samples
-    # completions)
+    # completions), beam (with --samples beams)
     search: Word = None
     simulations: Number = None  # with --search mcts: simulations per move (default: 32)
     # how a search scores finished texts: critic, verifier, log_prob, or the run of a reward model
@@ -366,15 +366,18 @@ class Explain:
 
 @dataclass(frozen=True)
 class Figure:
-    """Rerun the experiment behind a figure of Sutton and Barto's book, plot it, and print its
-    numbers; without a number, list the figures.
+    """Rerun the experiment behind a figure of Sutton and Barto's book, or of this one, plot it, and
+    print its numbers; without a number, list the figures.
 
     Example:  rlbook figure 6.5 --out bias.png
     """
 
-    number: Positional[Word] = None  # the figure's number in the book's 2nd edition, such as 6.5
+    # the figure's number in the book's 2nd edition, such as 6.5, or the name of an experiment of
+    # this book, such as translation
+    number: Positional[Word] = None
     out: File = None  # the .png, .svg or .pdf to write (default: figure-NUMBER.png)
-    seed: Number = None  # seed of the first run; the others follow consecutively (default: 0)
+    # seed of the first run; the others follow consecutively (default: as on the site)
+    seed: Number = None
     runs: Number = None  # number of runs to average over (default: as on the site)
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     debug: Flag = False  # show the full traceback of an error

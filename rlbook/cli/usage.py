@@ -63,7 +63,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "bug ACTION": (
             "a museum of classic bugs, symptoms first: rlbook bug show ppo-ratio-always-one"
         ),
-        "figure NUMBER": "reproduce a figure of Sutton and Barto's book",
+        "figure NUMBER": "reproduce a figure of Sutton and Barto's book, or of this one",
     },
     "teach": {
         "demo": "train on the maze, then teach a small language model to add; takes a minute",

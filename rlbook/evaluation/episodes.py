@@ -76,8 +76,9 @@ def evaluate(
         samples: K completions of each of `episodes` held-out prompts; the result is a
             `rlbook.evaluation.samples.SampledEvaluation`.
         search: the agent searches before it acts: "mcts" looks ahead with its policy and its
-            critic, "best_of_n" and "majority" choose among `samples` completions. The result is a
-            `rlbook.evaluation.search.Searched`; arguments as in `rlbook.evaluation.search.Search`.
+            critic, "best_of_n" and "majority" choose among `samples` completions, "beam" follows
+            the `samples` likeliest texts. The result is a `rlbook.evaluation.search.Searched`;
+            arguments as in `rlbook.evaluation.search.Search`.
         simulations: of mcts, per move.
         judge: of mcts and best_of_n: how finished texts are scored.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).

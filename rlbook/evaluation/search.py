@@ -1,4 +1,5 @@
-"""Inference-time search for `rlbook.evaluate`: tree search, best-of-n and majority vote."""
+"""Inference-time search for `rlbook.evaluate`: tree search, best-of-n, majority vote and beam
+search."""
 
 from __future__ import annotations
 
@@ -17,15 +18,18 @@ from rlbook.runs.parts import agent_of
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gymnasium import Env
 
-SEARCHES = ("mcts", "best_of_n", "majority")
+    from rlbook.llm.generation.sampling import SamplingPolicy
+
+SEARCHES = ("mcts", "best_of_n", "majority", "beam")
 JUDGES = {
     "mcts": ("critic", "verifier"),
     "best_of_n": ("log_prob", "critic", "verifier"),
     "majority": (),
+    "beam": (),
 }
 """Search → the judges that have a name; the run of a reward model is another."""
 SIMULATIONS, SAMPLES = 32, 8
@@ -39,7 +43,7 @@ class Searched(Evaluation):
     """The evaluation of a search's choices."""
 
     search: str
-    budget: str  # "32 simulations a move", "8 samples"
+    budget: str  # "32 simulations a move", "8 samples", "8 beams"
     judge: str | None  # who judged; None where nobody did
     # what all networks read for a prompt, in tokens; None where nothing is written
     tokens: float | None
@@ -52,7 +56,7 @@ class Search:
     Args:
         name: one of `SEARCHES`.
         simulations: of mcts, for each move; 32 where left out.
-        samples: completions of each prompt, of the others; 8 where left out.
+        samples: of the others; 8 where left out: completions of each prompt, or beams.
         judge: one of `JUDGES`, the run (or its folder) of a reward model, or a
             `rlbook.evaluation.outcome_value.OutcomeValue`. Where left out: the critic of mcts,
             log_prob of best_of_n.
@@ -80,8 +84,9 @@ class Search:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, whole_number(name, value, least=1, most=1_000_000))
-        if self.name == "majority" and self.judge is not None:
-            raise RequestError("judge has no effect on search majority: the completions vote")
+        if not JUDGES[self.name] and self.judge is not None:
+            how = "the completions vote" if self.name == "majority" else "probabilities decide"
+            raise RequestError(f"judge has no effect on search {self.name}: {how}")
 
     def judge_of(self, load: Callable[[Path], Agent]) -> Any:
         """A judge's name, or the agent of a reward model."""
@@ -116,7 +121,7 @@ def evaluate_search(
     """Evaluates an agent that searches before each action.
 
     Args:
-        agent: has a policy network; for best_of_n and majority a language model.
+        agent: has a policy network; for all but mcts a language model.
         recipe: where it plays.
         episodes, seed: as in `rlbook.evaluate`: the same seed gives the same starts.
         asked: the search.
@@ -214,7 +219,8 @@ def _choice(
         policy = sampling_policy(getattr(agent, "policy", None), sampling)
     except ValueError as error:
         raise RequestError(str(error)) from error
-    if policy is None or not hasattr(recipe.make().unwrapped, "rules"):
+    rules = getattr(recipe.make().unwrapped, "rules", None)
+    if policy is None or rules is None:
         raise RequestError(
             f"search {asked.name} chooses among completions, and this agent of"
             f" {type(agent).__name__} writes none"
@@ -223,10 +229,12 @@ def _choice(
         asked.samples or SAMPLES,
         int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes)),
     )
+    starts = range(base, base + episodes)
+    if asked.name == "beam":
+        with use_one_thread():
+            return _beam_search(agent, policy, recipe, starts, n, sampling)
     with use_one_thread():
-        found = sample_completions(
-            agent, policy, recipe, range(base, base + episodes), n, rng_for(seed, "noise")
-        )
+        found = sample_completions(agent, policy, recipe, starts, n, rng_for(seed, "noise"))
         if asked.name == "majority":
             chosen = np.array(
                 [
@@ -245,3 +253,31 @@ def _choice(
         _judge_name(judge),
         read_by(judge, found, n),
     )
+
+
+def _beam_search(
+    agent: Agent,
+    policy: SamplingPolicy,
+    recipe: EnvRecipe,
+    starts: Sequence[int],
+    beams: int,
+    sampling: dict[str, Any],
+) -> Searched:
+    """The likeliest completion that a search with so many beams finds. It reads a prompt once, and
+    each token of each beam but the last."""
+    from rlbook.evaluation.best_of_n import sample_completions
+    from rlbook.llm.generation.beam_search import BeamPolicy
+
+    if sampling:
+        raise RequestError(
+            f"{next(iter(sampling))} says how tokens are drawn, and search beam draws none"
+        )
+    rules = recipe.make().unwrapped.rules  # type: ignore[attr-defined]
+    if rules.stop:
+        raise RequestError(
+            "search beam ends a text at a token, and this environment has stop texts"
+        )
+    searching = BeamPolicy(policy, beams, rules.codec.ends, rules.max_new_tokens)
+    found = sample_completions(agent, searching, recipe, starts, 1, np.random.default_rng(0))
+    tokens = float((found.prompt + beams * (found.num_tokens - 1)).mean())
+    return Searched(found.reward, found.num_tokens, "beam", f"{beams} beams", None, tokens)

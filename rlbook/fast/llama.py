@@ -433,6 +433,12 @@ class LlamaDecoder:
         self.column += 1
         return self.head(self._rms_normalize(x))
 
+    @torch.inference_mode()
+    def select(self, rows: Tensor) -> None:
+        """Goes on with these rows: int64 [M], each from 0 to N - 1; one may come several times."""
+        self.cache, self.padding = self.cache[:, :, rows], self.padding[rows]
+        self.bias = self._padding_bias() if self.bias is not None else None
+
     def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
         """Norms q and k where the architecture does, and turns them by their positions, in place:
         the first H + K of [.., H + 2K, D]."""

@@ -18,7 +18,7 @@ import pytest
 from closeness import near
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.book.figures import FIGURES, draw, figure, home, measurements, options_of
+from rlbook.book.figures import EXPERIMENTS, FIGURES, draw, figure, home, measurements, options_of
 from rlbook.book.figures.cliff import EPSILON, START, cliff_model
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
@@ -351,7 +351,21 @@ def test_the_command_draws_lists_and_tells(
         "cliff.svg"
     ).read_text().startswith("<?xml")
     assert cli.main(["figure", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["figures"] == FIGURES
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["figures"] == FIGURES and listed["experiments"] == EXPERIMENTS
+
+
+def test_a_name_draws_an_experiment_of_the_book_and_a_misspelt_one_names_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in EXPERIMENTS:
+        module = home(name)
+        assert {"run", "draw", "measurements"} <= set(vars(module)), name
+        assert set(options_of(name)) >= {"runs"}, name
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["figure", "translatoin"]) == 2
+    assert "the nearest is 'translation' (known: 2.2, " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_figure_needs_no_torch(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ what came out.
     measurements("6.4", result)                      name → number: what the figure is there to show
     draw("6.4", out="cliff.png")                 the picture
 
+A name, such as "translation", is a picture of this book's own chapters.
+
 Figure 6.4 is the module `figure_6_4`: `run(...)` makes the result, `draw(result)` the picture,
 `measurements(result)` the numbers. The defaults of `run` are what the site shows; its docstring
 says where they differ from the book's.
@@ -14,6 +16,7 @@ Source: Sutton & Barto 2018, Reinforcement Learning: An Introduction, 2nd editio
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import re
@@ -82,10 +85,20 @@ FIGURES: dict[str, str] = {
 }
 """Number → what it shows, in the order of the book."""
 
+EXPERIMENTS: dict[str, str] = {
+    "translation": (
+        "An encoder-decoder reverses and sorts words; without positions it cannot, without the"
+        " causal mask it only seems to"
+    ),
+    "attention-cost": "What a layer of a transformer costs, and what the KV cache saves",
+}
+"""Name → what it shows: pictures of this book's own chapters, whose experiments are in
+`rlbook.book.experiments`."""
+
 OPTIONS: dict[str, Kind] = {"seed": non_negative_int, "runs": positive_int}
 """What a figure that is left to chance can be given."""
 
-__all__ = ["FIGURES", "draw", "figure", "home", "measurements", "options_of"]
+__all__ = ["EXPERIMENTS", "FIGURES", "draw", "figure", "home", "measurements", "options_of"]
 
 
 def figure(number: str, **options: int) -> DataclassInstance:
@@ -131,15 +144,18 @@ def draw(number: str, out: str | Path | None = None, **options: int) -> Figure:
 
 
 def home(number: str) -> ModuleType:
-    """The module of a figure.
+    """The module of a figure, or of an experiment.
 
     Raises:
         RequestError: no such figure; the nearest is named.
     """
+    if number in EXPERIMENTS:
+        return importlib.import_module(f"rlbook.book.experiments.{number.replace('-', '_')}")
     if number not in FIGURES:
         match = _nearest(number)
         hint = f"; the nearest is {match!r}" if match else ""
-        raise RequestError(f"unknown figure {number!r}{hint} (known: {', '.join(FIGURES)})")
+        known = ", ".join([*FIGURES, *EXPERIMENTS])
+        raise RequestError(f"unknown figure {number!r}{hint} (known: {known})")
     chapter, _, place = number.partition(".")
     part = "tabular" if int(chapter) <= 8 else "approximate"
     return importlib.import_module(f"rlbook.book.figures.{part}.figure_{chapter}_{place}")
@@ -171,10 +187,10 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
 
 
 def _nearest(number: str) -> str | None:
-    """By chapter first, then by the number within it."""
+    """By chapter first, then by the number within it; a name by its letters."""
     found = re.fullmatch(r"\D*(\d+)(?:\.(\d+))?", str(number))
     if not found:
-        return None
+        return next(iter(difflib.get_close_matches(str(number), EXPERIMENTS, n=1)), None)
     chapter, place = int(found[1]), int(found[2] or 0)
 
     def distance(known: str) -> tuple[int, int]:

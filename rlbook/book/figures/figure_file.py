@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from rlbook.book.figures import FIGURES, figure, home, options_of
+from rlbook.book.figures import EXPERIMENTS, FIGURES, figure, home, options_of
 
 
 def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, An
     result = figure(number, **options)
     facts = {
         "figure": number,
-        "title": FIGURES[number],
+        "title": (FIGURES | EXPERIMENTS)[number],
         "options": options_of(number) | options,
         "measured": module.measurements(result),
     }
@@ -40,8 +40,9 @@ def draw_figure(number: str, out: Path, options: dict[str, Any]) -> dict[str, An
 
 def as_text(facts: dict[str, Any]) -> str:
     """The same for a reader."""
+    kind = "figure" if facts["figure"] in FIGURES else "experiment"
     options = ", ".join(f"{name} {value}" for name, value in facts["options"].items())
-    head = f"figure {facts['figure']}: {facts['title']}" + (f" ({options})" if options else "")
+    head = f"{kind} {facts['figure']}: {facts['title']}" + (f" ({options})" if options else "")
     width = max(len(name) for name in facts["measured"])
     numbers = [f"  {name:<{width}}  {value:.6g}" for name, value in facts["measured"].items()]
     return "\n".join([head, *numbers, facts["written"]])

@@ -35,6 +35,7 @@ def generate(
     rng: np.random.Generator | None = None,
     sampling: Sampling | None = None,
     codec: Codec | None = None,
+    cached: bool = True,
 ) -> Completions:
     """Completes prompts until each has ended with `eos` or a stop string, or has `max_new_tokens`
     tokens.
@@ -48,6 +49,8 @@ def generate(
         rng: the noise, N uniforms a token; None writes the likeliest token instead.
         sampling: what the tokens are drawn by; None: the policy's own temperature.
         codec: reads what was written, where `sampling` has stop texts.
+        cached: False reads the whole text again for each token, which gives the same tokens and
+            takes longer.
     """
     sampling = sampling or Sampling(temperature=policy.temperature)
     texts = torch.from_numpy(tokens)
@@ -71,7 +74,25 @@ def generate(
             )
         if len(columns) == max_new_tokens or not live.any():
             return Completions(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
-        logits = decoder.step(torch.from_numpy(action))
+        logits = (
+            decoder.step(torch.from_numpy(action))
+            if cached
+            else _read_again(policy, tokens, length, np.stack([c[0] for c in columns], axis=1))
+        )
+
+
+def _read_again(
+    policy: LanguageModelPolicy, tokens: np.ndarray, length: np.ndarray, written: np.ndarray
+) -> torch.Tensor:
+    """Next-token logits [N, V] of prompts [N, L] and what was written after them [N, t], without a
+    cache."""
+    rows = [
+        [*prompt[:end].tolist(), *text.tolist()]
+        for prompt, end, text in zip(tokens, length, written, strict=True)
+    ]
+    texts = torch.from_numpy(pad_rows(rows, 0))
+    lengths = torch.from_numpy(length + written.shape[1])
+    return policy.decoder().prefill(rows_of(texts, lengths, texts[:, :0]), new_tokens=0)
 
 
 def _is_stopped(

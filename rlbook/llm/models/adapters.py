@@ -336,6 +336,9 @@ class DecoderWithoutAdapters:
         with adapters_off(self.model):
             return self.decoder.step(token)
 
+    def select(self, rows: Tensor) -> None:
+        self.decoder.select(rows)
+
     def state_dict(self) -> State:
         return self.decoder.state_dict()
 

@@ -73,6 +73,8 @@ class Decoder(Protocol):
 
     def step(self, token: Tensor) -> Tensor: ...
 
+    def select(self, rows: Tensor) -> None: ...
+
     def state_dict(self) -> State: ...
 
     def load_state_dict(self, state: State) -> None: ...
@@ -122,6 +124,13 @@ class CausalDecoder:
         )
         self.column += 1
         return output.logits[:, -1]
+
+    @torch.inference_mode()
+    def select(self, rows: Tensor) -> None:
+        """Goes on with these rows: int64 [M], each from 0 to N - 1; one may come several times."""
+        rows = rows.to(self.padding.device)
+        self.cache.batch_select_indices(rows)
+        self.padding = self.padding[rows]
 
     def state_dict(self) -> State:
         """The KV cache, bit for bit: every tensor and number in its layers."""

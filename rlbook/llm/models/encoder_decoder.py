@@ -49,6 +49,7 @@ class EncoderDecoderSizes:
     eps: float = 1e-5  # ε of LayerNorm
     scale: float = 1.0  # factor of the embeddings; the paper's is √d
     learned_positions: int = 0  # BART's number of positions; 0: sinusoidal ones
+    positions: bool = True  # False leaves them out, to see what they are for
 
 
 class EncoderLayer(nn.Module):
@@ -109,7 +110,7 @@ class Stack(nn.Module):
         x, n = embedding(tokens) * self.sizes.scale, tokens.shape[1]
         if self.sizes.learned_positions:
             return self.layernorm_embedding(x + self.embed_positions(torch.arange(n) + OFFSET))
-        return x + sinusoidal_positions(n, self.sizes.width)
+        return x + sinusoidal_positions(n, self.sizes.width) if self.sizes.positions else x
 
 
 class EncoderDecoder(nn.Module):
@@ -120,6 +121,7 @@ class EncoderDecoder(nn.Module):
     def __init__(self, sizes: EncoderDecoderSizes) -> None:
         super().__init__()
         self.shared = nn.Embedding(sizes.vocabulary, sizes.width)  # [V, d], three times the same
+        nn.init.normal_(self.shared.weight, std=sizes.width**-0.5)  # of size 1 after √d
         self.encoder = Stack(sizes, [EncoderLayer(sizes) for _ in range(sizes.encoder_layers)])
         self.decoder = Stack(sizes, [DecoderLayer(sizes) for _ in range(sizes.decoder_layers)])
         self.register_buffer("final_logits_bias", torch.zeros(1, sizes.vocabulary))

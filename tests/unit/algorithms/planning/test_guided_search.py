@@ -80,6 +80,18 @@ def test_one_sample_needs_no_choice_and_the_verifier_is_the_upper_bound(adder: r
     assert eight["log_prob"].tokens == vote.tokens
 
 
+def test_one_beam_writes_what_the_policy_finds_likeliest_and_each_beam_reads_its_own_tokens(
+    adder: rlbook.Run,
+) -> None:
+    greedy, found = searched(adder), searched(adder, search="beam", samples=1)
+    assert (found.returns == greedy.returns).all() and (found.lengths == greedy.lengths).all()
+    prompt = 7  # BOS and "12+34="; the last token that is written is read by nobody
+    assert found.tokens == near(prompt + greedy.lengths.mean() - 1, terms=24)
+    four = searched(adder, search="beam", samples=4)
+    assert four.tokens == near(prompt + 4 * (four.lengths.mean() - 1), terms=24)
+    assert four.budget == "4 beams" and four.judge is None
+
+
 def test_the_score_of_a_text_is_the_mean_log_probability_of_its_own_tokens(
     adder: rlbook.Run,
 ) -> None:
@@ -216,7 +228,7 @@ def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
     [
         (
             {"search": "mctss"},
-            "search must be one of mcts, best_of_n, majority, got 'mctss'; did you mean 'mcts'?",
+            "search must be one of mcts, best_of_n, majority, beam, got 'mctss'; did you mean 'mcts'?",
         ),
         (
             {"search": "mcts", "samples": 4},
@@ -230,6 +242,8 @@ def test_searching_changes_nothing_in_the_run(adder: rlbook.Run) -> None:
             {"search": "majority", "judge": "critic"},
             "judge has no effect on search majority: the completions vote",
         ),
+        ({"search": "beam", "judge": "critic"}, "search beam: probabilities decide"),
+        ({"search": "beam", "top_k": 4}, "top_k says how tokens are drawn, and search beam"),
         ({"simulations": 4}, "simulations has no effect without search"),
         ({"search": "mcts", "temperature": 0.5}, "search mcts draws none"),
         ({"search": "mcts", "simulations": 0}, "simulations"),

@@ -1,0 +1,205 @@
+"""What a layer of a transformer costs in multiplications, time and memory, and what the KV cache
+saves.
+
+    found = run()
+    found.products["attention"]              # [lengths], multiplications, counted by torch
+
+A layer of Llama with width d, as many heads of keys as of queries, and f units in its feed-forward
+part multiplies n (4 d² + 3 d f) numbers in its matrices and 2 n² d in its attention, masked places
+included. What training keeps for the backward pass has a part that grows with n and the attention
+weights, H n² numbers. Multiplications and bytes are exact, and the same on every machine; times are
+CPU seconds of one thread.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762, table 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from rlbook.llm.models.attention import attention, causal_mask
+from rlbook.llm.models.transformer import Cache, Layer, Transformer, TransformerSizes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH, HEADS, FEED_FORWARD, LAYERS, VOCABULARY = 128, 4, 384, 2, 64
+LENGTHS = (128, 256, 512, 1024, 2048)
+WRITTEN = 256  # tokens
+FLOAT = 4  # bytes
+MATRICES, ATTENTION = "matrices", "attention"
+SIZES = TransformerSizes(
+    VOCABULARY,
+    width=WIDTH,
+    layers=LAYERS,
+    heads=HEADS,
+    kv_heads=HEADS,
+    head_width=WIDTH // HEADS,
+    feed_forward=FEED_FORWARD,
+)
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """What n tokens cost in one layer, for each of several lengths, and what token t costs that is
+    written behind t - 1 others."""
+
+    lengths: NDArray[np.int64]  # [lengths], n
+    products: dict[str, NDArray[np.float64]]  # part → [lengths], multiplications
+    seconds: dict[str, NDArray[np.float64]]  # part → [lengths], CPU seconds
+    kept: NDArray[np.float64]  # [lengths], bytes that the backward pass needs
+    token_seconds: dict[str, NDArray[np.float64]]  # with a cache or without → [WRITTEN]
+    cache_bytes: float  # of a token in one layer
+
+
+def run(runs: int = 3, lengths: Sequence[int] = LENGTHS, written: int = WRITTEN) -> LayerCosts:
+    """Counts and measures; of `runs` times the least counts."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            layer, model = Layer(SIZES), Transformer(SIZES)
+            texts = [torch.randn(1, n, WIDTH) for n in lengths]
+        counted = [products_of(layer, x) for x in texts]
+        timed = [seconds_of(layer, x, runs) for x in texts]
+        cache: Cache = []
+        model(torch.zeros(1, 1, dtype=torch.int64), cache)
+        return LayerCosts(
+            np.array(lengths),
+            {part: np.array([count[part] for count in counted]) for part in (MATRICES, ATTENTION)},
+            {part: np.array([item[part] for item in timed]) for part in (MATRICES, ATTENTION)},
+            np.array([kept_bytes(layer, x) for x in texts]),
+            {
+                name: np.min([token_seconds(model, written, kept) for _ in range(runs)], axis=0)
+                for name, kept in (("with a cache", True), ("without", False))
+            },
+            float(sum(part.numel() * FLOAT for part in cache[0])),
+        )
+    finally:
+        torch.set_num_threads(threads)
+
+
+def products_of(layer: Layer, x: Tensor) -> dict[str, float]:
+    """Multiplications of a forward pass over x [1, n, d]: those between tokens, and those with a
+    matrix of weights."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        layer(x, [], 0)
+    # torch counts a multiplication and an addition as two
+    counts = {str(name): flops / 2 for name, flops in counter.get_flop_counts()["Global"].items()}
+    between = counts["aten.bmm"]
+    return {ATTENTION: between, MATRICES: sum(counts.values()) - between}
+
+
+def seconds_of(layer: Layer, x: Tensor, runs: int) -> dict[str, float]:
+    """CPU seconds of attention alone and of all the rest."""
+    q = x.unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous()  # [1, H, n, D]
+    mask = causal_mask(x.shape[1])
+    alone, whole = [], []
+    with torch.inference_mode():
+        for _ in range(runs + 1):  # the first one warms up
+            start = time.process_time()
+            attention(q, q, q, mask)
+            alone.append(time.process_time() - start)
+            start = time.process_time()
+            layer(x, [], 0)
+            whole.append(time.process_time() - start)
+    return {ATTENTION: min(alone[1:]), MATRICES: max(min(whole[1:]) - min(alone[1:]), 0.0)}
+
+
+def kept_bytes(layer: Layer, x: Tensor) -> float:
+    """What a forward pass keeps for the backward pass, beside the weights: bytes."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = layer(x, [], 0)  # alive until here, so that no place is used twice
+    del result
+    return float(sum(kept.values()))
+
+
+@torch.inference_mode()
+def token_seconds(model: Transformer, written: int, cached: bool) -> NDArray[np.float64]:
+    """CPU seconds of each of `written` tokens, the most likely ones behind token 0: [written]."""
+    cache: Cache | None = [] if cached else None
+    tokens = unread = torch.zeros(1, 1, dtype=torch.int64)
+    seconds = np.zeros(written)
+    for place in range(written):
+        start = time.process_time()
+        token = model(unread, cache)[:, -1].argmax(-1, keepdim=True)
+        tokens = torch.cat([tokens, token], dim=1)
+        unread = token if cached else tokens
+        seconds[place] = time.process_time() - start
+    return seconds
+
+
+def measurements(found: LayerCosts) -> dict[str, float]:
+    """Counts of a token; how the parts grow when the longest text is twice as long as the one
+    before; what the last tokens take."""
+    longest = float(found.lengths[-1])
+    a_token = found.products[MATRICES][-1] / longest
+    numbers = {
+        "multiplications a token, matrices": float(a_token),
+        "multiplications a token of the longest text, attention": float(
+            found.products[ATTENTION][-1] / longest
+        ),
+        "length at which both are equal": float(
+            a_token * longest**2 / found.products[ATTENTION][-1]
+        ),
+        "MB kept for the backward pass, shortest text": float(found.kept[0] / 1e6),
+        "MB kept for the backward pass, longest text": float(found.kept[-1] / 1e6),
+        "kB of KV cache a token and layer": found.cache_bytes / 1e3,
+    }
+    growth = {
+        f"time of {part}, longest text beside half of it": float(seconds[-1] / seconds[-2])
+        for part, seconds in found.seconds.items()
+    }
+    last = {
+        f"ms a token, the last 16 of {len(seconds)}, {name}": float(1e3 * seconds[-16:].mean())
+        for name, seconds in found.token_seconds.items()
+    }
+    return numbers | growth | last
+
+
+def draw(found: LayerCosts) -> Figure:
+    """Time and memory against the length, and what each token takes that is written."""
+    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(10.0, 3.5)
+    times, memory, writing = figure.subplots(1, 3)
+    label_axes(times, "n, tokens", "milliseconds of CPU", "a layer's forward pass")
+    for place, (part, seconds) in enumerate(found.seconds.items()):
+        times.plot(found.lengths, 1e3 * seconds, marker="o", color=curve_colour(place), label=part)
+    label_axes(memory, "n, tokens", "megabytes", "memory of a layer")
+    weights = HEADS * found.lengths.astype(float) ** 2 * FLOAT
+    kept = {"kept for the backward pass": found.kept, "one matrix of weights [H, n, n]": weights}
+    for place, (name, size) in enumerate(kept.items()):
+        memory.plot(found.lengths, size / 1e6, marker="o", color=curve_colour(place), label=name)
+    cache = found.cache_bytes * found.lengths / 1e6
+    memory.plot(found.lengths, cache, marker="o", color=curve_colour(2), label="KV cache")
+    label_axes(writing, "t, the token that is written", "milliseconds of CPU", "one more token")
+    for place, (name, seconds) in enumerate(found.token_seconds.items()):
+        place_of = np.arange(1, len(seconds) + 1)
+        writing.plot(place_of, 1e3 * seconds, color=curve_colour(place), label=name, linewidth=1.2)
+    for axes in (times, memory):
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+    for axes in (times, memory, writing):
+        legend(axes, "upper left")
+    return figure
