@@ -15,6 +15,7 @@ from scipy.stats import fisher_exact, mannwhitneyu, ttest_1samp, ttest_ind
 import rlbook
 from rlbook.book.experiments import imitation_ladder
 from rlbook.book.experiments.one_axis import TABLES, learning_curves
+from rlbook.cli.main import main
 
 FIRST_SEED = 10
 LEVEL = 0.01  # as likely as that is a difference this large where there is none
@@ -373,6 +374,20 @@ def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> Non
         )
         assert bounded.metrics[-1]["q"] > 10 / 0.03 > 1 / 0.03 > squared.metrics[-1]["q"]
         assert max(line.get("q") or 0.0 for line in larger.metrics) < 2 / 0.03
+
+
+def test_greedy_cloning_votes_random_actions_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """docs/chapters/learning-from-data.md: half of the actions were random, which costs 24, and
+    the clone earns 3."""
+    walks = str(tmp_path / "walks")
+    policy = ["--policy", "optimal", "--epsilon", "0.5"]
+    main(["record", "Maze-v0", *policy, "--episodes", "200", "--out", walks, "--json"])
+    assert json.loads(capsys.readouterr().out)["return"] == pytest.approx(-21, abs=0.5)  # as printed
+    for seed in range(FIRST_SEED, FIRST_SEED + 10):
+        run = rlbook.train("behavior_cloning", "Maze-v0", data=walks, seed=seed, eval_every=0)
+        assert rlbook.evaluate(run, episodes=1).mean == 3.0, seed
 
 
 @pytest.mark.slow
