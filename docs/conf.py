@@ -31,6 +31,7 @@ extensions = [
     "dark_pictures",
     "notebook_pages",
     "terms",
+    "theorems",
     "playable",
     "museum",
     "wrapped_code",

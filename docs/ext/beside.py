@@ -62,7 +62,7 @@ class Beside(SphinxDirective):
             "", nodes.literal_block(code, code, language="python"), caption, classes=["beside-code"]
         )
         folded = [
-            node for reference, source in tests.items() for node in _folded(reference, source)
+            node for reference, source in tests.items() for node in folded_test(reference, source)
         ]
         return [nodes.container("", equation, right, classes=["beside"]), *folded]
 
@@ -99,12 +99,13 @@ class Difference(SphinxDirective):
             "", nodes.literal_block(code, code, language="diff"), caption, classes=["beside-code"]
         )
         folded = [
-            node for reference, source in tests.items() for node in _folded(reference, source)
+            node for reference, source in tests.items() for node in folded_test(reference, source)
         ]
         return [nodes.container("", equation, right, classes=["beside", "difference"]), *folded]
 
 
-def _folded(reference: str, source: str) -> list[nodes.Node]:
+def folded_test(reference: str, source: str) -> list[nodes.Node]:
+    """A test, folded up under the sentence that its name is."""
     path, name = reference.split("::")
     words = html.escape(name.removeprefix("test_").replace("_", " "))
     summary = f'<details class="verified"><summary>Verified: {words}. <code>{path}</code></summary>'

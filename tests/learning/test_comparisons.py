@@ -384,7 +384,9 @@ def test_greedy_cloning_votes_random_actions_down(
     walks = str(tmp_path / "walks")
     policy = ["--policy", "optimal", "--epsilon", "0.5"]
     main(["record", "Maze-v0", *policy, "--episodes", "200", "--out", walks, "--json"])
-    assert json.loads(capsys.readouterr().out)["return"] == pytest.approx(-21, abs=0.5)  # as printed
+    assert json.loads(capsys.readouterr().out)["return"] == pytest.approx(
+        -21, abs=0.5
+    )  # as printed
     for seed in range(FIRST_SEED, FIRST_SEED + 10):
         run = rlbook.train("behavior_cloning", "Maze-v0", data=walks, seed=seed, eval_every=0)
         assert rlbook.evaluate(run, episodes=1).mean == 3.0, seed
