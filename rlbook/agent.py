@@ -75,7 +75,11 @@ class Step(NamedTuple):
     go into the log: what it put under "metrics" in gymnasium's info, such as the parts of a reward,
     name → number or [N] numbers; None where there are none. `action_mask` and `next_action_mask`
     say which actions the environment allows at `obs` and at `next_obs`: bool [A] or [N, A]; None
-    where it has shown no mask. See `rlbook.interaction.action_masks`.
+    where it has shown no mask. See `rlbook.interaction.action_masks`. `final_reward` [N] comes with
+    the last step of a round, if the agent awaits it (`Agent.awaits_round`) and the environment
+    scores the round's episodes together: what the last step of each of them has earned, in place
+    of the 0 that was paid when it ended; `info` then has numbers for all rows. It comes with the
+    last step of training, too, with NaN for episodes that have not ended. None otherwise.
     """
 
     obs: Any
@@ -88,6 +92,7 @@ class Step(NamedTuple):
     info: Mapping[str, Any] | None = None
     action_mask: Any = None
     next_action_mask: Any = None
+    final_reward: Any = None
 
 
 @dataclass(frozen=True)
@@ -256,6 +261,9 @@ class Agent:
     group_size: int = 1
     """With `rollout = "episodes"`: this many neighbouring environments start from the same reset
     seed."""
+    awaits_round: bool = False
+    """With `rollout = "episodes"`: reads `step.final_reward`, so that an environment may score the
+    episodes of a round together. False: each reward comes with the step that earned it."""
     seeks_return: bool = True
     """False: learns something else than to act well (the values of a given policy, a reward), so
     that playing it tells nothing."""

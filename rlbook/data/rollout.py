@@ -201,11 +201,23 @@ class Rollout:
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
+        final_reward = step.final_reward
         # in the log by now; a NaN, for no number, cannot be saved
-        if step.info is not None or step.next_action_mask is not None:
-            step = step._replace(info=None, next_action_mask=None)
+        if step.info is not None or step.next_action_mask is not None or final_reward is not None:
+            step = step._replace(info=None, next_action_mask=None, final_reward=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
+        if final_reward is not None:
+            self._set_final_reward(final_reward)
+
+    def _set_final_reward(self, reward: np.ndarray) -> None:
+        """Sets the reward [N] of the last step of each episode of the round; NaN for one that has
+        not ended."""
+        last = self.stack_field("valid").sum(axis=0) - 1
+        for time in np.unique(last[~np.isnan(reward)]):
+            there = (last == time) & ~np.isnan(reward)
+            paid = np.where(there, reward, self.steps[time].reward)
+            self.steps[time] = self.steps[time]._replace(reward=paid)
 
     def stack_field(self, name: str) -> np.ndarray:
         """One field of all steps: [T, N, ...]."""
@@ -239,7 +251,8 @@ class Rollout:
         return torch.from_numpy(array).to(self.device)
 
     def state_dict(self) -> State:
-        masks = {"action_mask", "next_action_mask"}  # not written where there are none
+        # not written where there are none
+        masks = {"action_mask", "next_action_mask", "final_reward"}
         steps = [
             {
                 name: item

@@ -160,7 +160,9 @@ def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
         return action
 
     env = adapted_vector(type(agent), recipe, LOOKED_AT, agent.config)
-    interaction = VectorInteraction(env, rollout="episodes", seeds=range(LOOKED_AT))
+    interaction = VectorInteraction(
+        env, rollout="episodes", seeds=range(LOOKED_AT), scoring="never"
+    )
     for _ in act_step_reset(interaction, act, lambda step: rollout.add(step, log_prob)):
         pass
     batch = policy.batch(rollout, "episode")

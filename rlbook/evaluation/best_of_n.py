@@ -109,7 +109,7 @@ def _round(
     def add(step: Step) -> None:
         np.add(total, log_prob, out=total, where=step.valid)
 
-    interaction = VectorInteraction(env, rollout="episodes", seeds=seeds)
+    interaction = VectorInteraction(env, rollout="episodes", seeds=seeds, scoring="round")
     for _ in act_step_reset(interaction, act, add):
         pass
     inner: Any = env.unwrapped

@@ -161,7 +161,9 @@ class _Writer:
             part = list(prompts[start : start + env.num_envs])
             seeds = part + part[-1:] * (env.num_envs - len(part))
             for _ in act_step_reset(
-                VectorInteraction(env, rollout="episodes", seeds=seeds), act, nothing
+                VectorInteraction(env, rollout="episodes", seeds=seeds, scoring="never"),
+                act,
+                nothing,
             ):
                 pass
             finished += [

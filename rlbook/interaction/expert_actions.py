@@ -38,6 +38,8 @@ class AdvisedVectorEnv(VectorWrapper):
         expert: makes it, when it is first asked.
     """
 
+    keeps_rewards = True  # see `round_rewards`
+
     def __init__(self, env: VectorEnv, expert: Callable[[], Agent]) -> None:
         super().__init__(env)
         self._make_expert = expert

@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.errors import RequestError, TrainingError
+from rlbook.interaction.round_rewards import RoundScorer, Scored
 
 Check = Callable[[object], None]
 """Raises `BadAnswer` or FloatingPointError where an observation cannot be learned from."""
@@ -63,6 +64,18 @@ def guarded_reset(
     except Exception as error:
         why = RESET if "unpack" in str(error) else cause_of(error)
         raise TrainingError(f"the environment failed to reset after step {step}: {why}") from error
+
+
+def guarded_score(scorer: RoundScorer, step: int) -> Scored:
+    """`scorer.score_round()` after `step` steps. Raises TrainingError if it raises."""
+    try:
+        return scorer.score_round()
+    except TrainingError:
+        raise
+    except FloatingPointError as error:
+        raise failure(error, step) from None
+    except Exception as error:
+        raise failure(error, step) from error
 
 
 def failure(error: Exception, step: int) -> TrainingError:

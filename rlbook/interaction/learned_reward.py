@@ -25,6 +25,7 @@ from rlbook.agent import State
 from rlbook.checks import saved_array, saved_number
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
+from rlbook.interaction.round_rewards import Scored, round_scorer
 from rlbook.interaction.spaces import Observations, encode_actions, outermost_keeper
 
 LOGGED = "reward/model"
@@ -112,6 +113,7 @@ class PaidVectorEnv(VectorWrapper):
         self._true_return = np.zeros(env.num_envs)
         self._obs: Any = None  # [N, ...], before the next step
         self._over = np.zeros(env.num_envs, dtype=bool)
+        self._deferred = False  # whether rewards wait for `score_round`
 
     def reset(
         self,
@@ -129,6 +131,8 @@ class PaidVectorEnv(VectorWrapper):
         before, waiting = self._obs, self._over
         self._obs, own, terminated, truncated, info = self.env.step(actions)
         self._over = terminated | truncated
+        if self._deferred:
+            return self._obs, np.zeros(self.num_envs), terminated, truncated, info
         ended, space = self._over & ~waiting, self.env.single_action_space
         reward, named = _pay(self.model, before, actions, self._obs, ended, space, self.caution)
         self._true_return += np.where(waiting, 0.0, own)
@@ -138,6 +142,31 @@ class PaidVectorEnv(VectorWrapper):
             named[LOGGED] = np.where(ended, reward, np.nan)
             reward = own + weight * reward
         return self._obs, reward, terminated, truncated, _with_numbers(info, named)
+
+    def defer_rewards(self, deferred: bool) -> bool:
+        """Rewards can wait if the environment's can, and the model judges whole episodes
+        (`judges_episodes`)."""
+        scorer = round_scorer(self.env)
+        if scorer is None or not getattr(self.model, "judges_episodes", False):
+            return not deferred
+        self._deferred = deferred and scorer.defer_rewards(True)
+        if not self._deferred:
+            scorer.defer_rewards(False)
+        return self._deferred == deferred
+
+    def score_round(self) -> Scored:
+        """The rewards [N] of the episodes that have ended, from one call of the model."""
+        scorer, ended = round_scorer(self.env), self._over
+        assert scorer is not None
+        own, named = scorer.score_round()
+        space = self.env.single_action_space
+        actions = np.zeros(self.num_envs, dtype=np.int64)
+        reward, spread = _pay(self.model, self._obs, actions, self._obs, ended, space, self.caution)
+        named = {**named, **spread, "true_return": np.where(ended, own, np.nan)}
+        reward, weight = np.where(ended, reward, 0.0), model_weight(self.env)
+        if weight is None:
+            return reward, named
+        return own + weight * reward, {**named, LOGGED: np.where(ended, reward, np.nan)}
 
     def snapshot(self) -> State:
         """All state needed to continue."""

@@ -153,13 +153,19 @@ def loop(
 
     def learn(step: Step) -> Metrics | Totals:
         metrics = agent.learn(step)
-        return metrics if step.info is None else {**metrics, **totals(step.info, step.valid)}  # type: ignore[dict-item]
+        return metrics if step.info is None else {**metrics, **totals(step.info, counted(step))}  # type: ignore[dict-item]
 
+    interaction.budget = budget
     for metrics in act_step_reset(interaction, agent.act, learn, agent.begin, clock):
         agent.progress = budget.progress(interaction.steps, interaction.episodes)
         yield metrics
         if agent.progress >= 1.0:
             return
+
+
+def counted(step: Step) -> Any:
+    """The rows whose numbers in `step.info` count: all of them when a whole round was scored."""
+    return step.valid if step.final_reward is None else True
 
 
 def _many_at_once(agent: Agent, interaction: Chunked, budget: Budget) -> Iterator[Totals]:

@@ -168,10 +168,13 @@ def _play_many(
     for first in range(0, episodes, env.num_envs):
         count = min(env.num_envs, episodes - first)
         seeds = range(base + first, base + first + env.num_envs)
-        interaction = VectorInteraction(env, rollout="episodes", seeds=seeds, longest=longest)
+        interaction = VectorInteraction(
+            env, rollout="episodes", seeds=seeds, longest=longest, scoring="round"
+        )
         for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
             if not interaction.valid[:count].any():
                 break
+        interaction.settle()
         returns[first : first + count], lengths[first : first + count] = (
             interaction.returns[:count],
             interaction.lengths[:count],

@@ -32,6 +32,7 @@ from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
+    from rlbook.interaction.loop import Budget
 
 
 class SingleInteraction:
@@ -70,6 +71,7 @@ class SingleInteraction:
         self.steps = self.episodes = 0
         self._return, self._length, self._over = 0.0, 0, False
         self.obs: Any = None  # None before the first reset, and after the last episode
+        self.budget: Budget | None = None  # when training ends, where it does
 
     def _one_seed(self) -> Iterator[int | None]:
         assert self.rng is not None

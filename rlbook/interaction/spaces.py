@@ -464,6 +464,8 @@ class AdaptedEnv(gymnasium.Wrapper):
 class AdaptedVectorEnv(VectorWrapper):
     """N environments with observations and actions converted for an agent."""
 
+    keeps_rewards = True  # see `round_rewards`
+
     def __init__(self, env: VectorEnv, translation: Adaptation) -> None:
         super().__init__(env)
         self.adaptation = translation

@@ -8,11 +8,11 @@ environment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_array, saved_count
@@ -24,12 +24,17 @@ from rlbook.interaction.guards import (
     check_rewards,
     failure,
     guarded_reset,
+    guarded_score,
     guarded_step,
     named_numbers,
     observation_check,
 )
+from rlbook.interaction.round_rewards import RoundScorer, round_scorer
 from rlbook.interaction.spaces import outermost_keeper
 from rlbook.seeding import rng_state, set_rng_state
+
+if TYPE_CHECKING:
+    from rlbook.interaction.loop import Budget
 
 
 class VectorInteraction:
@@ -48,6 +53,9 @@ class VectorInteraction:
         seeds: the N seeds of one round of whole episodes, after which `obs` is None; None: seeds
             are drawn without end.
         longest: steps after which an episode is cut.
+        scoring: when rewards are asked for, where the environment can wait with them (see
+            `round_rewards`) and the rollout is "episodes": at each "step", once a "round" in one
+            call, or "never", for whoever wants the episodes without their rewards.
 
     Raises:
         ValueError: the environment resets itself, or cannot let a finished one wait.
@@ -65,8 +73,17 @@ class VectorInteraction:
         group_size: int = 1,
         seeds: Sequence[int] | None = None,
         longest: int = ENDLESS,
+        scoring: str = "step",
     ) -> None:
         _check_resets(env, rollout)
+        self._scorer = _find_scorer(env, rollout, scoring)
+        self._scores = scoring == "round" and self._scorer is not None
+        # step and row of each episode that has ended and whose return is not known yet; and of each
+        # whose return is
+        self._unscored: list[tuple[int, int]] = []
+        self._scored: list[tuple[int, int]] = []
+        self.budget: Budget | None = None
+        """When training ends, where it does: what has ended by then is scored."""
         self.rng, self.rollout, self.group_size = rng, rollout, group_size
         self._seeds, self._longest = seeds, longest
         self.env: Any = env
@@ -140,6 +157,15 @@ class VectorInteraction:
             truncated = truncated | (valid & (self.lengths >= self._longest))
         self._over = terminated | truncated
         named = named_numbers(info) if info else None
+        self._unscored += [(self.steps, row) for row in np.flatnonzero(self._over).tolist()]
+        final_reward = None
+        if self._scores and self._is_last(valid & ~self._over):
+            scores, numbers = self._score()
+            # numbers of the step itself count for the rows that were stepped
+            own = {name: np.where(valid, values, np.nan) for name, values in (named or {}).items()}
+            named = {**own, **numbers} or None
+            final_reward = np.where(valid & ~self._over, np.nan, scores).astype(np.float32)
+            reward = np.where(valid, scores, reward)
         return Step(
             obs,
             action,
@@ -151,17 +177,49 @@ class VectorInteraction:
             named,
             mask,
             self.action_mask,
+            final_reward,
         )
+
+    def _is_last(self, playing: NDArray[np.bool_]) -> bool:
+        """Whether this step is the last one of the round, or of training; `playing` [N] marks the
+        episodes that go on."""
+        if not playing.any():
+            return True
+        if self.budget is None or not self._unscored:
+            return False
+        episodes = self.episodes + int(np.count_nonzero(self._over))
+        return self.budget.progress(self.steps, episodes) >= 1.0
+
+    def _score(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The rewards [N] of the episodes of this round that have ended, and the numbers to log of
+        those that had not been scored; their returns are complete now."""
+        assert self._scorer is not None
+        reward, named = guarded_score(self._scorer, self.steps)
+        check_rewards(reward, self.steps)
+        rows = [row for _, row in self._unscored]
+        self.returns[rows] += reward[rows]
+        self._scored += self._unscored
+        self._unscored = []
+        new = np.isin(np.arange(len(reward)), rows)
+        return reward, {name: np.where(new, values, np.nan) for name, values in named.items()}
+
+    def settle(self) -> None:
+        """Scores the episodes that have ended, where the rest of the round is not of interest."""
+        if self._scores and self._unscored:
+            self._score()
 
     def reset_finished(self) -> bool:
         """Resets environments whose episode has ended, or leaves them until all have ended. Returns
         whether all environments were reset."""
         over = self._over
+        if not self._scores:
+            self._scored, self._unscored = self._unscored, []
+        for steps, row in self._scored:
+            self.finished.append((steps, float(self.returns[row]), int(self.lengths[row])))
+        self._scored = []
         if not over.any():
             return False
-        for i in np.flatnonzero(over):
-            self.finished.append((self.steps, float(self.returns[i]), int(self.lengths[i])))
-            self.episodes += 1
+        self.episodes += int(np.count_nonzero(over))
         self._over = ~self._all
         if self.rollout == "episodes":
             return self._wait(over)
@@ -192,6 +250,7 @@ class VectorInteraction:
             "finished": episode_table(self.finished),
             "rng": rng_state(self.rng),
             **({} if self.action_mask is None else {ACTION_MASK: self.action_mask}),
+            **({"unscored": np.array(self._unscored)} if self._unscored else {}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -218,9 +277,27 @@ class VectorInteraction:
             self.action_mask = saved_array(
                 ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions)
             )
+        self._unscored = _saved_rows(state["unscored"], valid) if "unscored" in state else []
         self.obs, self.valid = state["obs"], self._all if valid.all() else valid
         self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])
+
+
+def _find_scorer(env: VectorEnv, rollout: str, scoring: str) -> RoundScorer | None:
+    """What scores a round, told whether to wait; None if rewards come with each step."""
+    scorer = round_scorer(env)
+    waits = rollout == "episodes" and scoring != "step"
+    return scorer if scorer is not None and scorer.defer_rewards(waits) and waits else None
+
+
+def _saved_rows(unscored: np.ndarray, valid: np.ndarray) -> list[tuple[int, int]]:
+    """The episodes without a reward in a saved state: (step, row) each. Raises ValueError if one of
+    them has not ended."""
+    found = saved_array("unscored", unscored, np.int64, np.shape(unscored), low=0)
+    rows = found[:, 1] if found.ndim == 2 and found.shape[1] == 2 else None
+    if rows is None or (rows >= len(valid)).any() or valid[rows].any():
+        raise ValueError("the saved unscored must be steps and rows of episodes that have ended")
+    return [(int(step), int(row)) for step, row in found]
 
 
 def _check_resets(env: VectorEnv, rollout: str) -> None:

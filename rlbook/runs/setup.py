@@ -213,7 +213,12 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         interaction = interaction_for(agent, env, request.recipe, rng, longest)
     else:
         interaction = VectorInteraction(
-            env, rng, rollout=agent.rollout, group_size=agent.group_size, longest=longest
+            env,
+            rng,
+            rollout=agent.rollout,
+            group_size=agent.group_size,
+            longest=longest,
+            scoring="round" if agent.awaits_round else "step",
         )
     if longest < ENDLESS:
         notes += (

@@ -19,6 +19,7 @@ from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.vector import VectorInteraction
+from rlbook.llm.environments.token_env import AdditionVector
 from rlbook.runs.storage.state_encoding import decode, encode
 
 
@@ -274,6 +275,9 @@ RESUMABLE = {
     "rounds replayed": lambda rng: VectorInteraction(cart(), rng, rollout="episodes", group_size=3),
     "rounds of snapshots": lambda rng: VectorInteraction(mazes(), rng, rollout="episodes"),
     "native rounds": lambda rng: VectorInteraction(native(), rng, rollout="episodes"),
+    "rounds of texts": lambda rng: VectorInteraction(
+        AdditionVector(3, reward={"edit": 1.0}), rng, rollout="episodes", scoring="round"
+    ),
 }
 
 
@@ -304,7 +308,7 @@ def test_streams_taken_up_after_any_step_go_on_as_if_nothing_had_been(kind: str)
         )
         for step, other in zip(go_on(part, actions[at:]), expected[at:], strict=True):
             for left, right in zip(step, other, strict=True):
-                np.testing.assert_array_equal(left, right)
+                np.testing.assert_equal(left, right)
         assert (part.finished, part.steps, part.episodes) == (
             whole.finished,
             whole.steps,

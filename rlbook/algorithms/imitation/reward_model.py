@@ -179,9 +179,9 @@ class RewardModel(Agent):
         self.config: RewardModelConfig = config
         self.seed = seed
         rng, sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
-        made = (build_reward_network(env, rng, sizes, parts.model) for _ in range(config.members))
-        networks = list(made)
-        self.network = (Ensemble(networks) if len(networks) > 1 else networks[0]).to(parts.device)
+        made = [build_reward_network(env, rng, sizes, parts.model) for _ in range(config.members)]
+        self.network = (Ensemble(made) if len(made) > 1 else made[0]).to(parts.device)
+        self.judges_episodes = made[0].at_the_end  # or else every step is paid
         self.drawing = rng_for(seed, "minibatches")
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)

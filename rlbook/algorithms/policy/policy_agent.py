@@ -51,6 +51,7 @@ class PolicyAgent(PredictingAgent):
     observations = "policy"
     default_num_envs = 8
     uses = ("start", "model", "device")
+    awaits_round = True
     critic: bool = False
     without_reference: str = "where kl_coef is 0; set kl_coef, or leave it out"
 

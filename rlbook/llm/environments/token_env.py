@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from rlbook.checks import check, one_of, optional, positive_int
 from rlbook.errors import RequestError
 from rlbook.interaction.guards import METRICS
+from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.environments.token_rows import TokenRows, TokenRules
 from rlbook.llm.rewards import Asked
 from rlbook.llm.tasks import AdditionTask, ReverseTask
@@ -246,7 +247,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
     """N prompts completed in parallel: `TokenEnv`'s rules and arguments, on one [N, L] array.
 
-    Autoreset is disabled.
+    Autoreset is disabled. `defer_rewards(True)` lets rewards wait: `step` pays 0, and `score_round`
+    gives the rewards of all completions that have ended, in one call.
     `reset(seed=None | int | list, options={"reset_mask": bool [N], "prompt_id": int | [N]})` begins
     the masked environments anew (all of them by default) and returns all N observations; seed s
     means s, s + 1, … for the environments. One that has ended ignores its action until it is reset:
@@ -327,6 +329,16 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             self.rows.truncated.copy(),
             info,
         )
+
+    def defer_rewards(self, deferred: bool) -> bool:
+        """See the class."""
+        self.rows.deferred = deferred
+        return True
+
+    def score_round(self) -> Scored:
+        """The rewards [N] of the completions that have ended, 0 for the others, and the parts of a
+        reward that has several, NaN for the others."""
+        return self.rows.score(np.flatnonzero(self.rows.terminated | self.rows.truncated))
 
     def render(self) -> tuple[str, ...] | None:
         """The prompt and the completion of each environment as text."""

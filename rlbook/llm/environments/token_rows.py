@@ -12,6 +12,7 @@ import numpy as np
 from rlbook.checks import check, optional, positive_int
 from rlbook.data.schemas import Example, Message
 from rlbook.envs.tabular.snapshots import check_array
+from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, folder_codec
@@ -181,6 +182,9 @@ class TokenRows:
         self.prompt = np.arange(rows, dtype=np.int64) - rows
         self.terminated = np.zeros(rows, dtype=bool)
         self.truncated = np.zeros(rows, dtype=bool)
+        self.deferred = False
+        """Whether rewards wait until `score` is called; otherwise a completion is scored at its last
+        token."""
         self.named: dict[str, np.ndarray] = {}
         """Name → [N], what each reward of several said at the last token; NaN where it said
         nothing."""
@@ -236,21 +240,24 @@ class TokenRows:
             >= self.rules.max_new_tokens
         )
         self.terminated[live], self.truncated[live] = ended, full & ~ended
-        return self._rewards(live[ended | full])
-
-    def _rewards(self, over: np.ndarray) -> np.ndarray:
-        """The rewards [N], nonzero only for the rows [K] that end now."""
         reward, self.named = np.zeros(len(self.lengths)), {}
-        if len(over):
-            finished = [
-                self.rules.to_completion(int(self.prompt[row]), self.completion(row))
-                for row in over
-            ]
-            reward[over], parts = self.rules.rewards(finished)
-            for name, values in parts.items():
-                self.named[name] = np.full(len(reward), np.nan)
-                self.named[name][over] = values
+        if not self.deferred and (over := live[ended | full]).size:
+            reward, self.named = self.score(over)
         return reward
+
+    def score(self, over: np.ndarray) -> Scored:
+        """The rewards [N] of the finished completions in the rows `over` [K], in one call, and 0 in
+        the others; and the parts of a reward that has several, NaN in the others."""
+        finished = [
+            self.rules.to_completion(int(self.prompt[row]), self.completion(row)) for row in over
+        ]
+        found, parts = self.rules.rewards(finished)
+        reward, named = np.zeros(len(self.lengths)), {}
+        reward[over] = found
+        for name, values in parts.items():
+            named[name] = np.full(len(reward), np.nan)
+            named[name][over] = values
+        return reward, named
 
     def completion(self, row: int) -> np.ndarray:
         """The ids generated so far in a row."""

@@ -34,7 +34,8 @@ Batched = TypeVar("Batched", bound=Callable[..., Any])
 
 
 def mark_batched(function: Batched) -> Batched:
-    """Marks a reward as batched: it takes a list of N completions that ended at the same step, and
-    returns N numbers or None."""
+    """Marks a reward as batched: it takes a list of N completions, all those of a round where the
+    agent learns from whole rounds, and returns N numbers or None. Those of one prompt are
+    neighbours."""
     function.batched = True  # type: ignore[attr-defined]
     return function

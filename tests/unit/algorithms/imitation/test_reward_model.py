@@ -514,13 +514,16 @@ def test_texts_are_paid_when_they_are_finished(texts: Path) -> None:
     for tokens in ([7] * 8, [8] * 4 + [eos] * 4, [eos] * 8):
         step = interaction.step(np.array(tokens))
         ended = (step.terminated | step.truncated) & step.valid
-        worth, _ = model.score_steps(step.obs, step.action, step.next_obs, ended)  # type: ignore[attr-defined]
-        assert step.reward.tolist() == near(
-            worth.tolist(), dtype="float32", terms=widths(model.network), size=1.0
-        )  # type: ignore[attr-defined]
-        assert (step.reward[~ended] == 0).all()
-        paid += step.reward
+        paid += model.score_steps(step.obs, step.action, step.next_obs, ended)[0]  # type: ignore[attr-defined]
+        assert (step.reward[~ended] == 0).all() and (step.final_reward is None) == (
+            tokens[0] != eos
+        )
         interaction.reset_finished()
+    # all at once, when the last text is finished
+    assert step.final_reward.tolist() == near(
+        paid.tolist(), dtype="float32", terms=widths(model.network), size=1.0
+    )  # type: ignore[attr-defined]
+    assert (step.reward[:4] == step.final_reward[:4]).all() and (step.reward[4:] == 0).all()
     assert len(set(np.round(paid, 4))) > 1
 
 
