@@ -24,7 +24,8 @@ from transformers.utils import logging
 from benchmarks.timing import Comparison
 from benchmarks.trl import DROPPED, step_seconds, word_tokenizer
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.models.sources import small_llama
 

@@ -18,8 +18,9 @@ import numpy as np
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.algorithms.policy.ppo import PPO, PPOConfig
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.loop import loop
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.interaction.vector import VectorInteraction
 

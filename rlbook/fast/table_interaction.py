@@ -39,10 +39,10 @@ from rlbook.fast.simulation import (
 )
 from rlbook.fast_forms import plain_only
 from rlbook.interaction.action_masks import Mask, mask_table, shows_action_mask
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
-from rlbook.interaction.loop import Budget
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from rlbook.agent import Agent, Metrics, Step, Totals, takes_action_mask
 from rlbook.interaction.action_masks import UNUSED
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.guards import totals
 
 if TYPE_CHECKING:
@@ -19,23 +19,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # one step of so many is timed; prime, so that it falls on every step of a rollout in turn
 SAMPLED = 17
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The training budget: environment steps, finished episodes or passes over recorded data;
-    training stops at whichever is reached first."""
-
-    steps: int | None
-    episodes: int | None
-    passes: int | None = None
-
-    def progress(self, steps: int, episodes: int, passes: float = 0.0) -> float:
-        """The fraction used so far, in [0, 1]."""
-        by_steps = steps / self.steps if self.steps else 0.0
-        by_episodes = episodes / self.episodes if self.episodes else 0.0
-        by_passes = passes / self.passes if self.passes else 0.0
-        return min(1.0, max(by_steps, by_episodes, by_passes))
 
 
 @runtime_checkable
@@ -153,7 +136,7 @@ def loop(
 
     def learn(step: Step) -> Metrics | Totals:
         metrics = agent.learn(step)
-        return metrics if step.info is None else {**metrics, **totals(step.info, counted(step))}  # type: ignore[dict-item]
+        return metrics if step.info is None else {**metrics, **totals(step.info, logged_rows(step))}  # type: ignore[dict-item]
 
     interaction.budget = budget
     for metrics in act_step_reset(interaction, agent.act, learn, agent.begin, clock):
@@ -163,7 +146,7 @@ def loop(
             return
 
 
-def counted(step: Step) -> Any:
+def logged_rows(step: Step) -> Any:
     """The rows whose numbers in `step.info` count: all of them when a whole round was scored."""
     return step.valid if step.final_reward is None else True
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_array, saved_count, saved_number
 from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -32,7 +33,6 @@ from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
-    from rlbook.interaction.loop import Budget
 
 
 class SingleInteraction:

@@ -8,7 +8,7 @@ environment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import State, Step
 from rlbook.checks import ENDLESS, saved_array, saved_count
 from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
     BadAnswer,
@@ -32,9 +33,6 @@ from rlbook.interaction.guards import (
 from rlbook.interaction.round_rewards import RoundScorer, round_scorer
 from rlbook.interaction.spaces import outermost_keeper
 from rlbook.seeding import rng_state, set_rng_state
-
-if TYPE_CHECKING:
-    from rlbook.interaction.loop import Budget
 
 
 class VectorInteraction:

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from rlbook.checks import ENDLESS
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES
 from rlbook.errors import RequestError
-from rlbook.interaction.loop import act_step_reset, counted
+from rlbook.interaction.loop import act_step_reset, logged_rows
 from rlbook.interaction.threads import use_one_thread
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.registry import name_of
@@ -288,7 +288,7 @@ def play_round(
         for name, values in (step.info or {}).items():
             told = np.broadcast_to(np.asarray(values, dtype=np.float64), step.valid.shape)
             kept = named.setdefault(name, np.full(len(starts), np.nan))
-            named[name] = np.where(counted(step) & np.isfinite(told), told, kept)
+            named[name] = np.where(logged_rows(step) & np.isfinite(told), told, kept)
         rollout.add(step, log_prob)
 
     interaction = VectorInteraction(

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from rlbook.envs.tabular.enumeration import NoModel
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.registry import agent_class, model_of

@@ -17,8 +17,8 @@ from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import field_names, field_values
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
-from rlbook.interaction.loop import Budget
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
 from rlbook.runs.options import (

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from rlbook.agent import Agent, Data, Parts, State
 from rlbook.checks import parse_json
 from rlbook.errors import RequestError
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
-from rlbook.interaction.loop import Budget
 from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks

@@ -13,7 +13,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlbook.agent import Agent, Data, Metrics, State, Totals
-from rlbook.interaction.loop import Budget, LoopClock, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import LoopClock, loop
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP

@@ -16,7 +16,8 @@ import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import UNUSED
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.vector import VectorInteraction

@@ -14,7 +14,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.sync_vector import SyncVector

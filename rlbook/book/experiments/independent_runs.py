@@ -26,7 +26,7 @@ from rlbook.fast.compiled import link_globals
 from rlbook.fast.curves import record
 from rlbook.fast.simulation import CHUNK, SimulationClock, simulate
 from rlbook.fast.table_interaction import TableInteraction
-from rlbook.interaction.loop import Budget
+from rlbook.interaction.budget import Budget
 from rlbook.seeding import rng_for
 
 LARGE = 1_000

@@ -27,7 +27,7 @@ from rlbook.envs.gridworlds.layouts import GOAL, START, WALL
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
 from rlbook.functional.schedules import Constant
-from rlbook.interaction.loop import Budget
+from rlbook.interaction.budget import Budget
 from rlbook.plots.colours import GREY, PALE, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 from rlbook.seeding import rng_for

@@ -11,7 +11,7 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.table_interaction import TableInteraction
-from rlbook.interaction.loop import Budget
+from rlbook.interaction.budget import Budget
 from rlbook.seeding import rng_for
 
 

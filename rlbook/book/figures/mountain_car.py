@@ -15,7 +15,8 @@ from typing import Any
 import gymnasium
 
 from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa, SemiGradientSarsaConfig
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for

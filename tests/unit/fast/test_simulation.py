@@ -18,7 +18,8 @@ from rlbook.fast.simulation import CHUNK, DrawnAhead
 from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import mask_table
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to

@@ -11,7 +11,7 @@ from closeness import near
 
 import rlbook
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.interaction.loop import Budget
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.round_rewards import round_scorer
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.llm.environments.token_env import AdditionVector

@@ -17,8 +17,9 @@ from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionCo
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.fast.table_interaction import interaction_for
+from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.loop import loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to

@@ -17,7 +17,8 @@ from rlbook.agent import Step
 from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Constant, Linear
-from rlbook.interaction.loop import Budget, loop
+from rlbook.interaction.budget import Budget
+from rlbook.interaction.loop import loop
 
 Make = Callable[..., Any]
 
