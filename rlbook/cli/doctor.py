@@ -37,10 +37,12 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     from rlbook.evaluation.optimal_return import greedy_return, optimal_return
     from rlbook.interaction.environments import EnvRecipe
     from rlbook.runs.request import Request
+    from rlbook.runs.run_tokenizer import with_tokenizer
     from rlbook.runs.storage.folder import read_config
 
     try:
         request = Request.from_yaml(read_config(folder)[0], allow_import=allow_import)
+        request = with_tokenizer(folder, request)
     except RequestError:  # an environment that was made without an id
         return symptoms(folder)
     recipe, settings = request.recipe, vars(request.config)

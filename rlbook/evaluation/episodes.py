@@ -7,7 +7,6 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.evaluation.search import Judge, Search, evaluate_search
-from rlbook.interaction.environments import EnvLike, EnvRecipe
+from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
 from rlbook.interaction.play_episodes import Evaluation, play
 from rlbook.registry import name_of
 from rlbook.runs.parts import agent_of, agent_of_model, model_folder
@@ -124,6 +123,7 @@ def evaluate(
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent does not determine its environment; give env")
+        _check_tokens(target, recipe)
         if thinks is not None:
             return evaluate_search(
                 target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent
@@ -136,6 +136,8 @@ def evaluate(
             explore=explore or bool(sampling),
         )
     run = target if isinstance(target, Run) else load(target, env=env, **options)
+    if recipe is not None:
+        _check_tokens(run.agent, recipe)
     recipe = recipe or run.request.recipe.for_evaluation()
     seed = run.request.seed if seed is None else seed
     if thinks is not None:
@@ -146,6 +148,21 @@ def evaluate(
     with run.workers or contextlib.nullcontext():
         return play(
             agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers
+        )
+
+
+def _check_tokens(agent: Agent, recipe: EnvRecipe) -> None:
+    """Raises RequestError if an id stands for another text in the environment than in the one that
+    the agent was trained in."""
+    ours, theirs = getattr(agent, "codec", None), getattr(recipe.make().unwrapped, "codec", None)
+    if ours is None or theirs is None:
+        return
+    from rlbook.llm.tokenizers.tokenizer import same_tokens  # which tables do without
+
+    if not same_tokens(ours, theirs):
+        raise RequestError(
+            f"{recipe.name} has another tokenizer than the agent was trained with; name the agent's"
+            " to the environment, as tokenizer (the run's folder) or as model"
         )
 
 
@@ -188,8 +205,11 @@ def evaluate_samples(
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent does not determine its environment; give env")
+        _check_tokens(target, recipe)
         return _samples(target, recipe, samples, prompts, seed or 0, sampling, None)
     run = target if isinstance(target, Run) else load(target, env=env, **options)
+    if recipe is not None:
+        _check_tokens(run.agent, recipe)
     pays = _pays(run)
     return _samples(
         run.agent,
@@ -225,12 +245,12 @@ def evaluate_before(
         agent = Run(request).agent
     elif model_folder(before):
         agent = agent_of_model("compare", str(before), request)
-        recipe = replace(recipe, kwargs={**recipe.kwargs, "model": str(before)})
+        recipe = recipe.with_tokens_of({"model": str(before)})
     else:
         other = load(before, allow_import=recipe.allow_import)
-        agent, model = other.agent, other.request.recipe.kwargs.get("model")
-        if "model" in recipe.kwargs or model is not None:  # its tokenizer makes the ids
-            recipe = replace(recipe, kwargs={**recipe.kwargs, "model": model})
+        agent, theirs = other.agent, other.request.recipe
+        if not {*TOKENS}.isdisjoint({*recipe.kwargs, *theirs.kwargs}):
+            recipe = recipe.with_tokens_of(theirs.kwargs, theirs.held)
     return _samples(agent, recipe, samples, prompts, seed, sampling, _pays(after))
 
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import gymnasium
@@ -30,6 +31,8 @@ register()
 PERMISSION = (  # the argument of an environment whose other arguments may name modules to import
     "allow_import"
 )
+TOKENS = ("model", "tokenizer", "vocab_size")
+"""The arguments of an environment that say which token an id stands for."""
 UNLIMITED = -1  # gymnasium's max_episode_steps for no time limit
 # what an environment made of a model is called, and its time limit in environment steps
 MODEL, MODEL_LIMIT = (
@@ -164,6 +167,8 @@ class EnvRecipe:
     module: str | None = None  # what is imported first, where the id was given as `module:Name`
     # whether its arguments may name modules to import, too
     allow_import: bool = field(default=False, compare=False)
+    # what a run's folder holds in place of some of `kwargs`, such as the tokenizer that was trained
+    held: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_env(
@@ -269,6 +274,20 @@ class EnvRecipe:
             else self
         )
 
+    def with_tokens_of(
+        self, other: Mapping[str, Any], held: Mapping[str, Any] = MappingProxyType({})
+    ) -> EnvRecipe:
+        """The same environment with the tokens that the arguments of another one name: its
+        language model's, or its tokenizer's.
+
+        Args:
+            other: the other one's `kwargs`.
+            held: and its `held`.
+        """
+        kept = {name: value for name, value in self.kwargs.items() if name not in TOKENS}
+        taken = {name: other[name] for name in TOKENS if name in other}
+        return replace(self, kwargs=kept | taken, held=dict(held))
+
     def on_held_out(self) -> EnvRecipe:
         """As `for_evaluation`, but with the reward used in training."""
         held_out = (
@@ -300,7 +319,9 @@ class EnvRecipe:
             env = self.instance
         else:
             env = self._build_guarded(
-                lambda: make_one(self._source(), **self.kwargs, **self._permission())
+                lambda: make_one(
+                    self._source(), **{**self.kwargs, **self.held}, **self._permission()
+                )
             )
         for name in ("observation_space", "action_space"):
             _check_space(self.name, name, getattr(env, name, None))
@@ -345,8 +366,14 @@ class EnvRecipe:
         )
         if getattr(creator, "metadata", {}).get("autoreset_mode") != AutoresetMode.DISABLED:
             return None
-        kwargs = self.kwargs | (
-            {"max_episode_steps": None} if self.kwargs.get("max_episode_steps") == UNLIMITED else {}
+        kwargs = (
+            self.kwargs
+            | self.held
+            | (
+                {"max_episode_steps": None}
+                if self.kwargs.get("max_episode_steps") == UNLIMITED
+                else {}
+            )
         )
         return self._build_guarded(
             lambda: gymnasium.make_vec(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -70,7 +69,7 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
         raise RequestError(f"{name}: a model's folder needs an environment given by its id")
     temperature = getattr(request.config, "temperature", 1.0)
     try:
-        told = dataclasses.replace(recipe, kwargs={**recipe.kwargs, "model": folder})
+        told = recipe.with_tokens_of({"model": folder})
         env = adapted_vector(FrozenPolicy, told, 1, request.config)
         policy = build_policy(
             env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature)
@@ -138,9 +137,9 @@ def digests_of(request: Request, data: Data | None) -> dict[str, str]:
     found |= {
         name: _digest_of_model(folder) for name, folder in named.items() if folder is not None
     }
-    if "data" not in request.recipe.kwargs:
+    if not {"data", "tokenizer"} & request.recipe.kwargs.keys():
         return found
-    # an environment whose examples lie in a file
+    # an environment whose examples lie in a file, or whose tokens were learned
     rules = getattr(request.recipe.make().unwrapped, "rules", None)
     return found | getattr(rules, "digests", {})
 

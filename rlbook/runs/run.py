@@ -29,6 +29,7 @@ from rlbook.runs.parts import check_device, check_digests, check_saveable, devic
 from rlbook.runs.progress import is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
+from rlbook.runs.run_tokenizer import with_tokenizer, write_tokenizer
 from rlbook.runs.run_views import RunViews
 from rlbook.runs.setup import set_up
 from rlbook.runs.sources import DataSource, EnvironmentSource
@@ -118,6 +119,7 @@ class Run(RunViews):
                 check_free(folder)
                 self.folder, self._sealed = folder, seal(config.encode())
                 best = self._write_log(self._log)
+                write_tokenizer(folder, self.request)
                 self.write_checkpoint(best=best)
                 write_config(folder, config)
         except CheckpointError as error:
@@ -423,7 +425,7 @@ def load(
     request = Request.from_yaml(
         config, allow_import=allow_import, env=env, algorithm=algorithm, **given
     )
-    run = Run(request)
+    run = Run(with_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed
     run._restore(step, state, source=False)
     run._read_log()

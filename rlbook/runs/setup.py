@@ -83,12 +83,25 @@ def set_up(
             parts = dataclasses.replace(parts, demonstrations=shown)
         ready = _ready(request, env, parts)
         return ready._replace(
-            notes=ready.notes + _library_note(ready.agent) + _memory_note(ready.agent, env)
+            notes=ready.notes
+            + _tokenizer_note(env)
+            + _library_note(ready.agent)
+            + _memory_note(ready.agent, env)
         )
     except RequestError:
         raise
     except ValueError as error:
         raise RequestError(_refusal(request, error)) from error
+
+
+def _tokenizer_note(env: Adapted) -> tuple[str, ...]:
+    """A note on a tokenizer that was trained on the environment's texts: its number of tokens."""
+    choice = getattr(getattr(env.unwrapped, "rules", None), "choice", None)
+    if choice is None or not choice.is_trained:
+        return ()
+    size, asked = env.unwrapped.codec.vocabulary_size, choice.vocabulary_size  # type: ignore[attr-defined]
+    fewer = f"; the texts have too few pairs or words for {asked}" if asked and size < asked else ""
+    return (f"tokenizer {choice.name}: {size:,} tokens{fewer}",)
 
 
 def _library_note(agent: Agent) -> tuple[str, ...]:

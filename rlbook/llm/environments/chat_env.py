@@ -74,7 +74,7 @@ class Chat(_Evaluated, TokenEnv):
       (the default), "left" (its first tokens are cut off), or "filter" (the example is left out).
     * `max_new_tokens`: limit on a completion, in tokens (of a task the longest answer, EOS and one
       more; otherwise 64).
-    * `reward`, `split`, `model`: as in `Addition-v0`. `evaluation_reward`: the reward of
+    * `reward`, `split`, `model`, `tokenizer`, `vocab_size`: as in `Addition-v0`. `evaluation_reward`: the reward of
       evaluations ("correct" in place of another comparison with the answer, otherwise `reward`).
 
     ## Known answer
@@ -106,6 +106,8 @@ class Chat(_Evaluated, TokenEnv):
         reward: Asked = "correct",
         evaluation_reward: Asked = None,
         model: str | None = None,
+        tokenizer: str | None = None,
+        vocab_size: int | None = None,
         allow_import: bool = False,
         render_mode: str | None = None,
     ) -> None:
@@ -117,6 +119,8 @@ class Chat(_Evaluated, TokenEnv):
             held_out_data=held_out_data,
             held_out=held_out,
             model=model,
+            tokenizer=tokenizer,
+            vocab_size=vocab_size,
             system=system,
             shots=shots,
             template=template,

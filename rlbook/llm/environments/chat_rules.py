@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,7 @@ from rlbook.llm.tokenizers.tokenizer import (
     folder_codec,
     remove_words,
 )
+from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, trained_codec
 
 MAX_NEW_TOKENS = 64
 """Of a completion, where nothing says how long answers are."""
@@ -70,6 +72,7 @@ class ChatSettings:
     held_out_data: str | None
     held_out: float
     model: str | None
+    tokenizer: TokenizerChoice
     system: str | None
     shots: str
     template: str | None
@@ -116,7 +119,13 @@ def prompts_of(settings: ChatSettings) -> Prompts:
         settings,
         tuple(
             _stamp(path)
-            for path in (settings.data, settings.held_out_data, settings.model, settings.template)
+            for path in (
+                settings.data,
+                settings.held_out_data,
+                settings.model,
+                settings.template,
+                settings.tokenizer.file,
+            )
         ),
     )
 
@@ -152,7 +161,10 @@ def _prompts_of(settings: ChatSettings, stamps: object) -> Prompts:
         split: _encode_split(settings, codec, examples, skipped if split == "train" else 0)
         for split, examples in splits.items()
     }
-    longest = MAX_NEW_TOKENS if task is None else _longest_answer(codec, splits) + 1
+    longest = MAX_NEW_TOKENS
+    if task is not None:
+        prompts = (*task.train, *task.held_out)
+        longest = codec.longest_answer(map(task.demonstration, prompts)) + 1
     known = (
         task
         if task is not None and name == task.name
@@ -189,6 +201,7 @@ def _plain_codec(
     """The model's codec, the name of the task that its weights were trained for, and the characters
     in order."""
     if settings.model not in (None, NEW):
+        settings.tokenizer.check_model(str(settings.model))
         return (
             folder_codec(str(settings.model)),
             "chat" if task is None else task.name,
@@ -206,23 +219,24 @@ def _plain_codec(
     extra = "".join(
         sorted(set().union(*(remove_words(words, text) for text in more)) - set(characters))
     )
-    return (
-        character_codec(characters + extra, words),
-        "chat" if task is None or extra else task.name,
-        characters + extra,
-    )
+    characters += extra
+    if settings.tokenizer.name is None:
+        codec = character_codec(characters, words)
+    else:
+        shown = (example for split in settings.tokenizer.splits for example in splits[split].items)
+        texts = chain(more, (text for example in shown for text in _texts_of(example)))
+        codec = trained_codec(settings.tokenizer, texts, characters=characters, words=words)
+    return codec, "chat" if task is None or extra else task.name, characters
+
+
+def _texts_of(example: Example) -> list[str]:
+    """The texts of a prompt, and the answer as it is shown."""
+    return [*_contents(example), example.demonstration or example.answer or ""]
 
 
 def _contents(example: Example) -> list[str]:
     prompt = example.prompt
     return [prompt] if isinstance(prompt, str) else [message["content"] for message in prompt]
-
-
-def _longest_answer(codec: ChatCodec, splits: dict[str, Examples]) -> int:
-    answers = {
-        example.demonstration or "" for examples in splits.values() for example in examples.items
-    }
-    return max(len(codec.encode_answer(answer)) for answer in sorted(answers, key=len)[-100:])
 
 
 def _encode_split(
@@ -260,7 +274,10 @@ def _filter_by_length(
         )
     for index in which:
         try:
-            ids = codec.encode_prompt(examples.items[index].prompt)
+            example = examples.items[index]
+            ids = codec.encode_prompt(example.prompt)
+            if codec.unknown is not None:  # other vocabularies have tokens for all that is asked
+                codec.check_answer(example.demonstration or example.answer or "")
         except ValueError as error:
             raise _located_error(examples, index, str(error)) from None
         if not ids:
@@ -298,6 +315,7 @@ class ChatRules(TokenRules):
         self.rewards = Rewards(reward, allow_import=settings.allow_import)
         made = prompts_of(settings)
         self.settings, self.split, self.stop, self.task = settings, split, tuple(stop), made.task
+        self.choice = settings.tokenizer
         self.judge = made.judge
         self.chat, self.examples = made.codec, made.splits[split]
         self.codec: Codec = self.chat
@@ -331,7 +349,7 @@ class ChatRules(TokenRules):
             "data": (self.settings.data, "train"),
             "held_out_data": (self.settings.held_out_data, "held_out"),
         }
-        return {
+        return super().digests | {
             f"env.{name}": splits[split].examples.digest
             for name, (path, split) in files.items()
             if path is not None
@@ -397,6 +415,8 @@ def chat_settings(
     held_out_data: str | None,
     held_out: float,
     model: str | None,
+    tokenizer: str | None,
+    vocab_size: int | None,
     system: str | None,
     shots: int | Sequence[Message],
     template: str | None,
@@ -447,6 +467,7 @@ def chat_settings(
         held_out_data=held_out_data,
         held_out=held_out,
         model=model,
+        tokenizer=TokenizerChoice(tokenizer, vocab_size),
         system=system,
         shots=_checked_shots(shots),
         template=template,

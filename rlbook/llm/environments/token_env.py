@@ -34,6 +34,8 @@ class TokenOptions(TypedDict, total=False):
     reward: Asked
     evaluation_reward: Asked
     model: str | None
+    tokenizer: str | None
+    vocab_size: int | None
     max_new_tokens: int | None
     render_mode: str | None
     allow_import: bool
@@ -156,6 +158,12 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
       Hugging Face causal LM folder, whose tokenizer makes the ids here; None for the built-in small
       model, which has been taught about half of its task where the weights ship with the package;
       "new" for the same one untaught.
+    * `tokenizer`: what the built-in model's tokens are: None for one a character, "character",
+      "word", "bpe" or "bytelevel" for tokens that are trained on the texts of the training split
+      (words: of both), or a tokenizer.json, or a folder with one, such as a run's. With a tokenizer
+      the model starts untaught, because the weights that ship know the characters.
+    * `vocab_size`: V, at most, special tokens included: of "bpe" and "bytelevel" (512) and of
+      "word" (all words).
     * `max_new_tokens`: limit on a completion, in tokens.
 
     ## Known answer
@@ -175,6 +183,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         reward: Asked = "correct",
         evaluation_reward: Asked = "correct",
         model: str | None = None,
+        tokenizer: str | None = None,
+        vocab_size: int | None = None,
         max_new_tokens: int | None = None,
         render_mode: str | None = None,
         allow_import: bool = False,
@@ -184,6 +194,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
             split=split,
             reward=reward,
             model=model,
+            tokenizer=tokenizer,
+            vocab_size=vocab_size,
             max_new_tokens=max_new_tokens,
             allow_import=allow_import,
         )
@@ -270,6 +282,8 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         reward: Asked = "correct",
         evaluation_reward: Asked = "correct",
         model: str | None = None,
+        tokenizer: str | None = None,
+        vocab_size: int | None = None,
         max_new_tokens: int | None = None,
         render_mode: str | None = None,
         allow_import: bool = False,
@@ -279,6 +293,8 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             split=split,
             reward=reward,
             model=model,
+            tokenizer=tokenizer,
+            vocab_size=vocab_size,
             max_new_tokens=max_new_tokens,
             allow_import=allow_import,
         )

@@ -3,6 +3,7 @@ the single and the vector form."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, folder_codec
+from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, file_codec, trained_codec
 
 NEW = "new"
 """In place of a model's folder: the built-in small model before it has learned anything."""
@@ -32,6 +34,8 @@ class TokenRules:
 
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
+    choice: TokenizerChoice
+    codec: Codec
 
     def __init__(
         self,
@@ -41,6 +45,8 @@ class TokenRules:
         reward: Asked,
         model: str | None,
         max_new_tokens: int | None,
+        tokenizer: str | None = None,
+        vocab_size: int | None = None,
         allow_import: bool = False,
     ) -> None:
         self.rewards = Rewards(reward, allow_import=allow_import)
@@ -48,9 +54,12 @@ class TokenRules:
         self.task, self.split = task, split
         self.texts = task.prompts(split)
         built_in = model is None or model == NEW
-        self.codec: Codec = (
-            character_codec(task.characters, task.words) if built_in else folder_codec(str(model))
-        )
+        self.choice = TokenizerChoice(tokenizer, vocab_size)
+        if built_in:
+            self.codec = task_codec(task, self.choice)
+        else:
+            self.choice.check_model(str(model))
+            self.codec = folder_codec(str(model))
         known = (_load_known if task.shared else _load_known.__wrapped__)(task, split, self.codec)
         self.answers, self.columns, self.judges, self.demonstrations = (
             known.answers,
@@ -90,6 +99,17 @@ class TokenRules:
             for answer in self.answers
         )
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """Argument → the sha256 of what it stands for, where that may change."""
+        chosen = self.chosen_tokenizer
+        return {} if chosen is None else {"env.tokenizer": hashlib.sha256(chosen).hexdigest()}
+
+    @property
+    def chosen_tokenizer(self) -> bytes | None:
+        """The tokenizer.json of the tokenizer that was asked for; None if none was."""
+        return None if self.choice.name is None else self.codec.backend.to_str().encode()
+
     def where(self, prompt: int) -> str:
         """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
@@ -118,6 +138,26 @@ class TokenRules:
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
 
 
+def task_codec(task: Task, choice: TokenizerChoice) -> Codec:
+    """The codec of a task for the built-in model: one token a character, or as chosen."""
+    if choice.name is None:
+        return character_codec(task.characters, task.words)
+    if not choice.is_trained:
+        return file_codec(choice.name)
+    splits = {"train": task.train, "held_out": task.held_out}
+    shown = (prompt for split in choice.splits for prompt in splits[split])
+    texts = tuple(text for prompt in shown for text in (prompt, task.demonstration(prompt)))
+    return _trained_codec(choice, texts, task.characters, task.words)
+
+
+@lru_cache(maxsize=16)
+def _trained_codec(
+    choice: TokenizerChoice, texts: tuple[str, ...], characters: str, words: tuple[str, ...]
+) -> Codec:
+    """Learns from equal texts once, for any number of environments."""
+    return trained_codec(choice, texts, characters=characters, words=words)
+
+
 class _Known(NamedTuple):
     """Data derived from a task, a split and a tokenizer: P prompts, and the task's metadata for
     each."""
@@ -144,16 +184,13 @@ def _load_known(task: Task, split: str, codec: Codec) -> _Known:
     texts = task.prompts(split)
     answers, demonstrations = tuple(map(task.answer, texts)), tuple(map(task.demonstration, texts))
     for text in (*answers, *demonstrations):
-        codec.check_text(text)
+        codec.check_answer(text)
     ids = {name: _prompt_ids(codec, task.prompts(name)) for name in ("train", "held_out")}
     prompts, lengths = (
         pad_rows(ids[split], codec.pad),
         np.array([len(row) for row in ids[split]], dtype=np.int64),
     )
     prompts.flags.writeable = lengths.flags.writeable = False
-    longest = sorted({task.demonstration(text) for text in (*task.train, *task.held_out)}, key=len)[
-        -100:
-    ]
     return _Known(
         answers,
         tuple(map(task.columns, texts)),
@@ -162,7 +199,7 @@ def _load_known(task: Task, split: str, codec: Codec) -> _Known:
         prompts,
         lengths,
         max(len(row) for rows in ids.values() for row in rows),
-        max(len(codec.encode_answer(text)) for text in longest),
+        codec.longest_answer(map(task.demonstration, (*task.train, *task.held_out))),
     )
 
 

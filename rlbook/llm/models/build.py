@@ -69,7 +69,9 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
             raise ValueError("dtype 4bit needs the model of a folder, but none was named")
         model = four_bit_model(asked.model)
     else:
-        model = starting_model(asked.rules.task, asked.model, rng, spec.config)
+        model = starting_model(
+            asked.rules.task, asked.model, rng, spec.config, codec=asked.rules.codec
+        )
         in_numbers(model, spec.dtype)
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)

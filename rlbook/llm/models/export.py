@@ -17,7 +17,7 @@ from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import lora_layers, merge_lora, remove_lora
 from rlbook.llm.models.model_folder import has_weights
 from rlbook.llm.models.reward_head import CompletionReward
-from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+from rlbook.llm.tokenizers.tokenizer import fast_tokenizer
 from rlbook.networks.policy import module_device
 
 
@@ -83,7 +83,7 @@ def _tokenizer(env: Any) -> tuple[Any, str | None]:
     """The environment's tokenizer, and the folder of its model if that has weights."""
     model = None if env.model in (None, NEW) else str(env.model)
     if model is None:
-        return character_tokenizer(env.rules.task.characters, env.rules.task.words), None
+        return fast_tokenizer(env.codec.backend), None
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 def small_llama(
     generator: torch.Generator,
+    codec: Codec | None = None,
     *,
     vocabulary_size: int | None = None,
     hidden_size: int = 64,
@@ -44,11 +45,12 @@ def small_llama(
     """A `LlamaForCausalLM`, by default with 0.1 M parameters, whose weights are drawn only from
     `generator`.
 
-    Matrices are normal with standard deviation 0.02, as in GPT-2; norms are 1.
+    Its tokens are those of `codec`, None for one a character. Matrices are normal with standard
+    deviation 0.02, as in GPT-2; norms are 1.
     """
     from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
-    codec = character_codec()
+    codec = codec or character_codec()
     config = LlamaConfig(
         vocab_size=vocabulary_size or codec.vocabulary_size,
         hidden_size=hidden_size,

@@ -22,7 +22,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.sources import folder_model, sized_model, small_llama
 from rlbook.llm.tasks.task import Task
-from rlbook.llm.tokenizers.tokenizer import character_codec
+from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, same_tokens
 from rlbook.seeding import torch_generator
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -38,6 +38,8 @@ def starting_model(
     model: str | None,
     rng: np.random.Generator,
     config: Mapping[str, object] | None = None,
+    *,
+    codec: Codec | None = None,
 ) -> Any:
     """A `transformers` causal language model in float32.
 
@@ -49,6 +51,8 @@ def starting_model(
         rng: draws new weights, those of a folder without weights among them.
         config: instead of `model`, the sizes of a new one; see
             `rlbook.llm.models.sources.sized_model`.
+        codec: which tokens a new model has; None for those of the task's characters. The weights
+            that ship know the characters alone.
 
     Raises:
         ValueError: the folder holds no model that can be loaded.
@@ -56,11 +60,12 @@ def starting_model(
     """
     if model is not None and model != NEW:
         return folder_model(model, rng)
-    codec = character_codec(task.characters, task.words)
+    characters = character_codec(task.characters, task.words)
+    codec = characters if codec is None else codec
     if config is not None:
         return sized_model(config, codec, rng)
-    small = small_llama(torch_generator(rng), vocabulary_size=codec.vocabulary_size)
-    if model is None and task.name in DIGESTS:
+    small = small_llama(torch_generator(rng), codec)
+    if model is None and task.name in DIGESTS and same_tokens(codec, characters):
         small.load_state_dict(load(taught_weights(task.name)))
     return small
 

@@ -9,7 +9,7 @@ too, and a model never learns to stop.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -68,10 +68,16 @@ def character_backend(characters: str = CHARACTERS, words: tuple[str, ...] = ())
 def character_tokenizer(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -> Any:
     """The same vocabulary as a Hugging Face fast tokenizer (`PreTrainedTokenizerFast`), with a chat
     template."""
+    return fast_tokenizer(character_backend(characters, words))
+
+
+def fast_tokenizer(backend: Tokenizer) -> Any:
+    """A tokenizer with the four special tokens as a Hugging Face fast tokenizer
+    (`PreTrainedTokenizerFast`), with a chat template; `backend` is copied."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=character_backend(characters, words),
+        tokenizer_object=Tokenizer.from_str(backend.to_str()),
         pad_token=PAD,
         bos_token=BOS,
         eos_token=EOS,
@@ -96,6 +102,8 @@ class Codec:
     # all that it has tokens for; None where it has tokens for any text
     characters: frozenset[str] | None = None
     words: tuple[str, ...] = ()  # what is one token besides, of several characters
+    # written for a word that has no token, which no answer may hold; None where no word is lost
+    unknown: int | None = None
     # messages, and arguments of the chat template by name, as the text of a prompt
     template: Callable[..., str] | None = None
     template_text: str | None = None  # the chat template itself; None where the tokenizer has none
@@ -137,9 +145,29 @@ class Codec:
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_answer(self, text: str) -> list[int]:
-        """The ids of an answer, ending with EOS. Raises ValueError if a character has no token."""
-        self.check_text(text)
+        """The ids of an answer, ending with EOS. Raises ValueError if a part of it has no token."""
+        self.check_answer(text)
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
+
+    def check_answer(self, text: str) -> None:
+        """As `check_text`; an answer must not have a word that is written as UNKNOWN, either."""
+        self.check_text(text)
+        if self.unknown is None:
+            return
+        encoding = self.backend.encode(text, add_special_tokens=False)
+        if self.unknown in encoding.ids:
+            left, right = encoding.offsets[encoding.ids.index(self.unknown)]
+            raise ValueError(
+                f"the vocabulary has no token for the word {text[left:right]!r} in the answer"
+                f" {text[:60]!r}, which could never be written; tokenizer 'bpe' and 'bytelevel' have"
+                " tokens for its parts"
+            )
+
+    def longest_answer(self, texts: Iterable[str]) -> int:
+        """The most tokens that one of these answers has, EOS included."""
+        answers = sorted(set(texts))
+        encodings = self.backend.encode_batch(answers, add_special_tokens=False)
+        return 1 + max(len(encoding.ids) for encoding in encodings)
 
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
         """The ids of a whole chat, and a mask of the assistant's tokens; None without a template,
@@ -181,6 +209,13 @@ class Codec:
         return "".join(self.backend.decode(ids, skip_special_tokens=True).split()) == "".join(
             text.split()
         )
+
+
+def same_tokens(one: Codec | None, other: Codec | None) -> bool:
+    """Whether two codecs have the same ids for every text."""
+    if one is None or other is None:
+        return one is other
+    return one.backend is other.backend or one.backend.to_str() == other.backend.to_str()
 
 
 def remove_words(words: tuple[str, ...], text: str) -> str:
