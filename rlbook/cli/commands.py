@@ -211,9 +211,20 @@ def export(words: Sequence[str]) -> int:
         str(word(options.out)),
         checkpoint_of(options.checkpoint),
     )
+    job, size = word(options.job), word(options.shard_size)
+    if job is not None:
+        from rlbook.cli.export_job import run_export
+
+        show(options.json, run_export(options, folder, out, job, which))
+        return 0
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = write(
-            folder, out, merge=options.merge, checkpoint=which, allow_import=options.allow_import
+            folder,
+            out,
+            merge=options.merge,
+            shard_size=size,
+            checkpoint=which,
+            allow_import=options.allow_import,
         )
     show(options.json, (facts, export_summary(facts)))
     return 0

@@ -189,16 +189,24 @@ class Export:
     chat template, generation config.
 
     A LoRA run exports only the adapter, in peft's format, unless --merge adds it to the model. A
-    reward model on texts becomes a sequence classifier with one label, its score.
+    reward model on texts becomes a sequence classifier with one label, its score. --job writes what
+    trains with the same method in another library: a script or a config file, rows, rewards, the
+    first weights and a README.
 
     Examples:
       rlbook export runs/grpo-Addition-v0-0 model
-      rlbook export runs/grpo-lora model --merge
+      rlbook export runs/grpo-lora model --merge --shard-size 500MB
+      rlbook export runs/grpo-Addition-v0-0 job --job trl
     """
 
-    folder: Positional[Folder]  # a run's folder
+    folder: Positional[Folder]  # a run's folder; with --job also a config file
     out: Positional[Folder]  # the folder to write; must not exist yet
     merge: Flag = False  # merge the adapter into the model, and write the whole model
+    # largest file of weights, such as 500MB or 2GB (default: 50GB); more become several files with
+    # an index
+    shard_size: Word = None
+    # write a job for another library instead: trl, verl or llamafactory
+    job: Word = None
     checkpoint: Word = None  # a step, or best (default: the last one)
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module

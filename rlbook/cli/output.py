@@ -123,9 +123,13 @@ def export_summary(facts: dict[str, Any]) -> str:
             f"LoRA of {count} parameters in {folder}\n\n  peft.PeftModel.from_pretrained({base},"
             f" {folder!r})"
         )
-    loader = "AutoModelForCausalLM" if kind == "model" else "AutoModelForSequenceClassification"
+    shards = facts.get("shards", 1)
+    files = f" in {shards} files" if shards > 1 else ""
+    loader = (
+        "AutoModelForCausalLM" if facts["kind"] == "model" else "AutoModelForSequenceClassification"
+    )
     return (
-        f"{kind} of {count} parameters in {folder}\n\n "
+        f"{kind} of {count} parameters{files} in {folder}\n\n "
         f" transformers.{loader}.from_pretrained({folder!r})"
     )
 

@@ -18,6 +18,7 @@ def export(
     out: str | Path,
     *,
     merge: bool = False,
+    shard_size: str | None = None,
     checkpoint: int | str | None = None,
     allow_import: bool = False,
 ) -> dict[str, Any]:
@@ -31,11 +32,14 @@ def export(
         folder: a run's.
         out: a folder that is not there yet.
         merge: add the adapter to the model, and write that whole.
+        shard_size: the largest file of weights, such as "500MB"; where there are more, they become
+            several files with an index, model.safetensors.index.json. None is transformers' own
+            limit.
         checkpoint, allow_import: as in `rlbook.load`.
 
     Returns:
-        Facts: `kind` ("model", "adapter" or "reward model"), the number of parameters written, the
-            folder.
+        Facts: `kind` ("model", "adapter" or "reward model"), the number of parameters written and
+            of the files that hold them, the folder.
 
     Raises:
         RequestError: one sentence; nothing was written.
@@ -43,10 +47,12 @@ def export(
     out = Path(out)
     if os.path.lexists(out):
         raise RequestError(f"{out} exists already; name a new folder")
+    from rlbook.llm.models.export import check_size, export_language_model, language_model_of
     from rlbook.networks.reward_network import Ensemble
 
+    limit = None if shard_size is None else check_size(shard_size)
     run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
-    network, env = _language_model(run.agent), _token_env(run.request.recipe)
+    network, env = language_model_of(run.agent), _token_env(run.request.recipe)
     if isinstance(getattr(run.agent, "network", None), Ensemble):
         raise RequestError(
             f"{folder} holds several reward models, but a sequence classifier is a single one;"
@@ -58,12 +64,10 @@ def export(
             f"{folder} holds {run.request.algorithm} on {run.request.recipe.name}, but only a"
             " language model trained on a token environment can be exported"
         )
-    from rlbook.llm.models.export import export_language_model
-
     part = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         part.mkdir(parents=True)
-        facts = export_language_model(network, env, part, out, merge=merge)
+        facts = export_language_model(network, env, part, out, merge=merge, shard_size=limit)
         part.rename(out)
     except OSError as error:
         raise RequestError(
@@ -84,13 +88,3 @@ def export(
 def _token_env(recipe: EnvRecipe) -> Any:
     env: Any = recipe.make().unwrapped
     return env if getattr(env, "policy_kind", None) == "language_model" else None
-
-
-def _language_model(agent: Any) -> Any:
-    """The module that the agent has trained: its policy, or the network of a reward model; None if
-    it is not a language model."""
-    from rlbook.llm.models.language_model import LanguageModelPolicy
-    from rlbook.llm.models.reward_head import CompletionReward
-
-    network = getattr(agent, "policy", getattr(agent, "network", None))
-    return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None

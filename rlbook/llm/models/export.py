@@ -4,13 +4,16 @@ or a reward model."""
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.adapters import is_peft, save_adapter, trains_adapters_alone
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -22,7 +25,13 @@ from rlbook.networks.policy import module_device
 
 
 def export_language_model(
-    network: nn.Module, env: Any, folder: Path, home: Path, *, merge: bool
+    network: nn.Module,
+    env: Any,
+    folder: Path,
+    home: Path,
+    *,
+    merge: bool,
+    shard_size: int | None = None,
 ) -> dict[str, Any]:
     """Writes the model with its tokenizer, chat template and generation config.
 
@@ -32,9 +41,10 @@ def export_language_model(
         folder: an empty one.
         home: what that will be called.
         merge: add the adapter to the model for good.
+        shard_size: bytes of the largest file of weights; None is transformers' limit.
 
     Returns:
-        What was written: `kind`, `parameters`, and the folder of an adapter's `base`.
+        What was written: `kind`, `parameters`, `shards`, and the folder of an adapter's `base`.
 
     Raises:
         RequestError: there is no such form of it.
@@ -64,15 +74,82 @@ def export_language_model(
         }
         below = _write_adapter(model, folder, base)
         if not unchanged:
-            _write(below, tokenizer, env, folder / "base")
+            _write(below, tokenizer, env, folder / "base", shard_size)
         tokenizer.save_pretrained(folder)
         return facts
     else:
         written = model.merge_and_unload() if is_peft(model) else model
         merge_lora(written)
         facts = {"kind": "model"}
-    _write(written, tokenizer, env, folder)
-    return facts | {"parameters": _count(written.parameters())}
+    _write(written, tokenizer, env, folder, shard_size)
+    shards = len(list(folder.glob("*.safetensors")))
+    return facts | {"parameters": _count(written.parameters()), "shards": shards}
+
+
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB)", re.IGNORECASE)
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def check_size(text: str) -> int:
+    """The bytes of a size such as "500MB".
+
+    Raises:
+        RequestError: it is none.
+    """
+    found = SIZE.fullmatch(text.strip())
+    size = 0 if found is None else int(float(found[1]) * UNITS[found[2].upper()])
+    if size < 1:
+        raise RequestError(
+            f"shard_size must be a number of bytes with its unit, such as 500MB or 2GB, got {text!r}"
+        )
+    return size
+
+
+def export_base(
+    network: LanguageModelPolicy | CompletionReward, env: TokenEnv | TokenVectorEnv, folder: Path
+) -> None:
+    """Writes the model of a network that is about to be trained, without a new adapter; a reward
+    network as a classifier.
+
+    Args:
+        network: a `LanguageModelPolicy` or a `CompletionReward`; changed, and of no use afterwards.
+        env: the token environment that it is to be trained in.
+        folder: the one to write.
+    """
+    tokenizer = _tokenizer(env)[0]
+    if isinstance(network, CompletionReward):
+        remove_lora(network)
+        _write(_classifier(network, tokenizer), tokenizer, env, folder)
+        return
+    model: Any = network.model
+    if is_peft(model):
+        model = model.unload()
+    remove_lora(model)
+    _write(model, tokenizer, env, folder)
+
+
+def chat_tokenizer(env: TokenEnv | TokenVectorEnv) -> Any:
+    """The environment's tokenizer with the chat template that its prompts are made with. Where they
+    are plain texts, the template puts messages one after the other."""
+    tokenizer, codec = _tokenizer(env)[0], env.codec
+    plain = getattr(codec, "plain", False) or codec.template_text is None
+    begins = codec.encode_prompts([""])[0] == [codec.bos]
+    if plain:
+        head = "{{ bos_token }}" if begins else ""
+        tokenizer.chat_template = (
+            head + "{% for message in messages %}{{ message['content'] }}"
+            "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+        )
+    else:
+        tokenizer.chat_template = codec.template_text
+    return tokenizer
+
+
+def language_model_of(agent: Agent) -> LanguageModelPolicy | CompletionReward | None:
+    """The network that an agent trains: its policy, or the network of a reward model; None if it is
+    not a language model."""
+    network = getattr(agent, "policy", getattr(agent, "network", None))
+    return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None
 
 
 def _count(parameters: Any) -> int:
@@ -101,13 +178,16 @@ def _write_adapter(model: Any, folder: Path, base: str) -> Any:
     return model
 
 
-def _write(model: Any, tokenizer: Any, env: Any, folder: Path) -> None:
+def _write(
+    model: Any, tokenizer: Any, env: Any, folder: Path, shard_size: int | None = None
+) -> None:
     """Writes a Hugging Face folder. A model without a generation config gets the one used in
     evaluation: greedy decoding."""
     settings = getattr(model, "generation_config", None)
     if settings is not None and env.model in (None, NEW):
         settings.max_new_tokens, settings.do_sample = env.rules.max_new_tokens, False
-    model.save_pretrained(str(folder))
+    limit = {} if shard_size is None else {"max_shard_size": shard_size}
+    model.save_pretrained(str(folder), **limit)
     tokenizer.save_pretrained(str(folder))
 
 

@@ -94,6 +94,27 @@ def test_a_model_comes_with_tokenizer_template_and_generation_config(
     )  # type: ignore[attr-defined]
 
 
+def test_weights_in_several_files_are_the_same_model(
+    plain: Path, tmp_path: Path, loaded: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(plain), str(tmp_path / "shards"), "--shard-size", "200KB"]) == 0
+    assert "model of 134,720 parameters in 4 files in " in capsys.readouterr().out
+    files = sorted((tmp_path / "shards").glob("*.safetensors"))
+    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
+    assert len(files) == 4 and {file.name for file in files} == {*index["weight_map"].values()}
+    assert all(file.stat().st_size < 210_000 for file in files)
+    export(plain, tmp_path / "whole")
+    shards, whole = (loaded[0].from_pretrained(tmp_path / name) for name in ("shards", "whole"))
+    assert torch.equal(logits(shards), logits(whole))
+
+
+@pytest.mark.parametrize("size", ["500", "0MB", "many", "-1GB"])
+def test_a_size_without_a_meaning_is_refused(size: str, plain: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"such as 500MB or 2GB, got '"):
+        export(plain, tmp_path / "shards", shard_size=size)
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_adapter_comes_alone_with_the_built_in_model_beside_it(
     lora: Path, tmp_path: Path, loaded: Any
 ) -> None:

@@ -1,0 +1,115 @@
+"""What an exported file of rewards holds besides the rewards: it turns what TRL and verl pass to a
+reward into completions, and what the rewards return into what those expect.
+
+This code is copied into jobs (see `rlbook.recipes.jobs.self_contained`), where it runs without
+rlbook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rlbook.llm.rewards.completion import Completion
+
+
+class ExportedReward(NamedTuple):
+    """One term of the weighted sum of rewards."""
+
+    name: str
+    weight: float
+    function: Callable[..., Any]
+    batched: bool = False  # of many completions at once
+    needs_answer: bool = False  # 0 for an example without an answer
+    judged: bool = False  # or with a task that judges a text
+
+
+class TextRules(NamedTuple):
+    """How token ids become a text, and what may be said of it."""
+
+    tokenizer: Any  # a tokenizers.Tokenizer
+    ends: tuple[int, ...]  # the tokens that end a completion
+    limit: int  # tokens that a completion may have
+    # data source → a function of prompt, answer and text: 1 for a right one
+    judges: Mapping[str, Callable[[str, str, str], float]]
+
+    def completion(
+        self, ids: Sequence[int], row: Mapping[str, Any], messages: Any = None
+    ) -> Completion:
+        """A finished completion of a row: its ids, the columns `question` and `answer` and others,
+        and the prompt as a chat where it is one."""
+        ids, columns = list(ids), dict(row)
+        question, answer = columns.pop("question"), columns.pop("answer")
+        ended = bool(ids) and ids[-1] in self.ends
+        text = self.tokenizer.decode(ids[:-1] if ended else ids, skip_special_tokens=False)
+        judge = self.judges.get(str(columns.get("data_source")))
+        return Completion(
+            question,
+            answer,
+            text.strip(),
+            ended,
+            columns,
+            messages if isinstance(messages, list) else None,
+            ids=ids,
+            judge=None if judge is None or answer is None else partial(judge, question, answer),
+            limit=self.limit,
+        )
+
+
+def reward_values(reward: ExportedReward, completions: Sequence[Completion]) -> list[float]:
+    """A reward of N completions: [N], 0 where it does not apply."""
+    counted = [
+        not reward.needs_answer
+        or completion.answer is not None
+        or (reward.judged and completion.judge is not None)
+        for completion in completions
+    ]
+    shown = [completion for completion, counts in zip(completions, counted, strict=True) if counts]
+    at_once = reward.batched and bool(shown)
+    found = iter(reward.function(shown) if at_once else map(reward.function, shown))
+    return [_number(next(found)) if counts else 0.0 for counts in counted]
+
+
+def _number(value: object) -> float:
+    """A reward's value as a number: the score of a mapping, and 0 for None."""
+    value = value["score"] if isinstance(value, Mapping) else value
+    return 0.0 if value is None else float(value)  # type: ignore[arg-type]
+
+
+def as_trl_function(reward: ExportedReward, rules: TextRules) -> Callable[..., list[float]]:
+    """The reward as TRL calls one: with lists of prompts, completions, their ids, and the columns
+    of their rows."""
+
+    def function(
+        prompts: list[Any], completions: list[Any], completion_ids: list[list[int]], **columns: Any
+    ) -> list[float]:
+        given = {name: column for name, column in columns.items() if isinstance(column, list)}
+        rows = [{name: given[name][i] for name in given} for i in range(len(prompts))]
+        texts = list(map(rules.completion, completion_ids, rows, prompts))
+        return reward_values(reward, texts)
+
+    function.__name__ = reward.name
+    return function
+
+
+def score_for_verl(
+    rewards: Sequence[ExportedReward],
+    rules: TextRules,
+    data_source: str,
+    solution_str: str,
+    ground_truth: str | None,
+    extra_info: Mapping[str, Any] | None,
+) -> dict[str, float]:
+    """The weighted sum as verl's `score`, and each reward by its name.
+
+    verl passes a text without its end token. One that fills the limit was cut off; any other ended.
+    """
+    ids = list(rules.tokenizer.encode(solution_str, add_special_tokens=False).ids)
+    if len(ids) < rules.limit:
+        ids.append(rules.ends[0])
+    row = {**(extra_info or {}), "data_source": data_source, "answer": ground_truth}
+    completion = rules.completion(ids, {"question": "", **row})
+    values = {reward.name: reward_values(reward, [completion])[0] for reward in rewards}
+    total = sum(reward.weight * values[reward.name] for reward in rewards)
+    return {"score": total, **values}

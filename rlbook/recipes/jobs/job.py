@@ -1,0 +1,63 @@
+"""What a job is written from, and what was written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlbook.recipes.jobs.job_fields import JobFields
+from rlbook.runs.request import Request
+from rlbook.runs.run import Run
+
+TARGETS = {"trl": "TRL", "verl": "verl", "llamafactory": "LLaMA-Factory"}
+"""What `--job` takes → the library's own name."""
+
+
+@dataclass
+class Job:
+    """What a job is written from."""
+
+    target: str  # "trl", "verl" or "llamafactory"
+    request: Request
+    run: Run
+    env: Any  # the token environment of the training split
+    held_out: Any  # and of the held-out one
+    fields: JobFields
+    folder: Path  # where the files go
+    home: Path  # what that folder will be called
+    model: str = "model"  # the folder of the weights, beside the job's files or elsewhere
+    differences: list[str] = field(default_factory=list)
+    """What is done otherwise there, whatever the settings."""
+
+    @property
+    def name(self) -> str:
+        """The target's own name."""
+        return TARGETS[self.target]
+
+    @property
+    def rules(self) -> Any:
+        """The environment's rules: prompts, rewards, limits."""
+        return self.env.rules
+
+    @property
+    def from_rows(self) -> bool:
+        """Whether the run learns from a data set that was named."""
+        return self.request.options.data is not None
+
+    def write(self, name: str, text: str) -> None:
+        """Writes one of the job's files."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+@dataclass
+class Written:
+    """What a writer has made of a job."""
+
+    method: str  # in the target's words
+    one_gpu: str  # the command
+    eight_gpus: str
+    install: str
+    files: dict[str, str]  # name → what it is

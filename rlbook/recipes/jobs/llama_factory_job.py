@@ -1,0 +1,3 @@
+"""Jobs for LLaMA-Factory."""
+
+LLAMA_FACTORY = {}

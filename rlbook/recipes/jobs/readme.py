@@ -1,0 +1,32 @@
+"""README.md of a job."""
+
+from __future__ import annotations
+
+from rlbook.recipes.jobs.job import Job, Written
+
+
+def readme(job: Job, written: Written, source: str) -> str:
+    """The text: the files, the commands for one GPU and for eight, what was left out, and what is
+    different there."""
+    title = (
+        f"# {written.method} of {job.name}: {job.request.algorithm} on {job.request.recipe.name}"
+    )
+    files = "\n".join(f"| `{name}` | {what} |" for name, what in written.files.items())
+    left = "\n".join(f"- `{name}` {why}" for name, why in sorted(job.fields.left_out.items()))
+    other = "\n".join(f"- {line}" for line in job.differences)
+    model = (
+        ""
+        if job.model == "model"
+        else f"The weights are in `{job.model}`; put your own path in its place on another machine."
+    )
+    parts = [
+        title,
+        f"Written by `rlbook export {source} --job {job.target}`. Nothing here needs rlbook.",
+        f"| file | what it is |\n|---|---|\n{files}",
+        model,
+        f"## Run it\n\n```\n{written.install}\n```\n\nOn one GPU, or on none:\n\n```\n"
+        f"{written.one_gpu}\n```\n\nOn eight GPUs:\n\n```\n{written.eight_gpus}\n```",
+        "## Left out\n\n" + (left or "Nothing."),
+        "## Different there\n\n" + (other or "Nothing."),
+    ]
+    return "\n\n".join(part for part in map(str.strip, parts) if part) + "\n"

@@ -1,0 +1,172 @@
+"""rewards.py of a job: the run's rewards as functions that need no rlbook."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rlbook.checks import import_object
+from rlbook.errors import RequestError
+from rlbook.llm.rewards import code
+from rlbook.llm.rewards.composite import Part, given_function
+from rlbook.llm.rewards.trl_and_verl import DIALECTS, trl_reward, verl_reward
+from rlbook.llm.tasks import MixtureTask, Task, recorded_task
+from rlbook.recipes.jobs.exported_rewards import (
+    ExportedReward,
+    TextRules,
+    as_trl_function,
+    score_for_verl,
+)
+from rlbook.recipes.jobs.job import Job
+from rlbook.recipes.jobs.job_rows import source_of
+from rlbook.recipes.jobs.self_contained import SourceFile
+
+HEAD = """The rewards of {what}, as functions that need no rlbook.
+
+Written by `rlbook export --job {target}`.
+"""
+SETUP = """HERE = Path(__file__).resolve().parent
+RULES = {rules}(
+    tokenizer=Tokenizer.from_file(str(HERE / "tokenizer" / "tokenizer.json")),
+    ends={ends},
+    limit={limit},
+    judges={judges},
+)
+REWARDS = [
+{rewards}
+]"""
+FOR_TRL = """FUNCTIONS = [{adapter}(reward, RULES) for reward in REWARDS]
+WEIGHTS = [reward.weight for reward in REWARDS]"""
+FOR_VERL = '''def compute_score(data_source, solution_str, ground_truth, extra_info=None, **_):
+    """What verl calls for each completion."""
+    return {adapter}(REWARDS, RULES, data_source, solution_str, ground_truth, extra_info)'''
+
+
+class RewardFile(NamedTuple):
+    """What was written."""
+
+    names: list[str]
+    weights: list[float]
+
+
+def write_rewards(job: Job) -> RewardFile:
+    """Writes rewards.py, and the modules that its rewards run, such as a sandbox."""
+    file, rewards = SourceFile(), job.rules.rewards
+    asked = _foreign_sources(job.request.recipe.kwargs.get("reward"))
+    lines = []
+    for part in rewards.parts:
+        try:
+            name, call = _add_reward(file, part, asked.get(part.name), job)
+        except (OSError, TypeError, ValueError, SyntaxError) as error:
+            raise RequestError(
+                f"reward {part.name!r} has no source that could be written down"
+                f" ({' '.join(str(error).split())[:120]})"
+            ) from None
+        flags = [
+            f"{flag}=True"
+            for flag, on in (
+                ("batched", part.batched),
+                ("needs_answer", part.compares),
+                ("judged", part.judged),
+            )
+            if on
+        ]
+        kind = file.add(ExportedReward)
+        lines.append(
+            f"    {kind}({', '.join([repr(part.name), repr(part.weight), call, *flags])}),"
+        )
+        if inspect.unwrap(given_function(part)) is code:
+            job.differences.append("programs run on the machine that computes the rewards")
+    judges = _judges(file, job)
+    adapter = as_trl_function if job.target == "trl" else score_for_verl
+    names = {"rules": file.add(TextRules), "adapter": file.add(adapter)}
+    file.imports("from pathlib import Path", "from tokenizers import Tokenizer")
+    if any("partial(" in line for line in lines):
+        file.imports("from functools import partial")
+    codec = job.rules.codec
+    setup = SETUP.format(
+        rules=names["rules"],
+        ends=repr(tuple(int(end) for end in codec.ends)),
+        limit=job.rules.max_new_tokens,
+        judges="{" + ", ".join(f"{source!r}: {name}" for source, name in judges.items()) + "}",
+        rewards="\n".join(lines),
+    )
+    last = (FOR_TRL if job.target == "trl" else FOR_VERL).format(adapter=names["adapter"])
+    what = f"{job.request.algorithm} on {job.request.recipe.name}"
+    job.write(
+        "rewards.py",
+        file.text(HEAD.format(what=what, target=job.target), setup + "\n\n\n" + last),
+    )
+    for name, text in file.modules.items():
+        job.write(name, text)
+    return RewardFile(
+        [part.name for part in rewards.parts], [part.weight for part in rewards.parts]
+    )
+
+
+def _foreign_sources(asked: object) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The name of each reward in TRL's or verl's signature → its source and its options."""
+    entries = (
+        [(key, value) for key, value in asked.items()]
+        if isinstance(asked, Mapping)
+        else [(one, 1.0) for one in (asked if isinstance(asked, list | tuple) else [asked])]
+    )
+    found = {}
+    for key, value in entries:
+        options = dict(value) if isinstance(value, Mapping) else {}
+        options.pop("weight", None)
+        source = options.pop("function", key)
+        if isinstance(source, str) and source.partition(":")[0] in DIALECTS and ":" in source:
+            found[str(key).rpartition(":")[2]] = (source, options)
+    return found
+
+
+def _add_reward(
+    file: SourceFile, part: Part, dialect: tuple[str, dict[str, Any]] | None, job: Job
+) -> tuple[str, str]:
+    """Adds a reward's source. Returns its name, and the expression that is called."""
+    if dialect is not None:
+        source, options = dialect
+        kind, _, place = source.partition(":")
+        function: Any = import_object(
+            "reward", place, allow_import=job.request.recipe.allow_import, name=source
+        )
+        adapter = file.add(trl_reward if kind == "trl" else verl_reward)
+        name = file.add(function)
+        given = "".join(f", {key}={value!r}" for key, value in options.items())
+        return name, f"{adapter}({name}{given})"
+    name = file.add(inspect.unwrap(given_function(part)))
+    bound: Any = part.function
+    while hasattr(bound, "__wrapped__") and not isinstance(bound, functools.partial):
+        bound = bound.__wrapped__
+    options = bound.keywords if isinstance(bound, functools.partial) else {}
+    given = "".join(f", {key}={value!r}" for key, value in options.items())
+    return name, f"partial({name}{given})" if given else name
+
+
+def _judges(file: SourceFile, job: Job) -> dict[str, str]:
+    """Data source → the name of the function that says what is right there."""
+    rules, found = job.rules, {}
+    task = getattr(rules, "judge", None) or rules.task
+    if isinstance(task, MixtureTask):
+        sources = {source_of(rules, prompts.prompts("train")[0]) for prompts in task.tasks.values()}
+    else:
+        sources = {source_of(rules, rules.texts[0])}
+    sources |= {
+        str(columns.get("data_source"))
+        for columns in (rules.columns[i] for i in range(len(rules.texts)))
+        if "data_source" in columns
+    }
+    for source in sorted(sources):
+        kind = recorded_task(source)
+        if kind is not None:
+            stem = source.rpartition("/")[2]
+            found[source] = file.add(kind.score_recorded, f"score_{stem}")
+    score = getattr(type(task), "score", Task.score)
+    if not found and score not in (Task.score, MixtureTask.score):
+        job.fields.left_out["the task's own score"] = (
+            f"{job.request.recipe.name} scores by more than its rows say; answers are compared"
+        )
+    return found

@@ -1,0 +1,3 @@
+"""Jobs for verl."""
+
+VERL = {}

@@ -1,0 +1,270 @@
+"""A job holds the run's rows, rewards and settings; what has no counterpart is listed, and a method
+that the target lacks is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlbook.cli.main import main
+from rlbook.errors import RequestError
+from rlbook.hyperparameters import Hyperparameters
+from rlbook.llm.rewards import REWARDS, Completion
+from rlbook.llm.tasks import TASKS
+from rlbook.recipes.jobs.job import TARGETS
+from rlbook.recipes.jobs.job_fields import JobFields
+from rlbook.recipes.jobs.self_contained import SourceFile
+from rlbook.recipes.jobs.write_job import write_job
+from rlbook.runs.request import Request
+
+
+def write_config(folder: Path, algorithm: str, env: str = "Addition-v0", **entries: Any) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(
+        yaml.safe_dump({"algorithm": algorithm, "env": env, **entries}, sort_keys=False)
+    )
+    return path
+
+
+def load_module(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # where dataclasses look
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def grpo_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    folder = tmp_path_factory.mktemp("job")
+    reward = {"correct": 1.0, "overlong": {"weight": 0.5, "buffer": 2}, "edit": 0.25}
+    config = write_config(
+        folder, "grpo", env="Countdown-v0", steps=5000, env_kwargs={"reward": reward}
+    )
+    return write_job(config, folder / "trl", "trl"), folder / "trl"
+
+
+def test_the_files_are_those_that_the_readme_lists(grpo_job: tuple[dict[str, Any], Path]) -> None:
+    facts, folder = grpo_job
+    named = {name.rstrip("/") for name in facts["files"]}
+    assert named == {path.name for path in folder.iterdir()}
+    text = (folder / "README.md").read_text()
+    assert all(f"`{name}`" in text for name in facts["files"] if name != "README.md")
+    assert "python train.py" in text and "accelerate launch --num_processes 8" in text
+
+
+def test_the_rows_are_the_prompts_of_the_task(grpo_job: tuple[dict[str, Any], Path]) -> None:
+    rows, held_out = (read_lines(grpo_job[1] / f"{name}.jsonl") for name in ("train", "held_out"))
+    task = TASKS["countdown"]()
+    assert tuple(row["prompt"] for row in rows) == task.train
+    assert tuple(row["prompt"] for row in held_out) == task.held_out
+    assert rows[0]["answer"] == task.answer(rows[0]["prompt"])
+
+
+def test_the_rewards_are_the_runs_and_need_no_rlbook(
+    grpo_job: tuple[dict[str, Any], Path],
+) -> None:
+    """Each is asked about right, wrong and unfinished completions in a process without rlbook."""
+    folder = grpo_job[1]
+    row = read_lines(folder / "train.jsonl")[0]
+    env: Any = Request.build(
+        "grpo",
+        "Countdown-v0",
+        env_kwargs={
+            "reward": {"correct": 1.0, "overlong": {"buffer": 2, "weight": 0.5}, "edit": 0.25}
+        },
+    ).recipe.make()
+    rules = env.unwrapped.rules
+    place = rules.texts.index(row["question"])
+    other = str(2 * int(row["question"].rstrip("=").split(":")[1]))
+    codec = rules.codec
+    completions = [
+        codec.encode_answer(row["answer"]),
+        codec.encode_answer("1+" + other),
+        codec.encode_answer(row["answer"])[:-1],
+        [codec.pad, *codec.encode_answer(row["answer"])],
+        (codec.encode_answer("1+1+1+1+1+1+1+1+1")[:-1] * 2)[: rules.max_new_tokens],
+    ]
+    import numpy as np
+
+    total, named = rules.rewards([rules.to_completion(place, np.array(ids)) for ids in completions])
+    asked = f"""
+import json, sys
+sys.modules["rlbook"] = None
+sys.path.insert(0, {str(folder)!r})
+import rewards
+row, completions = json.loads(sys.stdin.read())
+columns = {{name: [row[name]] * len(completions) for name in row if name != "prompt"}}
+prompts = [row["prompt"]] * len(completions)
+print(json.dumps([
+    function(prompts=prompts, completions=prompts, completion_ids=completions, trainer_state=None,
+             **columns)
+    for function in rewards.FUNCTIONS
+]), json.dumps(rewards.WEIGHTS), json.dumps([f.__name__ for f in rewards.FUNCTIONS]))
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", asked],
+        input=json.dumps([row, completions]),
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    values, weights, names = (json.loads(f"[{part}]")[0] for part in _split_json(said))
+    assert weights == [1.0, 0.5, 0.25] and names == ["correct", "overlong", "edit"]
+    assert values == [named[f"reward/{name}"].tolist() for name in names]
+    summed = [sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in range(5)]
+    assert summed == pytest.approx(total.tolist(), abs=1e-12)
+    assert total[0] > 1.0 > total[1] and 0.0 < values[2][2] < 1.0 and min(values[1]) == -1.0
+
+
+def _split_json(text: str) -> list[str]:
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text.rstrip()):
+        _, end = decoder.raw_decode(text, at)
+        found.append(text[at:end])
+        at = end + 1
+    return found
+
+
+def test_every_built_in_reward_and_judge_can_be_written_down(tmp_path: Path) -> None:
+    file = SourceFile()
+    names = {name: file.add(function) for name, function in REWARDS.items()}
+    judges = {name: file.add(task.score_recorded, f"score_{name}") for name, task in TASKS.items()}
+    (tmp_path / "all_rewards.py").write_text(file.text("All."))
+    assert list(file.modules) == ["program.py"]
+    assert "import rlbook" not in file.text("") and "from rlbook" not in file.text("")
+    sys.path.insert(0, str(tmp_path))
+    for name, text in file.modules.items():
+        (tmp_path / name).write_text(text)
+    try:
+        module = load_module(tmp_path / "all_rewards.py")
+    finally:
+        sys.path.remove(str(tmp_path))
+        for name in ("program", "all_rewards"):
+            sys.modules.pop(name, None)
+    shown = Completion("12+34=", "46", "<think>4</think><answer>46</answer>", True, ids=(7, 8, 2))
+    theirs = module.Completion(**{name: getattr(shown, name) for name in shown.__slots__})
+    for name in ("exact", "edit", "answer", "format", "tags", "think", "language", "numeric"):
+        assert getattr(module, names[name])(theirs) == REWARDS[name](shown), name
+    for name, task in TASKS.items():
+        prompt = task().train[0]
+        right = task().demonstration(prompt), task().answer(prompt) + "1"
+        for text in right:
+            asked = prompt, task().answer(prompt), text
+            assert getattr(module, judges[name])(*asked) == task.score_recorded(*asked)
+
+
+def test_two_things_of_one_name_keep_apart() -> None:
+    from rlbook.llm.rewards import answers
+    from rlbook.llm.tasks import expressions
+
+    file = SourceFile()
+    file.add(answers.number)
+    file.add(expressions.parse)
+    scope: dict[str, Any] = {"__name__": "alone"}
+    exec(compile(file.text("Two."), "two.py", "exec"), scope)
+    assert answers.LONGEST != expressions.LONGEST
+    assert (scope["LONGEST"], scope["LONGEST_2"]) == (answers.LONGEST, expressions.LONGEST)
+    longer = "1" * (answers.LONGEST + 1)
+    assert scope["number"](longer) is None and scope["number"]("12") == 12
+
+
+REFUSED = {
+    ("q_learning", "trl"): "TRL has no q_learning that a job could be written for (it has: ",
+    ("ppo", "trl"): "TRL has no ppo",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED)
+def test_a_method_that_the_target_lacks_is_refused_with_those_that_it_has(
+    asked: tuple[str, str], tmp_path: Path
+) -> None:
+    config = write_config(tmp_path, asked[0], steps=100)
+    with pytest.raises(RequestError) as refused:
+        write_job(config, tmp_path / "job", asked[1])
+    said = str(refused.value)
+    assert said.startswith(REFUSED[asked]) and "behavior_cloning" in said and "\n" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_bad_requests_are_one_sentence_and_write_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, out = write_config(tmp_path, "grpo", steps=100), tmp_path / "job"
+    asked = {
+        (str(config), str(out), "--job", "trll"): "job must be one of trl, verl, llamafactory",
+        (str(config), str(out), "--job", "trl", "--merge"): "--merge is for a model's folder",
+        (str(config), str(config), "--job", "trl"): "exists already",
+        (str(tmp_path / "no.yaml"), str(out), "--job", "trl"): "neither a run's folder nor",
+        (str(config), str(out), "--job", "trl", "--checkpoint", "3"): "checkpoint is for a run's",
+    }
+    for words, expected in asked.items():
+        assert main(["export", *words]) == 2
+        said = capsys.readouterr()
+        assert expected in said.err and said.out == "" and said.err.count("\n") == 1
+    maze = write_config(tmp_path, "grpo", env="Maze-v0", steps=100)
+    assert main(["export", str(maze), str(out), "--job", "trl"]) == 2
+    assert "Maze-v0 is no token environment" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_options_without_a_counterpart_are_printed_and_written_down(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = write_config(
+        tmp_path, "grpo", steps=1000, hyperparameters={"refill": 3, "clip": "linear(0.3, 0.1)"}
+    )
+    assert main(["export", str(config), str(tmp_path / "job"), "--job", "trl"]) == 0
+    said = capsys.readouterr().out
+    assert "left out: refill 3: groups of equal returns stay" in said
+    assert "left out: clip linear(0.3, 0.1, 1.0): constant at 0.3" in said
+    text = (tmp_path / "job" / "README.md").read_text()
+    assert "- `refill` 3:" in text and "- `clip` linear" in text
+    assert yaml.safe_load((tmp_path / "job" / "config.yaml").read_text())["epsilon"] == 0.3
+
+
+def test_a_field_that_nobody_reads_is_left_out_by_name() -> None:
+    from dataclasses import dataclass
+
+    @dataclass(frozen=True)
+    class Config(Hyperparameters):
+        known: int = 1
+        added_later: float = 0.0
+        idle: float = 0.0
+
+    fields = JobFields(Config(known=2, added_later=0.5))
+    assert fields.take("known") == 2 and fields.take("absent", 7) == 7
+    fields.list_unread("TRL")
+    assert fields.left_out == {"added_later": "0.5: TRL has no counterpart"}
+
+
+def test_a_run_s_folder_begins_anew_or_at_a_checkpoint(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    import rlbook
+
+    run = rlbook.train(
+        "sft", "Addition-v0", out=tmp_path / "run", steps=2, eval_every=0, learning_rate=0.02
+    )
+    first: Any = rlbook.train("sft", "Addition-v0", steps=1, learning_rate=1e-9, eval_every=0)
+    for checkpoint, agent in ((None, first.agent), (run.steps, run.agent)):
+        out = tmp_path / f"job-{checkpoint}"
+        write_job(tmp_path / "run", out, "trl", checkpoint=checkpoint)
+        weights = load_file(out / "model" / "model.safetensors")
+        mine: Any = agent
+        name = "model.layers.0.mlp.up_proj.weight"
+        same = (weights[name] - mine.policy.model.state_dict()[name]).abs().max()
+        assert same < 1e-6
+    assert sorted(TARGETS) == ["llamafactory", "trl", "verl"]
