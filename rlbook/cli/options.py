@@ -413,13 +413,17 @@ class Play:
     tokens: a small language model solves sums token by token, is rewarded for its answers, and
     learns from them by GRPO.
 
+    clip, gae, kl, softmax, bandits: one formula each, with sliders and its numbers.
+
     Examples:
       rlbook play
       rlbook play tokens
+      rlbook play clip
       rlbook play grid --out maze.html --open
     """
 
-    page: Positional[Word] = "grid"  # the page: grid or tokens
+    # the page: grid, tokens, clip, gae, kl, softmax or bandits
+    page: Positional[Word] = "grid"
     out: File = None  # the .html to write (default: play-PAGE.html)
     open: Flag = False  # also open it in the browser
     json: Flag = False  # print a single JSON object to standard output, and nothing else

