@@ -15,6 +15,7 @@ from rlbook.interaction.environments import EnvLike
 from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
+from rlbook.runs.presets.named_presets import named_preset
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
 from rlbook.runs.storage.folder import check_free
@@ -28,6 +29,7 @@ def train(
     resume: bool = False,
     allow_import: bool = False,
     env_kwargs: dict[str, Any] | None = None,
+    preset: str | None = None,
     config: object = None,
     callbacks: Sequence[object] = (),
     on_report: Callable[[Run], object] | None = None,
@@ -49,6 +51,9 @@ def train(
             new one; what else is given must be what it was started with.
         allow_import: let an id or a name of the form "module:Name" import that module.
         env_kwargs: arguments for an environment given by its id.
+        preset: the name of a published recipe's settings, such as "gsm8k"
+            (`rlbook train --help` lists them), in the place of the algorithm's own; what is
+            given beside it counts more.
         config: all hyper-parameters at once, such as `PPO.Config(clip=0.1)`, in the place of the
             preset's; what is named beside it counts more.
         callbacks: objects with methods `on_report`, `on_episode` or `on_evaluation`, which are
@@ -77,6 +82,10 @@ def train(
     """
     options = {name: settings.pop(name) for name in NAMES if name in settings}
     settings = config_settings(algorithm, config, allow_import=allow_import) | settings
+    if preset is not None:
+        named = named_preset(preset).for_run(algorithm, env, options, allow_import=allow_import)
+        options, settings = named.options, named.hyperparameters | settings
+        env_kwargs = named.env_kwargs | (env_kwargs or {})
     hooks = Callbacks.collect(
         callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
     )

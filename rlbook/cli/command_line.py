@@ -31,7 +31,7 @@ _VALUELESS = (
     "--no-pruning",
     "--no_pruning",
 )
-_TEXTS = ("--resume", "--out", "--config", *(flag(name) for name in FOLDERS))
+_TEXTS = ("--resume", "--out", "--config", "--preset", *(flag(name) for name in FOLDERS))
 _NUMBERS = re.compile(r"[\d.,_]*\d[\d.,_]*")
 
 
@@ -55,8 +55,7 @@ def take_arguments(words: list[str], name: str, whose: str) -> tuple[list[str], 
             value = next(waiting, "--")
             if value.startswith("--"):
                 raise RequestError(f"{prefix}{key} needs a value")
-        if name == "model":
-            key = key.replace("-", "_")
+        key = key.replace("-", "_")
         if not all(part.isidentifier() for part in (key.split(".") if name == "model" else [key])):
             raise RequestError(f"{prefix}KEY must name an argument of {whose}, got {key!r}")
         taken[key] = scalar(value)

@@ -53,6 +53,7 @@ Word = Annotated[Any, text("NAME"), _NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), _NO_DEFAULT]
 Flag = Annotated[bool, _NO_DEFAULT]
 Tracker = Annotated[Any, text("{tensorboard,wandb}"), _NO_DEFAULT]
+Preset = Annotated[Any, text("{dapo,gsm8k,sft_full,sft_lora}"), _NO_DEFAULT]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class CommandOptions:
     # read all settings from a YAML file such as a run's config.yaml; the command line takes
     # precedence
     config: File = None
+    # settings of a published recipe by name; --config and the command line take precedence
+    preset: Preset = None
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # also log to tensorboard (event files in the run's folder), wandb (WANDB_MODE=offline keeps it
     # in the folder, too), or both

@@ -431,7 +431,9 @@ class _Forgiving(io.TextIOBase):
             self.stream.flush()
 
     def isatty(self) -> bool:
-        return self.stream.isatty()
+        with contextlib.suppress(ValueError):  # it was closed, and somebody asks at exit
+            return self.stream.isatty()
+        return False
 
     def fileno(self) -> int:
         return self.stream.fileno()

@@ -44,6 +44,7 @@ from rlbook.runs.options import (
     budgets_of,
     refuse_narrowed,
 )
+from rlbook.runs.presets.named_presets import NamedPreset, named_preset
 from rlbook.runs.storage.files import read_file
 from rlbook.runs.trackers import TRACKERS
 
@@ -105,6 +106,8 @@ def parse_train(
     words = mark_resume(numbers_last(join_names(words, "--track", TRACKERS)))
     algorithm = named_algorithm(words)
     held = _read_config(option(words, "--config"))
+    asked_for = option(words, "--preset")
+    preset = None if asked_for is None else named_preset(asked_for)
     started = (
         option(words, "--resume") or option(words, "--out")
         if has(words, "--resume") and not has(words, "--seeds")
@@ -114,6 +117,8 @@ def parse_train(
         algorithm = held.get("algorithm") or (
             _read_config(None, started=started).get("algorithm") if started else None
         )
+    if algorithm is None and preset is not None:
+        algorithm = preset.algorithm
     if algorithm is not None:  # before anything of it is shown
         agent_class(algorithm, allow_import=may_import(words))
     kinds, shape = command_of(algorithm, options)
@@ -141,7 +146,22 @@ def parse_train(
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
         SeveralSeeds(integer("seeds", run.seeds), integer("jobs", run.jobs), word(run.cluster)),
     )
+    if preset is not None:
+        training = _with_preset(training, preset)
     return _complete(training, command)
+
+
+def _with_preset(training: Training, preset: NamedPreset) -> Training:
+    """The request with the settings of a preset where it says nothing itself."""
+    algorithm, env = training.algorithm or preset.algorithm, training.env or preset.env
+    named = preset.for_run(algorithm, env, training.options, allow_import=True)
+    return dataclasses.replace(
+        training,
+        env=env,
+        options=named.options,
+        env_kwargs=named.env_kwargs | training.env_kwargs,
+        hyperparameters=named.hyperparameters | training.hyperparameters,
+    )
 
 
 def _run_options(given: SimpleNamespace) -> dict[str, Any]:

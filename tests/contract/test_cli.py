@@ -3,6 +3,7 @@ what it leaves behind."""
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
@@ -21,7 +22,7 @@ from closeness import near
 
 import rlbook
 from rlbook.cli import main as cli
-from rlbook.cli.output import align_columns
+from rlbook.cli.output import _Forgiving, align_columns
 from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
@@ -910,3 +911,12 @@ def test_a_folder_whose_name_begins_like_an_option_is_named_so_that_commands_tak
     shown = [shlex.split(line) for line in out.splitlines() if line.startswith("  rlbook ")]
     assert shown and all(words[2] == "./--x" for words in shown)
     assert run(*shown[0][1:], "--episodes", "1")[0] == 0
+
+
+def test_standard_error_that_was_closed_is_no_terminal_to_who_asks_at_exit() -> None:
+    """colorama does, where it is installed; a ValueError would be printed after the run."""
+    stream = io.StringIO()
+    forgiving = _Forgiving(stream)
+    assert not forgiving.isatty()
+    stream.close()
+    assert not forgiving.isatty()

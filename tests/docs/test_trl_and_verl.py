@@ -3,12 +3,22 @@ installed one."""
 
 import ast
 import dataclasses
+import importlib
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 import yaml
+from closeness import assert_near
+from rlbook.runs.presets.named_presets import preset_names
 
+import rlbook
+from rlbook.agent import Metrics, Step
+from rlbook.algorithms.policy.ppo import PPO
+from rlbook.data.rollout import Batch
+from rlbook.llm.generation.prompt_rows import PromptRows, positions, rows_of
 from rlbook.registry import ALIASES, VARIANTS, agent_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "llm" / "trl-and-verl.md"
@@ -160,3 +170,76 @@ def test_verls_defaults_are_those_of_its_files() -> None:
             assert value == stated(row[1]) or (
                 isinstance(value, str) and "${" in value and stated(row[1]) is None
             ), (row, value)
+
+
+def fields_of_verl() -> dict[str, list[str]]:
+    """verl's field → the names beside it."""
+    rows = next(rows for _, title, rows in tables() if title[0] == "field of verl")
+    return {names_in(row[0])[0]: names_in(row[2]) + names_in(row[3]) for row in rows}
+
+
+def test_every_field_of_verl_has_a_name_that_exists_here() -> None:
+    verl = (
+        "prompts responses input_ids attention_mask response_mask position_ids old_log_probs"
+        " ref_log_prob token_level_scores token_level_rewards values advantages returns"
+    )
+    table, homes = fields_of_verl(), {"Batch": Batch, "PromptRows": PromptRows, "Step": Step}
+    assert list(table) == verl.split()
+    for names in table.values():
+        for name in names:
+            home, _, field = name.rpartition(".")
+            if home in homes:
+                assert field in homes[home].__annotations__, name
+            elif home:
+                module, _, kind = home.rpartition(".")
+                found = (
+                    getattr(importlib.import_module(module), kind)
+                    if kind[0].isupper()
+                    else importlib.import_module(home)
+                )
+                assert callable(getattr(found, field)), name
+    settings = ("kl_coef", "kl_in")
+    assert all(name in ours("ppo") for name in settings)
+
+
+class Watched(PPO):
+    """PPO that keeps its first rollout and the batch made of it."""
+
+    seen: list[tuple[list[Step], Batch]] = []
+
+    def prepare(self) -> tuple[Batch, Metrics]:
+        steps = list(self.rollout_data.steps)
+        batch, metrics = super().prepare()
+        if not self.seen:
+            self.seen.append((steps, batch))
+        return batch, metrics
+
+
+def test_the_fields_hold_what_the_page_says_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round on sums, laid out as verl does: joined ids, positions, scores on the last token."""
+    monkeypatch.setattr(Watched, "seen", [])
+    options = {"kl_coef": 0.1, "normalize_advantage": False, "gamma": 1.0}
+    rlbook.train(Watched, "Addition-v0", steps=100, num_envs=8, eval_every=0, **options)
+    steps, batch = Watched.seen[0]
+    rows = rows_of(batch.obs["tokens"], batch.obs["length"], batch.action)
+    prompts = rows.with_prefix().prompt[rows.index]
+    input_ids = torch.cat([prompts, rows.completion], 1)
+    last = batch.mask.sum(1) - 1
+    for number, length in enumerate(batch.obs["length"].tolist()):
+        padding = int(rows.padding[rows.index][number])
+        text = batch.obs["tokens"][number, :length].tolist() + batch.action[number].tolist()
+        assert input_ids[number, padding:].tolist() == text
+        where = torch.cat([x[number] for x in (positions(rows)[0][rows.index], positions(rows)[1])])
+        assert where[padding:].tolist() == list(range(len(text)))
+    scores = np.stack([step.reward * step.valid for step in steps], 1)
+    paid = np.zeros_like(scores)
+    paid[np.arange(8), last] = scores.sum(1)
+    assert (scores == paid).all() and batch.mask.dtype is torch.bool
+    assert batch.value is not None and batch.advantage is not None and batch.target is not None
+    kept = batch.mask
+    assert_near(batch.target[kept], (batch.advantage + batch.value)[kept], dtype="float32", terms=8)
+
+
+def test_every_named_preset_is_on_the_page() -> None:
+    rows = next(rows for _, title, rows in tables() if title[0] == "preset")
+    assert sorted(names_in(row[0])[0] for row in rows) == preset_names()
