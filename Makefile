@@ -84,7 +84,7 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.dev: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora]"
+	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora,serve]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: $(DEPENDS) | .venv/.torch
@@ -98,5 +98,5 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora,peers]"
+	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora,serve,peers]"
 	@touch $@

@@ -230,6 +230,14 @@ def export(words: Sequence[str]) -> int:
     return 0
 
 
+def serve(words: Sequence[str]) -> int:
+    """`rlbook serve`."""
+    from rlbook.cli.serve import run_serving
+
+    run_serving(words)
+    return 0
+
+
 def plot(words: Sequence[str]) -> int:
     """`rlbook plot`."""
     from rlbook.cli.options import Plot, parse, word
@@ -492,6 +500,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": list_,
     "explain": explain,
     "export": export,
+    "serve": serve,
     "figure": figure,
     "record": record,
     "import": import_,

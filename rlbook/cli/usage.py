@@ -29,6 +29,10 @@ GROUPS: dict[str, dict[str, str]] = {
             "write a trained language model in the format of transformers:"
             " rlbook export runs/grpo-Addition-v0-0 model"
         ),
+        "serve FOLDER": (
+            "serve a language model over HTTP with OpenAI's protocol:"
+            " rlbook serve runs/grpo-Addition-v0-0"
+        ),
     },
     "look": {
         "list [NAME]": (

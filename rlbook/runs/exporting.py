@@ -52,7 +52,7 @@ def export(
 
     limit = None if shard_size is None else check_size(shard_size)
     run = load(folder, checkpoint=checkpoint, allow_import=allow_import)
-    network, env = language_model_of(run.agent), _token_env(run.request.recipe)
+    network, env = language_model_of(run.agent), token_env_of(run.request.recipe)
     if isinstance(getattr(run.agent, "network", None), Ensemble):
         raise RequestError(
             f"{folder} holds several reward models, but a sequence classifier is a single one;"
@@ -85,6 +85,7 @@ def export(
     }
 
 
-def _token_env(recipe: EnvRecipe) -> Any:
+def token_env_of(recipe: EnvRecipe) -> Any:
+    """The environment, if it is a token environment."""
     env: Any = recipe.make().unwrapped
     return env if getattr(env, "policy_kind", None) == "language_model" else None

@@ -175,6 +175,7 @@ FIRST_WORDS = frozenset(  # verbs, and what a number or a question begins with
 )
 NAMED_FROM_OUTSIDE = {  # function → why its name stays
     "allowed": "a property of a search's table, an attribute of its simulators",
+    "shutdown": "a method of uvicorn's Server",
     "boxed": "a reward, by its name in --env.reward",
     "tagged": "a reward, by its name in --env.reward",
     "judged": "a reward, by its name in --env.reward",

@@ -120,7 +120,7 @@ def chat_codec(
         assert render is not None
         render = partial(render, chat_template=text)
     given = dict(arguments or {})
-    _check_arguments(given, text)
+    check_arguments(given, text)
     ends = list(codec.ends)
     for token in end_tokens:
         found = codec.backend.token_to_id(token)
@@ -149,7 +149,7 @@ def _read_template(path: str) -> str:
     return check_template(text, f"template {path!r}")
 
 
-def _check_arguments(given: Mapping[str, Any], template: str | None) -> None:
+def check_arguments(given: Mapping[str, Any], template: str | None) -> None:
     """Raises ValueError for an argument without effect: a template ignores those that it does not
     know."""
     for name in given:

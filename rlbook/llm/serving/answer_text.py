@@ -1,0 +1,70 @@
+"""Token ids to text while it is being generated: no half characters, and nothing of a stop text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class AnswerText:
+    """The text of a growing answer. Special tokens are left out.
+
+    A byte-level token may be part of a character, which waits for the rest; and the end of the text
+    waits as long as it may be the beginning of a stop text.
+
+    Args:
+        backend: a `tokenizers.Tokenizer`.
+        stop: texts that end the answer and are no part of it.
+    """
+
+    def __init__(self, backend: Any, stop: Sequence[str] = ()) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self.backend, self.stop = backend, tuple(stop)
+        self._stream = DecodeStream(skip_special_tokens=True)
+        self._ids: list[int] = []
+        self.text, self._released = "", 0
+        self.is_stopped = False
+        """Whether a stop text has been found; `text` ends in front of it."""
+
+    def add(self, token: int) -> str:
+        """Takes a token. Returns the text that is certain now and was not before."""
+        self._ids.append(token)
+        self._extend(self._stream.step(self.backend, token) or "")
+        return self._release(len(self.text) - self._unsure())
+
+    def finish(self) -> str:
+        """The rest of the text, when no token follows."""
+        if not self.is_stopped:
+            whole = self.backend.decode(self._ids, skip_special_tokens=True)
+            if whole.startswith(self.text):
+                self._extend(whole[len(self.text) :])
+        return self._release(len(self.text))
+
+    def _extend(self, more: str) -> None:
+        longest = max(map(len, self.stop), default=1)
+        start = max(0, len(self.text) - longest + 1)
+        self.text += more
+        found = [self.text.find(one, start) for one in self.stop]
+        first = min((place for place in found if place >= 0), default=None)
+        if first is not None:
+            self.text, self.is_stopped = self.text[:first], True
+
+    def _unsure(self) -> int:
+        """How many characters at the end may be the beginning of a stop text."""
+        if self.is_stopped:
+            return 0
+        return max(
+            (
+                size
+                for one in self.stop
+                for size in range(1, len(one))
+                if self.text.endswith(one[:size])
+            ),
+            default=0,
+        )
+
+    def _release(self, end: int) -> str:
+        part = self.text[self._released : end]
+        self._released = max(self._released, end)
+        return part

@@ -1,0 +1,163 @@
+"""Answers as OpenAI's objects: complete ones, and the chunks of a stream."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlbook.llm.serving.engine import Piece, TopToken
+from rlbook.llm.serving.protocol import ChatRequest, CompletionRequest
+from rlbook.llm.tokenizers.tokenizer import Codec
+
+LEAST = -9999.0
+"""In place of log 0, which JSON has no number for."""
+
+Json = dict[str, Any]
+
+
+@dataclass
+class ChoiceState:
+    """What an answer consists of so far."""
+
+    prompt: Sequence[int]
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(piece.text for piece in self.pieces)
+
+    @property
+    def tokens(self) -> list[int]:
+        """The token ids so far."""
+        return [piece.token for piece in self.pieces if piece.token is not None]
+
+    @property
+    def finish(self) -> str | None:
+        """Why it ended; None while it goes on."""
+        return self.pieces[-1].finish if self.pieces else None
+
+
+class AnswerFormat:
+    """How the answers to one request are written.
+
+    Args:
+        request: says which objects they are.
+        codec: names tokens.
+        model: the model's name.
+        fingerprint: of its weights.
+    """
+
+    def __init__(
+        self, request: CompletionRequest | ChatRequest, codec: Codec, model: str, fingerprint: str
+    ) -> None:
+        self.request, self.codec = request, codec
+        self.is_chat = isinstance(request, ChatRequest)
+        self.head: Json = {
+            "id": ("chatcmpl-" if self.is_chat else "cmpl-") + uuid.uuid4().hex,
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": fingerprint,
+        }
+
+    def complete(self, choices: Sequence[ChoiceState]) -> Json:
+        """The whole answer."""
+        written = [self._choice(index, choice) for index, choice in enumerate(choices)]
+        kind = "chat.completion" if self.is_chat else "text_completion"
+        return {**self.head, "object": kind, "choices": written, "usage": self.usage(choices)}
+
+    def chunk(self, index: int, state: ChoiceState) -> Json:
+        """The newest piece of an answer, in a stream."""
+        piece, offset = state.pieces[-1], len(state.text) - len(state.pieces[-1].text)
+        choice: Json = {"index": index, "finish_reason": piece.finish}
+        choice["logprobs"] = self._log_probs([piece], offset)
+        if self.is_chat:
+            choice["delta"] = {"content": piece.text} if piece.text else {}
+        else:
+            choice["text"] = piece.text
+        if self.request.return_token_ids:
+            choice["token_ids"] = [] if piece.token is None else [piece.token]
+            first = len(state.pieces) == 1
+            choice["prompt_token_ids"] = list(state.prompt) if first else None
+        return self._chunk([choice])
+
+    def first_chunk(self, index: int) -> Json:
+        """What a stream of a chat begins with: whose turn it is."""
+        delta = {"role": "assistant", "content": ""}
+        return self._chunk(
+            [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}]
+        )
+
+    def usage_chunk(self, choices: Sequence[ChoiceState]) -> Json:
+        """What a stream ends with where `stream_options.include_usage` is set."""
+        return self._chunk([]) | {"usage": self.usage(choices)}
+
+    def usage(self, choices: Sequence[ChoiceState]) -> Json:
+        """Tokens read, a prompt of several choices once, and tokens generated, with those that end
+        an answer."""
+        read = sum(len(choice.prompt) for choice in choices[:: self.request.n])
+        generated = sum(len(choice.tokens) for choice in choices)
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": generated,
+            "total_tokens": read + generated,
+        }
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        kind = "chat.completion.chunk" if self.is_chat else "text_completion"
+        return {**self.head, "object": kind, "choices": choices}
+
+    def _choice(self, index: int, choice: ChoiceState) -> Json:
+        written: Json = {"index": index, "finish_reason": choice.finish}
+        written["logprobs"] = self._log_probs(choice.pieces, 0)
+        if self.is_chat:
+            written["message"] = {"role": "assistant", "content": choice.text, "refusal": None}
+        else:
+            written["text"] = choice.text
+        if self.request.return_token_ids:
+            written["token_ids"] = choice.tokens
+            written["prompt_token_ids"] = list(choice.prompt)
+        return written
+
+    def _log_probs(self, pieces: Sequence[Piece], offset: int) -> Json | None:
+        """The tokens with their log-probabilities; None where they are not asked for."""
+        pieces = [piece for piece in pieces if piece.token is not None]
+        if self.request.top is None or not pieces:
+            return None
+        if self.is_chat:
+            return {"content": [self._entry(piece) for piece in pieces], "refusal": None}
+        names = [self._name(int(piece.token or 0)) for piece in pieces]
+        offsets, place = [], offset
+        for name in names:
+            offsets.append(place)
+            place += len(name)
+        return {
+            "tokens": names,
+            "token_logprobs": [_finite(piece.log_prob) for piece in pieces],
+            "top_logprobs": [
+                {self._name(one.token): _finite(one.log_prob) for one in piece.top}
+                for piece in pieces
+            ]
+            if self.request.top
+            else None,
+            "text_offset": offsets,
+        }
+
+    def _entry(self, piece: Piece) -> Json:
+        own = TopToken(int(piece.token or 0), piece.log_prob)
+        return self._token(own) | {"top_logprobs": [self._token(one) for one in piece.top]}
+
+    def _token(self, token: TopToken) -> Json:
+        name = self._name(token.token)
+        known = None if "\N{REPLACEMENT CHARACTER}" in name else list(name.encode())
+        return {"token": name, "logprob": _finite(token.log_prob), "bytes": known}
+
+    def _name(self, token: int) -> str:
+        return self.codec.decode([token])
+
+
+def _finite(log_prob: float) -> float:
+    return max(float(log_prob), LEAST)

@@ -1,0 +1,408 @@
+"""The HTTP application: OpenAI's paths /v1/models, /v1/completions and /v1/chat/completions over an
+`Engine`, /health, and this server's own /rlbook/status and /rlbook/weights."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from rlbook.errors import RequestError
+from rlbook.llm.generation.sampling import Sampling
+from rlbook.llm.serving.answer_text import AnswerText
+from rlbook.llm.serving.answers import AnswerFormat, ChoiceState, Json
+from rlbook.llm.serving.engine import (
+    Engine,
+    GeneratedSequence,
+    Piece,
+    QueueFullError,
+    SamplingRequest,
+    StoppedError,
+)
+from rlbook.llm.serving.protocol import (
+    BadRequestError,
+    ChatRequest,
+    CompletionRequest,
+    GenerationParameters,
+    parse_request,
+)
+from rlbook.llm.serving.served_model import ServedModel
+from rlbook.llm.tokenizers.chat_codec import ChatCodec, chat_codec, check_arguments
+
+BODY_LIMIT = 2**24  # bytes
+LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask."""
+
+    key: str | None = None  # the API key; None: everybody who reaches the loopback interface
+    hosts: tuple[str, ...] | None = LOCAL_NAMES
+    """Names by which the server may be called; None for any. A page of another site, whose name
+    resolves to this machine, gives its own name away here."""
+
+
+def create_application(served: ServedModel, engine: Engine, access: Access) -> FastAPI:
+    """The application of a model.
+
+    Args:
+        served: the model and how it is called.
+        engine: generates; started and stopped by whoever made it.
+        access: who may ask.
+    """
+    app = FastAPI(title="rlbook", docs_url=None, redoc_url=None, openapi_url=None)
+    handlers = _Handlers(served, engine, access)
+    for path, function, method in (
+        ("/health", handlers.health, "GET"),
+        ("/v1/models", handlers.models, "GET"),
+        ("/v1/models/{name:path}", handlers.model, "GET"),
+        ("/v1/completions", handlers.completions, "POST"),
+        ("/v1/chat/completions", handlers.chat_completions, "POST"),
+        ("/rlbook/status", handlers.status, "GET"),
+        ("/rlbook/weights", handlers.weights, "POST"),
+    ):
+        app.add_api_route(path, function, methods=[method], response_model=None)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(BadRequestError, _answer_bad_request)
+    return app
+
+
+def error_response(
+    status: int, message: str, kind: str, param: str | None = None, code: str | None = None
+) -> JSONResponse:
+    """An error in OpenAI's shape."""
+    content = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    headers = {"Retry-After": "1"} if status in (429, 503) else None
+    return JSONResponse(content, status, headers)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code in (404, 405):
+        said = f"there is no {request.method} {request.url.path}"
+        return error_response(error.status_code, said, "invalid_request_error")
+    return error_response(error.status_code, str(error.detail), "invalid_request_error")
+
+
+async def _answer_bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadRequestError)
+    status = {"model_not_found": 404, "invalid_api_key": 401, "body_too_large": 413}
+    return error_response(
+        status.get(error.code or "", 400),
+        str(error),
+        "invalid_request_error",
+        error.param,
+        error.code,
+    )
+
+
+class _Handlers:
+    """The functions behind the paths."""
+
+    def __init__(self, served: ServedModel, engine: Engine, access: Access) -> None:
+        self.served, self.engine, self.access = served, engine, access
+        self.codec = served.codec
+        self.started = int(time.time())
+        self.unseeded = np.random.SeedSequence()
+
+    async def health(self) -> Json:
+        return {"status": "ok"}
+
+    async def models(self, request: Request) -> Json:
+        self._check_access(request)
+        return {"object": "list", "data": [self._model()]}
+
+    async def model(self, request: Request, name: str) -> Json:
+        self._check_access(request)
+        self._check_model(name)
+        return self._model()
+
+    async def status(self, request: Request) -> Json:
+        self._check_access(request)
+        return {**self.engine.status(), "fingerprint": self.served.fingerprint}
+
+    async def weights(self, request: Request) -> Response:
+        """Reads the weights of a local folder into the model, between two answers."""
+        self._check_access(request)
+        body = await _read_json(request)
+        folder = body.get("folder") if isinstance(body, dict) else None
+        if not isinstance(folder, str):
+            raise BadRequestError("folder must be the path of a folder on the server", "folder")
+        try:
+            task = self.engine.between_answers(lambda: self.served.load_weights(folder))
+            await asyncio.wrap_future(task)
+        except StoppedError as error:
+            return error_response(503, str(error), "service_unavailable")
+        except (ValueError, RequestError) as error:
+            raise BadRequestError(str(error), "folder") from None
+        return JSONResponse({"fingerprint": self.served.fingerprint})
+
+    async def completions(self, request: Request) -> Response:
+        self._check_access(request)
+        asked = parse_request(await _read_json(request), CompletionRequest)
+        self._check_model(asked.model)
+        prompts = [await self._encode(prompt) for prompt in asked.prompts]
+        return await self._answer(request, asked, prompts)
+
+    async def chat_completions(self, request: Request) -> Response:
+        self._check_access(request)
+        asked = parse_request(await _read_json(request), ChatRequest)
+        self._check_model(asked.model)
+        messages = [message.plain() for message in asked.messages]
+        encode = self._chat_encoder(asked.chat_template_kwargs)
+        return await self._answer(request, asked, [await _in_thread(encode, messages, "messages")])
+
+    def _check_access(self, request: Request) -> None:
+        host = request.headers.get("host", "").rpartition(":")
+        name = host[0] if host[1] and host[2].isdecimal() else "".join(host)
+        if self.access.hosts is not None and name not in self.access.hosts:
+            allowed = ", ".join(self.access.hosts)
+            raise BadRequestError(f"the host must be one of {allowed}, got {name[:60]!r}")
+        given = request.headers.get("authorization", "")
+        wanted = f"Bearer {self.access.key}"
+        if self.access.key is not None and not hmac.compare_digest(given.encode(), wanted.encode()):
+            raise BadRequestError(
+                "the API key is missing or wrong; send it as Authorization: Bearer KEY",
+                code="invalid_api_key",
+            )
+
+    def _check_model(self, name: str) -> None:
+        if name != self.served.name:
+            raise BadRequestError(
+                f"there is no model {name[:60]!r}; this server has {self.served.name!r}",
+                "model",
+                "model_not_found",
+            )
+
+    def _model(self) -> Json:
+        own = {"id": self.served.name, "object": "model", "owned_by": "rlbook"}
+        return {**own, "created": self.started, "max_model_len": self.served.context}
+
+    async def _encode(self, prompt: str | list[int]) -> list[int]:
+        if isinstance(prompt, str):
+            return await _in_thread(self.codec.encode_prompts, [prompt], "prompt", first=True)
+        size = self.codec.vocabulary_size
+        strange = next((token for token in prompt if token >= size), None)
+        if strange is not None:
+            raise BadRequestError(f"prompt must be token ids below {size}, got {strange}", "prompt")
+        return prompt
+
+    def _chat_encoder(self, arguments: dict[str, Any]) -> Callable[[Any], Any]:
+        """How messages become token ids, with arguments for the chat template."""
+        if not arguments:
+            return self.codec.encode_prompt
+        codec = self.codec if isinstance(self.codec, ChatCodec) else chat_codec(self.codec)
+        try:
+            check_arguments(arguments, None if codec.plain else codec.template_text)
+        except ValueError as error:
+            raise BadRequestError(str(error), "chat_template_kwargs") from None
+        told = {**codec.arguments, **arguments}
+        return dataclasses.replace(codec, arguments=told).encode_prompt
+
+    async def _answer(
+        self, request: Request, asked: GenerationParameters, prompts: list[list[int]]
+    ) -> Response:
+        """Submits one sequence for each prompt and choice, and answers with what they become."""
+        feed: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
+        sequences = self._sequences(asked, prompts, feed)
+        try:
+            self.engine.submit(sequences)
+        except QueueFullError as error:
+            return error_response(429, str(error), "rate_limit_error", code="queue_full")
+        except StoppedError as error:
+            return error_response(503, str(error), "service_unavailable")
+        watch = asyncio.create_task(self._watch_connection(request, sequences))
+        assert isinstance(asked, CompletionRequest | ChatRequest)
+        form = AnswerFormat(asked, self.codec, self.served.name, self.served.fingerprint)
+        choices = [ChoiceState(one.prompt) for one in sequences]
+        pieces = self._pieces(feed, choices, sequences, watch)
+        if asked.stream:
+            return StreamingResponse(
+                _stream(form, choices, pieces),
+                media_type="text/event-stream",
+                headers={"Cache-Control": "no-cache"},
+            )
+        async for _ in pieces:
+            pass
+        failed = next((one for one in choices if one.finish in ("error", "abort")), None)
+        if failed is not None:
+            return error_response(*_failure(failed.pieces[-1]))
+        return JSONResponse(form.complete(choices))
+
+    def _sequences(
+        self,
+        asked: GenerationParameters,
+        prompts: list[list[int]],
+        feed: asyncio.Queue[tuple[int, Piece]],
+    ) -> list[GeneratedSequence]:
+        """The sequences of a request, `n` for each prompt.
+
+        Raises:
+            BadRequestError: a prompt is empty or too long, or there are too many.
+        """
+        if not prompts or not all(prompts):
+            raise BadRequestError(
+                "a prompt must have at least one token, got an empty one", "prompt"
+            )
+        most = self.engine.max_batch + self.engine.max_waiting
+        if len(prompts) * asked.n > most:
+            raise BadRequestError(
+                f"a request may ask for {most} answers, got {len(prompts) * asked.n}", "n"
+            )
+        # a request without a seed has one of its own
+        drawn = self.unseeded.spawn(1)[0].generate_state(2, np.uint64).tolist()
+        noise = drawn if asked.seed is None else [asked.seed % 2**64]
+        made: list[GeneratedSequence] = []
+        for prompt in prompts:
+            parameters = self._sampling(asked, prompt)
+            for _ in range(asked.n):
+                text = AnswerText(self.codec.backend, asked.stop_texts)
+                seed, receive = [*noise, len(made)], _receiver(feed, len(made))
+                made.append(GeneratedSequence(prompt, parameters, seed, text, receive))
+        return made
+
+    def _sampling(self, asked: GenerationParameters, prompt: list[int]) -> SamplingRequest:
+        """How the tokens after a prompt are chosen. Raises BadRequestError where there is no room
+        for one."""
+        context, size = self.served.context, self.codec.vocabulary_size
+        room, wanted = context - len(prompt), asked.most_tokens
+        if room < (wanted or 1):
+            needs = f"the prompt has {len(prompt)} tokens"
+            needs += "" if wanted is None else f" and the answer up to {wanted}"
+            raise BadRequestError(
+                f"{needs}, and the model reads {context}", code="context_length_exceeded"
+            )
+        biases = []
+        for name, bias in asked.logit_bias.items():
+            if not (name.isdecimal() and int(name) < size):
+                raise BadRequestError(
+                    f"logit_bias must name token ids below {size}, got {name[:20]!r}", "logit_bias"
+                )
+            biases.append((int(name), bias))
+        sampling = Sampling(
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            top_k=max(0, asked.top_k),
+            min_p=asked.min_p,
+            repetition_penalty=asked.repetition_penalty,
+        )
+        ends = {*asked.stop_token_ids, *(() if asked.ignore_eos else self.codec.ends)}
+        return SamplingRequest(
+            sampling,
+            wanted or min(room, asked.usual_tokens or room),
+            frozenset(ends),
+            asked.top or 0,
+            asked.presence_penalty,
+            asked.frequency_penalty,
+            tuple(biases),
+        )
+
+    async def _pieces(
+        self,
+        feed: asyncio.Queue[tuple[int, Piece]],
+        choices: list[ChoiceState],
+        sequences: list[GeneratedSequence],
+        watch: asyncio.Task[None],
+    ) -> AsyncIterator[tuple[int, Piece]]:
+        """The pieces of all choices as they come; stops generating them where nobody asks for the
+        next one any more."""
+        left = len(choices)
+        try:
+            while left:
+                index, piece = await feed.get()
+                choices[index].pieces.append(piece)
+                left -= piece.finish is not None
+                yield index, piece
+        finally:
+            watch.cancel()
+            if left:
+                self.engine.abort(sequences)
+
+    async def _watch_connection(self, request: Request, sequences: list[GeneratedSequence]) -> None:
+        """Waits until the client closes its connection."""
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.engine.abort(sequences)
+
+
+def _receiver(feed: asyncio.Queue[tuple[int, Piece]], index: int) -> Callable[[Piece], None]:
+    return lambda piece: feed.put_nowait((index, piece))
+
+
+def _failure(piece: Piece) -> tuple[int, str, str]:
+    """Status, message and type of an answer that did not come to its end."""
+    if piece.finish == "abort":
+        return 503, "the server is shutting down", "service_unavailable"
+    return 500, piece.text, "server_error"
+
+
+async def _stream(
+    form: AnswerFormat,
+    choices: list[ChoiceState],
+    pieces: AsyncIterator[tuple[int, Piece]],
+) -> AsyncIterator[str]:
+    """The answer as server-sent events."""
+    if form.is_chat:
+        for index in range(len(choices)):
+            yield _event(form.first_chunk(index))
+    async with contextlib.aclosing(pieces):  # type: ignore[type-var]
+        async for index, piece in pieces:
+            if piece.finish in ("error", "abort"):
+                status, message, kind = _failure(piece)
+                yield _event({"error": {"message": message, "type": kind, "code": status}})
+                return
+            if (
+                piece.text
+                or piece.finish
+                or form.request.top is not None
+                or (form.request.return_token_ids)
+            ):
+                yield _event(form.chunk(index, choices[index]))
+    options = form.request.stream_options
+    if options is not None and options.include_usage:
+        yield _event(form.usage_chunk(choices))
+    yield "data: [DONE]\n\n"
+
+
+def _event(content: Json) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+
+
+async def _in_thread(
+    function: Callable[[Any], Any], given: object, param: str, *, first: bool = False
+) -> Any:
+    """What a function of the tokenizer makes of what a request says, computed beside the server's
+    own thread."""
+    try:
+        found = await asyncio.to_thread(function, given)
+    except ValueError as error:
+        raise BadRequestError(str(error), param) from None
+    return found[0] if first else found
+
+
+async def _read_json(request: Request) -> object:
+    """The body of a request."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # a page of another site can send other types unasked
+        raise BadRequestError(f"the content type must be application/json, got {kind[:60]!r}")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > BODY_LIMIT:
+            raise BadRequestError(f"a body may have {BODY_LIMIT:,} bytes", code="body_too_large")
+    try:
+        return json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        raise BadRequestError("the body must be JSON, and it cannot be read") from None

@@ -1,0 +1,62 @@
+"""The model that a server answers with: its name, its tokenizer, and new weights for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rlbook.llm.models.model_folder import FolderError, check_folder, weight_files
+from rlbook.llm.tokenizers.tokenizer import Codec
+
+
+@dataclass
+class ServedModel:
+    """A causal language model and what is known of it."""
+
+    model: Any
+    codec: Codec
+    name: str
+    context: int  # tokens of a prompt and its answer
+    version: int = 0  # how often the weights were replaced
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the weights."""
+        return f"rlbook-{self.name}-{self.version}"
+
+    @torch.no_grad()
+    def load_weights(self, folder: str) -> None:
+        """Replaces the weights by those of a Hugging Face folder, all of them or none.
+
+        Raises:
+            ValueError: the folder holds no model, or one of other names or shapes.
+        """
+        from pathlib import Path
+
+        from safetensors.torch import load_file
+
+        check_folder(folder)
+        weights: dict[str, torch.Tensor] = {}
+        for file in weight_files(Path(folder)):
+            weights |= load_file(file)
+        own = dict(self.model.named_parameters(remove_duplicate=False))
+        tied = set(getattr(self.model, "all_tied_weights_keys", None) or {})
+        missing = sorted(own.keys() - weights.keys() - tied)
+        strange = sorted(weights.keys() - own.keys() - {*dict(self.model.named_buffers())})
+        if missing or strange:
+            what = f"lacks the weight {missing[0]}" if missing else f"has a weight {strange[0]}"
+            raise FolderError(f"model: {folder!r} {what}, unlike the model that is served")
+        for name, weight in weights.items():
+            if name in own and own[name].shape != weight.shape:
+                raise FolderError(
+                    f"model: {folder!r} has {name} of shape {list(weight.shape)}, and the model that"
+                    f" is served {list(own[name].shape)}"
+                )
+            if not weight.isfinite().all():
+                raise FolderError(f"model: {folder!r} has weights that are NaN or infinite")
+        for name, weight in weights.items():
+            if name in own:
+                own[name].copy_(weight)
+        self.version += 1
