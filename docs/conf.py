@@ -32,6 +32,7 @@ extensions = [
     "notebook_pages",
     "terms",
     "theorems",
+    "diagrams",
     "playable",
     "museum",
     "wrapped_code",
