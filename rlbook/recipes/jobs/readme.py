@@ -19,12 +19,13 @@ def readme(job: Job, written: Written, source: str) -> str:
         if job.model == "model"
         else f"The weights are in `{job.model}`; put your own path in its place on another machine."
     )
+    cpu = ", or on a CPU with `--use_cpu true`" if job.target == "trl" else ""
     parts = [
         title,
         f"Written by `rlbook export {source} --job {job.target}`. Nothing here needs rlbook.",
         f"| file | what it is |\n|---|---|\n{files}",
         model,
-        f"## Run it\n\n```\n{written.install}\n```\n\nOn one GPU, or on none:\n\n```\n"
+        f"## Run it\n\n```\n{written.install}\n```\n\nOn one GPU{cpu}:\n\n```\n"
         f"{written.one_gpu}\n```\n\nOn eight GPUs:\n\n```\n{written.eight_gpus}\n```",
         "## Left out\n\n" + (left or "Nothing."),
         "## Different there\n\n" + (other or "Nothing."),

@@ -14,6 +14,7 @@ import yaml
 
 from rlbook.errors import RequestError
 from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings, write_reward_model
 from rlbook.recipes.jobs.job_rows import (
     Prompt,
@@ -163,14 +164,14 @@ def write_grpo(job: Job) -> Written:
         "max_completion_length": job.rules.max_new_tokens,
         "temperature": fields.take("temperature"),
         "top_k": 0,
-        "epsilon": _constant(job, "clip"),
+        "epsilon": constant_of(job, "clip"),
         "epsilon_high": fields.take("clip_high"),
         "mask_truncated_completions": fields.take("mask_truncated"),
     }
     arguments = dict(getattr(job.rules.codec, "arguments", {}))
     if arguments:
         settings["chat_template_kwargs"] = arguments
-    _leave_ends(job)
+    leave_ends(job)
     rewards = write_rewards(job)
     weights = [*rewards.weights]
     model = write_reward_model(job)
@@ -214,7 +215,7 @@ def _grpo(job: Job) -> dict[str, Any]:
     else:
         settings |= {"importance_sampling_level": ratio, "delta": fields.take("dual_clip")}
     fields.ignore("dual_clip")
-    settings |= {"entropy_coef": _constant(job, "entropy_coef")} | _penalty(job)
+    settings |= {"entropy_coef": constant_of(job, "entropy_coef")} | _penalty(job)
     fields.leave("importance_cap", "the sampler's weights are the learner's")
     fields.leave("refill", "groups of equal returns stay", without_effect=1)
     fields.leave("min_spread", "no group is dropped", without_effect=0.0)
@@ -225,7 +226,7 @@ def _grpo(job: Job) -> dict[str, Any]:
 
 def _penalty(job: Job) -> dict[str, Any]:
     """The KL penalty in the loss of GRPO."""
-    fields, coef = job.fields, _constant(job, "kl_coef")
+    fields, coef = job.fields, constant_of(job, "kl_coef")
     where, estimator = fields.take("kl_in"), fields.take("kl_estimator")
     fields.leave("kl_band", "β stays as it is")
     fields.ignore("kl_factor", "kl_coef_min", "kl_coef_max")
@@ -247,7 +248,7 @@ def _rloo(job: Job) -> dict[str, Any]:
     wanted = {"scale": "none", "ratio": "product", "average": "sequence", "credit": "return"}
     for name, value in wanted.items():
         fields.need(name, {value: None}, "TRL's RLOO")
-    coef = _constant(job, "kl_coef")
+    coef = constant_of(job, "kl_coef")
     where, estimator = fields.take("kl_in"), fields.take("kl_estimator")
     if coef and (where, estimator) != ("reward", "k1"):
         raise RequestError(
@@ -261,16 +262,6 @@ def _rloo(job: Job) -> dict[str, Any]:
         fields.leave(name, "TRL's RLOO has none", without_effect=free)
     fields.leave("kl_band", "β stays as it is")
     return {"beta": coef, "normalize_advantages": False}
-
-
-def _constant(job: Job, name: str) -> float:
-    """A hyper-parameter that may be a schedule; TRL's are constant."""
-    value = job.fields.take(name, 0.0)
-    if isinstance(value, int | float):
-        return float(value)
-    first = float(value(0.0))
-    job.fields.left_out[name] = f"{value}: constant at {first:g}"
-    return first
 
 
 def _optimizer(job: Job) -> dict[str, Any]:
@@ -292,6 +283,8 @@ def _optimizer(job: Job) -> dict[str, Any]:
     }
     if least:
         settings["lr_scheduler_kwargs"] = {"min_lr": least}
+    if settings["weight_decay"]:
+        job.differences.append("weight decay leaves out biases and the weights of norms")
     steps = fields.take("warmup_steps", 0)
     if steps or warmup:
         settings["warmup_steps"] = steps or warmup
@@ -322,13 +315,8 @@ def _batches(job: Job) -> dict[str, Any]:
 def _rounds(job: Job) -> dict[str, Any]:
     """How many completions a round and a gradient step have, and how long training lasts."""
     size, epochs = job.request.num_envs, job.fields.take("epochs")
-    minibatch = min(job.fields.take("batch_size") or size, size)
-    if size % minibatch:
-        job.fields.left_out["batch_size"] = f"{minibatch}: one that divides the round's {size}"
-        minibatch = math.gcd(size, minibatch)
-    micro = job.fields.take("micro_batch_size")
-    per_device = minibatch if micro is None else math.gcd(minibatch, micro)
-    updates = rounds_of(job) * epochs * (size // minibatch)
+    minibatch, per_device = minibatch_of(job)
+    updates = count_rounds(job) * epochs * (size // minibatch)
     every = max(1, updates // 10)
     return {
         "per_device_train_batch_size": per_device,
@@ -341,31 +329,6 @@ def _rounds(job: Job) -> dict[str, Any]:
         "eval_steps": every,
         "per_device_eval_batch_size": per_device,
     }
-
-
-def rounds_of(job: Job) -> int:
-    """How many rounds of `num_envs` completions the run's budget is: as many as the run took, where
-    it is a finished one, or else as few as its tokens allow."""
-    options, size = job.request.options, job.request.num_envs
-    if options.episodes is not None:
-        return max(1, options.episodes // size)
-    most = job.rules.max_new_tokens
-    job.differences.append(
-        f"the budget of {options.steps:,} tokens is written as rounds of {size} completions of"
-        f" {most} tokens, the longest ones"
-    )
-    return max(1, int(options.steps or 0) // (size * most))
-
-
-def _leave_ends(job: Job) -> None:
-    """Lists what ends a completion here and not there."""
-    rules = job.rules
-    if rules.stop:
-        job.fields.left_out["env.stop"] = f"{list(rules.stop)}: only tokens end a completion"
-    if getattr(rules, "settings", None) is not None and rules.settings.end_tokens:
-        job.fields.left_out["env.end_tokens"] = (
-            f"{list(rules.settings.end_tokens)}: name them in the model's generation_config.json"
-        )
 
 
 def _row(prompt: Prompt, text: str, name: str) -> dict[str, Any]:

@@ -184,6 +184,8 @@ def test_two_things_of_one_name_keep_apart() -> None:
 REFUSED = {
     ("q_learning", "trl"): "TRL has no q_learning that a job could be written for (it has: ",
     ("ppo", "trl"): "TRL has no ppo",
+    ("dpo", "verl"): "verl has no dpo",
+    ("reward_model", "verl"): "verl has no reward_model",
 }
 
 
@@ -268,3 +270,22 @@ def test_a_run_s_folder_begins_anew_or_at_a_checkpoint(tmp_path: Path) -> None:
         same = (weights[name] - mine.policy.model.state_dict()[name]).abs().max()
         assert same < 1e-6
     assert sorted(TARGETS) == ["llamafactory", "trl", "verl"]
+
+
+def test_compute_score_is_the_runs_reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """verl decodes a response without its special tokens; one of `limit` tokens was cut off."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is in the extra [data]")
+    config, job = write_config(tmp_path, "grpo", steps=1000), tmp_path / "job"
+    write_job(config, job, "verl")
+    monkeypatch.chdir(tmp_path)  # as a worker of verl is somewhere else
+    module = load_module(job / "rewards.py")
+    row = parquet.read_table(job / "train.parquet").to_pylist()[0]
+    assert row["prompt"] == [{"role": "user", "content": row["extra_info"]["question"]}]
+    truth = row["reward_model"]["ground_truth"]
+    texts = {truth: 1.0, truth[:-1]: 0.0, truth + "1": 0.0, "11111": 0.0, "<pad>" + truth: 0.0}
+    for text, expected in texts.items():
+        found = module.compute_score(row["data_source"], text, truth, row["extra_info"])
+        assert found == {"score": expected, "correct": expected}
+    longest = module.RULES._replace(limit=len(truth))
+    monkeypatch.setattr(module, "RULES", longest)  # then the right text has no room for its end
+    assert module.compute_score(row["data_source"], truth, truth, row["extra_info"])["score"] == 0.0

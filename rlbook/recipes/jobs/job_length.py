@@ -1,0 +1,56 @@
+"""How long a job trains, and in how large steps: what TRL and verl count alike."""
+
+from __future__ import annotations
+
+import math
+
+from rlbook.recipes.jobs.job import Job
+
+
+def minibatch_of(job: Job) -> tuple[int, int]:
+    """The completions of a gradient step, and how many of them are backpropagated at once."""
+    size = job.request.num_envs
+    minibatch = min(job.fields.take("batch_size") or size, size)
+    if size % minibatch:
+        divisor = math.gcd(size, minibatch)
+        job.fields.left_out["batch_size"] = (
+            f"{minibatch}: {divisor}, which divides a round's {size}"
+        )
+        minibatch = divisor
+    micro = job.fields.take("micro_batch_size")
+    return minibatch, minibatch if micro is None else math.gcd(minibatch, micro)
+
+
+def count_rounds(job: Job) -> int:
+    """How many rounds of `num_envs` completions the run's budget is: as many as the run took, where
+    it is a finished one, or else as few as its tokens allow."""
+    options, size = job.request.options, job.request.num_envs
+    if options.episodes is not None:
+        return max(1, options.episodes // size)
+    most = job.rules.max_new_tokens
+    job.differences.append(
+        f"the budget of {options.steps:,} tokens is written as rounds of {size} completions of"
+        f" {most} tokens, the longest ones"
+    )
+    return max(1, int(options.steps or 0) // (size * most))
+
+
+def constant_of(job: Job, name: str) -> float:
+    """A hyper-parameter that may be a schedule here and is constant there: its first value."""
+    value = job.fields.take(name, 0.0)
+    if isinstance(value, int | float):
+        return float(value)
+    first = float(value(0.0))
+    job.fields.left_out[name] = f"{value}: constant at {first:g}"
+    return first
+
+
+def leave_ends(job: Job) -> None:
+    """Lists what ends a completion here and not there."""
+    rules = job.rules
+    if rules.stop:
+        job.fields.left_out["env.stop"] = f"{list(rules.stop)}: only tokens end a completion"
+    if getattr(rules, "settings", None) is not None and rules.settings.end_tokens:
+        job.fields.left_out["env.end_tokens"] = (
+            f"{list(rules.settings.end_tokens)}: name them in the model's generation_config.json"
+        )
