@@ -31,9 +31,10 @@ test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 test-machines: .venv/.dev  ## the quick numeric tests as other processors would run them (an hour; SETTING="A=1 B=2" for one)
 	@$(BIN)/python tests/machines.py $(if $(SETTING),"$(SETTING)")
 
-check: .venv/.dev  ## lint and types
+check: .venv/.dev  ## lint, types, and the English of the pages
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
+	@$(BIN)/python docs/prose.py
 	@$(BIN)/pyright
 
 docs: .venv/.docs  ## build the site into docs/_build/html; warnings are errors

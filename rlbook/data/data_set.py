@@ -87,7 +87,7 @@ class DataSet(ABC, Generic[Batch_]):
         self._rng = rng
 
     def minibatches(self, size: int, rng: np.random.Generator | None = None) -> Iterator[Batch_]:
-        """Yields minibatches of `size` rows for ever, each row once per pass; the last minibatch of
+        """Yields minibatches of `size` rows forever, each row once per pass; the last minibatch of
         a pass may be smaller.
 
         Args:

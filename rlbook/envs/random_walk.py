@@ -65,7 +65,7 @@ class RandomWalk(TabularEnv):
     `length=19, left_reward=-1`, with V from -0.9 in steps of 0.1; its walk of 1000 is
     `length=1000, step=100, left_reward=-1` (`group=100` for the aggregation of figure 9.1), with
     V(1) = -0.921960, V(250) = -0.472702, V(500) = -0.000943 and V(1000) = 0.921960. V* for γ = 1 is
-    the larger of the two rewards, or 0 for walking on for ever if both are negative.
+    the larger of the two rewards, or 0 for walking on forever if both are negative.
 
     Source: Sutton & Barto 2018, examples 6.2, 7.1 and 9.1.
 

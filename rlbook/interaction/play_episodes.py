@@ -23,7 +23,7 @@ from rlbook.interaction.workers import Workers, WorkerVector
 from rlbook.seeding import rng_for
 
 MAX_ENVS = 512  # episodes played side by side
-LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles for ever
+LONGEST = 10_000  # steps; an episode without a time limit is cut here, since a greedy policy may walk in circles forever
 SHORTEST = 1_000  # steps; an evaluation that is shortened cuts no episode before
 
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 import yaml
 from closeness import assert_near
-from rlbook.runs.presets.named_presets import preset_names
 
 import rlbook
 from rlbook.agent import Metrics, Step
@@ -20,6 +19,7 @@ from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.rollout import Batch
 from rlbook.llm.generation.prompt_rows import PromptRows, positions, rows_of
 from rlbook.registry import ALIASES, VARIANTS, agent_class
+from rlbook.runs.presets.named_presets import preset_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "llm" / "trl-and-verl.md"
 OURS = {

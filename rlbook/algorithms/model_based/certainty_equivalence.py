@@ -9,12 +9,12 @@
             π ← the best policy of this model, by value iteration
 
 The plan makes full use of the data: for a given policy, the values of the estimated model are what
-TD(0) converges to when it replays the same steps for ever. This takes far fewer environment steps
+TD(0) converges to when it replays the same steps forever. This takes far fewer environment steps
 than learning from each one once, but far more computation.
 
 If the environment shows action masks, only allowed actions are taken, and the model has no others.
 Pairs that were never tried have no counts. `unseen` sets their value: "zero", as if the agent
-stayed there for ever without reward, or "optimistic", the largest reward seen for ever,
+stayed there forever without reward, or "optimistic", the largest reward seen forever,
 r_max / (1 - γ), so that the plan leads to unknown pairs (R-max). With "zero", only the random
 actions explore.
 
@@ -102,7 +102,7 @@ class CertaintyEquivalenceConfig(Hyperparameters):
     epsilon: Annotated[Schedule, unit_interval] = Linear(1.0, 0.05)
     # environment steps between plans, at least 1
     plan_every: Annotated[int, positive_int] = 200
-    # value of an untried action: "zero", or "optimistic", the largest reward for ever
+    # value of an untried action: "zero", or "optimistic", the largest reward forever
     unseen: Annotated[str, one_of("zero", "optimistic")] = "zero"
     # stop planning once the error of the values in the model is below this, in reward units, > 0
     tolerance: Annotated[float, positive] = 1e-4
@@ -117,7 +117,7 @@ class CertaintyEquivalenceConfig(Hyperparameters):
         super().__post_init__()
         if self.unseen == "optimistic" and self.gamma == 1:
             raise ValueError(
-                "gamma must be below 1 where unseen is 'optimistic', since a reward for ever has "
+                "gamma must be below 1 where unseen is 'optimistic', since a reward forever has "
                 "no finite worth"
             )
 

@@ -8,7 +8,7 @@
 
 Each policy is better than the one before, and there are finitely many, so that it terminates,
 usually after a few rounds. This holds only because an action is replaced only by a strictly better
-one, never by an equal one: the textbook's box takes any maximum, and may alternate for ever between
+one, never by an equal one: the textbook's box takes any maximum, and may alternate forever between
 two equally good policies.
 
 With γ = 1 only policies that end the episode, or reach states without further reward, have finite

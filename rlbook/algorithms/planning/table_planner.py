@@ -124,7 +124,7 @@ class TablePlanner(Planner):
             self._values += self._bound.shift
 
     def _end_sweep(self, converged: bool) -> None:
-        """Stops where values are close enough, at the limit, or where they grow for ever."""
+        """Stops where values are close enough, at the limit, or where they grow forever."""
         done = self._sweeps_done + 1
         self.converged = converged
         self._finished = converged or done >= self.config.max_sweeps
@@ -133,7 +133,7 @@ class TablePlanner(Planner):
             self._check_finite()
 
     def _check_finite(self) -> None:
-        """Raises TrainingError where the greedy policy is paid for ever, with γ = 1."""
+        """Raises TrainingError where the greedy policy is paid forever, with γ = 1."""
         assert self._model is not None
         states, gain = gaining_states(self._model, self._values)
         if states:

@@ -1,10 +1,10 @@
 """Checks before planning with γ = 1, because values may then be infinite.
 
-Rewards stop when the episode ends, or in states where the agent can stay for ever without reward:
+Rewards stop when the episode ends, or in states where the agent can stay forever without reward:
 such states have value 0 or more. A policy that reaches one of the two from everywhere has finite
 values, and so has every improvement of it.
 
-If a policy can stay for ever with a positive average reward per step, values are infinite: value
+If a policy can stay forever with a positive average reward per step, values are infinite: value
 iteration would add that reward at each sweep.
 
 Source: Bertsekas & Tsitsiklis 1991, doi:10.1287/moor.16.3.580 (proper policies); Puterman 1994,
@@ -25,7 +25,7 @@ AVERAGED = 200
 
 
 def resting_states(model: TabularMDP) -> np.ndarray:
-    """[S] bool: the states from which some policy collects 0 at every step for ever.
+    """[S] bool: the states from which some policy collects 0 at every step forever.
 
     They are worth 0 at least.
     """

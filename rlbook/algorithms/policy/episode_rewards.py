@@ -7,7 +7,7 @@
     answer             probability of the reference answer after the generated reasoning (RLPR)
 
 The first four need no verifier, but confidence in anything earns them: a policy that repeats one
-token for ever maximises each of them. In nats, without gradient.
+token forever maximises each of them. In nats, without gradient.
 
 The last needs a reference answer, but no verifier. With z the text generated before the answer:
 

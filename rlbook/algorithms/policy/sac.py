@@ -19,7 +19,7 @@ a' are expectations over all of them, or over those that an action mask allows i
 
 Source: Haarnoja et al. 2018, arXiv:1812.05905, algorithm 1, with log α instead of α in its loss;
 discrete actions: Christodoulou 2019, arXiv:1910.07207. Differences: H̄ of A discrete actions is
-0.3 log A, not Christodoulou's 0.98 log A, which keeps the policy nearly uniform for ever; the
+0.3 log A, not Christodoulou's 0.98 log A, which keeps the policy nearly uniform forever; the
 exploration noise may be held for several steps.
 """
 

@@ -7,7 +7,7 @@ and a bonus without its price.
 
 A potential is a guess of how good a state is; a step earns what it gains by it, and pays what it
 loses. It cannot change which actions are best, however wrong it is. A bonus for every step that
-comes nearer, without a price for going away, can be earned for ever by walking to and fro.
+comes nearer, without a price for going away, can be earned forever by walking to and fro.
 
 Source: Ng, Harada & Russell 1999, theorem 1 and the bicycle of section 1, which rode in circles.
 """

@@ -23,7 +23,7 @@ class GridWorld(TabularEnv):
     ## Description
     An agent moves on a small open grid, one cell a step; off the grid there is no way, and it stays
     where it is. `"4x4"` is example 4.1 of Sutton & Barto 2018, where it has to leave by one of two
-    corners, `T`. `"5x5"` is example 3.5, which goes on for ever: from cell `a` every action leads
+    corners, `T`. `"5x5"` is example 3.5, which goes on forever: from cell `a` every action leads
     to `x`, from `b` to `y`, and both pay.
 
     ```

@@ -49,7 +49,7 @@ def play_frames(
     changes.
 
     Where an environment has no time limit an episode is cut after 200 steps: a greedy policy may
-    walk in circles for ever.
+    walk in circles forever.
 
     Args:
         agent: who acts.

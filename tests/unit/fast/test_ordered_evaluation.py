@@ -44,7 +44,7 @@ def no_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def corridor(length: int, *, ends: bool = False) -> TabularMDP:
     """Left or right, a tenth of the moves goes the other way; -1 a step until the last cell, which
-    ends the episode or is for ever."""
+    ends the episode or is forever."""
     cell = np.arange(length)
     left, right = np.maximum(cell - 1, 0), np.minimum(cell + 1, length - 1)
     left[-1] = right[-1] = length - 1

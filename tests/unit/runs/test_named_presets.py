@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlbook.runs.presets.named_presets import named_preset, preset_names
 
 import rlbook
 from rlbook.cli.main import main
 from rlbook.cli.options import run_options
 from rlbook.errors import RequestError
+from rlbook.runs.presets.named_presets import named_preset, preset_names
 from rlbook.runs.run import load
 
 SMALL = {

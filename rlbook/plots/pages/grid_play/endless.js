@@ -1,5 +1,5 @@
 // γ = 1: nothing makes later rewards count less, so a value is finite only where the rewards come to an end.
-// They end with the episode, or where one can rest: stay for ever without being paid. A cell of rest is worth 0 at least.
+// They end with the episode, or where one can rest: stay forever without being paid. A cell of rest is worth 0 at least.
 
 const LOST = "From some cells nothing can end the episode, and nobody can rest there without being paid, so with γ = 1 the rewards add up without end: there is no V*.";
 const INFINITE = "Walking in circles pays, so with γ = 1 the rewards add up to infinity: there is no V*.";

@@ -168,7 +168,7 @@ def test_a_time_limit_is_no_end_of_the_model() -> None:
 
 
 def test_what_was_never_tried_is_worth_nothing_or_everything() -> None:
-    """State 0 with two actions; the first pays 1 and stays. γ = .5: V = 2 for ever. Optimistic: the
+    """State 0 with two actions; the first pays 1 and stays. γ = .5: V = 2 forever. Optimistic: the
     other is 1 / (1 - .5) = 2 as well, a tie; with a reward of 3 seen elsewhere it is 6, and the
     plan goes there."""
     steps = [Step(0, 0, 1.0, 0, False, False), Step(1, 0, 3.0, 0, True, False)]

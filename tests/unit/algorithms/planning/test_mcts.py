@@ -450,7 +450,7 @@ def test_the_search_that_is_read_grows_the_same_tree_as_its_fast_form(
 
 
 class Treadmill(gymnasium.Env[int, int]):
-    """Pays 1 a step and goes on for ever; a user's environment without a table."""
+    """Pays 1 a step and goes on forever; a user's environment without a table."""
 
     observation_space, action_space = gymnasium.spaces.Discrete(1), gymnasium.spaces.Discrete(2)
 

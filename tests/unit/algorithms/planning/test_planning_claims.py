@@ -86,7 +86,7 @@ def gambler(heads: float) -> TabularMDP:
 @every_planner
 def test_where_every_stake_is_optimal_planning_comes_to_an_end(planner: Planner) -> None:
     """A fair coin: V(s) = s / 100, whatever is staked, so that the policies of the textbook's
-    policy iteration take turns for ever."""
+    policy iteration take turns forever."""
     agent = solve(planner, gambler(0.5), gamma=1.0)
     error = TOLERANCE * 50 * 50  # a game takes s (100 - s) steps at most
     np.testing.assert_allclose(agent.values()[1:100], np.arange(1, 100) / 100, rtol=0, atol=error)
@@ -139,7 +139,7 @@ LOOPS = {
     "pays": [
         (0, 0, 0, 1.0, 1.0, False),
         (0, 1, 0, 1.0, 0.0, True),
-    ],  # 1 a step for ever, beside an exit
+    ],  # 1 a step forever, beside an exit
     "pays every other step": [
         (0, 0, 1, 1.0, 1.0, False),
         (0, 1, 0, 1.0, 0.0, True),
@@ -382,7 +382,7 @@ def test_compiled_and_sparse_sweeps_give_the_same_bits(num_states: int, ending: 
 
 
 def test_an_action_that_was_left_out_comes_back_when_values_have_moved_far_enough() -> None:
-    """State 0 pays 1 a step for ever, state 1 nothing; from the others one comes to state 1 and is
+    """State 0 pays 1 a step forever, state 1 nothing; from the others one comes to state 1 and is
     paid 5, or, unpaid, to state 0.
 
     V(0) = (1 - γ^k) / (1 - γ) after k sweeps, so that the second is better once γ V(0) > 5: from

@@ -217,7 +217,7 @@ def test_of_all_the_best_ways_over_a_slippery_lake_the_quickest_is_taken() -> No
         policy[state] = action
         try:
             assert model.expected_steps(policy)[0] >= steps[0] - 1e-6
-        except ValueError:  # this exchange leads in circles for ever
+        except ValueError:  # this exchange leads in circles forever
             continue
 
 
@@ -258,7 +258,7 @@ def test_tolerance_zero_means_as_exact_as_the_numbers_allow() -> None:
 
 
 def test_max_sweeps_stops_what_grows_for_ever_and_says_so() -> None:
-    """1 a step for ever, beside an exit: after k sweeps V is k."""
+    """1 a step forever, beside an exit: after k sweeps V is k."""
     entries = [(0, 0, 0, 1.0, 1.0, False), (0, 1, 0, 1.0, 0.0, True)]
     env: Any = Spaces(1, 2)
     agent = ValueIteration(env, ValueIterationConfig(gamma=1.0, max_sweeps=20))

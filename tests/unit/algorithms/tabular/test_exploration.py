@@ -107,4 +107,4 @@ def test_an_optimistic_table_tries_every_action_without_any_randomness():
         pairs = model.reachable() & ~model.terminal
         tried[start] = (run.agent.memory.visits[pairs] > 0).mean()
     assert tried[20.0] == 1.0
-    assert tried[-300.0] < 1.0  # the first thing tried looks best for ever
+    assert tried[-300.0] < 1.0  # the first thing tried looks best forever

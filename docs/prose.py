@@ -1,0 +1,97 @@
+"""Reads the pages for slips of English: `python docs/prose.py`, a part of `make check`.
+
+proselint knows the slips of English writers; `SLIPS` are those that this book made. Code, formulas,
+tables of numbers and the targets of links are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from proselint.checks import __register__
+from proselint.config import DEFAULT
+from proselint.registry import CheckRegistry
+from proselint.tools import LintFile
+
+CheckRegistry().register_many(__register__)
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    path
+    for path in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ]
+    if not {"_build", "generated", "jupyter_execute"} & set(path.parts)
+)
+LEFT_ALONE = (
+    "typography",  # straight quotes are what a terminal shows
+    "annotations",
+    "dates_times",
+    "weasel_words.very",
+)
+# the same number twice in a table, the same word at the end of one paragraph and in the next one
+NO_NEIGHBOURS = re.compile(r"illusion in '(?:[\d\s.·|-]+'|[^']*\n)")
+SLIPS = {
+    r"\bin the mean\b(?! (?:and|of|over)\b)": "on average",
+    r"\blikest\b": "most similar, or most likely",
+    r"(?:^|[.!?:] )Whoever\b": "say who: an agent, a reader, anyone who",
+    r"\blargest but for one\b": "second-largest",
+    r"\bolder sister\b": "counterpart",
+    r"\b(?:stands|counts|follows|comes) behind\b": "after",
+}
+BLOCKS = (
+    re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.M | re.S),  # code, and directives
+    re.compile(r"^:\w+: .*$", re.M),
+    re.compile(r"^## Read on$.*", re.M | re.S),  # titles, which are others' words
+    re.compile(r"\$\$.*?\$\$", re.S),
+)
+INLINE = (
+    re.compile(r"\$[^$\n]+\$"),
+    re.compile(r"`[^`\n]+`"),
+    re.compile(r"\]\([^)\n]*\)"),
+    re.compile(r"<[^>\n]+>"),
+)
+
+
+def prose(text: str) -> str:
+    """The text with everything else blank, so that places stay where they are; what stands within
+    a sentence leaves a mark, so that the words around it are no neighbours."""
+    for patterns, mark in ((BLOCKS, " "), (INLINE, "·")):
+        for pattern in patterns:
+            text = pattern.sub(lambda found, mark=mark: re.sub(r"[^\n]", mark, found[0]), text)
+    return text
+
+
+def slips(text: str) -> list[tuple[int, str]]:
+    """Line numbers, and what stands there."""
+    words = prose(text)
+    found = [
+        (words.count("\n", 0, match.start()) + 1, f"{match[0].strip()!r}: {better}")
+        for pattern, better in SLIPS.items()
+        for match in re.finditer(pattern, words, re.M)
+    ]
+    checks = dict.fromkeys(LEFT_ALONE, False)  # the first name that fits decides
+    checks |= {name: on for name, on in DEFAULT["checks"].items() if name not in checks}
+    linted = [
+        (item.pos[0], item.check_result.message)
+        for item in LintFile("page", words).lint({"max_errors": 1000, "checks": checks})
+        if not NO_NEIGHBOURS.search(item.check_result.message)
+    ]
+    return sorted(found + linted)
+
+
+def main() -> int:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {said}"
+        for path in PAGES
+        for line, said in slips(path.read_text(encoding="utf-8"))
+    ]
+    print("\n".join(found))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
