@@ -13,6 +13,7 @@ from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
+from rlbook.interaction.learned_reward import check_readable
 from rlbook.interaction.play_episodes import Evaluation, play
 from rlbook.runs.parts import agent_of
 from rlbook.seeding import rng_for
@@ -132,6 +133,8 @@ def evaluate_search(
         RequestError: the agent cannot search so, or not there.
     """
     judge = asked.judge_of(load)
+    if isinstance(judge, Agent) and hasattr(env := recipe.make().unwrapped, "rules"):
+        check_readable(judge, env, recipe.name)
     search = _tree_search if asked.name == "mcts" else _choice
     return search(agent, recipe, episodes, seed, asked, judge, sampling)
 

@@ -21,12 +21,19 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import State
+from rlbook.agent import Agent, State
 from rlbook.checks import saved_array, saved_number
+from rlbook.errors import RequestError
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.round_rewards import Scored, round_scorer
-from rlbook.interaction.spaces import Observations, encode_actions, outermost_keeper
+from rlbook.interaction.spaces import (
+    Observations,
+    adapt_to,
+    encode_actions,
+    outermost_keeper,
+    without_length,
+)
 
 LOGGED = "reward/model"
 
@@ -183,6 +190,38 @@ class PaidVectorEnv(VectorWrapper):
         shape = self._over.shape
         self._obs, self._over = state["obs"], saved_array("over", state["over"], np.bool_, shape)
         self._true_return = saved_array("true_return", state["true_return"], np.float64, shape)
+
+
+def check_readable(model: Agent, env: gymnasium.Env | VectorEnv, name: str) -> None:
+    """Raises RequestError unless a reward model can read the steps of an environment, called `name`
+    in the message. Texts may be longer or shorter than those it was trained on, up to what its
+    language model reads."""
+    found, made = adapt_to(type(model), env, model.config), model.adaptation
+    for what in ("observation_space", "action_space"):
+        here, there = (without_length(getattr(one, what, None)) for one in (found, made))
+        if here != there:
+            ours, theirs = (
+                f"a vocabulary of {one} tokens"
+                if isinstance(one, int)
+                else f"the {what.replace('_', ' ')} {str(one)[:60]}"
+                for one in (here, there)
+            )
+            raise RequestError(
+                f"the reward model was made for another environment: it has {theirs}, and"
+                f" {name} has {ours}"
+            )
+    codec, other = getattr(model, "codec", None), getattr(env.unwrapped, "codec", None)
+    if codec is None or other is None:
+        return
+    if codec.backend.to_str() != other.backend.to_str():
+        raise RequestError(
+            f"the reward model must have the tokenizer of {name}, and has another one"
+        )
+    longest = int(found.observation_space["length"].n) - 1  # type: ignore[index]
+    if longest > codec.limit:
+        raise RequestError(
+            f"the reward model reads {codec.limit} tokens, and a text of {name} can have {longest}"
+        )
 
 
 def model_weight(env: gymnasium.Env | VectorEnv) -> float | None:

@@ -414,6 +414,12 @@ def outermost_keeper(env: VectorEnv) -> Any:
     return env
 
 
+def without_length(space: spaces.Space | None) -> object:
+    """A space; of texts, the vocabulary alone, since a language model reads any length."""
+    tokens = space.get("tokens") if isinstance(space, spaces.Dict) else None
+    return int(tokens.nvec.max()) if isinstance(tokens, spaces.MultiDiscrete) else space
+
+
 def encode_actions(action: NDArray[Any], space: spaces.Space) -> NDArray[Any]:
     """The environment's actions [T, ...] of `space` in the policy's format: indices from 0, or
     vectors [T, A].

@@ -20,7 +20,12 @@ from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
-from rlbook.interaction.learned_reward import PaidEnv, PaidVectorEnv, model_weight
+from rlbook.interaction.learned_reward import (
+    PaidEnv,
+    PaidVectorEnv,
+    check_readable,
+    model_weight,
+)
 from rlbook.interaction.play_episodes import adapted_vector, training_limit
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
@@ -201,15 +206,7 @@ def _check_pays(request: Request, model: Agent, env: Env | VectorEnv) -> None:
             "reward_caution needs an ensemble, but the reward model has one member; got"
             f" {caution:g}"
         )
-    found, made = adapt_to(type(model), env, model.config), model.adaptation
-    for what in ("observation_space", "action_space"):
-        here, there = getattr(found, what), getattr(made, what)
-        if here != there:
-            where = f"its {what.replace('_', ' ')} is {here}"
-            raise RequestError(
-                f"the reward model was made for another environment: {where}, and the model's"
-                f" {there}"
-            )
+    check_readable(model, env, request.recipe.name)
 
 
 def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:

@@ -49,6 +49,7 @@ from rlbook.algorithms.imitation.preference_scores import (
     step_scores,
 )
 from rlbook.algorithms.imitation.reward_model_config import RewardModelConfig
+from rlbook.algorithms.policy.reference import codec_of
 from rlbook.checks import value_at
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
@@ -177,12 +178,11 @@ class RewardModel(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: RewardModelConfig = config
-        self.seed = seed
+        self.seed, self.codec, self.drawing = seed, codec_of(env), rng_for(seed, "minibatches")
         rng, sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         made = [build_reward_network(env, rng, sizes, parts.model) for _ in range(config.members)]
         self.network = (Ensemble(made) if len(made) > 1 else made[0]).to(parts.device)
         self.judges_episodes = made[0].at_the_end  # or else every step is paid
-        self.drawing = rng_for(seed, "minibatches")
         refuse_idle(self.network, config)
         group = Group([self.network], weight_decay=config.weight_decay)
         self.optimizer = adam([group], value_at(config.learning_rate, 0.0), eps=config.adam_eps)

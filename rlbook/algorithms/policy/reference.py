@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, NoHyperparameters, State
 from rlbook.errors import RequestError
+from rlbook.interaction.spaces import without_length
 from rlbook.networks.policy import Policy, load_saved, saved_tensors
 
 if TYPE_CHECKING:
@@ -92,9 +92,3 @@ def check_spaces(named: Agent, learner: Agent, role: str) -> None:
             raise RequestError(
                 f"the {role} was made for another environment: {found}, and {wanted}"
             )
-
-
-def without_length(space: Space | None) -> object:
-    """A space; of texts, the vocabulary alone, since a language model reads any length."""
-    tokens = space.get("tokens") if isinstance(space, spaces.Dict) else None
-    return int(tokens.nvec.max()) if isinstance(tokens, spaces.MultiDiscrete) else space

@@ -3,6 +3,7 @@ and paying another agent."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from math import exp, factorial, log
 from pathlib import Path
@@ -643,3 +644,69 @@ def test_a_budget_of_steps_is_no_number_of_walks_where_there_are_none(tmp_path: 
         "reward_model", "Addition-v0", data=str(path), steps=2, eval_every=0, batch_size=2
     )
     assert run.steps == 2 and run.request.config.walks == RewardModel.Config().walks
+
+
+def test_a_reward_model_of_texts_reads_texts_of_other_lengths(texts: Path) -> None:
+    model: Any = rlbook.load(texts).agent
+    options: dict[str, Any] = {"steps": 100, "num_envs": 8, "eval_every": 0, "quiet": True}
+    longer = rlbook.train(
+        "grpo", "Addition-v0", env_kwargs={"digits": 4}, reward_model=texts, **options
+    )
+    assert longer.agent.adaptation.observation_space != model.adaptation.observation_space
+    assert np.ptp(longer.episode_returns) > 0
+    # a text is worth the same, whatever room there is behind it
+    text = np.array([[1, 7, 8, 14, 9, 5, 15, 6, 2]])
+    worth = []
+    for room in (0, 3, 40):
+        obs = {"tokens": np.pad(text, ((0, 0), (0, room))), "length": np.array([text.shape[1]])}
+        over = np.ones(1, dtype=bool)
+        worth.append(model.score_steps(obs, text[:, -1], obs, over)[0].item())
+    size = max(map(abs, worth))
+    assert worth == near([worth[0]] * 3, dtype="float32", terms=widths(model.network), size=size)
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "sentence"),
+    [
+        (
+            "Mixture-v0",
+            {},
+            "it has a vocabulary of 26 tokens, and Mixture-v0 has a vocabulary of 53 tokens",
+        ),
+        ("Maze-v0", {}, "it has a vocabulary of 26 tokens, and Maze-v0 has the observation space"),
+    ],
+)
+def test_a_reward_model_of_other_tokens_is_refused_in_a_short_sentence(
+    texts: Path, env: str, kwargs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(RequestError, match=sentence) as told:
+        rlbook.train("ppo", env, env_kwargs=kwargs, reward_model=texts, steps=8)
+    assert len(str(told.value)) < 240 and "MultiDiscrete" not in str(told.value)
+
+
+def test_the_tokens_and_the_context_of_a_reward_model_are_its_limits(texts: Path) -> None:
+    from rlbook.interaction.learned_reward import check_readable
+    from rlbook.llm.environments.token_env import Addition
+    from rlbook.llm.tokenizers.tokenizer import CHARACTERS, character_codec
+
+    env = Addition(digits=3)
+    model: Any = rlbook.load(texts).agent
+    check_readable(model, env, "Addition-v0")
+    model.codec = dataclasses.replace(model.codec, context=env.rules.context_length)
+    check_readable(model, env, "Addition-v0")
+    model.codec = dataclasses.replace(model.codec, context=env.rules.context_length - 1)
+    with pytest.raises(
+        RequestError, match="reads 14 tokens, and a text of Addition-v0 can have 15"
+    ):
+        check_readable(model, env, "Addition-v0")
+    model.codec = character_codec(CHARACTERS[::-1])
+    with pytest.raises(
+        RequestError, match="must have the tokenizer of Addition-v0, and has another"
+    ):
+        check_readable(model, env, "Addition-v0")
+
+
+def test_a_search_does_not_take_a_judge_that_reads_other_tokens(texts: Path) -> None:
+    run = rlbook.train("sft", "Mixture-v0", steps=1, eval_every=0, quiet=True)
+    with pytest.raises(RequestError, match="the reward model was made for another environment"):
+        rlbook.evaluate(run, episodes=2, search="best_of_n", samples=2, judge=texts)
