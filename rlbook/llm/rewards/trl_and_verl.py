@@ -11,8 +11,6 @@ Source: TRL 1.16, `GRPOTrainer._calculate_rewards`; verl 0.9.1,
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,9 +21,11 @@ from rlbook import checks
 from rlbook.checks import check, one_of, optional, positive, positive_int
 from rlbook.llm.rewards.completion import Completion, mark_batched
 from rlbook.llm.rewards.lengths import overlong
+from rlbook.llm.rewards.score_pool import ScorePool
+from rlbook.llm.rewards.score_worker import await_result, to_score
 
 DIALECTS = ("trl", "verl")
-MANAGERS = ("naive", "batch", "concurrent", "dapo")
+MANAGERS = ("naive", "prime", "batch", "dapo", "concurrent")
 
 
 def import_reward(source: str, *, allow_import: bool) -> tuple[str | None, Callable[..., Any]]:
@@ -86,9 +86,7 @@ def trl_reward(
             completion_ids=[list(completion.ids) for completion in completions],
             **(told | {"trainer_state": None, "log_extra": _drop, "log_metric": _drop}),
         )
-        return [
-            None if value is None or _is_nan(value) else value for value in _await_result(found)
-        ]
+        return [None if value is None or _is_nan(value) else value for value in await_result(found)]
 
     return score
 
@@ -111,14 +109,15 @@ def verl_reward(
 
     Args:
         function: `compute_score`; it may be `async`.
-        manager: naive asks for each completion. batch calls
-            `compute_score(data_sources, solution_strs, ground_truths, extra_infos)` once.
-            concurrent is verl's prime: arguments by their position, `jobs` at a time, and 0 for one
-            that fails or takes too long. dapo is naive, and adds the overlong penalty of `buffer`,
-            `limit` and `factor`.
+        manager: naive asks for each completion. prime asks in `jobs` processes at a time (at most
+            one for each core), with arguments by their position, and gives 0 to one that fails or
+            takes too long. batch calls
+            `compute_score(data_sources, solution_strs, ground_truths, extra_infos)` once. dapo is
+            naive, and adds the overlong penalty of `buffer`, `limit` and `factor`. concurrent is
+            prime with threads, for a function that waits for a server.
         kwargs: further arguments of the function, verl's `reward_kwargs`.
-        timeout: of concurrent, in seconds.
-        jobs: of concurrent.
+        timeout: of prime and concurrent, in seconds.
+        jobs: of prime and concurrent.
         buffer: of dapo, in tokens.
         limit: of dapo; None is the limit of the environment.
         factor: of dapo, verl's `penalty_factor`.
@@ -135,7 +134,7 @@ def verl_reward(
     score = partial(function, **(kwargs or {}))
 
     def one(completion: Completion) -> Any:
-        return _await_result(score(**_row(completion)))
+        return await_result(score(**_row(completion)))
 
     def with_penalty(completion: Completion) -> Any:
         found, penalty = (
@@ -149,34 +148,35 @@ def verl_reward(
     def all_at_once(completions: Sequence[Completion]) -> list[Any]:
         rows = [_row(completion) for completion in completions]
         return list(
-            _await_result(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
+            await_result(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
         )
 
     def side_by_side(completions: Sequence[Completion]) -> list[Any]:
         pool = ThreadPoolExecutor(jobs)
         waiting = [
-            pool.submit(lambda row: _await_result(score(*row.values())), _row(completion))
+            pool.submit(lambda row: await_result(score(*row.values())), _row(completion))
             for completion in completions
         ]
         found = [_first_number(task, timeout) for task in waiting]
         pool.shutdown(wait=False, cancel_futures=True)
         return found
 
+    if manager == "prime":
+        pool = ScorePool(score, jobs, timeout)
+        return mark_batched(
+            lambda completions: pool([tuple(_row(one).values()) for one in completions])
+        )
     if manager in ("batch", "concurrent"):
         return mark_batched(all_at_once if manager == "batch" else side_by_side)
     return one if manager == "naive" else with_penalty  # type: ignore[return-value]  # of one completion
 
 
 def _first_number(task: Any, timeout: float | None) -> float:
-    """The score as in verl's prime manager: a number, or the first of several, and 0 after a
-    failure."""
+    """The score of a thread, as `to_score` reads it, and 0 after a failure."""
     try:
-        found = task.result(timeout)
+        return to_score(task.result(timeout))
     except Exception:  # whatever the user's function does
         return 0.0
-    if found is None:
-        return 0.0
-    return float(found if isinstance(found, int | float | bool) else found[0])
 
 
 def _row(completion: Completion) -> dict[str, Any]:
@@ -201,11 +201,6 @@ def _prompt(completion: Completion) -> list[Mapping[str, Any]]:
 
 def _reply(completion: Completion) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": completion.text}]
-
-
-def _await_result(found: Any) -> Any:
-    """The result of a function that may be `async`."""
-    return asyncio.run(found) if inspect.iscoroutine(found) else found
 
 
 def _is_nan(value: object) -> bool:

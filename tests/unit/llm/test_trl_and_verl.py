@@ -181,14 +181,59 @@ def test_a_slow_score_is_0_to_the_concurrent_manager(module: types.ModuleType) -
     waits.set()
 
 
+def test_the_prime_manager_scores_in_processes_and_ends_those_that_hang(
+    module: types.ModuleType,
+) -> None:
+    import os
+
+    ours = os.getpid()
+
+    def score(source: str, text: str, truth: str, extra: dict[str, Any]) -> Any:
+        if text == "loop":
+            while True:  # a thread in this could not be ended
+                pass
+        if text == "exit":
+            os._exit(3)
+        if text == "fail":
+            raise KeyError(text)
+        if text == "dict":
+            return {"score": 0.5, "acc": 1.0}
+        return (float(text == truth and os.getpid() != ours), "and more")
+
+    module.f = score  # type: ignore[attr-defined]
+    found = rewards({"verl:theirs:f": {"manager": "prime", "timeout": 1.0, "jobs": 2}})
+    texts = ["46", "loop", "47", "exit", "fail", "dict", "46"]
+    assert found(list(map(wrote, texts)))[0].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 0.5, 1.0]
+    # the processes that are left, and those that took the places of the ended ones, go on
+    assert found([wrote("46")] * 3)[0].tolist() == [1.0] * 3
+
+
+class Homesick:
+    """A function that only this process can load."""
+
+    __name__ = "homesick"
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+    def __call__(self, *row: object) -> float:
+        return 1.0
+
+
+def test_a_function_that_no_process_can_load_is_no_score_of_0(module: types.ModuleType) -> None:
+    module.f = Homesick()  # type: ignore[attr-defined]
+    with pytest.raises(BadAnswer, match=r"a process cannot load the function \(ValueError: "):
+        rewards({"verl:theirs:f": {"manager": "prime"}})([wrote("46")])
+
+
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
         (
-            {"verl:theirs:f": {"manager": "prime"}},
+            {"verl:theirs:f": {"manager": "primes"}},
             (
-                "reward 'f': manager must be one of 'naive', 'batch', 'concurrent', 'dapo', got"
-                " 'prime'"
+                "reward 'f': manager must be one of 'naive', 'prime', 'batch', 'dapo',"
+                " 'concurrent', got 'primes'"
             ),
         ),
         (
