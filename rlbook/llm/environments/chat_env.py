@@ -74,7 +74,8 @@ class Chat(_Evaluated, TokenEnv):
       (the default), "left" (its first tokens are cut off), or "filter" (the example is left out).
     * `max_new_tokens`: limit on a completion, in tokens (of a task the longest answer, EOS and one
       more; otherwise 64).
-    * `reward`, `split`, `model`, `tokenizer`, `vocab_size`: as in `Addition-v0`. `evaluation_reward`: the reward of
+    * `reward`, `split`, `model`, `tokenizer`, `vocab_size`, `num_examine`: as in `Addition-v0`.
+      `evaluation_reward`: the reward of
       evaluations ("correct" in place of another comparison with the answer, otherwise `reward`).
 
     ## Known answer
@@ -102,6 +103,7 @@ class Chat(_Evaluated, TokenEnv):
         max_prompt_tokens: int | None = None,
         overlong: str = "error",
         max_new_tokens: int | None = None,
+        num_examine: int = 0,
         split: str = "train",
         reward: Asked = "correct",
         evaluation_reward: Asked = None,
@@ -130,7 +132,12 @@ class Chat(_Evaluated, TokenEnv):
             overlong=overlong,
         )
         rules = ChatRules(
-            settings, split=split, reward=reward, stop=stops(stop), max_new_tokens=max_new_tokens
+            settings,
+            split=split,
+            reward=reward,
+            stop=stops(stop),
+            max_new_tokens=max_new_tokens,
+            num_examine=num_examine,
         )
         self.asked = reward, evaluation_reward
         self._begin(rules, model, render_mode)

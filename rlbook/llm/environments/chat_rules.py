@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.checks import Kind, check, one_of, open_unit_interval, optional, positive_int
+from rlbook.checks import (
+    Kind,
+    check,
+    non_negative_int,
+    one_of,
+    open_unit_interval,
+    optional,
+    positive_int,
+)
 from rlbook.data.schemas import Example, Message
 from rlbook.llm.environments.examples import (
     SPLITS,
@@ -309,8 +317,11 @@ class ChatRules(TokenRules):
         reward: Asked,
         stop: Sequence[str],
         max_new_tokens: int | None,
+        num_examine: int = 0,
     ) -> None:
         check("split", split, one_of(*SPLITS))
+        check("num_examine", num_examine, non_negative_int)
+        self.num_examine = num_examine
         check("max_new_tokens", max_new_tokens, optional(positive_int))
         self.rewards = Rewards(reward, allow_import=settings.allow_import)
         made = prompts_of(settings)

@@ -37,6 +37,7 @@ class TokenOptions(TypedDict, total=False):
     tokenizer: str | None
     vocab_size: int | None
     max_new_tokens: int | None
+    num_examine: int
     render_mode: str | None
     allow_import: bool
 
@@ -165,6 +166,8 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
     * `vocab_size`: V, at most, special tokens included: of "bpe" and "bytelevel" (512) and of
       "word" (all words).
     * `max_new_tokens`: limit on a completion, in tokens.
+    * `num_examine`: how many completions of each data source are printed whenever some are scored,
+      with prompt, answer and score (0).
 
     ## Known answer
     The optimal return is 1.0 from every prompt.
@@ -186,6 +189,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
         tokenizer: str | None = None,
         vocab_size: int | None = None,
         max_new_tokens: int | None = None,
+        num_examine: int = 0,
         render_mode: str | None = None,
         allow_import: bool = False,
     ) -> None:
@@ -197,6 +201,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
             tokenizer=tokenizer,
             vocab_size=vocab_size,
             max_new_tokens=max_new_tokens,
+            num_examine=num_examine,
             allow_import=allow_import,
         )
         self.evaluation_reward = evaluation_reward
@@ -285,6 +290,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         tokenizer: str | None = None,
         vocab_size: int | None = None,
         max_new_tokens: int | None = None,
+        num_examine: int = 0,
         render_mode: str | None = None,
         allow_import: bool = False,
     ) -> None:
@@ -296,6 +302,7 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
             tokenizer=tokenizer,
             vocab_size=vocab_size,
             max_new_tokens=max_new_tokens,
+            num_examine=num_examine,
             allow_import=allow_import,
         )
         self.evaluation_reward = evaluation_reward

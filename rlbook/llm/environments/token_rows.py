@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.checks import check, optional, positive_int
+from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.data.schemas import Example, Message
 from rlbook.envs.tabular.snapshots import check_array
 from rlbook.interaction.round_rewards import Scored
-from rlbook.llm.rewards import Asked, Completion, Rewards
+from rlbook.llm.rewards import Asked, Completion, Rewards, print_samples
 from rlbook.llm.tasks.task import Task
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, folder_codec
 from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, file_codec, trained_codec
@@ -47,8 +47,11 @@ class TokenRules:
         max_new_tokens: int | None,
         tokenizer: str | None = None,
         vocab_size: int | None = None,
+        num_examine: int = 0,
         allow_import: bool = False,
     ) -> None:
+        check("num_examine", num_examine, non_negative_int)
+        self.num_examine = num_examine
         self.rewards = Rewards(reward, allow_import=allow_import)
         check("max_new_tokens", max_new_tokens, optional(positive_int))
         self.task, self.split = task, split
@@ -277,18 +280,27 @@ class TokenRows:
             >= self.rules.max_new_tokens
         )
         self.terminated[live], self.truncated[live] = ended, full & ~ended
-        reward, self.named = np.zeros(len(self.lengths)), {}
-        if not self.deferred and (over := live[ended | full]).size:
-            reward, self.named = self.score(over)
+        if self.deferred or not (over := live[ended | full]).size:
+            self.named = {}
+            return np.zeros(len(self.lengths))
+        reward, self.named = self.score(over)
         return reward
 
     def score(self, over: np.ndarray) -> Scored:
         """The rewards [N] of the finished completions in the rows `over` [K], in one call, and 0 in
         the others; and the parts of a reward that has several, NaN in the others."""
+        prompts, lengths = self.prompt[over].tolist(), self.lengths[over].tolist()
+        starts = self.rules.prompt_lengths[self.prompt[over]].tolist()
         finished = [
-            self.rules.to_completion(int(self.prompt[row]), self.completion(row)) for row in over
+            self.rules.to_completion(prompt, self.tokens[row, start:end])
+            for row, prompt, start, end in zip(over, prompts, starts, lengths, strict=True)
         ]
         found, parts = self.rules.rewards(finished)
+        if self.rules.num_examine:
+            some = {"count": self.rules.num_examine, "split": self.rules.split}
+            print_samples(finished, found, parts, **some)
+        if len(over) == len(self.lengths):
+            return found, parts
         reward, named = np.zeros(len(self.lengths)), {}
         reward[over] = found
         for name, values in parts.items():

@@ -11,6 +11,9 @@ from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.language_model import Critic
 from rlbook.networks.reward_network import RewardNetwork
 
+TOKENS = 2**16
+"""Of texts that are read at once; those of a round may be more."""
+
 
 class CompletionReward(RewardNetwork):
     """The score of a prompt and its completion, read at the last token; all earlier steps have
@@ -43,11 +46,11 @@ class CompletionReward(RewardNetwork):
         self, obs: dict[str, Tensor], action: Tensor, next_obs: dict[str, Tensor], over: Tensor
     ) -> Tensor:
         reward = torch.zeros(len(over), device=over.device)
-        if over.any():
-            tokens = next_obs["tokens"][over]
-            reward[over] = self.score(rows_of(tokens, next_obs["length"][over], tokens[:, :0]))[
-                :, 0
-            ]
+        tokens, lengths = next_obs["tokens"], next_obs["length"]
+        ended = over.nonzero()[:, 0]
+        for rows in ended.split(max(1, TOKENS // tokens.shape[1])) if len(ended) else ():
+            texts = rows_of(tokens[rows], lengths[rows], tokens[rows, :0])
+            reward[rows] = self.score(texts)[:, 0]
         return reward
 
 

@@ -14,6 +14,7 @@ from rlbook.llm.rewards.answers import (
 from rlbook.llm.rewards.code import code, run_program
 from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, mark_batched
 from rlbook.llm.rewards.composite import REWARDS, Asked, Rewards
+from rlbook.llm.rewards.examine import print_samples
 from rlbook.llm.rewards.formats import form, language, tags, think
 from rlbook.llm.rewards.lengths import length, overlong, repetition
 from rlbook.llm.rewards.shots import coherence, diversity, downstream
@@ -47,6 +48,7 @@ __all__ = [
     "numeric",
     "overlong",
     "prefix",
+    "print_samples",
     "remainder",
     "repetition",
     "run_program",

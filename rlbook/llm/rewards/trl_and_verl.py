@@ -134,7 +134,7 @@ def verl_reward(
     score = partial(function, **(kwargs or {}))
 
     def one(completion: Completion) -> Any:
-        return await_result(score(**_row(completion)))
+        return await_result(score(**verl_row(completion)))
 
     def with_penalty(completion: Completion) -> Any:
         found, penalty = (
@@ -146,7 +146,7 @@ def verl_reward(
         return {"score": found + penalty, "overlong_reward": penalty}
 
     def all_at_once(completions: Sequence[Completion]) -> list[Any]:
-        rows = [_row(completion) for completion in completions]
+        rows = [verl_row(completion) for completion in completions]
         return list(
             await_result(score(**{f"{name}s": [row[name] for row in rows] for name in rows[0]}))
         )
@@ -154,7 +154,7 @@ def verl_reward(
     def side_by_side(completions: Sequence[Completion]) -> list[Any]:
         pool = ThreadPoolExecutor(jobs)
         waiting = [
-            pool.submit(lambda row: await_result(score(*row.values())), _row(completion))
+            pool.submit(lambda row: await_result(score(*row.values())), verl_row(completion))
             for completion in completions
         ]
         found = [_first_number(task, timeout) for task in waiting]
@@ -164,7 +164,7 @@ def verl_reward(
     if manager == "prime":
         pool = ScorePool(score, jobs, timeout)
         return mark_batched(
-            lambda completions: pool([tuple(_row(one).values()) for one in completions])
+            lambda completions: pool([tuple(verl_row(one).values()) for one in completions])
         )
     if manager in ("batch", "concurrent"):
         return mark_batched(all_at_once if manager == "batch" else side_by_side)
@@ -179,7 +179,8 @@ def _first_number(task: Any, timeout: float | None) -> float:
         return 0.0
 
 
-def _row(completion: Completion) -> dict[str, Any]:
+def verl_row(completion: Completion) -> dict[str, Any]:
+    """A completion as the arguments of verl's `compute_score`."""
     columns = completion.columns
     model, extra = columns.get("reward_model"), columns.get("extra_info")
     truth = model.get("ground_truth") if isinstance(model, Mapping) else completion.answer

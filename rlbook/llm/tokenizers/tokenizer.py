@@ -108,6 +108,9 @@ class Codec:
     template: Callable[..., str] | None = None
     template_text: str | None = None  # the chat template itself; None where the tokenizer has none
     ends: tuple[int, ...] = ()  # all that end an episode, EOS first; () is EOS alone
+    # id → its text, where a text is the texts of its ids; None where the tokenizer joins them
+    # otherwise
+    pieces: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.ends:
@@ -200,6 +203,8 @@ class Codec:
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:
         """The text of `ids`, with special tokens visible, so that a wrong PAD in a completion can
         be seen."""
+        if self.pieces is not None:  # in a tenth of the time
+            return "".join([self.pieces[i] for i in ids])
         return self.backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def writes(self, text: str) -> bool:
@@ -232,7 +237,9 @@ def character_codec(characters: str = CHARACTERS, words: tuple[str, ...] = ()) -
     special = {"pad": IDS[PAD], "bos": IDS[BOS], "eos": IDS[EOS]}
     known: dict[str, Any] = {"characters": frozenset(characters), "words": words}
     chat: dict[str, Any] = {"template": character_chat, "template_text": CHAT_TEMPLATE}
-    return Codec(character_backend(characters, words), size, **special, **known, **chat)
+    backend = character_backend(characters, words)
+    pieces = tuple(str(backend.id_to_token(i)) for i in range(size))
+    return Codec(backend, size, **special, **known, **chat, pieces=pieces)
 
 
 def character_chat(messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:

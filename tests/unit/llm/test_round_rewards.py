@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -218,3 +219,58 @@ def test_a_reward_model_is_asked_once_a_round(monkeypatch: pytest.MonkeyPatch) -
     # float32 sums over the width of the model, in batches of another size
     np.testing.assert_allclose(once.episode_returns, each.episode_returns, rtol=1e-5, atol=1e-5)
     assert once.metrics[-1]["true_return"] == each.metrics[-1]["true_return"]
+
+
+def test_the_first_samples_of_each_data_source_are_printed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    env = AdditionVector(3, reward={"exact": 1.0, "edit": 0.5}, num_examine=2)
+    interaction = VectorInteraction(
+        env, np.random.default_rng(0), rollout="episodes", scoring="round"
+    )
+    interaction.start()
+    prompts = [env.rules.texts[row] for row in env.rows.prompt]
+    answers = [env.rules.answers[row] for row in env.rows.prompt]
+    write(interaction, TOKENS)
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.count("-- train, sample") == 2
+    for prompt, answer, text in zip(prompts[:2], answers[:2], ["", "1"], strict=True):
+        score = 0.5 * edit(Completion(prompt, answer, text, True))
+        said = f"[prompt] {prompt}\n[response] {text}\n"
+        assert f"{said}[ground_truth] {answer}\n[score] {score:g}\n[reward/exact] 0\n" in told.err
+    quiet = AdditionVector(3)
+    quiet.rows.score(np.arange(3))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_chat_prints_its_turns_and_verls_columns(
+    capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    from rlbook.llm.environments.chat_env import Chat
+
+    rows = [
+        {
+            "data_source": source,
+            "prompt": [{"role": "user", "content": f"{n}+1="}],
+            "ability": "math",
+            "reward_model": {"style": "rule", "ground_truth": str(n + 1)},
+        }
+        for n, source in ((1, "a"), (2, "b"), (3, "a"), (4, "a"))
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    env = Chat(data=str(file), system="0", num_examine=1, max_new_tokens=3)
+    for _ in range(2):  # one scored completion is one batch
+        env.reset(seed=0)
+        while not any(env.step(EOS)[2:4]):
+            pass
+    told = capsys.readouterr().err
+    assert told.count("-- train, sample 1") == 2
+    assert "[prompt] system: 0\nuser: " in told and "[ground_truth] " in told
+    assert "[data_source] a" in told or "[data_source] b" in told
+
+
+@pytest.mark.parametrize("bad", [-1, 0.5, "2"])
+def test_num_examine_is_a_number_of_samples(bad: Any) -> None:
+    with pytest.raises(ValueError, match="num_examine must be an integer of at least 0, got"):
+        AdditionVector(2, num_examine=bad)

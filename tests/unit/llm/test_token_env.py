@@ -360,3 +360,11 @@ def test_stepping_needs_neither_torch_nor_transformers() -> None:
         [sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True
     )
     assert output.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("words", [(), ("<x>", "then")])
+def test_joined_pieces_are_what_the_tokenizer_decodes(words: tuple[str, ...]) -> None:
+    codec, rng = character_codec(words=words), np.random.default_rng(0)
+    for length in range(40):
+        ids = rng.integers(codec.vocabulary_size, size=length)
+        assert codec.decode(ids) == codec.backend.decode(ids.tolist(), skip_special_tokens=False)

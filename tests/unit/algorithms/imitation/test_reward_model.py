@@ -710,3 +710,25 @@ def test_a_search_does_not_take_a_judge_that_reads_other_tokens(texts: Path) -> 
     run = rlbook.train("sft", "Mixture-v0", steps=1, eval_every=0, quiet=True)
     with pytest.raises(RequestError, match="the reward model was made for another environment"):
         rlbook.evaluate(run, episodes=2, search="best_of_n", samples=2, judge=texts)
+
+
+def test_the_texts_of_a_round_are_read_a_few_at_a_time(
+    texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rlbook.llm.models import reward_head
+
+    model: Any = rlbook.load(texts).agent
+    tokens = np.random.default_rng(0).integers(5, 15, size=(7, 6))
+    obs, over = {"tokens": tokens, "length": np.full(7, 6)}, np.arange(7) != 3
+    whole, _ = model.score_steps(obs, tokens[:, -1], obs, over)
+    read: list[int] = []
+    plain = reward_head.rows_of
+    monkeypatch.setattr(
+        reward_head, "rows_of", lambda t, *more: read.append(len(t)) or plain(t, *more)
+    )
+    monkeypatch.setattr(reward_head, "TOKENS", 6 * 4)
+    parts, _ = model.score_steps(obs, tokens[:, -1], obs, over)
+    assert read == [4, 2] and whole[3] == parts[3] == 0.0
+    assert parts.tolist() == near(
+        whole.tolist(), dtype="float32", terms=widths(model.network), size=np.abs(whole).max()
+    )
