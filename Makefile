@@ -85,7 +85,7 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.dev: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora,serve]"
+	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,harness,lora,serve]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: $(DEPENDS) | .venv/.torch
@@ -99,5 +99,5 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,lora,serve,peers]"
+	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,harness,lora,serve,peers]"
 	@touch $@

@@ -60,6 +60,10 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
         return options.json, judged_pairs(
             run, target, word(options.data), number("threshold", options.threshold), out
         )
+    choices = integer("choices", options.choices)
+    if choices is not None:
+        _refuse_idle(options, "choices", ("choices", "episodes", "checkpoint"))
+        return options.json, _choices(run, target, choices, asked["episodes"])
     drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")
     if options.search is not None or options.simulations is not None or options.judge is not None:
         _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
@@ -147,6 +151,24 @@ def _episodes(
             f" {result.limit:,} steps"
         )
     return facts, text
+
+
+def _choices(run: Run, folder: str, count: int, prompts: int | None) -> Result:
+    from rlbook.evaluation.choices import evaluate_choices
+    from rlbook.interaction.play_episodes import t_interval
+
+    if count < 2:
+        raise RequestError(f"--choices must be at least 2, got {count}")
+    found = evaluate_choices(run.agent, run.request.recipe, count, prompts)
+    facts: dict[str, Any] = {"folder": folder, "choices": count, "prompts": len(found.questions)}
+    table = [("", "mean", "95 % interval")]
+    for name in ("acc", "acc_norm"):
+        values = getattr(found, name)
+        low, high = t_interval(values)
+        facts[name] = {"value": float(values.mean()), "low": low, "high": high}
+        table.append((name, four(values.mean()), f"{four(low)} to {four(high)}"))
+    about = f"{len(found.questions)} held-out prompts, {count} choices each; by chance {four(1 / count)}"
+    return facts, "\n".join([about, "", align_columns(table)])
 
 
 def _evaluate_search(run: Run, folder: str, asked: dict[str, Any]) -> Result:

@@ -129,6 +129,9 @@ class Evaluate:
     # number of episodes (default: 100); with --samples, of prompts (default: all, at most 512)
     episodes: Number = None
     samples: Number = None  # number of completions of each held-out prompt
+    # number of choices: the right answer of each held-out prompt among those of other prompts, by
+    # likelihood (acc, and acc_norm per character)
+    choices: Number = None
     # inference-time search: mcts (with policy and critic), best_of_n or majority (of --samples
     # completions), beam (with --samples beams)
     search: Word = None
