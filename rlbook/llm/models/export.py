@@ -116,7 +116,7 @@ def export_base(
         env: the token environment that it is to be trained in.
         folder: the one to write.
     """
-    tokenizer = _tokenizer(env)[0]
+    tokenizer = chat_tokenizer(env)
     if isinstance(network, CompletionReward):
         remove_lora(network)
         _write(_classifier(network, tokenizer), tokenizer, env, folder)

@@ -15,9 +15,12 @@ from rlbook.llm.models.export import (
 )
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.model_folder import has_weights
+from rlbook.llm.models.reward_head import CompletionReward
+from rlbook.llm.models.starting import starting_model
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.recipes.jobs.job import Job
 from rlbook.runs.run import load
+from rlbook.seeding import rng_for
 
 
 def write_model(job: Job) -> None:
@@ -39,9 +42,18 @@ def write_model(job: Job) -> None:
     chat_tokenizer(job.env).save_pretrained(str(job.folder / "tokenizer"))
     begun = job.run.steps > 0 or job.request.options.start is not None
     named = job.env.model not in (None, NEW) and has_weights(job.env.model)
-    if named and not begun and isinstance(network, LanguageModelPolicy):
+    whole = isinstance(network, LanguageModelPolicy) or job.target == "llamafactory"
+    if named and not begun and whole:
         job.model = str(Path(str(job.env.model)).resolve())
         return
+    if isinstance(network, CompletionReward) and job.target == "llamafactory":
+        if begun:
+            job.fields.left_out["checkpoint"] = (
+                "training begins with the weights of the run's start"
+            )
+        rng = rng_for(job.request.seed, "initialisation")
+        model = starting_model(job.rules.task, job.env.model, rng, spec.config)
+        network = LanguageModelPolicy(model, critic=False)  # it adds a head of its own
     export_base(network, job.env, job.folder / "model")
 
 

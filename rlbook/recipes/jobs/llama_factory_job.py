@@ -1,3 +1,283 @@
-"""Jobs for LLaMA-Factory."""
+"""Jobs for LLaMA-Factory: train.yaml, rows as Alpaca's or ShareGPT's JSON, and dataset_info.json.
 
-LLAMA_FACTORY = {}
+The chat template is read from the model's own tokenizer. Source: LLaMA-Factory 0.9.5,
+`llamafactory/hparams` and `llamafactory/data`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import yaml
+
+from rlbook.errors import RequestError
+from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
+from rlbook.recipes.jobs.job_rows import (
+    AnswerRow,
+    PairRow,
+    Prompt,
+    answer_rows,
+    pair_rows,
+    reference_rows,
+)
+
+VERSION = "0.9.5"
+CUTOFF = 2048
+"""The least `cutoff_len`; longer where a row is longer, so that nothing is cut."""
+SPEAKERS = {"user": "human", "assistant": "gpt", "system": "system"}
+TAGS = {
+    "role_tag": "from",
+    "content_tag": "value",
+    "user_tag": "human",
+    "assistant_tag": "gpt",
+    "system_tag": "system",
+}
+Settings = dict[str, Any]
+
+
+def write_sft(job: Job) -> Written:
+    """`behavior_cloning` as the stage sft."""
+    fields = job.fields
+    fields.ignore("demonstrations")
+    fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
+    fields.leave("average", "the loss is the mean over tokens", without_effect="token")
+    packing = fields.take("packing")
+    settings = {"stage": "sft"} | ({"packing": True, "neat_packing": True} if packing else {})
+    held_out = None if job.from_rows else reference_rows(job.held_out.rules)
+    return _write(job, "SFT", settings, answer_rows(job), held_out, packing)
+
+
+def write_reward_training(job: Job) -> Written:
+    """`reward_model` as the stage rm."""
+    fields = job.fields
+    fields.ignore("walks")
+    fields.leave("members", "one model is trained", without_effect=1)
+    fields.leave("margin", "LLaMA-Factory has none", without_effect=0.0)
+    fields.leave("center_coef", "LLaMA-Factory has none", without_effect=0.0)
+    share = fields.take("held_out")
+    return _write(job, "RM", {"stage": "rm", "val_size": share}, pair_rows(job))
+
+
+def write_dpo(job: Job) -> Written:
+    """`dpo` on recorded pairs as the stage dpo."""
+    fields = job.fields
+    if not job.from_rows:
+        raise RequestError(
+            "dpo without data plays its own pairs, and LLaMA-Factory's learns from recorded ones;"
+            " give data"
+        )
+    losses = {"sigmoid", "hinge", "ipo", "orpo", "simpo"}
+    loss = fields.need("preference_loss", {name: name for name in losses}, "LLaMA-Factory's dpo")
+    fields.ignore("group_size", "epochs", "reference_period", "good_weight")
+    fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
+    settings: Settings = {"stage": "dpo", "pref_beta": fields.take("beta"), "pref_loss": loss}
+    smoothing = fields.take("label_smoothing")
+    if smoothing:
+        settings["dpo_label_smoothing"] = smoothing
+    averages = loss in ("ipo", "orpo", "simpo")
+    if fields.take("per_step") != (loss == "ipo") and loss not in ("orpo", "simpo"):
+        fields.left_out["per_step"] = f"{not averages}: with {loss} it is {averages}"
+    nll, margin = fields.take("nll_coef"), fields.take("simpo_margin")
+    if loss == "simpo":
+        settings["simpo_gamma"] = margin
+    if loss == "orpo":
+        if nll != 1.0:
+            fields.left_out["nll_coef"] = f"{nll}: 1 in orpo"
+    elif nll:
+        settings["pref_ftx"] = nll
+        job.differences.append("pref_ftx weighs the likelihood of each answer, not of each token")
+    if job.request.options.reference is not None:
+        fields.left_out["reference"] = "the reference is the model that training begins with"
+    return _write(job, "DPO", settings, pair_rows(job))
+
+
+def _write(
+    job: Job,
+    title: str,
+    settings: Settings,
+    rows: Iterable[AnswerRow | PairRow],
+    held_out: Iterable[AnswerRow] | None = None,
+    packing: int | None = None,
+) -> Written:
+    """Writes the rows, dataset_info.json and train.yaml."""
+    files, sets, longest = {}, {}, 0
+    for name, some in (("train", rows), ("held_out", held_out)):
+        if some is not None:
+            listed = list(some)
+            longest = max(longest, *(_length(job, row) for row in listed))
+            found, sets[name] = _formatted(name, listed)
+            job.write(f"{name}.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+            files[f"{name}.json"] = f"{len(found):,} rows"
+    job.write("dataset_info.json", json.dumps(sets, indent=2) + "\n")
+    whole = {
+        "model_name_or_path": job.model,
+        **settings,
+        "do_train": True,
+        **_adapter(job),
+        "dataset": "train",
+        "dataset_dir": ".",
+        "cutoff_len": packing or max(CUTOFF, 2 ** math.ceil(math.log2(longest))),
+        "preprocessing_num_workers": 1,
+        **_training(job),
+    }
+    if held_out is not None:
+        whole |= {"eval_dataset": "held_out", "eval_strategy": "epoch"}
+    elif settings.get("val_size"):
+        whole["eval_strategy"] = "epoch"
+    job.write("train.yaml", yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
+    _leave_template(job)
+    files = {
+        "train.yaml": "its settings",
+        **files,
+        "dataset_info.json": "how the rows are read",
+        "tokenizer/": "with the chat template of the prompts",
+    }
+    if job.model == "model":
+        files["model/"] = "the weights that training begins with, and the tokenizer"
+    whole_batch = whole["per_device_train_batch_size"] * whole["gradient_accumulation_steps"]
+    each = next(
+        (
+            n
+            for n in range(whole["per_device_train_batch_size"], 0, -1)
+            if whole_batch % (8 * n) == 0
+        ),
+        1,
+    )
+    return Written(
+        title,
+        "llamafactory-cli train train.yaml",
+        f"FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train train.yaml"
+        f" per_device_train_batch_size={each}"
+        f" gradient_accumulation_steps={max(1, whole_batch // (8 * each))}",
+        f'pip install llamafactory=={VERSION} "transformers>=5,<=5.6"',
+        files,
+    )
+
+
+def _formatted(name: str, rows: list[AnswerRow | PairRow]) -> tuple[list[Settings], Settings]:
+    """The rows as Alpaca's where all prompts are texts, or as ShareGPT's; and their entry in
+    dataset_info.json."""
+    plain = all(isinstance(row.prompt, str) for row in rows)
+    entry: Settings = {"file_name": f"{name}.json"}
+    pairs = isinstance(rows[0], PairRow)
+    if pairs:
+        entry["ranking"] = True
+    if plain:
+        columns = {"prompt": "instruction", "query": "input"}
+        answers = {"chosen": "chosen", "rejected": "rejected"} if pairs else {"response": "output"}
+        return [_alpaca(row) for row in rows], {**entry, "columns": columns | answers}
+    columns = {"messages": "conversations"}
+    answers = {"chosen": "chosen", "rejected": "rejected"} if pairs else {}
+    entry |= {"formatting": "sharegpt", "columns": columns | answers, "tags": TAGS}
+    return [_share_gpt(row) for row in rows], entry
+
+
+def _alpaca(row: AnswerRow | PairRow) -> Settings:
+    asked = {"instruction": row.prompt, "input": ""}
+    if isinstance(row, PairRow):
+        return asked | {"chosen": row.chosen, "rejected": row.rejected}
+    return asked | {"output": row.answer}
+
+
+def _share_gpt(row: AnswerRow | PairRow) -> Settings:
+    turns = list(_turns(row.prompt))
+    if isinstance(row, PairRow):
+        answers = {"chosen": row.chosen, "rejected": row.rejected}
+        said = {name: {"from": "gpt", "value": text} for name, text in answers.items()}
+        return {"conversations": turns, **said}
+    return {"conversations": [*turns, {"from": "gpt", "value": row.answer}]}
+
+
+def _turns(prompt: Prompt) -> Iterator[dict[str, str]]:
+    if isinstance(prompt, str):
+        yield {"from": "human", "value": prompt}
+        return
+    for message in prompt:
+        if message["role"] not in SPEAKERS:
+            raise RequestError(f"LLaMA-Factory's rows have no role {message['role']!r} here")
+        yield {"from": SPEAKERS[message["role"]], "value": message["content"]}
+
+
+def _length(job: Job, row: AnswerRow | PairRow) -> int:
+    """The tokens of a prompt with its longest answer."""
+    codec = job.rules.codec
+    answers = [row.chosen, row.rejected] if isinstance(row, PairRow) else [row.answer]
+    prompt = len(codec.encode_prompt(row.prompt))
+    return prompt + max(len(codec.encode_answer(answer)) for answer in answers)
+
+
+def _adapter(job: Job) -> Settings:
+    adapter = adapter_settings(job)
+    if adapter is None:
+        return {"finetuning_type": "full"}
+    names = {"r": "lora_rank", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout"}
+    settings: Settings = {"finetuning_type": "lora"}
+    settings |= {theirs: adapter[ours] for ours, theirs in names.items() if ours in adapter}
+    targets = adapter["target_modules"]
+    if targets == "all-linear":
+        settings["lora_target"] = "all"
+    else:
+        settings["lora_target"] = targets if isinstance(targets, str) else ",".join(targets)
+    settings |= {name: True for name in ("use_rslora", "use_dora") if adapter.get(name)}
+    for name in adapter.keys() - {*names, "target_modules", "use_rslora", "use_dora"}:
+        job.fields.left_out[f"model.adapter.{name}"] = f"{adapter[name]}: no counterpart"
+    return settings
+
+
+def _training(job: Job) -> Settings:
+    """Batches, the optimiser and the length."""
+    fields, options, spec = job.fields, job.request.options, model_settings(job)
+    size, micro = fields.take("batch_size"), fields.take("micro_batch_size")
+    per_device = size if micro is None else math.gcd(size, micro)
+    rate, kind, least, warmup = fields.learning_rate()
+    steps = fields.take("warmup_steps", 0)
+    settings: Settings = {
+        "output_dir": "output",
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": size // per_device,
+        "learning_rate": rate,
+        "lr_scheduler_type": "cosine_with_min_lr" if kind == "cosine" and least else kind,
+        "adam_epsilon": fields.take("adam_eps"),
+        "weight_decay": fields.take("weight_decay", 0.0),
+        "max_grad_norm": fields.take("max_grad_norm"),
+        "seed": job.request.seed,
+        "bf16": spec.dtype == "bfloat16",
+        "logging_steps": 1,
+        "report_to": "none",
+    }
+    if settings["weight_decay"]:
+        job.differences.append("weight decay leaves out biases and the weights of norms")
+    if least:
+        settings["lr_scheduler_kwargs"] = {"min_lr": least}
+    if steps or warmup:
+        settings["warmup_steps"] = steps or warmup
+        if kind == "constant":
+            settings["lr_scheduler_type"] = "constant_with_warmup"
+    if options.passes is not None:
+        return settings | {"num_train_epochs": float(options.passes)}
+    return settings | {"max_steps": options.steps}
+
+
+def _leave_template(job: Job) -> None:
+    """Lists a chat template that is not the one of a named model's own tokenizer, which is the one
+    that LLaMA-Factory reads."""
+    settings = getattr(job.rules, "settings", None)
+    template = getattr(settings, "template", None)
+    if template is not None and job.model != "model":
+        job.fields.left_out["env.template"] = (
+            f"{template}: copy tokenizer/chat_template.jinja into the model's folder"
+        )
+    arguments = getattr(job.rules.codec, "arguments", {})
+    if arguments:
+        job.fields.left_out["env.template_arguments"] = f"{dict(arguments)}: no counterpart"
+
+
+LLAMA_FACTORY: dict[str, Callable[[Job], Written]] = {
+    "behavior_cloning": write_sft,
+    "reward_model": write_reward_training,
+    "dpo": write_dpo,
+}
