@@ -19,6 +19,8 @@ from closeness import near, widths
 from rlbook.agent import Step
 from rlbook.algorithms.policy.grpo import grpo_loss, grpo_rows
 from rlbook.data.rollout import Batch
+from rlbook.llm.models.sources import small_llama
+from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.recipes.jobs.write_job import write_job
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
@@ -260,3 +262,79 @@ def test_a_reward_model_has_the_losses_of_the_run(
 
     terms = widths(agent.network)
     assert [loss for _, loss in seen] == near(losses, dtype="float32", terms=terms, size=10.0)
+
+
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}={% endif %}"
+)
+
+
+def chat_folder(folder: Path) -> Path:
+    """A small model of random weights whose chat template has a generation prompt."""
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(folder)
+    tokenizer = character_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_chat_trains_in_trl_with_its_template_system_text_and_shots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"question": f"{a}+{b}", "answer": str(a + b)} for a in range(20, 30) for b in (30, 41)]
+    model = chat_folder(tmp_path / "model")
+    config = write_config(
+        tmp_path,
+        "grpo",
+        env="Chat-v0",
+        num_envs=16,
+        steps=2000,
+        model=str(model),
+        env_kwargs={
+            "data": rows_file(tmp_path, rows),
+            "system": "abc",
+            "shots": 1,
+            "max_new_tokens": 5,
+            "reward": {"edit": 1.0, "length": 0.1},
+        },
+        hyperparameters={"group_size": 4},
+    )
+    facts = write_job(config, tmp_path / "job", "trl")
+    assert "model/" not in facts["files"] and str(model) in (tmp_path / "job/train.py").read_text()
+    row = json.loads((tmp_path / "job/train.jsonl").read_text().splitlines()[0])
+    assert [message["role"] for message in row["prompt"]] == ["system", "user", "assistant", "user"]
+    seen, _ = train(tmp_path / "job", "GRPO", monkeypatch)
+    (tokens, _), (_, loss) = seen[:2]
+    run = Run(Request.from_yaml(config.read_text()))
+    played, settings = play_again(run, tokens)
+    agent: Any = run.agent
+    numbers: dict[str, Any] = {"dtype": "float32", "terms": widths(agent.policy.model), "size": 2.0}
+    assert played.advantage is not None and played.advantage.abs().max() > 0.1
+    assert played.advantage[:, 0].tolist() == near(tokens["advantages"].tolist(), **numbers)
+    played.weight = settings.averaging()(played.mask)
+    assert float(grpo_loss(agent.policy, played, config=settings).loss) == near(loss, **numbers)
+
+
+def test_an_adapter_trains_in_trl_from_the_model_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = write_config(
+        tmp_path,
+        "sft",
+        data=rows_file(
+            tmp_path, [{"prompt": r["prompt"], "completion": r["chosen"]} for r in PAIRS]
+        ),
+        passes=2,
+        model={"adapter": {"r": 4, "lora_alpha": 8}},
+        hyperparameters={"batch_size": 4},
+    )
+    write_job(config, tmp_path / "job", "trl")
+    seen, trainer = train(tmp_path / "job", "SFT", monkeypatch)
+    run = Run(Request.from_yaml(config.read_text()))
+    agent: Any = run.agent
+    ours = next(agent.fit(run.data_source()))
+    assert seen[0][1] == near(ours["loss"], dtype="float32", terms=widths(agent.policy.model))
+    trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
+    assert trained == sum(p.numel() for p in agent.policy.parameters() if p.requires_grad)

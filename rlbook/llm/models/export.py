@@ -142,6 +142,8 @@ def chat_tokenizer(env: TokenEnv | TokenVectorEnv) -> Any:
         )
     else:
         tokenizer.chat_template = codec.template_text
+    tokenizer.backend_tokenizer.no_truncation()  # which a tokenizer.json may ask for
+    tokenizer.backend_tokenizer.no_padding()
     return tokenizer
 
 

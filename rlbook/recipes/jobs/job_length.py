@@ -22,17 +22,17 @@ def minibatch_of(job: Job) -> tuple[int, int]:
 
 
 def count_rounds(job: Job) -> int:
-    """How many rounds of `num_envs` completions the run's budget is: as many as the run took, where
-    it is a finished one, or else as few as its tokens allow."""
-    options, size = job.request.options, job.request.num_envs
-    if options.episodes is not None:
-        return max(1, options.episodes // size)
-    most = job.rules.max_new_tokens
+    """How many rounds of `num_envs` completions the run's budget is; for a budget of tokens, as few
+    as they allow."""
+    budget, size = job.request.budget, job.request.num_envs
+    if budget.episodes is not None:
+        return max(1, budget.episodes // size)
+    steps, most = budget.steps or 0, job.rules.max_new_tokens
     job.differences.append(
-        f"the budget of {options.steps:,} tokens is written as rounds of {size} completions of"
+        f"the budget of {steps:,} tokens is written as rounds of {size} completions of"
         f" {most} tokens, the longest ones"
     )
-    return max(1, int(options.steps or 0) // (size * most))
+    return max(1, steps // (size * most))
 
 
 def constant_of(job: Job, name: str) -> float:
@@ -46,11 +46,14 @@ def constant_of(job: Job, name: str) -> float:
 
 
 def leave_ends(job: Job) -> None:
-    """Lists what ends a completion here and not there."""
+    """Lists what ends a completion or cuts a prompt here and not there."""
     rules = job.rules
+    settings = getattr(rules, "settings", None)
     if rules.stop:
         job.fields.left_out["env.stop"] = f"{list(rules.stop)}: only tokens end a completion"
-    if getattr(rules, "settings", None) is not None and rules.settings.end_tokens:
+    if settings is not None and settings.overlong == "left" and job.target == "trl":
+        job.fields.left_out["env.overlong"] = "left: longer prompts are not cut"
+    if settings is not None and settings.end_tokens:
         job.fields.left_out["env.end_tokens"] = (
-            f"{list(rules.settings.end_tokens)}: name them in the model's generation_config.json"
+            f"{list(settings.end_tokens)}: name them in the model's generation_config.json"
         )

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import yaml
 
 from rlbook.errors import RequestError
+from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.recipes.jobs.job import Job, Written
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
 from rlbook.recipes.jobs.job_rows import (
@@ -47,8 +49,15 @@ def write_sft(job: Job) -> Written:
     fields.leave("average", "the loss is the mean over tokens", without_effect="token")
     packing = fields.take("packing")
     settings = {"stage": "sft"} | ({"packing": True, "neat_packing": True} if packing else {})
-    held_out = None if job.from_rows else reference_rows(job.held_out.rules)
-    return _write(job, "SFT", settings, answer_rows(job), held_out, packing)
+    rows, held_out = answer_rows(job), None
+    chat = getattr(job.rules, "settings", None)
+    if chat is not None and chat.data is not None and not chat.held_out_data and not job.from_rows:
+        rows = chain(rows, reference_rows(job.held_out.rules))
+        settings["val_size"] = chat.held_out
+        job.differences.append("the rows that are held out are other ones, equally many")
+    elif not job.from_rows:
+        held_out = reference_rows(job.held_out.rules)
+    return _write(job, "SFT", settings, rows, held_out, packing)
 
 
 def write_reward_training(job: Job) -> Written:
@@ -109,7 +118,7 @@ def _write(
         if some is not None:
             listed = list(some)
             longest = max(longest, *(_length(job, row) for row in listed))
-            found, sets[name] = _formatted(name, listed)
+            found, sets[name] = _format_rows(name, listed)
             job.write(f"{name}.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
             files[f"{name}.json"] = f"{len(found):,} rows"
     job.write("dataset_info.json", json.dumps(sets, indent=2) + "\n")
@@ -158,10 +167,10 @@ def _write(
     )
 
 
-def _formatted(name: str, rows: list[AnswerRow | PairRow]) -> tuple[list[Settings], Settings]:
-    """The rows as Alpaca's where all prompts are texts, or as ShareGPT's; and their entry in
+def _format_rows(name: str, rows: list[AnswerRow | PairRow]) -> tuple[list[Settings], Settings]:
+    """The rows as Alpaca's where a user alone speaks, or as ShareGPT's; and their entry in
     dataset_info.json."""
-    plain = all(isinstance(row.prompt, str) for row in rows)
+    plain = all(_instruction(row.prompt) is not None for row in rows)
     entry: Settings = {"file_name": f"{name}.json"}
     pairs = isinstance(rows[0], PairRow)
     if pairs:
@@ -176,8 +185,16 @@ def _formatted(name: str, rows: list[AnswerRow | PairRow]) -> tuple[list[Setting
     return [_share_gpt(row) for row in rows], entry
 
 
+def _instruction(prompt: Prompt) -> str | None:
+    """What the user says, where nobody else speaks in a prompt; None otherwise."""
+    if isinstance(prompt, str):
+        return prompt
+    alone = len(prompt) == 1 and prompt[0]["role"] == "user"
+    return prompt[0]["content"] if alone else None
+
+
 def _alpaca(row: AnswerRow | PairRow) -> Settings:
-    asked = {"instruction": row.prompt, "input": ""}
+    asked = {"instruction": _instruction(row.prompt), "input": ""}
     if isinstance(row, PairRow):
         return asked | {"chosen": row.chosen, "rejected": row.rejected}
     return asked | {"output": row.answer}
@@ -206,7 +223,7 @@ def _length(job: Job, row: AnswerRow | PairRow) -> int:
     """The tokens of a prompt with its longest answer."""
     codec = job.rules.codec
     answers = [row.chosen, row.rejected] if isinstance(row, PairRow) else [row.answer]
-    prompt = len(codec.encode_prompt(row.prompt))
+    prompt = len(Codec.encode_prompt(codec, row.prompt))  # of a chat that is complete already
     return prompt + max(len(codec.encode_answer(answer)) for answer in answers)
 
 

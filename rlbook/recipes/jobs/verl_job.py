@@ -240,7 +240,8 @@ def _rounds(job: Job, group: int) -> Settings:
         job.fields.left_out["batch_size"] = f"{minibatch}: whole groups of {group} completions"
         minibatch = size
     spec = model_settings(job)
-    rules, most = job.rules, max(_longest_prompt(job.rules), _longest_prompt(job.held_out.rules))
+    rules, chat = job.rules, getattr(job.rules, "settings", None)
+    most = max(_longest_prompt(job.rules), _longest_prompt(job.held_out.rules))
     rollout = {
         "name": "vllm",
         "n": group,
@@ -258,7 +259,7 @@ def _rounds(job: Job, group: int) -> Settings:
             "train_batch_size": size // group,
             "max_prompt_length": most,
             "max_response_length": rules.max_new_tokens,
-            "truncation": "error",
+            "truncation": "left" if chat is not None and chat.overlong == "left" else "error",
             "seed": job.request.seed,
             "apply_chat_template_kwargs": _template_arguments(job),
         },

@@ -22,6 +22,7 @@ from rlbook.recipes.jobs.job import TARGETS
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.self_contained import SourceFile
 from rlbook.recipes.jobs.write_job import write_job
+from rlbook.runs.presets.named_presets import FOLDER as PRESETS
 from rlbook.runs.request import Request
 
 
@@ -186,6 +187,7 @@ REFUSED = {
     ("ppo", "trl"): "TRL has no ppo",
     ("dpo", "verl"): "verl has no dpo",
     ("reward_model", "verl"): "verl has no reward_model",
+    ("grpo", "llamafactory"): "LLaMA-Factory has no grpo",
 }
 
 
@@ -289,3 +291,120 @@ def test_compute_score_is_the_runs_reward(tmp_path: Path, monkeypatch: pytest.Mo
     longest = module.RULES._replace(limit=len(truth))
     monkeypatch.setattr(module, "RULES", longest)  # then the right text has no room for its end
     assert module.compute_score(row["data_source"], truth, truth, row["extra_info"])["score"] == 0.0
+
+
+ROWS = [
+    {"question": f"{a}+{b}=", "answer": str(a + b)} for a, b in [(12, 34), (50, 27), (33, 61)] * 4
+]
+
+
+def test_full_fine_tuning_is_written_as_the_preset_says(tmp_path: Path) -> None:
+    """Cut-off 2 048, two rows a step, a rate of 1e-4, two epochs, a cosine with a warm-up of a
+    tenth, a tenth of the rows for validation."""
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    preset = yaml.safe_load((PRESETS / "sft_full.yaml").read_text())
+    preset["env_kwargs"]["data"] = str(data)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(preset))
+    facts = write_job(tmp_path / "config.yaml", tmp_path / "job", "llamafactory")
+    found = yaml.safe_load((tmp_path / "job" / "train.yaml").read_text())
+    expected = {
+        "stage": "sft",
+        "finetuning_type": "full",
+        "cutoff_len": 2048,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 1,
+        "learning_rate": 1e-4,
+        "num_train_epochs": 2.0,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": 0.1,
+        "val_size": 0.1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    rows = json.loads((tmp_path / "job" / "train.json").read_text())
+    asked = [{"instruction": r["question"], "input": "", "output": r["answer"]} for r in ROWS]
+    assert sorted(map(str, rows)) == sorted(map(str, asked))
+    sets = json.loads((tmp_path / "job" / "dataset_info.json").read_text())
+    assert sets["train"]["columns"] == {
+        "prompt": "instruction",
+        "query": "input",
+        "response": "output",
+    }
+    assert facts["left_out"] == {}
+
+
+def test_chats_become_share_gpt_and_pairs_are_ranked(tmp_path: Path) -> None:
+    data = tmp_path / "rows.jsonl"
+    turns = [{"role": "system", "content": "abc"}, {"role": "user", "content": "1+1="}]
+    rows = [{"prompt": turns, "chosen": "2", "rejected": "3"}] * 2
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = write_config(tmp_path, "dpo", data=str(data), passes=1)
+    write_job(config, tmp_path / "job", "llamafactory")
+    row = json.loads((tmp_path / "job" / "train.json").read_text())[0]
+    assert row == {
+        "conversations": [{"from": "system", "value": "abc"}, {"from": "human", "value": "1+1="}],
+        "chosen": {"from": "gpt", "value": "2"},
+        "rejected": {"from": "gpt", "value": "3"},
+    }
+    entry = json.loads((tmp_path / "job" / "dataset_info.json").read_text())["train"]
+    assert entry["ranking"] is True and entry["formatting"] == "sharegpt"
+
+
+def test_a_warm_up_in_steps_and_weight_decay_reach_each_target(tmp_path: Path) -> None:
+    settings = {"warmup_steps": 7, "weight_decay": 0.1, "learning_rate": 1e-5}
+    config = write_config(
+        tmp_path,
+        "sft",
+        passes=1,
+        hyperparameters={**settings, "anneal_learning_rate": False, "average": "sequence"},
+    )
+    places = {"trl": "config.yaml", "verl": "job.yaml", "llamafactory": "train.yaml"}
+    for target, name in places.items():
+        facts = write_job(config, tmp_path / target, target)
+        found = yaml.safe_load((tmp_path / target / name).read_text())
+        if target == "verl":
+            optim = found["optim"]
+            assert (optim["lr_warmup_steps"], optim["weight_decay"], optim["lr"]) == (7, 0.1, 1e-5)
+        else:
+            assert {key: found[key] for key in settings} == settings
+            assert found["lr_scheduler_type"] == "constant_with_warmup"
+        assert list(facts["left_out"]) == ["average"]
+
+
+def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from rlbook.llm.models.sources import small_llama
+    from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+
+    model = tmp_path / "small"
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(model)
+    character_tokenizer().save_pretrained(model)
+    (tmp_path / "own_rewards.py").write_text(
+        "import math\n\nSCALE = 2.0\n\n\n"
+        "def halves(completion):\n    return shrink(len(completion.text))\n\n\n"
+        "def shrink(number):\n    return math.floor(number) / SCALE\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = write_config(
+        tmp_path,
+        "grpo",
+        steps=1000,
+        model=str(model),
+        env_kwargs={"reward": {"halves": {"function": "own_rewards:halves", "weight": 2.0}}},
+    )
+    with pytest.raises(RequestError, match="allow"):
+        write_job(config, tmp_path / "job", "trl")
+    facts = write_job(config, tmp_path / "job", "trl", allow_import=True)
+    assert "model/" not in facts["files"]
+    assert repr(str(model)) in (tmp_path / "job" / "train.py").read_text().replace('"', "'")
+    sys.modules.pop("own_rewards")
+    (tmp_path / "own_rewards.py").unlink()
+    module = load_module(tmp_path / "job" / "rewards.py")
+    ids = module.RULES.tokenizer.encode("123", add_special_tokens=False).ids
+    found = module.FUNCTIONS[0](
+        prompts=["1+2="], completions=["123"], completion_ids=[ids], question=["1+2="], answer=["3"]
+    )
+    assert found == [1.5] and module.WEIGHTS == [2.0]
