@@ -14,7 +14,7 @@ transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.model
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,13 @@ from rlbook.llm.generation.prompt_rows import (
     prompt_mask,
 )
 from rlbook.llm.models import causal_lm, packing
+from rlbook.llm.models.compute import autocast, compute_of, recompute
 from rlbook.llm.models.lora import LoraLinear
 from rlbook.llm.models.packing import Packed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
 FAMILY = {
     f"transformers.models.{name.lower()}.modeling_{name.lower()}": name
@@ -98,16 +103,23 @@ def logits(model: Any, rows: PromptRows) -> Tensor:
     """The fast form of `rlbook.llm.models.causal_lm.logits`."""
     if not is_plain_llama(model):
         return causal_lm.logits.plain(model, rows)  # type: ignore[attr-defined]
-    return model.lm_head(_hidden_states(model.model, rows))
+    with autocast(model):
+        hidden = _hidden_states(model.model, rows)
+    return _output(model, hidden)
 
 
 def hidden_states(trunk: Any, rows: PromptRows) -> Tensor:
     """The fast form of `rlbook.llm.models.causal_lm.hidden_states`."""
-    return (
-        _hidden_states(trunk, rows)
-        if is_plain_llama(trunk, "Model")
-        else causal_lm.hidden_states.plain(trunk, rows)
-    )  # type: ignore[attr-defined]
+    if not is_plain_llama(trunk, "Model"):
+        return causal_lm.hidden_states.plain(trunk, rows)  # type: ignore[attr-defined]
+    with autocast(trunk):
+        return _hidden_states(trunk, rows)
+
+
+def _output(model: PreTrainedModel, hidden: Tensor) -> Tensor:
+    """Logits, computed in the output layer's own numbers."""
+    layer: Any = model.get_output_embeddings()
+    return layer(hidden.to(next(layer.parameters()).dtype))
 
 
 def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
@@ -178,8 +190,9 @@ def packed_logits(model: Any, rows: Packed) -> Tensor:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=grouped)
         return out.transpose(1, 2).reshape(-1, q.shape[1] * q.shape[3])
 
-    x = _through_layers(model.model, rows.tokens.reshape(-1), rows.position.reshape(-1), attend)
-    return model.lm_head(x[rows.row * rows.tokens.shape[1] + rows.column])
+    with autocast(model):
+        x = _through_layers(model.model, rows.tokens.reshape(-1), rows.position.reshape(-1), attend)
+    return _output(model, x[rows.row * rows.tokens.shape[1] + rows.column])
 
 
 def _through_layers(
@@ -190,24 +203,42 @@ def _through_layers(
     sizes = LlamaSizes.from_config(trunk.config)
     x = trunk.embed_tokens(tokens)  # [M, d]
     cos, sin = _rotation(trunk, position)  # [M, 1, D]
+    recomputed = compute_of(trunk).gradient_checkpointing and torch.is_grad_enabled()
     for layer in trunk.layers:
-        h = _rms_norm(x, layer.input_layernorm, sizes.eps)
-        attention = layer.self_attn
-        q = _through(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
-        k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
-        v = _through(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
-        if sizes.qk_norm:
-            q, k = (
-                _rms_norm(q, attention.q_norm, sizes.eps),
-                _rms_norm(k, attention.k_norm, sizes.eps),
-            )
-        x = x + _through(attention.o_proj, attend(_rotate(q, cos, sin), _rotate(k, cos, sin), v))
-        h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
-        x = x + _through(
-            layer.mlp.down_proj,
-            F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h),
+        x = (
+            recompute(_through_layer, layer, sizes, x, cos, sin, attend)
+            if recomputed
+            else _through_layer(layer, sizes, x, cos, sin, attend)
         )
     return _rms_norm(x, trunk.norm, sizes.eps)
+
+
+def _through_layer(
+    layer: LlamaDecoderLayer,
+    sizes: LlamaSizes,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> Tensor:
+    """One layer: [M, d] → [M, d]."""
+    h = _rms_norm(x, layer.input_layernorm, sizes.eps)
+    attention: Any = layer.self_attn
+    q = _through(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
+    k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
+    v = _through(attention.v_proj, h).view(-1, sizes.kv_heads, sizes.width)
+    if sizes.qk_norm:
+        q, k = (
+            _rms_norm(q, attention.q_norm, sizes.eps),
+            _rms_norm(k, attention.k_norm, sizes.eps),
+        )
+    q, k = (_rotate(part, cos, sin).to(v.dtype) for part in (q, k))
+    x = x + _through(attention.o_proj, attend(q, k, v))
+    h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
+    return x + _through(
+        layer.mlp.down_proj,
+        F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h),
+    )
 
 
 class _Attention:
@@ -268,11 +299,11 @@ def _through(layer: Any, x: Tensor) -> Tensor:
     if type(layer) is LoraLinear:
         return layer(x)
     y = linear(x, layer.weight)
-    return y if layer.bias is None else y + layer.bias
+    return y if layer.bias is None else y + layer.bias.to(y.dtype)
 
 
 def _rms_norm(x: Tensor, norm: Any, eps: float) -> Tensor:
-    return F.rms_norm(x, norm.weight.shape, norm.weight, eps)
+    return F.rms_norm(x.to(norm.weight.dtype), norm.weight.shape, norm.weight, eps)
 
 
 def _rotation(trunk: Any, position: Tensor) -> tuple[Tensor, Tensor]:
@@ -297,7 +328,11 @@ class Affine(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """[M, in] → [M, out]"""
-        return product(x, self.weight, self.bias)
+        return product(x.to(self.weight.dtype), self.weight, self.bias)
+
+    def to(self, dtype: torch.dtype) -> Affine:
+        """The same in other numbers."""
+        return Affine(self.weight.to(dtype), None if self.bias is None else self.bias.to(dtype))
 
 
 def _affine(layer: Any) -> Affine:
@@ -329,6 +364,8 @@ def _concatenate_layers(layers: list[Any], norm: Any) -> Affine:
 class LlamaDecoder:
     """Next-token logits, one column at a time, for N rows.
 
+    Where the model computes in bfloat16, so are the matrices and the cache kept, except for the
+    output layer's: see `rlbook.llm.models.compute`.
     Keys and values lie in `cache` [2, layers, N, K, S, D]. Components that RoPE turns together lie
     side by side in q and k (a permutation of D, which leaves q·k as it is), so turning them is one
     complex product.
@@ -336,6 +373,7 @@ class LlamaDecoder:
 
     def __init__(self, model: Any) -> None:
         self.model, self.sizes = model, LlamaSizes.from_config(model.config)
+        self.dtype = compute_of(model).dtype or torch.float32
         self._merge()
 
     @torch.inference_mode()
@@ -367,9 +405,9 @@ class LlamaDecoder:
         gate_up = _concatenate_layers(
             [layer.mlp.gate_proj, layer.mlp.up_proj], layer.post_attention_layernorm
         )
-        return LayerWeights(
-            qkv, qk_norm, _affine(attention.o_proj), gate_up, _affine(layer.mlp.down_proj)
-        )
+        out, down = _affine(attention.o_proj), _affine(layer.mlp.down_proj)
+        qkv, out, gate_up, down = (each.to(self.dtype) for each in (qkv, out, gate_up, down))
+        return LayerWeights(qkv, qk_norm, out, gate_up, down)
 
     @torch.inference_mode()
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
@@ -381,7 +419,8 @@ class LlamaDecoder:
         self.rotation = self._rotation_table()
         self.bias = self._padding_bias() if rows.is_ragged else None
         self.cache = torch.zeros(
-            2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width
+            (2, len(self.layers), len(rows.index), sizes.kv_heads, self.capacity, sizes.width),
+            dtype=self.dtype,
         )
         attend = _Attention(sizes, rows._replace(completion=rows.prompt[:, :0]), scale=1.0)
         # [M, 1, D/2]
@@ -425,27 +464,48 @@ class LlamaDecoder:
             keys, values = self.cache[:, index].flatten(1, 2)  # [N·K, S, D]
             # [N·K, H/K, D]
             q = qkv[:, : sizes.heads].reshape(count * sizes.kv_heads, -1, sizes.width)
-            scores = torch.bmm(q, keys[:, : now + 1].transpose(1, 2))
-            if self.bias is not None:
-                scores += self.bias[:, :, : now + 1]
-            x = x + weights.out(torch.bmm(scores.softmax(-1), values[:, : now + 1]).view(count, -1))
+            heard = self._attend(q, keys[:, : now + 1], values[:, : now + 1])
+            x = x + weights.out(heard.view(count, -1))
             x = x + self._mlp(self._rms_normalize(x), weights)
         self.column += 1
         return self.head(self._rms_normalize(x))
 
+    def _attend(self, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The queries [N·K, H/K, D] of a new column over all columns [N·K, n, D]: like q."""
+        bias = None if self.bias is None else self.bias[:, :, : keys.shape[1]]
+        if self.dtype != torch.float32:  # which sums in float32; a product of its own would round
+            return F.scaled_dot_product_attention(q, keys, values, attn_mask=bias, scale=1.0)
+        scores = torch.bmm(q, keys.transpose(1, 2))
+        if bias is not None:
+            scores += bias
+        return torch.bmm(scores.softmax(-1), values)
+
     @torch.inference_mode()
     def select(self, rows: Tensor) -> None:
-        """Goes on with these rows: int64 [M], each from 0 to N - 1; one may come several times."""
-        self.cache, self.padding = self.cache[:, :, rows], self.padding[rows]
+        """Goes on with these rows: int64 [M], each from 0 to N - 1; one may come several times.
+
+        No more rows than before are put in their places layer by layer, without a second cache.
+        """
+        count = len(rows)
+        if count > len(self.padding):
+            self.cache = self.cache[:, :, rows]
+        else:
+            for layer in self.cache.unbind(1):  # [2, N, K, S, D]
+                layer[:, :count] = layer[:, rows]
+            self.cache = self.cache[:, :, :count]
+        self.padding = self.padding[rows]
         self.bias = self._padding_bias() if self.bias is not None else None
 
     def _turn(self, qkv: Tensor, norm: Tensor | None, rotation: Tensor) -> None:
-        """Norms q and k where the architecture does, and turns them by their positions, in place:
-        the first H + K of [.., H + 2K, D]."""
+        """Norms q and k where the architecture does, and turns them by their positions, in float32
+        and in place: the first H + K of [.., H + 2K, D]."""
         turning = qkv[..., : self.sizes.heads + self.sizes.kv_heads, :]
+        turned = turning.float()  # a view, if that is what it is in
         if norm is not None:
-            turning.copy_(self._rms_normalize(turning).mul_(norm))
-        torch.view_as_complex(turning.unflatten(-1, (-1, 2))).mul_(rotation)
+            turned.copy_(self._rms_normalize(turned).mul_(norm))
+        torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(rotation)
+        if turned.dtype != turning.dtype:
+            turning.copy_(turned)
 
     def _rms_normalize(self, x: Tensor) -> Tensor:
         """RMSNorm without its weights, which are folded into the next matrix."""
@@ -466,7 +526,7 @@ class LlamaDecoder:
         """[N·K, 1, S]: -inf on padding, which stands behind the prefix, and 0 elsewhere."""
         column = torch.arange(self.capacity) - self.shared
         real = (column < 0) | (column >= self.padding[:, None])
-        bias = torch.zeros(real.shape).masked_fill(~real, -torch.inf)
+        bias = torch.zeros(real.shape, dtype=self.dtype).masked_fill(~real, -torch.inf)
         return bias.repeat_interleave(self.sizes.kv_heads, dim=0)[:, None]
 
     def state_dict(self) -> State:

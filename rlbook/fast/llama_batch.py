@@ -77,6 +77,7 @@ class LlamaBatch:
         for index, weights in enumerate(decoder.layers):
             qkv = weights.qkv(decoder._rms_normalize(x)).view(count, -1, sizes.width)
             decoder._turn(qkv, weights.qk_norm, rotation)
+            qkv = qkv.float()  # as the cache is, whatever the matrices are
             new = qkv[:, sizes.heads :].view(count, 2, sizes.kv_heads, sizes.width)
             cache = self.cache[:, index]  # [2, rows, K, S, D]
             cache[:, place, :, now] = new

@@ -77,8 +77,10 @@ def times(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """x Wᵀ, with gradients: x [M, in], weight [out, in] → [M, out]."""
-    return torch.nn.functional.linear(x, weight) if ONE_DNN is None else _Linear.apply(x, weight)  # type: ignore[return-value]
+    """x Wᵀ, with gradients: x [M, in], weight [out, in] → [M, out]; under autocast, torch's own."""
+    if ONE_DNN is None or torch.is_autocast_enabled("cpu"):
+        return torch.nn.functional.linear(x, weight)
+    return _Linear.apply(x, weight)  # type: ignore[return-value]
 
 
 class _Linear(torch.autograd.Function):

@@ -158,8 +158,8 @@ def _import_function(name: str) -> Callable[..., Any]:
 
 def refuse_language(spec: ModelSpec) -> None:
     """Raises ValueError if a spec sets options of a language model and the network is none."""
-    for name in ("folder", "config", "adapter"):
-        if getattr(spec, name) is not None:
+    for name in ("folder", "config", "adapter", "compute", "gradient_checkpointing"):
+        if getattr(spec, name):
             raise ValueError(
                 f"the model's {name} applies to language models, but the observations here are"
                 " not text; use hidden_sizes for the layers of an MLP"

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from rlbook.functional.maximum_entropy import log_slope_of_tanh
@@ -21,6 +22,8 @@ LARGE = 4096
 their gradient."""
 
 CHUNK = 2**24  # logits of such rows
+DRAWN_AT_ONCE = 2**18  # logits of rows that a CPU draws from side by side, so that caches hold them
+BLOCK = 512  # neighbouring actions whose probabilities are added up first
 
 
 class Distribution(Protocol):
@@ -266,3 +269,63 @@ def mode_categorical(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     total = np.exp(shifted, dtype=np.float64).sum(axis=-1)
     log_prob = shifted[np.arange(len(action)), action] - np.log(total)
     return action, log_prob.astype(np.float32)
+
+
+def sample_logits(logits: Tensor, uniform: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Draws an action for each row of logits [N, A], on any device: by `sample_categorical`, or by
+    `mode_categorical` where `uniform` is None.
+
+    On a CPU these two draw up to 4096 actions. Other logits stay where they are, and only what is
+    drawn comes back. The same sums are then taken block by block, which rounds a cumulative
+    probability differently by about 1e-16: noise as close as that to the border between two actions
+    draws the other one.
+
+    Args:
+        logits: half precision becomes float32.
+        uniform: [N] in [0, 1).
+
+    Returns:
+        action [N] int64, log_prob [N] in nats (float32).
+    """
+    logits = logits.detach()
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    if logits.is_cpu and logits.shape[-1] <= LARGE:
+        scores = logits.numpy()
+        return mode_categorical(scores) if uniform is None else sample_categorical(scores, uniform)
+    noise = None if uniform is None else torch.from_numpy(uniform).to(logits.device)
+    rows = (DRAWN_AT_ONCE if logits.is_cpu else CHUNK) // logits.shape[-1] or 1
+    parts = [
+        _draw(logits[start : start + rows], None if noise is None else noise[start : start + rows])
+        for start in range(0, len(logits), rows)
+    ]
+    action, log_prob = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+    return action, log_prob
+
+
+def _draw(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Inverse-CDF sampling on the logits' device; the mode where `uniform` is None."""
+    each = torch.arange(len(logits), device=logits.device)
+    shifted = logits - logits.amax(-1, keepdim=True)
+    padding = -logits.shape[-1] % BLOCK
+    weight = F.pad(shifted.double().exp_(), (0, padding)).unflatten(-1, (-1, BLOCK))  # [N, b, 512]
+    in_block = weight.sum(-1)  # [N, b]
+    cumulative = _cumulate(in_block)
+    total = cumulative[:, -1]
+    if uniform is None:
+        action = logits.argmax(-1)
+    else:
+        threshold = (uniform * total)[:, None]
+        block = (cumulative <= threshold).sum(-1).clamp(max=in_block.shape[-1] - 1)
+        inside = weight[each, block]  # [N, 512]
+        before = (cumulative[each, block] - in_block[each, block])[:, None]
+        behind = (before + _cumulate(inside) > threshold) & (inside > 0)
+        # rounded away: the last one that is possible
+        last = (inside > 0).long().cumsum(-1).argmax(-1)
+        action = block * BLOCK + torch.where(behind.any(-1), behind.long().argmax(-1), last)
+    return action, (shifted[each, action] - total.log()).float()
+
+
+def _cumulate(x: Tensor) -> Tensor:
+    """Cumulative sums of rows [N, M], as a product, which GPUs compute in the same order each
+    time."""
+    return x @ torch.ones(x.shape[-1], x.shape[-1], dtype=x.dtype, device=x.device).triu()

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlbook.checks import check, did_you_mean, one_of, optional
+from rlbook.checks import boolean, check, did_you_mean, one_of, optional
 
 FOUR_BIT = "4bit"
 DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
+COMPUTE = ("float32", "bfloat16")
 DEVICES = ("cpu", "cuda", "auto")
 PARTS = ("all", "adapter", "head")
 """What `trainable` may say beside patterns."""
@@ -45,6 +46,13 @@ class ModelSpec:
     dtype: str = "float32"
     """The type of the weights: "float32", "float64" or "bfloat16"; or "4bit", the weights of a
     folder below an adapter in four bits each, through bitsandbytes on a GPU."""
+    compute: str | None = None
+    """The type in which matrices are multiplied: "bfloat16" keeps float32 weights and rounds the
+    factors of each product (autocast; `bf16=True` of transformers' trainers). None: that of the
+    weights. See `rlbook.llm.models.compute`."""
+    gradient_checkpointing: bool = False
+    """Whether a language model keeps of each layer its input alone, and computes the layer once
+    more for the gradient: less memory for more time."""
     device: str | None = None
     """The same as the run's option `device`."""
 
@@ -60,6 +68,12 @@ class ModelSpec:
         check("dtype", self.dtype, one_of(*DTYPES))
         if self.dtype == FOUR_BIT and self.adapter is None:
             raise ValueError("dtype 4bit requires an adapter: quantised weights cannot be trained")
+        check("compute", self.compute, optional(one_of(*COMPUTE)))
+        if self.compute is not None and self.dtype not in (self.compute, "float32"):
+            raise ValueError(
+                f"compute {self.compute} needs weights of dtype float32, got dtype {self.dtype}"
+            )
+        check("gradient_checkpointing", self.gradient_checkpointing, boolean)
         check("device", self.device, optional(one_of(*DEVICES)))
         self._check_trainable()
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from rlbook.llm.environments.token_rows import pad_rows
+from rlbook.llm.generation.kv_cache import is_worth_leaving
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.generation.sampling import Sampling, seen_in
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -58,11 +59,17 @@ def generate(
     logits = decoder.prefill(
         rows_of(texts, torch.from_numpy(length), texts[:, :0]), new_tokens=max_new_tokens
     )
-    live = np.ones(len(tokens), dtype=bool)
+    live, rows = np.ones(len(tokens), dtype=bool), np.arange(len(tokens))  # rows of the decoder
     columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     seen = seen_in(tokens, length, logits.shape[-1]) if sampling.repetition_penalty != 1.0 else None
+    draws = rng is not None and sampling.temperature != 0.0
     while True:
-        action, log_prob = sampling.draw(logits.cpu(), rng, seen)
+        # a row's noise is the same whatever other rows have left
+        uniform = rng.random(len(tokens))[rows] if draws and rng is not None else None
+        action, log_prob = np.full(len(tokens), eos), np.zeros(len(tokens), dtype=np.float32)
+        action[rows], log_prob[rows] = sampling.draw_at(
+            logits, uniform, None if seen is None else seen[torch.from_numpy(rows)]
+        )
         columns.append((action, log_prob, live))
         live = live & (action != eos)
         if seen is not None:
@@ -74,11 +81,14 @@ def generate(
             )
         if len(columns) == max_new_tokens or not live.any():
             return Completions(*(np.stack(column, axis=1) for column in zip(*columns, strict=True)))
-        logits = (
-            decoder.step(torch.from_numpy(action))
-            if cached
-            else _read_again(policy, tokens, length, np.stack([c[0] for c in columns], axis=1))
-        )
+        if not cached:
+            written = np.stack([column[0] for column in columns], axis=1)
+            logits = _read_again(policy, tokens, length, written)
+            continue
+        if is_worth_leaving(policy.model, live[rows]):
+            decoder.select(torch.from_numpy(np.flatnonzero(live[rows])))
+            rows = rows[live[rows]]
+        logits = decoder.step(torch.from_numpy(action[rows]))
 
 
 def _read_again(

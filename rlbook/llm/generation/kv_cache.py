@@ -64,12 +64,20 @@ class ActingState:
         self._logits = self.decoder.prefill(rows, new_tokens=tokens.shape[1] - int(length.min()))
         self._tokens, self._length = tokens.copy(), length.copy()
         self._skipped = np.zeros(len(length), dtype=bool)
+        self._rows = np.arange(len(length))
 
     def _append(self, tokens: np.ndarray, length: np.ndarray, grown: np.ndarray) -> None:
-        """One decoding step for all rows; the result is discarded for rows that did not grow."""
+        """One decoding step for all rows that the decoder has; the result is discarded for rows
+        that did not grow, and where many have not, they leave it."""
         assert self.decoder is not None
+        if is_worth_leaving(self.model, grown[self._rows]):
+            self.decoder.select(torch.from_numpy(np.flatnonzero(grown[self._rows])))
+            self._rows = np.flatnonzero(grown)
         newest = torch.from_numpy(np.where(grown, tokens[np.arange(len(length)), length - 1], 0))
-        logits = self.decoder.step(newest)
+        logits = self.decoder.step(newest[self._rows])
+        if len(self._rows) < len(length):
+            index = torch.from_numpy(self._rows).to(logits.device)
+            logits = self._logits.index_copy(0, index, logits)
         self._logits = (
             logits
             if grown.all()
@@ -85,7 +93,8 @@ class ActingState:
         observation, or after the model has changed."""
         if self.decoder is None or signature(self.model) != self._signature:
             return {}
-        return {
+        left = {} if len(self._rows) == len(self._length) else {"rows": self._rows.copy()}
+        return left | {
             "tokens": self._tokens.copy(),
             "length": self._length.copy(),
             "skipped": self._skipped.copy(),
@@ -110,11 +119,27 @@ class ActingState:
         self._tokens, self._length, self._skipped = (
             np.array(state[name]) for name in ("tokens", "length", "skipped")
         )
+        self._rows = np.array(state.get("rows", np.arange(len(self._length))))
         self._logits, self._signature = (
             state["logits"].to(module_device(self.model), copy=True),
             signature(self.model),
         )
         self.decoder.load_state_dict(state["decoder"])
+
+
+LARGE = 10**6
+"""Weights from which on a decoding step takes less time for fewer rows."""
+LEFT = 0.75
+"""The share of the rows that may be left when the others are taken out of a batch: at each time
+their keys and values are copied."""
+
+
+def is_worth_leaving(model: nn.Module, live: np.ndarray) -> bool:
+    """Whether the rows that have ended should leave a batch, of which `live` [N] go on."""
+    return (
+        live.sum() <= LEFT * len(live)
+        and sum(parameter.numel() for parameter in model.parameters()) >= LARGE
+    )
 
 
 def signature(model: nn.Module) -> list[object]:

@@ -126,9 +126,9 @@ class CausalBatch:
 
 def _has_plain_cache(decoder: CausalDecoder) -> bool:
     """Whether each layer's cache is the keys and the values of every token, and nothing else."""
-    from transformers.cache_utils import DynamicLayer
+    from rlbook.llm.models.cache_layers import BlockLayer
 
-    return all(type(layer) is DynamicLayer for layer in decoder.cache.layers)
+    return all(type(layer) is BlockLayer for layer in decoder.cache.layers)
 
 
 def _join(first: CausalDecoder, second: CausalDecoder) -> CausalDecoder:

@@ -35,8 +35,8 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.generation.kv_cache import ActingState
 from rlbook.llm.models.language_model import NO_MASKS, LanguageModelPolicy
-from rlbook.networks.distributions import mode_categorical, sample_categorical
-from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+from rlbook.networks.distributions import sample_logits
+from rlbook.networks.policy import Policy, Unit, full_precision
 
 TEXTS = Kind(
     "a tuple of texts that are not empty",
@@ -89,10 +89,15 @@ class Sampling(Hyperparameters):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens [N] and their log-probabilities [N] under the modified distribution; the most
         likely tokens if `rng` is None or the temperature is 0."""
-        scores = as_array(self.scores(full_precision(logits), seen))
-        if rng is None or self.temperature == 0.0:
-            return mode_categorical(scores)
-        return sample_categorical(scores, rng.random(len(scores)))
+        return self.draw_at(logits, None if rng is None else rng.random(len(logits)), seen)
+
+    def draw_at(
+        self, logits: Tensor, uniform: np.ndarray | None, seen: Tensor | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`draw` with given noise, [N] in [0, 1); on the device of the logits."""
+        seen = None if seen is None else seen.to(logits.device)
+        scores = self.scores(full_precision(logits), seen)
+        return sample_logits(scores, None if self.temperature == 0.0 else uniform)
 
 
 THINKING = Sampling(temperature=0.6, top_p=0.95, top_k=20)
@@ -186,7 +191,7 @@ class SamplingPolicy(LanguageModelPolicy):
             if self.sampling.repetition_penalty != 1.0
             else None
         )
-        return self.sampling.draw(logits.cpu(), rng, seen)
+        return self.sampling.draw(logits, rng, seen)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
         raise ValueError(

@@ -9,6 +9,7 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.adapters import with_adapter
+from rlbook.llm.models.compute import set_compute
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.model_folder import has_weights
 from rlbook.llm.models.quantization import four_bit_model
@@ -76,4 +77,7 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)
     choose_trained(model, spec.trained_parts, model.get_output_embeddings().parameters())
+    if spec.compute == "bfloat16" or spec.gradient_checkpointing:
+        rounded = "bfloat16" if spec.compute == "bfloat16" else None
+        set_compute(model, rounded, spec.gradient_checkpointing)
     return model

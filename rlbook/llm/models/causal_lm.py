@@ -11,52 +11,100 @@ from torch import Tensor, nn
 
 from rlbook.agent import State
 from rlbook.fast_forms import has_fast_form
-from rlbook.llm.generation.prompt_rows import PromptRows, positions
+from rlbook.llm.generation.prompt_rows import PromptRows, distinct_prompts, positions
+from rlbook.llm.models.compute import cast_weights, compute_of, computing
 from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
     from peft import PeftModel
-    from transformers import PreTrainedModel
+    from transformers import DynamicCache, PreTrainedModel
 
 LanguageModel: TypeAlias = "PreTrainedModel | PeftModel"
 """A causal language model of transformers, or one with adapters in it."""
 
 
-def _inputs(model: nn.Module, rows: PromptRows, tokens: Tensor) -> dict[str, Any]:
-    """Token ids [B, P or P + T], their attention mask and their position ids; architectures without
-    position ids infer them."""
+def _inputs(model: nn.Module, rows: PromptRows, tokens: Tensor, before: int = 0) -> dict[str, Any]:
+    """Token ids [B, n] of columns `before` on, their position ids and the attention mask of all
+    columns so far; architectures without position ids infer them."""
     prompt, completion = positions(rows)
-    position = torch.cat([prompt[rows.index], completion], dim=1)[:, : tokens.shape[1]]
-    mask = (
-        torch.arange(tokens.shape[1], device=tokens.device) >= rows.padding[rows.index][:, None]
-    ).long()
+    end = before + tokens.shape[1]
+    position = torch.cat([prompt[rows.index], completion], dim=1)[:, before:end]
+    mask = (torch.arange(end, device=tokens.device) >= rows.padding[rows.index][:, None]).long()
     inputs = {"input_ids": tokens, "attention_mask": mask}
     return {**inputs, "position_ids": position} if _takes(model, "position_ids") else inputs
 
 
 def _takes(model: nn.Module, name: str) -> bool:
-    return name in inspect.signature(model.forward).parameters
+    """Whether the model's forward pass has an argument of this name; peft's wrapper hands all
+    on."""
+    below: nn.Module = getattr(model, "get_base_model", lambda: model)()
+    return name in inspect.signature(below.forward).parameters
 
 
 @has_fast_form
 def logits(model: nn.Module, rows: PromptRows) -> Tensor:
     """Next-token logits [B, T + 1, V] after the prompt and after each completion token, with
     gradients, on the model's device."""
-    rows = rows.to(module_device(model)).with_prefix()
-    tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
-    columns = rows.completion.shape[1] + 1
-    keep = {"logits_to_keep": columns} if _takes(model, "logits_to_keep") else {}
-    return model(**_inputs(model, rows, tokens), use_cache=False, **keep).logits[:, -columns:]
+    with computing(model):
+        return _read(model, rows, "logits")
 
 
 @has_fast_form
 def hidden_states(trunk: nn.Module, rows: PromptRows) -> Tensor:
     """The trunk's last hidden state [B, T + 1, d] at the same columns as `logits`, with
     gradients."""
-    rows = rows.to(module_device(trunk)).with_prefix()
+    with computing(trunk):
+        return _read(trunk, rows, "last_hidden_state")
+
+
+def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
+    """An output of the forward pass after the prompt and after each completion token: [B, T + 1,
+    ·]. A prompt of several completions is read once."""
+    rows = rows.to(module_device(module)).with_prefix()
+    columns = rows.completion.shape[1] + 1
+    if len(rows.index) > len(rows.prompt) and (cache := _first_pass(module)) is not None:
+        return _read_in_two_passes(module, rows, output, cache)
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
-    output = trunk(**_inputs(trunk, rows, tokens), use_cache=False)
-    return output.last_hidden_state[:, -rows.completion.shape[1] - 1 :]
+    found = module(**_inputs(module, rows, tokens), use_cache=False, **_last(module, columns))
+    return found[output][:, -columns:]
+
+
+def _read_in_two_passes(
+    module: nn.Module, rows: PromptRows, output: str, cache: DynamicCache
+) -> Tensor:
+    """First the distinct prompts, then all completions behind the keys and values of their own."""
+    from rlbook.llm.models.cache_layers import next_pass
+
+    distinct = distinct_prompts(rows)
+    found = module(
+        **_inputs(module, distinct, rows.prompt),
+        past_key_values=cache,
+        use_cache=True,
+        **_last(module, 1),
+    )
+    behind_prompt = found[output][:, -1:][rows.index]  # [B, 1, ·]
+    if not rows.completion.shape[1]:
+        return behind_prompt
+    found = module(
+        **_inputs(module, rows, rows.completion, before=rows.prompt.shape[1]),
+        past_key_values=next_pass(cache, rows.index),
+        use_cache=True,
+    )
+    return torch.cat([behind_prompt, found[output]], dim=1)
+
+
+def _first_pass(module: nn.Module) -> DynamicCache | None:
+    """An empty cache through which gradients flow; None where the architecture has no such cache,
+    or keeps more of a text than keys and values."""
+    from rlbook.llm.models.cache_layers import first_pass
+
+    config: Any = module.config
+    return first_pass(config) if _takes(module, "past_key_values") else None
+
+
+def _last(module: nn.Module, columns: int) -> dict[str, int]:
+    """The argument that keeps the output layer from reading more than the last columns."""
+    return {"logits_to_keep": columns} if _takes(module, "logits_to_keep") else {}
 
 
 @has_fast_form
@@ -67,7 +115,7 @@ def decoder(model: LanguageModel) -> Decoder:
 
 
 class Decoder(Protocol):
-    """Processes N prompts, then one token per row at a time."""
+    """Processes N prompts, then one token per row at a time; `select` lets rows leave."""
 
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor: ...
 
@@ -85,25 +133,24 @@ class CausalDecoder:
 
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
+        self.rounded = cast_weights(model)
 
     @torch.inference_mode()
     def prefill(self, rows: PromptRows, new_tokens: int) -> Tensor:
-        """Processes the prompts (`rows.completion` is ignored). Returns logits [N, V]. The cache
-        grows automatically."""
-        from transformers import DynamicCache
+        """Processes the prompts (`rows.completion` is ignored) and makes room for `new_tokens` more
+        columns, which is not a limit. Returns logits [N, V]."""
+        from rlbook.llm.models.cache_layers import block_cache
 
         rows = rows.to(module_device(self.model)).with_prefix()
-        distinct = rows._replace(
-            index=torch.arange(len(rows.prompt), device=rows.index.device),
-            completion=rows.prompt[:, :0],
-        )
-        self.cache = DynamicCache(config=self.model.config)
         self.padding, self.column = rows.padding[rows.index], rows.prompt.shape[1]
-        output = self.model(
-            **_inputs(self.model, distinct, rows.prompt), past_key_values=self.cache, use_cache=True
+        self.cache = block_cache(
+            self.model.config, self.column + new_tokens, compute_of(self.model).dtype
+        )
+        output = self._forward(
+            **_inputs(self.model, distinct_prompts(rows), rows.prompt), **_last(self.model, 1)
         )
         self.cache.batch_select_indices(rows.index)
-        return output.logits[:, -1][rows.index]
+        return output[:, -1][rows.index]
 
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
@@ -115,15 +162,17 @@ class CausalDecoder:
             if _takes(self.model, "position_ids")
             else {}
         )
-        output = self.model(
-            input_ids=token[:, None],
-            attention_mask=mask,
-            past_key_values=self.cache,
-            use_cache=True,
-            **position,
-        )
+        output = self._forward(input_ids=token[:, None], attention_mask=mask, **position)
         self.column += 1
-        return output.logits[:, -1]
+        return output[:, -1]
+
+    def _forward(self, **inputs: object) -> Tensor:
+        """Logits [N, n, V] of the columns behind those in the cache."""
+        inputs |= {"past_key_values": self.cache, "use_cache": True}
+        with computing(self.model):
+            if not self.rounded:
+                return self.model(**inputs).logits
+            return torch.func.functional_call(self.model, self.rounded, kwargs=inputs).logits
 
     @torch.inference_mode()
     def select(self, rows: Tensor) -> None:
@@ -143,9 +192,10 @@ class CausalDecoder:
     @torch.inference_mode()
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
-        from transformers import DynamicCache
+        from rlbook.llm.models.cache_layers import block_cache
 
-        self.cache, device = DynamicCache(config=self.model.config), module_device(self.model)
+        device = module_device(self.model)
+        self.cache = block_cache(self.model.config, 0, compute_of(self.model).dtype)
         self.padding, self.column = state["padding"].to(device, copy=True), state["column"]
         for layer, fields in zip(self.cache.layers, state["layers"], strict=True):
             fields = {

@@ -19,8 +19,8 @@ from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.packing import check_packable, pack, packed_logits
-from rlbook.networks.distributions import Categorical, mode_categorical, sample_categorical
-from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+from rlbook.networks.distributions import Categorical, sample_logits
+from rlbook.networks.policy import Policy, Unit, full_precision
 from rlbook.networks.reward_network import members_of
 
 NO_MASKS = "a language model keeps to no action mask, and the environment shows one"
@@ -87,14 +87,10 @@ class LanguageModelPolicy(Policy):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Samples tokens [N] with log-probabilities [N] from logits [N, V], with one uniform number
         per row; takes the mode if `rng` is None."""
-        scaled = (
-            as_array(logits) if self.temperature == 1.0 else as_array(logits) / self.temperature
-        )
-        return (
-            mode_categorical(scaled)
-            if rng is None
-            else sample_categorical(scaled, rng.random(len(scaled)))
-        )
+        scaled = full_precision(logits)
+        if self.temperature != 1.0:
+            scaled = scaled / self.temperature
+        return sample_logits(scaled, None if rng is None else rng.random(len(scaled)))
 
     def distribution(self, obs: dict[str, Tensor]) -> Categorical:
         """π(·|text) of the next token, for texts as in the observations."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rlbook.data.rollout import Batch
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.generation.prompt_rows import packing_mask
+from rlbook.llm.models.compute import computing
 from rlbook.networks.policy import module_device
 
 
@@ -94,9 +95,13 @@ def packed_logits(model: nn.Module, rows: Packed) -> Tensor:
     blocked = torch.zeros(sees.shape, dtype=weights.dtype, device=sees.device).masked_fill(
         ~sees, torch.finfo(weights.dtype).min
     )
-    output = model(
-        input_ids=rows.tokens, attention_mask=blocked, position_ids=rows.position, use_cache=False
-    )
+    with computing(model):
+        output = model(
+            input_ids=rows.tokens,
+            attention_mask=blocked,
+            position_ids=rows.position,
+            use_cache=False,
+        )
     return output.logits[rows.row, rows.column]
 
 

@@ -17,6 +17,7 @@ from rlbook.networks.distributions import (
     Gaussian,
     mode_categorical,
     sample_categorical,
+    sample_logits,
 )
 
 LOGITS = np.log(np.array([0.1, 0.2, 0.3, 0.4], dtype=np.float32))
@@ -254,3 +255,48 @@ def test_large_vocabularies_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPat
         ]
         results.append((log_prob, entropy, *slopes))
     assert all(map(torch.equal, *results))
+
+
+# ---- drawing where the logits are
+
+
+def test_a_large_vocabulary_draws_the_actions_of_a_small_one() -> None:
+    """2000 draws from 10 000 actions, block by block, are those of one cumulative sum."""
+    rng = np.random.default_rng(0)
+    logits = (3 * rng.normal(size=(2000, 10_000))).astype(np.float32)
+    noise = rng.random(2000)
+    for drawn, expected in (
+        (sample_logits(torch.from_numpy(logits), noise), sample_categorical(logits, noise)),
+        (sample_logits(torch.from_numpy(logits), None), mode_categorical(logits)),
+    ):
+        assert (drawn[0] == expected[0]).all() and drawn[0].dtype == np.int64
+        assert_near(drawn[1], expected[1], terms=10_000, size=1.0)
+        assert drawn[1].dtype == np.float32
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3, ALMOST_ONE])
+def test_a_large_vocabulary_draws_only_what_is_possible(noise: float) -> None:
+    """Three actions, on both sides of a border between two blocks and in the last, unfilled one."""
+    logits = torch.full((3, 5000), -torch.inf)
+    for row, allowed in enumerate(([511, 512, 4999], [0, 1, 2], [4997])):
+        logits[row, allowed] = torch.arange(len(allowed)).float()
+    action, log_prob = sample_logits(logits, np.full(3, noise))
+    assert np.isfinite(log_prob).all()
+    expected, _ = sample_categorical(logits.numpy(), np.full(3, noise))
+    assert action.tolist() == expected.tolist()
+
+
+def test_bfloat16_logits_are_drawn_in_float32() -> None:
+    logits = torch.randn(4, 5000, generator=torch.Generator().manual_seed(0)).bfloat16()
+    noise = np.array([0.1, 0.5, 0.7, 0.9])
+    one, other = sample_logits(logits, noise), sample_logits(logits.float(), noise)
+    assert (one[0] == other[0]).all() and (one[1] == other[1]).all()
+
+
+def test_only_what_was_drawn_leaves_the_device() -> None:
+    """On a device that has shapes alone the draw goes on to the last operation, where numbers would
+    be needed; the sums stand there for the logits' cumulative distribution."""
+    action, log_prob = distributions._draw(
+        torch.zeros(4, 5000, device="meta"), torch.zeros(4, device="meta", dtype=torch.float64)
+    )
+    assert action.is_meta and log_prob.is_meta and action.shape == log_prob.shape == (4,)
