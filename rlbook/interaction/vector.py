@@ -34,6 +34,9 @@ from rlbook.interaction.round_rewards import RoundScorer, round_scorer
 from rlbook.interaction.spaces import outermost_keeper
 from rlbook.seeding import rng_state, set_rng_state
 
+UNSCORED = "unscored"
+"""Where in a saved state the episodes are that have ended and have no reward yet."""
+
 
 class VectorInteraction:
     """The interaction of an agent with a neural network with N environments.
@@ -248,7 +251,7 @@ class VectorInteraction:
             "finished": episode_table(self.finished),
             "rng": rng_state(self.rng),
             **({} if self.action_mask is None else {ACTION_MASK: self.action_mask}),
-            **({"unscored": np.array(self._unscored)} if self._unscored else {}),
+            **({UNSCORED: np.array(self._unscored)} if self._unscored else {}),
         }
 
     def load_state_dict(self, state: State) -> None:
@@ -275,7 +278,7 @@ class VectorInteraction:
             self.action_mask = saved_array(
                 ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions)
             )
-        self._unscored = _saved_rows(state["unscored"], valid) if "unscored" in state else []
+        self._unscored = _saved_rows(state[UNSCORED], valid) if UNSCORED in state else []
         self.obs, self.valid = state["obs"], self._all if valid.all() else valid
         self.returns, self.lengths, self.finished = returns, lengths, episodes_of(state["finished"])
         set_rng_state(self.rng, state["rng"])

@@ -12,6 +12,7 @@ from rlbook.agent import Agent, Metrics, State, Totals
 from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
+from rlbook.interaction.vector import UNSCORED
 from rlbook.interaction.workers import Workers
 from rlbook.runs.hooks import in_words, modifications
 from rlbook.runs.interrupts import Interrupts
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from rlbook.runs.token_record import TokenRecorder
 
 REPORTS = 100  # in a run; a planner reports every sweep
+SOMETIMES = (ACTION_MASK, UNSCORED)
+"""What an interaction keeps where there is some of it; it checks them itself."""
 
 
 @dataclass
@@ -221,8 +224,7 @@ class RunState:
             check_alike(state["agent"], self.agent.state_dict(), "agent")
         if untouched and isinstance(self._source, EnvironmentSource):
             interaction = self._source.interaction
-            # the interaction checks that
-            saved = {name: part for name, part in state["source"].items() if name != ACTION_MASK}
+            saved = {name: part for name, part in state["source"].items() if name not in SOMETIMES}
             check_alike(saved, interaction.state_dict(), "source")
             if state["source"]["obs"] is not None:
                 check_shown(interaction.env.observation_space, state["source"]["obs"], "source/obs")

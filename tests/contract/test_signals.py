@@ -72,6 +72,20 @@ def test_a_language_model_stops_and_goes_on_bit_for_bit(
     assert {name for name in one if one[name] != other.get(name)} <= {"seconds.json", "curve.png"}
 
 
+@pytest.mark.parametrize("calls", [31, 33, 35])
+def test_a_round_goes_on_in_which_some_texts_have_ended_and_are_not_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    settings: dict[str, Any] = {"steps": 600, "num_envs": 16, "seed": 3, "eval_every": 0}
+    rlbook.train("grpo", "Addition-v0", out=tmp_path / "whole", **settings)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(GRPO, "act", nth(GRPO.act, calls))
+        rlbook.train("grpo", "Addition-v0", out=tmp_path / "parts", **settings)
+    rlbook.load(tmp_path / "parts").resume()
+    one, other = files(tmp_path / "whole"), files(tmp_path / "parts")
+    assert {name for name in one if one[name] != other.get(name)} <= {"seconds.json", "curve.png"}
+
+
 def test_checkpoints_of_a_language_model_stand_between_rounds(tmp_path: Path) -> None:
     """There they hold neither half a round nor the memory of what is being written, which may be
     larger than all that is trained."""
