@@ -100,6 +100,18 @@ class NoHyperparameters:
     """The config of an agent that has none."""
 
 
+class Sampler(Protocol):
+    """Another program that samples with the agent's weights."""
+
+    def bind_env(self, env: Any) -> Sampler:
+        """The sampler for a vector environment; see `rlbook.llm.serving.sampler`."""
+        ...
+
+    def acting_state(self) -> Any:
+        """What the policy acts with during a round of episodes: it asks the program for them."""
+        ...
+
+
 @dataclass(frozen=True)
 class Parts:
     """What an agent is given besides its environment. The user names folders; the run turns them
@@ -122,6 +134,8 @@ class Parts:
     `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
     """Where the networks live: "cpu" or "cuda"."""
+    sampler: Sampler | None = None
+    """Samples completions in training in the agent's place; None: the agent does."""
     advice: Callable[..., NDArray[Any]] | None = None
     """Says what the expert would do where the environments are now: [N] or [N, A], as the agent
     would choose it. For an agent that `uses` it; the expert is the named one, or the exact

@@ -68,7 +68,8 @@ def train(
             shows them in a notebook only, and there not if RLBOOK_QUIET is set.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
-            data, expert, teacher, reference, start, reward_model, reward_caution, model, device),
+            data, expert, teacher, reference, start, reward_model, reward_caution, model, device,
+            sampler),
             and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
             passes: a sensible budget for the pair.
 
@@ -140,6 +141,10 @@ def config_settings(
 
 def _start_run(request: Request, folder: str | Path | None) -> Run:
     """A run that is ready to train, and owns its folder if there is one."""
+    if request.options.sampler is not None:
+        from rlbook.llm.serving.sampler import RemoteSampler  # torch, which tables do without
+
+        RemoteSampler(request.options.sampler).check()
     if folder is None and request.options.inspect:
         raise RequestError(
             f"inspect {request.options.inspect} records into the run's folder, and there is none;"

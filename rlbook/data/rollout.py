@@ -48,6 +48,14 @@ class Batch:
         return len(self.action)
 
     @property
+    def policy_share(self) -> Share:
+        """The same for the policy's loss, where steps that another program drew have weights
+        besides."""
+        if self.importance is None or self.weight is None:
+            return self.share
+        return {"mask": self.mask, "average": given_weights(self.weight * self.importance)}
+
+    @property
     def share(self) -> Share:
         """Which elements count in a mean, and their weights: keyword arguments for
         `rlbook.functional.averages.weighted_sum` and for losses."""

@@ -55,7 +55,7 @@ def _plain_loss(config: PPOConfig, batch: Batch) -> bool:
     entropy."""
     bounds = config.dual_clip is None and config.clip_value is None
     kl = batch.reference_log_prob is not None and config.kl_in == "loss"
-    return bounds and batch.weight is None and not kl
+    return bounds and batch.weight is None and batch.importance is None and not kl
 
 
 def _slopes(config: PPOConfig, batch: Batch, outputs: Outputs) -> tuple[Numbers, Numbers]:

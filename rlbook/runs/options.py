@@ -4,6 +4,7 @@ hyper-parameters. One field here is one option everywhere."""
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
@@ -34,6 +35,7 @@ with others."""
 BUDGETS = ("steps", "episodes", "passes")
 """Options that say how long to train."""
 DEVICES = ("cpu", "cuda", "auto")
+SAMPLER_URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,9 @@ class RunOptions:
     # are --model.KEY VALUE here
     model: Folder = None
     device: str | None = None  # device of the networks: cpu, cuda or auto (default: cpu)
+    # URL of a server that samples the completions in training, such as one of `rlbook serve`; it is
+    # given the policy's weights before each round, and must run on this machine
+    sampler: str | None = None
 
     def __post_init__(self) -> None:
         _check_counts(self)
@@ -88,6 +93,12 @@ class RunOptions:
         if self.reward_caution is not None:
             object.__setattr__(
                 self, "reward_caution", _finite("reward_caution", self.reward_caution)
+            )
+        if self.sampler is not None and not SAMPLER_URL.fullmatch(str(self.sampler)):
+            raise RequestError(
+                f"sampler must be a URL such as http://127.0.0.1:8000/v1, got {self.sampler!r}"[
+                    :200
+                ]
             )
         if self.device is not None and self.device not in DEVICES:
             raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")

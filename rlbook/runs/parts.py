@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlbook.agent import Agent, Data, Parts
+from rlbook.agent import Agent, Data, Parts, Sampler
 from rlbook.errors import RequestError
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.seeding import rng_for
@@ -30,8 +30,23 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
     expert, start = agent_of("expert", options.expert, load), agent_of("start", options.start, load)
     teacher, reference = (_agent_or_model(name, request, load) for name in ("teacher", "reference"))
     return Parts(
-        expert, teacher, reference, start, model=options.model, device=device_of(options.device)
+        expert,
+        teacher,
+        reference,
+        start,
+        model=options.model,
+        device=device_of(options.device),
+        sampler=_sampler_at(options.sampler),
     )
+
+
+def _sampler_at(url: str | None) -> Sampler | None:
+    """The client of a server that samples; it is not asked for anything yet."""
+    if url is None:
+        return None
+    from rlbook.llm.serving.sampler import RemoteSampler  # torch, which tables do without
+
+    return RemoteSampler(url)
 
 
 def _agent_or_model(name: str, request: Request, load: Callable[[Path], Agent]) -> Agent | None:

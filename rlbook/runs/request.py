@@ -36,6 +36,8 @@ from rlbook.runs.storage.plain_yaml import parse_yaml
 EVAL_EPISODES = 20
 PASSES = 10
 """Over recorded data, of an agent whose own budget is one of steps in an environment."""
+SAMPLER_CAP = 2.0
+"""The cap on importance weights where another program samples, unless one is given: verl's."""
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
@@ -89,6 +91,8 @@ class Request:
         recipe = EnvRecipe.from_env(env, allow_import=allow_import, kwargs=dict(env_kwargs or {}))
         _check_use(agent, asked)
         settings = preset(agent, recipe.name) | _for_size(recipe, spec, agent)
+        if asked.sampler is not None and "importance_cap" in field_names(agent.Config):
+            settings["importance_cap"] = SAMPLER_CAP
         held = {name: settings.pop(name) for name in NAMES if name in settings}
         if asked.steps or asked.episodes or asked.passes:
             held |= {"steps": None, "episodes": None, "passes": None}
@@ -372,7 +376,7 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         raise RequestError(
             f"{name} plays no episodes when it learns from recorded data; give passes or steps"
         )
-    for part in ("expert", "teacher", "reference", "start", "model", "device"):
+    for part in ("expert", "teacher", "reference", "start", "model", "device", "sampler"):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
     if asked.reward_caution is not None and (

@@ -119,6 +119,7 @@ class RejectionSampling(PolicyAgent):
     """Clones its own best episodes; see the module docstring."""
 
     Config = RejectionSamplingConfig
+    uses = ("sampler", *PolicyAgent.uses)
     rollout = "episodes"
     default_num_envs = 32
     loss = staticmethod(cloning_loss)

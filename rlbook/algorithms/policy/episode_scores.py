@@ -9,12 +9,13 @@ from torch import Tensor
 from rlbook.agent import Metrics
 from rlbook.algorithms.policy.episode_rewards import EpisodeReward
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.algorithms.policy.options import ImportanceOptions
 from rlbook.data.refill import differ
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import ESTIMATORS
 from rlbook.functional.policy_losses import truncated_importance_weight
-from rlbook.networks.policy import Policy
+from rlbook.networks.policy import Policy, as_array
 
 
 @torch.no_grad()
@@ -70,7 +71,7 @@ def paid_at_end(reward: Tensor, mask: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def weight_by_importance(batch: Batch, policy: Policy, config: GRPOConfig) -> float:
+def weight_by_importance(batch: Batch, policy: Policy, config: ImportanceOptions) -> float:
     """Weights the steps that another program drew, and makes the policy's own probabilities those
     of π_old. Returns the mean weight."""
     assert config.importance_cap is not None
@@ -84,3 +85,21 @@ def weight_by_importance(batch: Batch, policy: Policy, config: GRPOConfig) -> fl
     )
     batch.log_prob = log_prob
     return float(weighted_sum(batch.importance, batch.mask))
+
+
+@torch.no_grad()
+def weight_rollout(
+    rollout: Rollout, policy: Policy, config: ImportanceOptions
+) -> tuple[dict[str, Tensor], Metrics]:
+    """The same for a rollout [T, N], whose log-probabilities become the policy's own.
+
+    Returns:
+        The weights [T, N] as `importance` and their mean; nothing where the config asks for none.
+    """
+    if config.importance_cap is None:
+        return {}, {}
+    batch = policy.batch(rollout, "episode")
+    mean = weight_by_importance(batch, policy, config)
+    rollout.log_probs[:] = list(as_array(batch.log_prob.T))
+    assert batch.importance is not None
+    return {"importance": batch.importance.T}, {"importance": mean}

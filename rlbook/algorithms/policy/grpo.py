@@ -78,9 +78,11 @@ def grpo_rows(
         sampling: leaves groups out; the rows are None while it waits for more rounds.
     """
     batch = policy.batch(rollout, "episode")
-    returns, metrics = score_episodes(batch, policy, rollout, config, reference, reward)
+    weights = {}
     if config.importance_cap is not None:
-        metrics["importance"] = weight_by_importance(batch, policy, config)
+        weights["importance"] = weight_by_importance(batch, policy, config)
+    returns, metrics = score_episodes(batch, policy, rollout, config, reference, reward)
+    metrics |= weights
     if config.mask_truncated:
         batch.mask = batch.mask & ~rollout.tensor("truncated").any(0)[:, None]
     if sampling is not None:
@@ -157,7 +159,7 @@ class GRPO(PolicyAgent):
     """Group-relative policy optimisation; see the module docstring."""
 
     Config = GRPOConfig
-    uses = ("reference", *PolicyAgent.uses)
+    uses = ("reference", "sampler", *PolicyAgent.uses)
     data_kinds = ("Groups",)
     rollout = "episodes"
     default_num_envs = 32

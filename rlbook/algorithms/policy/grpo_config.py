@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlbook.algorithms.policy.options import AdamOptions, MinibatchOptions, PolicyOptions
+from rlbook.algorithms.policy.options import (
+    AdamOptions,
+    ImportanceOptions,
+    MinibatchOptions,
+    PolicyOptions,
+)
 from rlbook.checks import (
     at_least,
     bound,
@@ -79,6 +84,7 @@ class GRPOConfig(
     SamplingOptions,
     KLBandOptions,
     RecordedGroupOptions,
+    ImportanceOptions,
 ):
     # G, episodes per start, at least 2; must divide num_envs
     group_size: Annotated[int, at_least(2)] = 8
@@ -108,11 +114,6 @@ class GRPOConfig(
     # ρ: per step (token), the geometric mean over the episode (sequence: GSPO), the product over
     # the episode (RLOO), or per step as a policy-gradient weight clipped at 1 + clip_high (CISPO)
     ratio: Literal["token", "sequence", "product", "cispo"] = "token"
-    # C, cap on the importance weight π_old(learner) / π_old(sampler) of samples from another
-    # program, above 0; none: no importance weights
-    importance_cap: Annotated[float, bound] | None = None
-    # that weight: per step, or over the episode
-    importance_of: Literal["token", "sequence"] = "token"
     mask_truncated: bool = False  # exclude truncated episodes from the loss
     # β, weight of the KL penalty towards the initial policy or a given reference, in reward units
     # per nat; in the loss with baseline = mean it acts like β G / (G - 1)

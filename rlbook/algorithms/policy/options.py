@@ -135,6 +135,17 @@ class MinibatchOptions(AverageOptions):
 
 
 @dataclass(frozen=True)
+class ImportanceOptions(Hyperparameters):
+    """Weights of what another program has sampled."""
+
+    # C, cap on the importance weight π_old(learner) / π_old(sampler) of samples from another
+    # program, above 0; none: no importance weights (default with a sampler: 2)
+    importance_cap: Annotated[float, bound] | None = None
+    # that weight: per step, or over the episode
+    importance_of: Literal["token", "sequence"] = "token"
+
+
+@dataclass(frozen=True)
 class ReferenceOptions(Hyperparameters):
     """The KL penalty towards a reference policy."""
 

@@ -81,7 +81,12 @@ class PolicyAgent(PredictingAgent):
         if isinstance(config, ScalingOptions) and config.normalize_reward:
             self.reward_scale = RewardScale(env.num_envs, self.config.gamma)
         self._log_prob = np.zeros(0, dtype=np.float32)
-        self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
+        self.sampler = None if parts.sampler is None else parts.sampler.bind_env(env)
+        self._acting, self._evaluating = self._acting_state(), self.policy.initial_state()
+
+    def _acting_state(self) -> Any:
+        """What the policy acts with from now on: its own, or what asks another program."""
+        return self.policy.initial_state() if self.sampler is None else self.sampler.acting_state()
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
         """Raises ValueError if a rollout of this many steps does not fit into memory."""
@@ -134,7 +139,7 @@ class PolicyAgent(PredictingAgent):
         return self._acting is None or not len(self.rollout_data)
 
     def begin(self) -> None:
-        self._acting = self.policy.initial_state()
+        self._acting = self._acting_state()
 
     def rewards(self) -> Tensor:
         """The rollout's rewards [T, N], scaled where `normalize_reward` asks for it.
@@ -217,7 +222,7 @@ class PolicyAgent(PredictingAgent):
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
             set_rng_state(rng, kept)
         self.rollout_data.load_state_dict(state["rollout"])
-        self._acting, self._evaluating = self.policy.initial_state(), self.policy.initial_state()
+        self._acting, self._evaluating = self._acting_state(), self.policy.initial_state()
         if self._acting is not None:
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent, surrogate_loss
+from rlbook.algorithms.policy.episode_scores import weight_rollout
 from rlbook.algorithms.policy.kl_penalty import KLPenalty, loss_penalty
 from rlbook.algorithms.policy.ppo_config import METRICS, PPOConfig
 from rlbook.data.rollout import Batch, Rollout, minibatches
@@ -146,7 +147,7 @@ def ppo_loss(
         clip=config.clip,
         clip_high=config.clip_high,
         dual_clip=config.dual_clip,
-        **batch.share,
+        **batch.policy_share,
     )
     if config.clip_value is None:
         value_loss = squared_value_loss(value, batch.target, **batch.share)
@@ -176,7 +177,7 @@ def standardize_advantages(batch: Batch, policy: Policy, config: PPOConfig) -> B
     mask = None if policy.unit == "step" else batch.mask
     if config.normalize_advantage and config.normalize_over == "minibatch":
         batch.advantage = normalize(batch.advantage, mask)
-    if mask is not None or config.micro_batch_size:
+    if mask is not None or config.micro_batch_size or batch.importance is not None:
         batch = batch.weigh(per_token if mask is None else config.averaging())
     return batch
 
@@ -201,7 +202,7 @@ class PPO(ActorCriticAgent):
     """Proximal policy optimisation; see the module docstring."""
 
     Config = PPOConfig
-    uses = ("reference", "reward_model", *ActorCriticAgent.uses)
+    uses = ("reference", "reward_model", "sampler", *ActorCriticAgent.uses)
     loss = staticmethod(ppo_loss)
     METRICS = METRICS
 
@@ -225,7 +226,8 @@ class PPO(ActorCriticAgent):
         return self.config.resolve(self.progress, kl_coef=self.penalty.coef_at(self.progress))
 
     def prepare(self) -> tuple[Batch, Metrics]:
-        reward, data, metrics, fields = self.rewards(), self.rollout_data, {}, {}
+        reward, data = self.rewards(), self.rollout_data
+        fields, metrics = weight_rollout(data, self.policy, self.config)
         if self.reference is not None:
             reward, fields["reference_log_prob"] = self.penalty.penalize(
                 reward, self.policy, self.reference, data, self.settings.kl_coef

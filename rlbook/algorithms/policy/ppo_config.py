@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from rlbook.algorithms.policy.options import MinibatchOptions, NetworkOptions, ReferenceOptions
+from rlbook.algorithms.policy.options import (
+    ImportanceOptions,
+    MinibatchOptions,
+    NetworkOptions,
+    ReferenceOptions,
+)
 from rlbook.checks import bound, non_negative, number_from, positive, positive_int, unit_interval
 from rlbook.hyperparameters import Rate
 
 
 @dataclass(frozen=True)
-class PPOConfig(NetworkOptions, MinibatchOptions, ReferenceOptions):
+class PPOConfig(NetworkOptions, MinibatchOptions, ReferenceOptions, ImportanceOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     # λ of the GAE advantage estimate, in [0, 1]; 0 relies on the critic, 1 on the returns (detail
     # 5)
@@ -63,5 +68,7 @@ METRICS = {
     "1 is a perfect critic, 0 no better than a constant",
     "learning_rate": "Adam's step size in this update",
     "reference_kl": "estimated KL(π ‖ π_ref) per step, in nats (if kl_coef > 0)",
+    "importance": "mean importance weight, learner's probability over sampler's, at most C "
+    "(if importance_cap is set)",
     "kl_coef": "β in this update, in reward units per nat (if kl_target is set)",
 }

@@ -6,7 +6,8 @@ A causal language model is a recurrent policy, and the KV cache is its hidden st
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +17,14 @@ from rlbook.agent import State
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.models.causal_lm import Decoder, LanguageModel, decoder
 from rlbook.networks.policy import module_device
+
+
+class ActingPolicy(Protocol):
+    """Draws tokens from logits."""
+
+    def draw(
+        self, logits: Tensor, rng: np.random.Generator | None
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 class ActingState:
@@ -33,6 +42,15 @@ class ActingState:
     def __init__(self, model: LanguageModel) -> None:
         self.model = model
         self.decoder: Decoder | None = None
+
+    def act(
+        self,
+        policy: ActingPolicy,
+        obs: Mapping[str, np.ndarray],
+        rng: np.random.Generator | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What a policy does in observed texts: tokens [N] and their log-probabilities [N]."""
+        return policy.draw(self.logits(obs["tokens"], obs["length"]), rng)
 
     def logits(self, tokens: np.ndarray, length: np.ndarray) -> Tensor:
         """Next-token logits [N, V] for texts [N, L] of `length` [N] tokens, padded to the right."""

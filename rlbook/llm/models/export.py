@@ -18,7 +18,7 @@ from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.adapters import is_peft, save_adapter, trains_adapters_alone
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import lora_layers, merge_lora, remove_lora
-from rlbook.llm.models.model_folder import has_weights
+from rlbook.llm.models.model_folder import WEIGHTS, has_weights
 from rlbook.llm.models.reward_head import CompletionReward
 from rlbook.llm.tokenizers.tokenizer import fast_tokenizer
 from rlbook.networks.policy import module_device
@@ -152,6 +152,31 @@ def language_model_of(agent: Agent) -> LanguageModelPolicy | CompletionReward | 
     not a language model."""
     network = getattr(agent, "policy", getattr(agent, "network", None))
     return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None
+
+
+def merged_model(model: Any) -> Any:
+    """A model with its adapter added in; a copy where it has one, else itself."""
+    if is_peft(model):
+        return copy.deepcopy(model).merge_and_unload()
+    if not any(lora_layers(model)):
+        return model
+    merged = copy.deepcopy(model)
+    merge_lora(merged)
+    return merged
+
+
+def write_weights(model: Any, folder: str) -> None:
+    """Writes a model's config and weights, without a word and without its tokenizer."""
+    from safetensors.torch import save_file
+
+    tied = getattr(model, "all_tied_weights_keys", None) or {}
+    weights = {
+        name: tensor.detach().contiguous()
+        for name, tensor in model.state_dict().items()
+        if name not in tied
+    }
+    model.config.save_pretrained(folder)
+    save_file(weights, Path(folder) / WEIGHTS, metadata={"format": "pt"})
 
 
 def _count(parameters: Any) -> int:

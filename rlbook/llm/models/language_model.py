@@ -80,7 +80,7 @@ class LanguageModelPolicy(Policy):
         if action_mask is not None:
             raise ValueError(NO_MASKS)
         state = self.initial_state() if state is None else state
-        return self.draw(state.logits(obs["tokens"], obs["length"]), rng)
+        return state.act(self, obs, rng)
 
     def draw(
         self, logits: Tensor, rng: np.random.Generator | None
