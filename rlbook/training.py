@@ -12,6 +12,7 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
+from rlbook.interaction.process_group import is_follower
 from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
@@ -152,7 +153,8 @@ def _start_run(request: Request, folder: str | Path | None) -> Run:
         )
     if folder is None:
         return Run(request).open()
-    check_free(Path(folder))
+    if not is_follower():
+        check_free(Path(folder))
     run = Run(request).open()
     run.claim(Path(folder))
     return run

@@ -22,6 +22,7 @@ from rlbook.cli.output import (
     training_summary,
 )
 from rlbook.errors import RequestError, TrainingError
+from rlbook.interaction.process_group import is_follower, place
 from rlbook.runs.interrupts import signal_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ def train(words: Sequence[str]) -> int:
     from rlbook.runs.progress import progress
     from rlbook.runs.trackers import track
 
-    training = parse_train(words)
+    training, follows = parse_train(words), is_follower()
     if training.several.seeds is not None:
+        if place().size > 1:
+            raise RequestError("--seeds starts processes of its own; leave torchrun or --seeds out")
         from rlbook.cli.seeds import train_seeds
 
         return train_seeds(training, words)
@@ -47,7 +50,8 @@ def train(words: Sequence[str]) -> int:
     )
     start = time.monotonic()
     try:
-        with progress() as display, track(training.trackers, folder) as log:
+        trackers = [] if follows else training.trackers
+        with progress() as display, track(trackers, folder) as log:
 
             def on_report(run: Run) -> None:
                 display(run)
@@ -64,9 +68,13 @@ def train(words: Sequence[str]) -> int:
             "allow_import": training.run.allow_import,
             "workers": training.options.get("workers"),
         }
+        if follows:
+            return 128 + signal_of(stop)
         return report_interrupt(signal_of(stop), folder, as_json=training.run.json, **again)
     except TrainingError as error:
         raise TrainingError(f"{error}; {last_good(folder)}") from error
+    if follows:
+        return 0
     result = training_summary(run, folder, time.monotonic() - start)
     _draw_curve(run)
     try:

@@ -20,8 +20,12 @@ from rlbook.cli.commands import COMMANDS
 from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams, show_rest
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
+from rlbook.interaction.process_group import is_follower, may_speak, place
 from rlbook.runs.interrupts import Interrupted, signal_of
 from rlbook.runs.storage.files import CheckpointError
+
+PARALLEL = ("train",)
+"""The commands that several processes run together, as torchrun starts them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,12 +45,15 @@ def _main(words: list[str]) -> int:
         abandon_stdout()
         return 0
     except KeyboardInterrupt as stop:
-        return fail(128 + signal_of(stop), "interrupted", as_json)
+        code = 128 + signal_of(stop)
+        return code if is_follower() else fail(code, "interrupted", as_json)
     except Exception as error:
         if debug:
             traceback.print_exc()
         if isinstance(error, RequestError | CheckpointError):
-            return fail(2, str(error), as_json)
+            return fail(2, str(error), as_json) if may_speak() else 2
+        if isinstance(error, TrainingError) and not may_speak():
+            return 1
         if isinstance(error, TrainingError):
             return fail(1, str(error), as_json)
         if isinstance(error, Unprinted):
@@ -76,6 +83,11 @@ def _dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         hint = did_you_mean(command, COMMANDS)
         raise RequestError(f"unknown command {command!r}{hint} (known: {', '.join(COMMANDS)})")
+    if place().size > 1 and command not in PARALLEL:
+        raise RequestError(
+            f"torchrun is for {' and '.join(f'rlbook {name}' for name in PARALLEL)}; run"
+            f" rlbook {command} without it"
+        )
     try:
         return COMMANDS[command](rest)
     except SystemExit as stop:  # --help has been printed

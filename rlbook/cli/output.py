@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlbook.interaction.process_group import place
+
 if TYPE_CHECKING:
     from rlbook.evaluation.comparison import ImprovementChance, Row
     from rlbook.runs.run import Run
@@ -326,9 +328,12 @@ def report_interrupt(
     step = latest(folder)
     if step is None:
         return fail(128 + signum, "interrupted before the first checkpoint", as_json)
+    again = _shell_command("train --resume", folder, *options)
+    if (processes := place().size) > 1:
+        again = f"torchrun --nproc-per-node {processes} -m {again}"
     return fail(
         128 + signum,
-        f"interrupted at step {step}; continue with: {_shell_command('train --resume', folder, *options)}",
+        f"interrupted at step {step}; continue with: {again}",
         as_json,
     )
 

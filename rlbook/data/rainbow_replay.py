@@ -35,6 +35,15 @@ class RainbowMinibatch:
     def __len__(self) -> int:
         return len(self.rows.reward)
 
+    def __getitem__(self, here: slice) -> RainbowMinibatch:
+        return RainbowMinibatch(
+            self.rows.each(operator.itemgetter(here)),
+            self.next_q[here],
+            discount=None if self.discount is None else self.discount[here],
+            weight=None if self.weight is None else self.weight[here],
+            places=None if self.places is None else self.places[here],
+        )
+
     @property
     def average(self) -> Average:
         """The mean over rows, weighted by their importance weights."""
@@ -46,14 +55,7 @@ class RainbowMinibatch:
             yield self
             return
         for start in range(0, len(self), size):
-            here = slice(start, start + size)
-            yield RainbowMinibatch(
-                self.rows.each(operator.itemgetter(here)),
-                self.next_q[here],
-                discount=None if self.discount is None else self.discount[here],
-                weight=None if self.weight is None else self.weight[here],
-                places=None if self.places is None else self.places[here],
-            )
+            yield self[start : start + size]
 
 
 class RainbowReplay(ReplayBuffer):

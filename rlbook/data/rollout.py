@@ -78,6 +78,11 @@ class Batch:
         return dataclasses.replace(self, weight=average(self.mask), step_weight=plain)
 
     @property
+    def adds_up(self) -> bool:
+        """Whether the losses of some rows add up to that of all, because each has its share."""
+        return self.weight is not None
+
+    @property
     def real(self) -> Tensor:
         """bool, shaped like mask: False marks padding only."""
         return self.mask if self.token_mask is None else self.token_mask

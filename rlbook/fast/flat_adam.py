@@ -19,6 +19,7 @@ from rlbook.fast.matrix_product import LIBRARY
 from rlbook.fast.modules import inside
 from rlbook.functional.schedules import warmup_factor
 from rlbook.networks import optimizer
+from rlbook.networks.data_parallel import sum_gradient
 from rlbook.networks.optimizer import REPLACED, Group, Optimizer, trainable
 
 FUSED_ADAMW = getattr(torch.ops.aten, "_fused_adamw_", None)
@@ -171,6 +172,7 @@ class FlatAdam:
 
     def descend(self, max_grad_norm: float | None = None) -> Tensor:
         """One Adam step down the gradient that was written. Returns what `step` returns."""
+        sum_gradient(self.grad)
         norm = torch.linalg.vector_norm(self.grad)
         if max_grad_norm is not None and (length := norm.item()) > max_grad_norm:
             self.grad.mul_(max_grad_norm / (length + 1e-6))

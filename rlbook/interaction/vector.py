@@ -32,6 +32,7 @@ from rlbook.interaction.guards import (
 )
 from rlbook.interaction.round_rewards import RoundScorer, round_scorer
 from rlbook.interaction.spaces import outermost_keeper
+from rlbook.interaction.split_vector import check_process_count
 from rlbook.seeding import rng_state, set_rng_state
 
 UNSCORED = "unscored"
@@ -273,7 +274,9 @@ class VectorInteraction:
         if state["obs"] is not None:
             observation_check(self.env.single_observation_space, batched=True)(state["obs"])
         if state["env"] is not None:
-            outermost_keeper(self.env).restore(state["env"])
+            keeper = outermost_keeper(self.env)
+            check_process_count(keeper, state["env"])
+            keeper.restore(state["env"])
         if ACTION_MASK in state:
             self.action_mask = saved_array(
                 ACTION_MASK, state[ACTION_MASK], np.bool_, (*shape, self._masks.num_actions)

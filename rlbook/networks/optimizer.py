@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from rlbook.agent import State
 from rlbook.errors import TrainingError
 from rlbook.fast_forms import has_fast_form, written_gradient
 from rlbook.functional.schedules import warmup_factor
+from rlbook.interaction.process_group import training_group
+from rlbook.networks.data_parallel import split_step, sum_gradients, summed_gradients
 
 
 class LossOutput(NamedTuple):
@@ -66,6 +68,7 @@ class Rows(Protocol):
 
 
 R = TypeVar("R", bound=Rows)
+Split = Literal["rows", "outputs", "nothing"]
 
 
 def gradient_step(
@@ -75,8 +78,10 @@ def gradient_step(
     *,
     micro_batch_size: int | None = None,
     max_grad_norm: float | None = None,
+    split: Split = "rows",
 ) -> dict[str, Tensor]:
-    """One gradient step on the loss of a batch.
+    """One gradient step on the loss of a batch. Where torchrun has started several processes, each
+    backpropagates its own rows; see `rlbook.networks.data_parallel`.
 
     Args:
         optimizer: of the parameters that the loss depends on.
@@ -85,10 +90,32 @@ def gradient_step(
         micro_batch_size: rows backpropagated at once; affects memory, not the gradient.
             None takes all.
         max_grad_norm: the gradient's L2 norm is clipped to this.
+        split: what several processes have of the step. "rows": the loss is a mean over rows, or a
+            sum of their shares, and each process has that of its own rows. "outputs": it is
+            computed in each from the network's outputs for all rows, which `outputs_of_rows`
+            gathers. "nothing": each process computes all of it.
 
     Returns:
         The loss's metrics, and "grad_norm", the gradient's L2 norm before clipping.
     """
+    step = partial(_step_on_rows, optimizer, loss, micro_batch_size, max_grad_norm)
+    group = training_group()
+    if group is None or split == "nothing":
+        return step(batch)
+    if split == "rows":
+        return split_step(group, step, batch)
+    with summed_gradients(group, 1.0):
+        return step(batch)
+
+
+def _step_on_rows(
+    optimizer: Optimizer,
+    loss: Callable[[R], LossOutput],
+    micro_batch_size: int | None,
+    max_grad_norm: float | None,
+    batch: R,
+) -> dict[str, Tensor]:
+    """`gradient_step` with the rows of one process."""
     if micro_batch_size is None and isinstance(loss, partial) and torch.is_grad_enabled():
         written = written_gradient(loss.func)
         if written is not None:
@@ -220,6 +247,7 @@ class Adam:
             raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
         self._set_gradients(losses, pairs)
+        sum_gradients([master.grad for master in self.masters if master.grad is not None])
         limit, rate = math.inf if max_grad_norm is None else max_grad_norm, self.step_size
         norm = nn.utils.clip_grad_norm_(self.masters, limit, foreach=False)
         for settings, group in zip(self.torch.param_groups, self.parameters.values(), strict=True):

@@ -131,6 +131,9 @@ class Policy(nn.Module):
     """Whether all its first weights stand in a folder, where they can be read again."""
     packing: int | None = None
     """Tokens of a row that holds several texts, where `evaluate` lays them behind each other."""
+    splits: ClassVar[bool] = False
+    """Whether several processes share its acting, too, and what it computes without gradients: one
+    so small acts sooner than it could be told of."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
 

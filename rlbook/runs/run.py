@@ -20,11 +20,13 @@ from rlbook.checks import parse_json
 from rlbook.errors import RequestError
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
+from rlbook.interaction.process_group import process_group
 from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions, budgets_of
+from rlbook.runs.parallel import check_parallel
 from rlbook.runs.parts import check_device, check_digests, check_saveable, device_of, digests_of
 from rlbook.runs.progress import is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
@@ -63,6 +65,8 @@ class Run(RunViews):
     def __init__(self, request: Request) -> None:
         count = request.options.workers or 1
         workers = Workers(count) if count > 1 else None
+        self.group = process_group()
+        """The processes that train it together; None if this is the only one."""
         with use_one_thread():
             agent, source, notes = set_up(request, partial(_agent_in, request), workers)
         super().__init__(request, agent, source, notes, workers)
@@ -75,6 +79,8 @@ class Run(RunViews):
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
+        if self.group is not None:
+            check_parallel(self.request, self._source, self.group.size)
         if self.request.options.inspect:
             # torch's agents, which tables do without
             from rlbook.runs.inspection import (
@@ -111,6 +117,13 @@ class Run(RunViews):
             TrainingError: the first checkpoint could not be written.
         """
         check_saveable(self.agent)
+        if self.group is None:
+            self._claim(folder)
+            return
+        self.group.lead(partial(self._claim, folder))
+        self.written_elsewhere = not self.group.leads
+
+    def _claim(self, folder: Path) -> None:
         config = self.request.as_yaml()
         check_free(folder)
         try:
@@ -158,7 +171,8 @@ class Run(RunViews):
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
         self._untouched = False
-        start, shown = time.monotonic(), not is_quiet(quiet)
+        follows = self.group is not None and not self.group.leads
+        start, shown = time.monotonic(), not is_quiet(quiet) and not follows
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())
@@ -170,6 +184,8 @@ class Run(RunViews):
                     if restored is not None:
                         self._rewind(self.folder, self._log, restored)
                     self._recorder = self._opened_record(stack)
+            if self.group is not None:
+                stack.enter_context(self.group.train_together())
             if shown:
                 display = stack.enter_context(progress())
                 callbacks = replace(callbacks, on_report=(*callbacks.on_report, display))
@@ -342,11 +358,24 @@ class Run(RunViews):
         self.open()
         step, state = load_checkpoint(self.folder, config=self._sealed)
         self._restore(step, state, source=True)
+        if self.group is not None:
+            self._follow(self.folder)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.explicit_options():
             self._extend(budget)
         hooks = Callbacks.collect(callbacks, on_report=on_report)
         return self.complete(hooks, quiet=quiet, restored=state)
+
+    def _follow(self, folder: Path) -> None:
+        """Of several processes that have read a checkpoint, all but the leader leave the folder to
+        it; the log ends for all of them where the checkpoint stands."""
+        assert self.group is not None
+        self.group.exchange_signals()  # all have read it
+        if self.group.leads:
+            return
+        self.folder, self.written_elsewhere = None, True
+        self.metrics = [report for report in self.metrics if report["step"] <= self.steps]
+        self._episodes = [episode for episode in self._episodes if episode[0] <= self.steps]
 
     def _extend(self, budget: RunOptions) -> None:
         """Gives the run a larger budget, and writes it down where there is a folder."""

@@ -87,6 +87,9 @@ class RunState:
         self.workers = workers
         """The processes that step the environments, where this one does not."""
         self.folder: Path | None = None
+        """Where it is kept; None in a process that leaves the writing to another one."""
+        self.written_elsewhere = False
+        """Whether it has a folder that another process writes."""
         self.metrics: list[dict[str, Any]] = []
         """One report a line: `step`, `episodes`, `return`, `length`, the algorithm's own numbers,
         and `eval_return` where evaluated."""
@@ -141,6 +144,8 @@ class RunState:
             TrainingError: it could not be written; the earlier ones stay.
         """
         if self.folder is None:
+            if self.written_elsewhere:
+                self._source.state_dict()  # the other process needs its part
             return
         assert self._log is not None
         with report_disk_errors(self.folder):

@@ -27,8 +27,10 @@ from rlbook.interaction.learned_reward import (
     model_weight,
 )
 from rlbook.interaction.play_episodes import adapted_vector, training_limit
+from rlbook.interaction.process_group import process_group
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
+from rlbook.interaction.split_vector import SplitVectorEnv
 from rlbook.interaction.vector import VectorInteraction
 from rlbook.interaction.workers import Workers
 from rlbook.registry import check_teachable
@@ -146,18 +148,19 @@ def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
 
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The agent's training environment; its rewards come from `model`, if given."""
+    group = process_group()
+    if request.agent.batched and group is not None:
+        adapted: list[Adapted] = []
+
+        def make(count: int) -> VectorEnv:
+            adapted.append(_vector(request, model, workers, count))
+            return adapted[-1].env  # type: ignore[return-value]
+
+        size = getattr(request.config, "group_size", 1)
+        split = SplitVectorEnv(group, make, request.num_envs, size)
+        return AdaptedVectorEnv(split, adapted[0].adaptation)
     if request.agent.batched:
-        env = adapted_vector(
-            request.agent, request.recipe, request.num_envs, request.config, workers
-        )
-        _check_named(model, env.env)
-        if model is None:
-            return env
-        _check_pays(request, model, env.env)
-        return AdaptedVectorEnv(
-            PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0),  # type: ignore[arg-type]
-            env.adaptation,
-        )
+        return _vector(request, model, workers, request.num_envs)
     raw = ResumableEnv(request.recipe.make())
     _check_named(model, raw)
     adaptation = adapt_to(request.agent, raw, request.config)
@@ -165,6 +168,21 @@ def _environment(request: Request, model: Agent | None, workers: Workers | None)
         return AdaptedEnv(raw, adaptation)
     _check_pays(request, model, raw)
     return AdaptedEnv(PaidEnv(raw, model, request.options.reward_caution or 0.0), adaptation)  # type: ignore[arg-type]
+
+
+def _vector(
+    request: Request, model: Agent | None, workers: Workers | None, num_envs: int
+) -> AdaptedVectorEnv:
+    """So many training environments of an agent that has several."""
+    env = adapted_vector(request.agent, request.recipe, num_envs, request.config, workers)
+    _check_named(model, env.env)
+    if model is None:
+        return env
+    _check_pays(request, model, env.env)
+    return AdaptedVectorEnv(
+        PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0),  # type: ignore[arg-type]
+        env.adaptation,
+    )
 
 
 def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:

@@ -4,20 +4,25 @@ often an evaluation and a checkpoint."""
 from __future__ import annotations
 
 import math
+import signal
 import time
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from rlbook.agent import Agent, Metrics
 from rlbook.errors import TrainingError
+from rlbook.interaction.process_group import training_group
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
+from rlbook.runs.interrupts import Interrupted, signal_of
 from rlbook.runs.run_state import REPORTS, RunState
 from rlbook.runs.sources import EnvironmentSource
 from rlbook.runs.storage.folder import report_disk_errors
 from rlbook.runs.storage.state_encoding import StateError, encode
 
+T = TypeVar("T")
 EVALUATIONS = 10  # in a run, where nothing else is asked for
 CHECKPOINTS = 10  # in a run, beside those of evaluations, of the start and of the end
 
@@ -36,6 +41,10 @@ class TrainingLoop:
         """Episodes since the last report that the callbacks have been called for."""
         self.stopped = False
         """Whether a callback has asked to stop."""
+        self.group = training_group()
+        if self.group is not None:
+            self.group.received = self.trained._interrupts.received
+        self.exchanged = -1  # how many exchanges there were after the last item
 
     def run(self) -> None:
         """Goes on until the run has ended."""
@@ -54,11 +63,33 @@ class TrainingLoop:
                 self._notice_episodes()
                 if self._is_due():
                     self._report()
-            self.trained._interrupts()
+            self._obey_signals()
             if self.reports.is_ended or self.stopped:
                 break
         if not self.reports.is_ended:
             self._finish()
+
+    def _obey_signals(self) -> None:
+        """Raises `Interrupted` after a signal; of several processes each does at the same item,
+        where all can be saved."""
+        group, interrupts = self.group, self.trained._interrupts
+        if group is None:
+            interrupts()
+            return
+        if group.exchanges == self.exchanged:  # nothing was said in this item
+            group.exchange_signals()
+        self.exchanged = group.exchanges
+        if group.stopping and self.agent.can_checkpoint:
+            raise Interrupted([*interrupts.received, signal.SIGTERM][0])
+
+    def _lead(self, function: Callable[[], T]) -> T:
+        """What a function returns; of several processes the leader runs it alone."""
+        if self.group is None:
+            return function()
+        try:
+            return self.group.lead(function)
+        except KeyboardInterrupt as stop:
+            raise Interrupted(signal_of(stop)) from None
 
     def _notice_episodes(self) -> None:
         """Calls the episode callbacks once for each episode that ended since the last item."""
@@ -69,7 +100,7 @@ class TrainingLoop:
         del ended[self.noticed :]
         for episode in new:
             ended.append(episode)
-            self.stopped |= self.callbacks.stop("on_episode", self.trained)
+            self.stopped |= self._lead(partial(self.callbacks.stop, "on_episode", self.trained))
         self.noticed = len(ended)
 
     def _report_sweep(self, metrics: dict[str, Any]) -> bool:
@@ -106,7 +137,7 @@ class TrainingLoop:
         """One line of the log; every so often an evaluation and a checkpoint."""
         start = time.perf_counter()
         before, marks = self.reports.marks, math.floor(self.agent.progress * REPORTS)
-        due = self._evaluation_due(before, marks)
+        due = self._lead(partial(self._evaluation_due, before, marks))
         evaluation = self._evaluate() if due else {}
         self.reports.marks = marks
         best = self._write(evaluation)
@@ -136,9 +167,9 @@ class TrainingLoop:
 
     def _tell(self, evaluation: Metrics) -> None:
         """Calls the callbacks for a report, and for the evaluation in it."""
-        self.stopped |= self.callbacks.stop("on_report", self.trained)
-        if "eval_return" in evaluation:
-            self.stopped |= self.callbacks.stop("on_evaluation", self.trained)
+        moments = ["on_report"] + (["on_evaluation"] if "eval_return" in evaluation else [])
+        for moment in moments:
+            self.stopped |= self._lead(partial(self.callbacks.stop, moment, self.trained))
 
     def _evaluation_due(self, before: int, marks: int) -> bool:
         every, metrics = self.trained.request.eval_every, self.trained.metrics
@@ -151,9 +182,16 @@ class TrainingLoop:
     def _evaluate(self, *, last: bool = False) -> Metrics:
         """On the way an evaluation may be shortened; the `last` one never is, nor where a return
         decides when training ends."""
-        request, metrics = self.trained.request, self.trained.metrics
-        if request.eval_every == 0:
+        if self.trained.request.eval_every == 0:
             return {}
+        found = self._lead(partial(self._evaluation, last=last))
+        request = self.trained.request
+        if "eval_episodes" in found and not request.recipe.may_never_end:
+            self.trained._add_note(short_evaluation_note(request.eval_episodes))
+        return found
+
+    def _evaluation(self, *, last: bool) -> Metrics:
+        request, metrics = self.trained.request, self.trained.metrics
         # half an evaluation is dropped; it begins anew when the run goes on
         with self.trained._interrupts.at_once():
             before = next(
@@ -161,7 +199,7 @@ class TrainingLoop:
             )
             in_environment = isinstance(self.source, EnvironmentSource)
             whole = last or request.stop_at_return < math.inf
-            found = evaluation_metrics(
+            return evaluation_metrics(
                 self.agent,
                 request,
                 self._exact_evaluation,
@@ -170,9 +208,6 @@ class TrainingLoop:
                 effort=self.trained.steps - before if in_environment else None,
                 length=None if whole else usual_length(self.source.finished_episodes, metrics),
             )
-        if "eval_episodes" in found and not request.recipe.may_never_end:
-            self.trained._add_note(short_evaluation_note(request.eval_episodes))
-        return found
 
     @cached_property
     def _exact_evaluation(self) -> ExactEvaluation | None:
@@ -213,6 +248,10 @@ class TrainingLoop:
 
     def _record(self) -> None:
         """Notes what the policy does now, where that is recorded."""
+        if self.trained._recorder is not None or self.group is not None:
+            self._lead(self._record_tokens)
+
+    def _record_tokens(self) -> None:
         if self.trained._recorder is not None:
             with report_disk_errors(self.trained.folder):
                 self.trained._recorder.record(self.trained.steps)

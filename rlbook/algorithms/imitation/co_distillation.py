@@ -20,11 +20,10 @@ each other from the start, and both steps use the probabilities from before eith
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
 from rlbook.checks import non_negative, positive, value_at
 from rlbook.data.rollout import Batch
-from rlbook.functional.averages import weighted_sum
+from rlbook.functional.averages import Average, given_weights, weighted_sum
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
@@ -66,10 +65,8 @@ def co_distillation_update(
         students, (first, ~first), thoughts[::-1], strict=True
     ):
         own = batch.mask & (half if batch.mask.dim() == 1 else half[:, None])  # [B] or [B, T]
-        step_loss = partial(
-            loss or co_distillation_loss, student, config=config, own=own, peer=peer
-        )
-        rows = dataclasses.replace(batch)
+        rows = StudentRows.from_batch(batch, own, peer, config.averaging())
+        step_loss = partial(loss or co_distillation_loss, student, config=config)
         metrics.append(
             gradient_step(optimizer, step_loss, rows, max_grad_norm=config.max_grad_norm)
         )
@@ -77,21 +74,23 @@ def co_distillation_update(
 
 
 def co_distillation_loss(
-    policy: Policy, batch: Batch, *, config: CoDistillationConfig, own: Tensor, peer: Tensor
+    policy: Policy, rows: StudentRows, *, config: CoDistillationConfig
 ) -> LossOutput:
-    """What a student minimises: its own half's labels, and the other's probabilities.
+    """The share of some rows in what a student minimises: its own half's labels, and the other's
+    probabilities.
 
     Args:
         policy: the student.
-        batch: recorded actions, [B] or [B, T].
+        rows: recorded actions, [B] or [B, T].
         config: hyper-parameters.
-        own: same shape, bool; True marks the student's half.
-        peer: same shape and one axis more, the other student's logits.
     """
-    mask, average, temperature = batch.mask, config.averaging(), config.soft_temperature
+    batch, peer, temperature = rows.batch, rows.peer, config.soft_temperature
+    mask, average = batch.mask, given_weights(rows.weight)
     logits = logits_of(policy, batch)
     log_prob = Categorical(logits).log_prob(batch.action.where(mask, 0))
-    hard = negative_log_likelihood_loss(log_prob, mask=own, average=average)
+    hard = negative_log_likelihood_loss(
+        log_prob, mask=rows.own, average=given_weights(rows.own_weight)
+    )
     soft = soft_label_loss(logits, peer, temperature=temperature, mask=mask, average=average)
     total = config.hard_coef * hard + config.soft_coef * soft
     agreed = (logits.argmax(-1) == peer.argmax(-1)).to(soft.dtype)
@@ -102,6 +101,30 @@ def co_distillation_loss(
         "agreement": weighted_sum(agreed, mask, average),
     }
     return LossOutput(total, metrics)
+
+
+@dataclass
+class StudentRows:
+    """Recorded actions, and what one of the two students is to learn from them."""
+
+    batch: Batch  # [B] or [B, T]
+    own: Tensor  # same shape, bool; True marks the student's half
+    peer: Tensor  # same shape and one axis more, the other student's logits
+    weight: Tensor  # same shape, each element's share in the mean over all
+    own_weight: Tensor  # same shape, in the mean over its half
+    adds_up: ClassVar[bool] = True
+
+    @staticmethod
+    def from_batch(batch: Batch, own: Tensor, peer: Tensor, average: Average) -> StudentRows:
+        each, half = (average(mask.to(peer.dtype)) for mask in (batch.mask, own))
+        return StudentRows(batch, own, peer, each, half)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def __getitem__(self, rows: slice) -> StudentRows:
+        parts = (self.own, self.peer, self.weight, self.own_weight)
+        return StudentRows(self.batch[rows], *(part[rows] for part in parts))
 
 
 def logits_of(policy: Policy, batch: Batch) -> Tensor:

@@ -51,6 +51,7 @@ from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
+from rlbook.networks.data_parallel import act_on_rows
 from rlbook.networks.distributions import Categorical
 from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
 from rlbook.networks.policy import Policy
@@ -201,8 +202,8 @@ class Distillation(PolicyAgent):
         self.check_batch(observation)
         if not (explore and self.guided):
             return super().act(observation, explore=explore, action_mask=action_mask)
-        action, self._log_prob = self.teacher.act(
-            observation, self.exploration, self._guiding, action_mask
+        action, self._log_prob = act_on_rows(
+            self.teacher, observation, self.exploration, self._guiding, action_mask
         )
         return action
 

@@ -160,6 +160,9 @@ class DiscriminatorBatch:
     def __len__(self) -> int:
         return len(self.share)
 
+    def __getitem__(self, rows: slice) -> DiscriminatorBatch:
+        return DiscriminatorBatch(self.expert[rows], self.policy[rows], self.share[rows])
+
 
 REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": hurry_reward}
 

@@ -15,6 +15,7 @@ from rlbook.agent import Data
 from rlbook.data.episodes import PairedBatch, RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, given_weights, per_token
+from rlbook.networks.data_parallel import outputs_of_rows
 from rlbook.networks.policy import as_array, module_device
 from rlbook.networks.reward_network import RewardNetwork, members_of
 
@@ -33,6 +34,16 @@ def member_scores(network: RewardNetwork, episodes: Batch) -> Tensor:
 def episodes_of(batch: Preferences) -> Sequence[Batch]:
     """The episodes of groups together, or the better and the worse ones of pairs."""
     return [batch.episodes] if isinstance(batch, RankedBatch) else batch[:2]
+
+
+def batch_scores(network: RewardNetwork, batch: Preferences) -> list[Tensor]:
+    """`member_scores` of the groups' episodes, or of the better and the worse ones, for a gradient
+    step, in which several processes may compute them together: [K, B] each."""
+
+    def scores(rows: Batch) -> Tensor:
+        return member_scores(network, rows).T
+
+    return [outputs_of_rows(scores, rows).T for rows in episodes_of(batch)]
 
 
 def order_pairs(batch: Preferences, scores: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,7 @@ from rlbook.algorithms.imitation.preference_scores import (
     Actions,
     Observations,
     Preferences,
-    episodes_of,
+    batch_scores,
     member_averages,
     member_scores,
     order_pairs,
@@ -94,8 +94,8 @@ def reward_model_update(
     """
     averages = member_averages(batch, config.members, rng, module_device(network))
     step_loss = partial(loss or reward_model_loss, network, config=config, averages=averages)
-    step = gradient_step(optimizer, step_loss, batch, max_grad_norm=config.max_grad_norm)
-    return mean_metrics([step])
+    given = {"max_grad_norm": config.max_grad_norm, "split": "outputs"}
+    return mean_metrics([gradient_step(optimizer, step_loss, batch, **given)])
 
 
 def reward_model_loss(
@@ -113,7 +113,7 @@ def reward_model_loss(
         config: hyper-parameters.
         averages: how each member weights the rows; all alike by default.
     """
-    scores = [member_scores(network, rows) for rows in episodes_of(batch)]  # each [K, B]
+    scores = batch_scores(network, batch)  # each [K, B]
     losses = [
         preference_loss(batch, [score[k] for score in scores], average, config)
         for k, average in enumerate(averages or [per_token] * config.members)

@@ -137,6 +137,7 @@ class MBPO(SAC):
 
     budget = {"steps": 10_000}
     Config = MBPOConfig
+    splits = False  # the imagined rows are drawn within a gradient step
     METRICS = SAC.METRICS | MODEL_METRICS
 
     def __init__(

@@ -78,6 +78,7 @@ def world_model_update(
             step_loss,
             replay.sample(model.members * batch_size, rng),
             max_grad_norm=max_grad_norm,
+            split="nothing",  # the rows are the members', one after the other
         )
         for _ in range(gradient_steps)
     ]

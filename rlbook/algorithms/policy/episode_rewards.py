@@ -36,6 +36,7 @@ from rlbook.functional.intrinsic_rewards import (
     self_certainty,
 )
 from rlbook.functional.preference_losses import sequence_log_prob
+from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.distributions import Categorical
 from rlbook.networks.policy import Policy
 
@@ -103,7 +104,7 @@ class AnswerProbability:
 
 def probability(policy: Policy, judged: Batch) -> Tensor:
     """The mean probability of the tokens whose `weight` is not 0: [B]."""
-    log_prob, _, _ = policy.evaluate(judged, entropy=False)
+    log_prob = log_prob_by_rows(policy, judged)
     assert judged.weight is not None
     return mean_probability(log_prob, judged.weight > 0)
 

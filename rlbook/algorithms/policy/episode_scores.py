@@ -15,6 +15,7 @@ from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import ESTIMATORS
 from rlbook.functional.policy_losses import truncated_importance_weight
+from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.policy import Policy, as_array
 
 
@@ -51,7 +52,7 @@ def score_episodes(
         step_reward = rollout.tensor("reward").T  # [N, T]
         batch.reward = step_reward if reward is None else paid_at_end(returns, batch.mask)
     if reference is not None:
-        batch.reference_log_prob = reference.evaluate(batch, entropy=False)[0]
+        batch.reference_log_prob = log_prob_by_rows(reference, batch)
         estimate = ESTIMATORS[config.kl_estimator]
         kl = estimate(batch.log_prob, batch.reference_log_prob, batch.mask)  # [N, T]
         metrics["reference_kl"] = float(weighted_sum(kl, batch.mask))
@@ -75,7 +76,7 @@ def weight_by_importance(batch: Batch, policy: Policy, config: ImportanceOptions
     """Weights the steps that another program drew, and makes the policy's own probabilities those
     of π_old. Returns the mean weight."""
     assert config.importance_cap is not None
-    log_prob, _, _ = policy.evaluate(batch, entropy=False)
+    log_prob = log_prob_by_rows(policy, batch)
     batch.importance = truncated_importance_weight(
         log_prob,
         batch.log_prob,

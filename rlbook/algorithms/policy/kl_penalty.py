@@ -17,6 +17,7 @@ from rlbook.functional.divergences import (
     banded_kl_coef,
     temperature_of_kl,
 )
+from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.policy import Policy
 
 
@@ -53,7 +54,7 @@ class KLPenalty:
             The reward [T, N], and log π_ref(a|s) [T, N] in nats.
         """
         mask, episodes = rollout.tensor("valid"), policy.batch(rollout, "episode")
-        reference_log_prob = reference.evaluate(episodes, entropy=False)[0].T
+        reference_log_prob = log_prob_by_rows(reference, episodes).T
         estimate = ESTIMATORS[self.config.kl_estimator]
         kl = estimate(episodes.log_prob.T, reference_log_prob, mask)
         self.kl = float(weighted_sum(kl, mask))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -99,6 +100,8 @@ def labelled_loss(
 class LabelledRows:
     """B episodes, and each one's weight in the means over all, the good and the bad episodes."""
 
+    adds_up: ClassVar[bool] = True
+    """As in `rlbook.data.rollout.Batch`."""
     episodes: Batch  # `weight`: each token's weight in the mean over good episodes
     good: Tensor  # [B] bool
     share: Tensor  # [B]

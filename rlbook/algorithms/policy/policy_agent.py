@@ -29,6 +29,7 @@ from rlbook.data.reward_scale import RewardScale
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.errors import RequestError
 from rlbook.networks.build import build_policy, refuse_idle
+from rlbook.networks.data_parallel import act_on_rows, log_prob_by_rows
 from rlbook.networks.optimizer import Group, LossOutput, Optimizer, adam, gradient_step
 from rlbook.networks.policy import (
     Policy,
@@ -128,8 +129,8 @@ class PolicyAgent(PredictingAgent):
         self.check_batch(observation)
         if not explore:
             return self.policy.act(observation, None, self._evaluating, action_mask)[0]
-        action, self._log_prob = self.policy.act(
-            observation, self.exploration, self._acting, action_mask
+        action, self._log_prob = act_on_rows(
+            self.policy, observation, self.exploration, self._acting, action_mask
         )
         return action
 
@@ -174,7 +175,9 @@ class PolicyAgent(PredictingAgent):
     @torch.no_grad()
     def reference_log_prob(self, batch: Batch) -> Tensor | None:
         """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
-        return None if self.reference is None else self.reference.evaluate(batch, entropy=False)[0]
+        if self.reference is None:
+            return None
+        return log_prob_by_rows(self.reference, batch)
 
     def anneal(self) -> float:
         """Sets the learning rate for this point of training, and returns that of the next step,

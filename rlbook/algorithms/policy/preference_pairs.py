@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ from rlbook.functional.preference_losses import (
     preference_accuracy,
     sequence_log_prob,
 )
+from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.policy import Policy
 
 
@@ -28,6 +30,8 @@ from rlbook.networks.policy import Policy
 class PairedRows:
     """P pairs of episodes, row i of `better` against row i of `worse`."""
 
+    adds_up: ClassVar[bool] = True
+    """As in `rlbook.data.rollout.Batch`."""
     better: Batch
     worse: Batch
     count: int = 0  # pairs in the whole minibatch that these are part of
@@ -91,8 +95,8 @@ def kto_reference_point(
             shifted = {name: part.roll(-1, 0) for name, part in rows.obs.items()}
             rows = dataclasses.replace(rows, obs=shifted)
             if reference is not None:
-                rows.reference_log_prob = reference.evaluate(rows, entropy=False)[0]
-        log_prob = policy.evaluate(rows, entropy=False)[0]
+                rows.reference_log_prob = log_prob_by_rows(reference, rows)
+        log_prob = log_prob_by_rows(policy, rows)
         log_prob = episode_log_prob(log_prob, rows.mask, config)
         sums.append((log_prob, reference_log_prob(rows, config)))
     return mismatched_kl(*(torch.cat(column) for column in zip(*sums, strict=True)))

@@ -20,6 +20,7 @@ from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
 from rlbook.functional.averages import weighted_sum
+from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.optimizer import Optimizer, mean_metrics
 from rlbook.networks.policy import Policy
 from rlbook.seeding import rng_for
@@ -69,7 +70,7 @@ def recorded_rows(agent: Learner, groups: RankedBatch) -> tuple[Batch, Metrics]:
         groups = groups.best(config.top)
     batch, metrics = groups.episodes.to(agent.parts.device), {}
     assert agent.reference is not None
-    batch.log_prob = batch.reference_log_prob = agent.reference.evaluate(batch, entropy=False)[0]
+    batch.log_prob = batch.reference_log_prob = log_prob_by_rows(agent.reference, batch)
     scores = groups.returns.split(groups.sizes.tolist())
     advantage = torch.cat(
         [

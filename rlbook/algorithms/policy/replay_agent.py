@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,7 +31,9 @@ from rlbook.checks import (
 )
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed
+from rlbook.interaction.process_group import training_group
 from rlbook.networks.critics import Critics
+from rlbook.networks.data_parallel import split_step
 from rlbook.networks.mlp import MLP, action_size
 from rlbook.networks.optimizer import Group, Optimizer, adam, mean_metrics
 from rlbook.networks.policy import as_array
@@ -43,6 +47,13 @@ class Minibatch:
     rows: Transitions
     noise: Tensor  # [B, A] standard normal, for s; empty where actions are discrete
     next_noise: Tensor  # [B, A], for s'
+
+    def __len__(self) -> int:
+        return len(self.rows.reward)
+
+    def __getitem__(self, here: slice) -> Minibatch:
+        rows = self.rows.each(operator.itemgetter(here))
+        return Minibatch(rows, self.noise[here], self.next_noise[here])
 
 
 class ReplayAgent(Agent):
@@ -60,6 +71,8 @@ class ReplayAgent(Agent):
     batched = True
     observations = "vector"
     uses = ("device",)
+    splits: ClassVar[bool] = True
+    """Whether several processes each backpropagate their own rows of a minibatch."""
     critic_optimizer: Optimizer
     actor_optimizer: Optimizer
 
@@ -154,12 +167,17 @@ class ReplayAgent(Agent):
 
     def update(self) -> Metrics:
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
+        group = training_group()
         for optimizer in self.optimizers().values():
             optimizer.learning_rate = value_at(self.config.learning_rate, self.progress)
         with products(self.config.matmul_precision):
             for batch in self.minibatches(self.config.gradient_steps):
                 self.updates += 1
-                metrics = self.train_on(batch)
+                metrics = (
+                    self.train_on(batch)
+                    if group is None or not self.splits
+                    else split_step(group, self.train_on, batch)
+                )
         return mean_metrics([metrics])
 
     def minibatches(self, count: int) -> Iterator[Minibatch]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -39,7 +39,7 @@ from rlbook.algorithms.policy.actor_critic_agent import ActorCriticAgent
 from rlbook.algorithms.policy.options import SeparateNetworkOptions, StepOptions
 from rlbook.checks import non_negative, open_unit_interval, positive, positive_int, unit_interval
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.functional.averages import given_weights, weighted_sum
+from rlbook.functional.averages import given_weights, per_token, weighted_sum
 from rlbook.functional.natural_gradient import (
     conjugate_gradient,
     fisher_vector_product,
@@ -139,18 +139,27 @@ def fit_value(
     for _ in range(config.value_epochs):
         metrics = [
             gradient_step(
-                optimizer, partial(value_loss, policy), rows, max_grad_norm=config.max_grad_norm
+                optimizer,
+                partial(value_loss, policy),
+                with_shares(rows),
+                max_grad_norm=config.max_grad_norm,
             )
             for rows in minibatches(batch, config.batch_size, rng)
         ]
     return mean_metrics(metrics)
 
 
+def with_shares(rows: Batch) -> Batch:
+    """A minibatch whose elements count alike."""
+    assert rows.target is not None
+    return replace(rows, weight=per_token(rows.mask.to(rows.target.dtype)))
+
+
 def value_loss(policy: Policy, batch: Batch) -> LossOutput:
-    """½ mean (V - y)² of some rows."""
+    """The share of some rows in ½ mean (V - y)²."""
     value = policy.evaluate(batch, entropy=False)[2]
     assert value is not None and batch.target is not None
-    loss = squared_value_loss(value, batch.target, mask=batch.mask)
+    loss = squared_value_loss(value, batch.target, **batch.share)
     return LossOutput(loss, {"value_loss": loss.detach()})
 
 

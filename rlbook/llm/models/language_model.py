@@ -19,6 +19,7 @@ from rlbook.llm.models import causal_lm
 from rlbook.llm.models.adapters import DecoderWithoutAdapters, adapters_off, trains_adapters_alone
 from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.packing import check_packable, pack, packed_logits
+from rlbook.networks.data_parallel import by_rows
 from rlbook.networks.distributions import Categorical, sample_logits
 from rlbook.networks.policy import Policy, Unit, full_precision
 from rlbook.networks.reward_network import members_of
@@ -42,6 +43,7 @@ class LanguageModelPolicy(Policy):
 
     rollout = "episodes"
     unit = "episode"
+    splits = True
     stores = "first"
     idle = dict.fromkeys(
         ("hidden_sizes", "orthogonal_init", "normalize_observation"),
@@ -160,10 +162,13 @@ class LanguageModelPolicy(Policy):
     @torch.inference_mode()
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         assert self.critic is not None
-        batch = self.batch(rollout)
-        rows = rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch))
-        value = self.critic(rows).T.clone()  # [T + 1, N]
+        value = by_rows(self._values_along, self.batch(rollout)).T.clone()  # [T + 1, N]
         return value[:-1], value[1:]
+
+    def _values_along(self, batch: Batch) -> Tensor:
+        """V before and after each token: [B, T + 1]."""
+        assert self.critic is not None
+        return self.critic(rows_of(batch.obs["tokens"], batch.obs["length"], _completions(batch)))
 
     @torch.inference_mode()
     def value(self, obs: dict[str, Tensor]) -> Tensor:

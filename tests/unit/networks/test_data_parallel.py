@@ -1,0 +1,66 @@
+"""How a minibatch is split among processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from closeness import near
+
+from rlbook.data.replay import Transitions
+from rlbook.data.rollout import Batch
+from rlbook.functional.averages import per_token, weighted_sum
+from rlbook.interaction.process_group import ProcessGroup
+from rlbook.networks.data_parallel import OwnRows, count_rows, portion, take_rows
+
+
+def group(size: int, rank: int) -> ProcessGroup:
+    """A process that has not connected to the others."""
+    made = object.__new__(ProcessGroup)
+    made.size, made.rank = size, rank
+    return made
+
+
+def test_the_losses_of_two_processes_add_up_to_the_mean_over_tokens() -> None:
+    loss = torch.tensor([[4.0, 0.0, 0.0], [1.0, 1.0, 2.0]])
+    mask = torch.tensor([[True, False, False], [True, True, True]])
+    batch = Batch(loss, loss, loss, mask, weight=per_token(mask))
+    assert batch.adds_up
+    parts = [take_rows(batch, portion(group(2, rank), 2).rows) for rank in range(2)]
+    each = [weighted_sum(part.obs, **part.share).item() for part in parts]
+    assert each == [near(4 / 4), near((1 + 1 + 2) / 4)]
+    assert sum(each) == near((4 + 1 + 1 + 2) / 4)
+    means = [weighted_sum(part.obs, part.mask).item() for part in parts]
+    assert sum(means) / 2 == near((4 / 1 + 4 / 3) / 2, dtype="float32")  # the common mistake
+
+
+def test_means_over_rows_have_the_share_of_their_rows() -> None:
+    rows = torch.tensor([1.0, 2.0, 6.0])  # one process has one of them, the other two
+    found = [portion(group(2, rank), 3) for rank in range(2)]
+    assert [part.share for part in found] == [near(1 / 3), near(2 / 3)]
+    assert sum(rows[p.rows].mean().item() * p.share for p in found) == near(3.0, dtype="float32")
+
+
+def test_a_process_without_rows_lends_one_of_no_weight() -> None:
+    assert portion(group(3, 0), 1) == (slice(0, 1), 0.0)
+    assert [portion(group(3, rank), 1).share for rank in range(3)] == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_row_draws_the_same_numbers_in_any_process(size: int) -> None:
+    drawn, ends = [], []
+    for rank in range(size):
+        rng = np.random.default_rng(7)
+        rows = group(size, rank).rows(5)
+        drawn.append(OwnRows(rng, 5, rows).random(rows.stop - rows.start))
+        ends.append(rng.random())
+    alone = np.random.default_rng(7)
+    assert np.concatenate(drawn).tolist() == alone.random(5).tolist()
+    assert set(ends) == {alone.random()}
+
+
+def test_transitions_are_split_by_rows_and_not_by_fields() -> None:
+    rows = torch.arange(4)
+    batch = Transitions(rows[:, None], rows, rows, rows[:, None], rows > 5)
+    assert count_rows(batch) == 4
+    assert take_rows(batch, slice(1, 3)).action.tolist() == [1, 2]
