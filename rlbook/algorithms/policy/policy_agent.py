@@ -175,9 +175,7 @@ class PolicyAgent(PredictingAgent):
     @torch.no_grad()
     def reference_log_prob(self, batch: Batch) -> Tensor | None:
         """log π_ref(a|s), shaped like `batch.mask`, in nats; None where no reference is kept."""
-        if self.reference is None:
-            return None
-        return log_prob_by_rows(self.reference, batch)
+        return None if self.reference is None else log_prob_by_rows(self.reference, batch)
 
     def anneal(self) -> float:
         """Sets the learning rate for this point of training, and returns that of the next step,
