@@ -19,6 +19,7 @@ from closeness import near, widths
 from rlbook.agent import Step
 from rlbook.algorithms.policy.grpo import grpo_loss, grpo_rows
 from rlbook.data.rollout import Batch
+from rlbook.functional.advantages import group_advantage
 from rlbook.llm.models.sources import small_llama
 from rlbook.llm.tokenizers.tokenizer import character_tokenizer
 from rlbook.recipes.jobs.write_job import write_job
@@ -338,3 +339,40 @@ def test_an_adapter_trains_in_trl_from_the_model_below_it(
     assert seen[0][1] == near(ours["loss"], dtype="float32", terms=widths(agent.policy.model))
     trained = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)
     assert trained == sum(p.numel() for p in agent.policy.parameters() if p.requires_grad)
+
+
+def test_a_reward_model_pays_in_trl_what_it_pays_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import rlbook
+
+    rlbook.train(
+        "reward_model",
+        "Addition-v0",
+        steps=4,
+        learning_rate=3e-3,
+        out=tmp_path / "judge",
+        quiet=True,
+    )
+    config = write_config(
+        tmp_path,
+        "grpo",
+        num_envs=16,
+        steps=2000,
+        reward_model=str(tmp_path / "judge"),
+        hyperparameters={"group_size": 4},
+    )
+    write_job(config, tmp_path / "job", "trl")
+    seen, trainer = train(tmp_path / "job", "GRPO", monkeypatch)
+    (tokens, _), _ = seen[:2]
+    run = Run(Request.from_yaml(config.read_text()))
+    rows, _ = play_again(run, tokens)
+    judge: Any = rlbook.load(tmp_path / "judge").agent
+    with torch.no_grad():
+        paid = judge.network.rewards(rows).sum(1)
+    advantages = group_advantage(paid, 4)
+    numbers: dict[str, Any] = {"dtype": "float32", "terms": widths(judge.network), "size": 20.0}
+    assert paid.std() > 0.01 and advantages.abs().max() > 0.1
+    assert advantages.tolist() == near(tokens["advantages"].tolist(), **numbers)
+    logged = trainer.state.log_history[0]
+    assert logged["rewards/model/mean"] == near(float(paid.mean()), **numbers)

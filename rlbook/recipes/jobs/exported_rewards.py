@@ -11,6 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
 from rlbook.llm.rewards.completion import Completion
 
 
@@ -91,6 +94,49 @@ def as_trl_function(reward: ExportedReward, rules: TextRules) -> Callable[..., l
 
     function.__name__ = reward.name
     return function
+
+
+class ModelReward:
+    """A reward model as TRL's reward function: the score of a prompt and its completion, at the
+    last token.
+
+    Args:
+        folder: a sequence classifier of one label.
+        tokenizer: the folder of the tokenizer that makes the prompts' ids.
+        arguments: of its chat template.
+    """
+
+    __name__ = "model"
+
+    def __init__(self, folder: str, tokenizer: str, arguments: Mapping[str, Any]) -> None:
+        self.model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        self.arguments = arguments
+
+    @torch.no_grad()
+    def __call__(
+        self, prompts: list[Any], completion_ids: list[list[int]], **_: object
+    ) -> list[float]:
+        shown = [
+            [*self.prompt_ids(prompt), *ids]
+            for prompt, ids in zip(prompts, completion_ids, strict=True)
+        ]
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.model.to(device)
+        return [self.score(torch.tensor([ids], device=device)) for ids in shown]
+
+    def prompt_ids(self, prompt: str | list[Any]) -> list[int]:
+        """The ids of a text, or of a chat up to the next answer."""
+        if isinstance(prompt, str):
+            return self.tokenizer(prompt)["input_ids"]
+        return self.tokenizer.apply_chat_template(
+            prompt, add_generation_prompt=True, return_dict=True, **self.arguments
+        )["input_ids"]
+
+    def score(self, ids: torch.Tensor) -> float:
+        """The score of one text, ids [1, L], in reward units."""
+        hidden = self.model.base_model(input_ids=ids).last_hidden_state
+        return float(self.model.score(hidden[0, -1]))
 
 
 def score_for_verl(

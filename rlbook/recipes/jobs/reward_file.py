@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlbook.checks import import_object
 from rlbook.errors import RequestError
@@ -15,6 +15,7 @@ from rlbook.llm.rewards.trl_and_verl import DIALECTS, trl_reward, verl_reward
 from rlbook.llm.tasks import MixtureTask, Task, recorded_task
 from rlbook.recipes.jobs.exported_rewards import (
     ExportedReward,
+    ModelReward,
     TextRules,
     as_trl_function,
     score_for_verl,
@@ -44,19 +45,27 @@ FOR_VERL = '''def compute_score(data_source, solution_str, ground_truth, extra_i
     return {adapter}(REWARDS, RULES, data_source, solution_str, ground_truth, extra_info)'''
 
 
-class RewardFile(NamedTuple):
-    """What was written."""
-
-    names: list[str]
-    weights: list[float]
+FOR_MODEL = """MODEL = {model}(str(HERE / "{folder}"), str(HERE / "tokenizer"), {arguments})
+FUNCTIONS.append(MODEL)
+WEIGHTS.append({weight})"""
 
 
-def write_rewards(job: Job) -> RewardFile:
-    """Writes rewards.py, and the modules that its rewards run, such as a sandbox."""
+def write_rewards(job: Job, model: str | None = None) -> list[float]:
+    """Writes rewards.py, and the modules that its rewards run, such as a sandbox.
+
+    Args:
+        job: whose environment has the rewards.
+        model: the name of a reward model's folder, which pays in their place, or beside them where
+            one of them is "model".
+
+    Returns:
+        The weights of the rewards.
+    """
     file, rewards = SourceFile(), job.rules.rewards
+    parts = [] if model is not None and rewards.model_weight is None else rewards.parts
     asked = _foreign_sources(job.request.recipe.kwargs.get("reward"))
     lines = []
-    for part in rewards.parts:
+    for part in parts:
         try:
             name, call = _add_reward(file, part, asked.get(part.name), job)
         except (OSError, TypeError, ValueError, SyntaxError) as error:
@@ -94,6 +103,15 @@ def write_rewards(job: Job) -> RewardFile:
         rewards="\n".join(lines),
     )
     last = (FOR_TRL if job.target == "trl" else FOR_VERL).format(adapter=names["adapter"])
+    weights = [part.weight for part in parts]
+    if model is not None:
+        weights.append(rewards.model_weight or 1.0)
+        last += "\n" + FOR_MODEL.format(
+            model=file.add(ModelReward),
+            folder=model,
+            arguments=repr(dict(getattr(codec, "arguments", {}))),
+            weight=weights[-1],
+        )
     what = f"{job.request.algorithm} on {job.request.recipe.name}"
     job.write(
         "rewards.py",
@@ -101,9 +119,7 @@ def write_rewards(job: Job) -> RewardFile:
     )
     for name, text in file.modules.items():
         job.write(name, text)
-    return RewardFile(
-        [part.name for part in rewards.parts], [part.weight for part in rewards.parts]
-    )
+    return weights
 
 
 def _foreign_sources(asked: object) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -172,24 +172,15 @@ def write_grpo(job: Job) -> Written:
     if arguments:
         settings["chat_template_kwargs"] = arguments
     leave_ends(job)
-    rewards = write_rewards(job)
-    weights = [*rewards.weights]
     model = write_reward_model(job)
-    functions = "rewards.FUNCTIONS"
-    if model is not None:
-        if job.rules.rewards.model_weight is None:  # it replaces the others
-            weights, functions = [], "[]"
-        weights.append(job.rules.rewards.model_weight or 1.0)
-        functions += f' + [str(HERE / "{model}")]'
-        job.differences.append("TRL gives the reward model a text without BOS and EOS")
-    settings["reward_weights"] = weights
+    settings["reward_weights"] = write_rewards(job, model)
     job.differences.append("prompts are taken in a shuffled order, without repetition in a pass")
     rows = {
         "train": example_rows(job.rules),
         "held_out": example_rows(job.held_out.rules),
     }
     kind, title = ("RLOO", "RLOO") if rloo else ("GRPO", "GRPO")
-    return _write(job, kind, title, settings, rows, rewards=functions)
+    return _write(job, kind, title, settings, rows, rewards="rewards.FUNCTIONS")
 
 
 def _grpo(job: Job) -> dict[str, Any]:

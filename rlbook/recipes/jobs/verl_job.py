@@ -102,8 +102,12 @@ def write_grpo(job: Job) -> Written:
         )
     algorithm = _estimator(job)
     fields.ignore("top_share", "top", "score_temperatures", "held_out")
-    for name, free in (("refill", 1), ("min_spread", 0.0), ("advantage_clip", None)):
+    for name, free in (("min_spread", 0.0), ("advantage_clip", None)):
         fields.leave(name, "verl's trainer has none", without_effect=free)
+    rounds = fields.take("refill")
+    if rounds > 1:
+        filtering = {"enable": True, "metric": "reward", "max_num_gen_batches": rounds}
+        algorithm["filter_groups"] = filtering
     if fields.take("mask_truncated"):
         fields.left_out["mask_truncated"] = "True: completions that were cut off are learned from"
     cap, of = fields.take("importance_cap"), fields.take("importance_of")
@@ -356,16 +360,18 @@ def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings
             "held_out.parquet": _examples(job, job.held_out.rules),
         },
     )
-    listed = {**files, "rewards.py": "compute_score, without rlbook"}
-    reward: Settings = {
-        "custom_reward_function": {"path": f"{HERE}/rewards.py", "name": "compute_score"}
-    }
-    write_rewards(job)
-    job.differences.append(
-        "a reward sees one completion at a time, and its text without special tokens"
-    )
     model = write_reward_model(job)
-    if model is not None:
+    if model is None:
+        write_rewards(job)
+        listed = {**files, "rewards.py": "compute_score, without rlbook"}
+        reward: Settings = {
+            "custom_reward_function": {"path": f"{HERE}/rewards.py", "name": "compute_score"}
+        }
+        job.differences.append(
+            "a reward sees one completion at a time, and its text without special tokens"
+        )
+    else:
+        listed = dict(files)
         listed["reward_model/"] = "the reward model, a classifier of one label"
         rollout = {"name": "vllm", "tensor_model_parallel_size": 1}
         reward = {

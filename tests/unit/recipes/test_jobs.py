@@ -408,3 +408,21 @@ def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
         prompts=["1+2="], completions=["123"], completion_ids=[ids], question=["1+2="], answer=["3"]
     )
     assert found == [1.5] and module.WEIGHTS == [2.0]
+
+
+def test_a_reward_model_of_a_run_goes_with_the_job(tmp_path: Path) -> None:
+    import rlbook
+
+    judge = tmp_path / "judge"
+    rlbook.train("reward_model", "Addition-v0", steps=1, out=judge, quiet=True)
+    settings = {"critic_start": "reward_model"}
+    config = write_config(
+        tmp_path, "ppo", steps=1000, reward_model=str(judge), hyperparameters=settings
+    )
+    facts = write_job(config, tmp_path / "job", "verl")
+    found = yaml.safe_load((tmp_path / "job" / "job.yaml").read_text())
+    assert found["reward"]["reward_model"]["model_path"] == "${oc.env:JOB}/reward_model"
+    assert found["critic"]["model"]["path"] == "${oc.env:JOB}/reward_model"
+    assert "rewards.py" not in facts["files"] and "custom_reward_function" not in found["reward"]
+    written = json.loads((tmp_path / "job" / "reward_model" / "config.json").read_text())
+    assert written["architectures"] == ["LlamaForSequenceClassification"]
