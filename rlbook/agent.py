@@ -133,7 +133,7 @@ class Parts:
     `rlbook.networks.model_spec.ModelSpec.from_value` reads it. A folder may be the environment's argument
     `model` instead, whose tokenizer decides what the environment shows."""
     device: str = "cpu"
-    """Where the networks live: "cpu" or "cuda"."""
+    """Where the networks live: "cpu", "cuda" or "cuda:N"."""
     sampler: Sampler | None = None
     """Samples completions in training in the agent's place; None: the agent does."""
     advice: Callable[..., NDArray[Any]] | None = None

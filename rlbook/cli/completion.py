@@ -24,6 +24,7 @@ from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import flag
 from rlbook.cli.output import note
 from rlbook.errors import RequestError
+from rlbook.networks.model_spec import DEVICES
 
 SHELLS = ("bash", "zsh", "fish")
 FOLDER, FILE = shtab.Choice("directory"), shtab.Choice("file")
@@ -264,7 +265,7 @@ def _add_option(
     elif "FILE" in shown:
         action.complete = shtab.FILE  # type: ignore[attr-defined]
     elif name == "--device":
-        action.choices = ["cpu", "cuda", "auto"]
+        action.choices = list(DEVICES)
 
 
 def _parts(hint: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlbook.agent import State, Step
 from rlbook.checks import check_memory
+from rlbook.data.rollout import to_device
 
 
 class Transitions(NamedTuple):
@@ -102,7 +103,7 @@ class ReplayBuffer:
         """The transitions at these indices of the ring, each from 0 to `size` - 1."""
         assert self.rows is not None
         chosen = torch.from_numpy(places)
-        return self.rows.each(lambda field: field.index_select(0, chosen).to(self.device))
+        return self.rows.each(lambda field: to_device(field.index_select(0, chosen), self.device))
 
     def newest(self, count: int) -> NDArray[np.int64]:
         """The indices of the latest `count` transitions, the oldest first."""

@@ -171,8 +171,19 @@ def _rows(value: Any, rows: Any) -> Any:
 
 def _to_device(value: Any, device: torch.device | str) -> Any:
     if isinstance(value, dict):
-        return {key: item.to(device) for key, item in value.items()}
-    return None if value is None else value.to(device)
+        return {key: to_device(item, device) for key, item in value.items()}
+    return None if value is None else to_device(value, device)
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; not copied if it is there.
+
+    To a GPU it goes through pinned memory, which the GPU reads by itself while the CPU goes on.
+    torch keeps that memory until it has been read.
+    """
+    if torch.device(device).type != "cuda" or not tensor.is_cpu:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
@@ -261,7 +272,7 @@ class Rollout:
 
     def to_tensor(self, array: np.ndarray) -> Tensor:
         """Converts an array to a tensor on the rollout's device."""
-        return torch.from_numpy(array).to(self.device)
+        return to_device(torch.from_numpy(array), self.device)
 
     def state_dict(self) -> State:
         # not written where there are none

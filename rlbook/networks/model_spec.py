@@ -8,16 +8,26 @@ of them are trained, in which numbers and where.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlbook.checks import boolean, check, did_you_mean, one_of, optional
+from rlbook.checks import Kind, boolean, check, did_you_mean, one_of, optional
 
 FOUR_BIT = "4bit"
 DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
 COMPUTE = ("float32", "bfloat16")
-DEVICES = ("cpu", "cuda", "auto")
+DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "auto")
+"""Examples of what `DEVICE` allows."""
+DEVICE = Kind(
+    "one of cpu, cuda, cuda:N (the GPU with number N, from 0 on), auto",
+    lambda value: (
+        isinstance(value, str)
+        and re.fullmatch("cpu|auto|cuda(:(0|[1-9][0-9]{0,2}))?", value) is not None
+    ),
+    lambda value: did_you_mean(value, DEVICES, " ({})"),
+)
 PARTS = ("all", "adapter", "head")
 """What `trainable` may say beside patterns."""
 
@@ -74,7 +84,7 @@ class ModelSpec:
                 f"compute {self.compute} needs weights of dtype float32, got dtype {self.dtype}"
             )
         check("gradient_checkpointing", self.gradient_checkpointing, boolean)
-        check("device", self.device, optional(one_of(*DEVICES)))
+        check("device", self.device, optional(DEVICE))
         self._check_trainable()
 
     def _check_trainable(self) -> None:

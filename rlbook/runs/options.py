@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
-from rlbook.checks import whole_number
+from rlbook.checks import check, optional, whole_number
 from rlbook.errors import RequestError
+from rlbook.networks.model_spec import DEVICE
 
 AtLeast0 = int | None
 AtLeast1 = int | None
@@ -34,7 +35,6 @@ UNWRITTEN = ("workers", "inspect")
 with others."""
 BUDGETS = ("steps", "episodes", "passes")
 """Options that say how long to train."""
-DEVICES = ("cpu", "cuda", "auto")
 SAMPLER_URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
 
 
@@ -79,7 +79,8 @@ class RunOptions:
     # local Hugging Face model to initialise the networks from; in Python a ModelSpec, whose fields
     # are --model.KEY VALUE here
     model: Folder = None
-    device: str | None = None  # device of the networks: cpu, cuda or auto (default: cpu)
+    # device of the networks: cpu, cuda, cuda:1 (the second GPU) or auto (default: cpu)
+    device: str | None = None
     # URL of a server that samples the completions in training, such as one of `rlbook serve`; it is
     # given the policy's weights before each round, and must run on this machine
     sampler: str | None = None
@@ -100,8 +101,10 @@ class RunOptions:
                     :200
                 ]
             )
-        if self.device is not None and self.device not in DEVICES:
-            raise RequestError(f"device must be one of {', '.join(DEVICES)}, got {self.device!r}")
+        try:
+            check("device", self.device, optional(DEVICE))
+        except ValueError as error:
+            raise RequestError(str(error)) from None
 
     def explicit_options(self) -> dict[str, Any]:
         """The options that are not None."""

@@ -114,9 +114,10 @@ def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent |
 
 
 def device_of(name: str | None) -> str:
-    """ "cpu" or "cuda": the device for networks on this machine.
+    """ "cpu", "cuda" or "cuda:N": the device for networks on this machine.
 
-    A run that was trained on a GPU acts without one as well; `check_device` is for training.
+    A run that was trained on a GPU acts without one as well, and without that one; `check_device`
+    is for training.
     """
     if name in (None, "cpu"):
         return "cpu"
@@ -126,13 +127,26 @@ def device_of(name: str | None) -> str:
         return "cpu"
     # else cuBLAS sums in an order of its own
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    return "cuda"
+    return closest_device(str(name), torch.cuda.device_count())
+
+
+def closest_device(name: str, count: int) -> str:
+    """The device of this name, or of another number on a machine with `count` GPUs: "cpu" without
+    one, and "cuda", torch's current one, for a number that is not there."""
+    if not count or name == "cpu":
+        return "cpu"
+    number = name.partition(":")[2]
+    return name if number and int(number) < count else "cuda"
 
 
 def check_device(name: str | None) -> None:
     """Raises RequestError if the requested training device is not available."""
     if name not in (None, "auto", device_of(name)):
-        raise RequestError(f"device {name!r} is not available here; allowed: cpu, auto")
+        import torch
+
+        here = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+        allowed = ", ".join(["cpu", *(["cuda", *here] if here else []), "auto"])
+        raise RequestError(f"device {name!r} is not available here; allowed: {allowed}")
 
 
 def digests_of(request: Request, data: Data | None) -> dict[str, str]:

@@ -348,7 +348,7 @@ def _one_device(asked: RunOptions, spec: ModelSpec) -> RunOptions:
         raise RequestError(
             f"device is {asked.device}, and the model's device {spec.device}; give one of the two"
         )
-    if spec.dtype == FOUR_BIT and asked.device not in ("cuda", "auto"):
+    if spec.dtype == FOUR_BIT and (asked.device or "cpu") == "cpu":
         raise RequestError(f"model: dtype 4bit needs device cuda, got {asked.device or 'cpu'}")
     rest = dataclasses.replace(spec, device=None)
     return dataclasses.replace(

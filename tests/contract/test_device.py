@@ -25,14 +25,17 @@ from rlbook.agent import Step
 from rlbook.algorithms.policy.actor_critic_agent import surrogate_loss
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.data.episodes import PairedBatch, RankedBatch
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.errors import RequestError
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.value_losses import squared_value_loss
 from rlbook.interaction.loop import act_step_reset
 from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.optimizer import Adam, Group, adam
 from rlbook.networks.policy import module_device
+from rlbook.runs.options import RunOptions
+from rlbook.runs.parts import closest_device
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.storage.checkpoints import load_checkpoint
@@ -278,6 +281,7 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
     pytest.importorskip("transformers", reason="a machine with a GPU may have torch alone")
     from rlbook.llm.generation.prompt_rows import PromptRows
     from rlbook.llm.models.causal_lm import logits
+    from rlbook.llm.models.compute import set_compute
     from rlbook.llm.models.language_model import LanguageModelPolicy
     from rlbook.llm.models.sources import small_llama
 
@@ -290,14 +294,67 @@ def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> Non
         torch.zeros(8).long(),
         torch.ones(8, 4).long(),
     )
-    decoder = policy.decoder()
-    for rows in (here, here.to("meta")):
-        assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta  # type: ignore[misc]
-        assert decoder.prefill(rows, 3).is_meta and decoder.step(torch.zeros(8).long()).is_meta
+    for recomputed in (False, True):
+        set_compute(policy.model, None, recomputed)
+        decoder = policy.decoder()
+        for rows in (
+            here,
+            here.to("meta"),
+            here._replace(index=torch.arange(3), completion=here.completion[:3]),
+        ):
+            assert logits(policy.model, rows).is_meta and policy.critic(rows).is_meta  # type: ignore[misc]
+            assert decoder.prefill(rows, 3).is_meta
+            assert decoder.step(torch.zeros(len(rows.index)).long()).is_meta
+            decoder.select(torch.tensor([2, 0]))
+            assert decoder.step(torch.zeros(2).long()).is_meta
     log_prob = policy._distribution(logits(policy.model, here)[:, :4]).log_prob(
         here.completion.to("meta")
     )
     assert adam([Group([policy.model])], 1e-3).step(log_prob.mean()).is_meta
+
+
+# ---- which device
+
+
+def test_a_gpu_is_named_by_its_number() -> None:
+    """0 is the first; one that is not there is another one for acting, and refused for training."""
+    for name in ("cpu", "cuda", "cuda:0", "cuda:11", "auto"):
+        assert RunOptions(device=name).device == name and ModelSpec(device=name).device == name
+    for name in ("cuda1", "cuda:", "cuda:-1", "cuda:01", "gpu", "CUDA"):
+        sentence = (
+            "device must be one of cpu, cuda, cuda:N .the GPU with number N, from 0 on., auto"
+        )
+        with pytest.raises(RequestError, match=sentence):
+            RunOptions(device=name)
+        with pytest.raises(ValueError, match=sentence):
+            ModelSpec(device=name)
+    assert [closest_device("cuda:1", count) for count in (0, 1, 2)] == ["cpu", "cuda", "cuda:1"]
+    assert [closest_device("auto", count) for count in (0, 1)] == ["cpu", "cuda"]
+    assert [closest_device("cpu", 2), closest_device("cuda", 2)] == ["cpu", "cuda"]
+
+
+def test_the_model_s_device_may_have_a_number_too() -> None:
+    asked = Request.build("grpo", "Addition-v0", model={"device": "cuda:1"}).options
+    assert asked.device == "cuda:1" and asked.model is None
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there is a second GPU here")
+def test_a_second_gpu_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="device 'cuda:1' is not available here; allowed: cpu, "):
+        rlbook.train("dqn", "Maze-v0", steps=10, device="cuda:1", out=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_is_on_its_device_is_not_copied() -> None:
+    here = torch.arange(3)
+    assert to_device(here, "cpu") is here and to_device(here, torch.device("cpu")) is here
+    assert to_device(here, "meta").is_meta
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_what_goes_to_a_gpu_arrives_there() -> None:
+    here = torch.arange(1000)
+    assert torch.equal(to_device(here, "cuda").cpu(), here)
 
 
 # ---- between devices

@@ -4,6 +4,7 @@ model acts or is evaluated."""
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import torch
 from closeness import assert_near, largest, near, widths
 from torch import Tensor, nn
 
+import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.fast.flat_adam import FlatAdam
 from rlbook.fast.llama import is_plain_llama
@@ -316,3 +318,88 @@ def test_an_adapter_of_a_bfloat16_model_is_float32_as_peft_s(
     save_adapter(ours, tmp_path, None)
     other = theirs(lively_llama().to(torch.bfloat16), tmp_path)
     assert torch.equal(ours(input_ids=IDS).logits, other(input_ids=IDS).logits)
+
+
+# ---- bfloat16 below an adapter
+
+
+def adapter_gradients(model: Any) -> list[Tensor]:
+    """Of a loss of the logits, in the order of the adapter's weights."""
+    weights = list(adapter_weights(model).values())
+    loss = model(input_ids=IDS).logits.float().log_softmax(-1)[..., 5].mean()
+    return list(torch.autograd.grad(loss, weights))
+
+
+@pytest.mark.parametrize("options", [{"r": 4}, {"r": 3, "use_dora": True}], ids=str)
+def test_an_adapter_of_a_bfloat16_model_has_the_gradient_of_peft_s(
+    options: dict[str, Any], lively_llama: Callable[..., Any], tmp_path: Path
+) -> None:
+    """And that of a float32 model with the same, rounded weights, but for the rounding of what runs
+    through its layers; of DoRA's scale that is another in peft."""
+    ours = adapted(lively_llama().to(torch.bfloat16), options)
+    save_adapter(ours, tmp_path, None)
+    other = theirs(lively_llama().to(torch.bfloat16), tmp_path)
+    exact = adapted(lively_llama().to(torch.bfloat16).float(), options)
+    with torch.no_grad():
+        for one, same in zip(
+            adapter_weights(exact).values(), adapter_weights(ours).values(), strict=True
+        ):
+            one.copy_(same)
+    found, expected = adapter_gradients(ours), adapter_gradients(exact)
+    named = dict(other.named_parameters())
+    weights = [
+        named[f"{name.rsplit('.', 1)[0]}.default.weight"]
+        if "magnitude" not in name
+        else named[f"{name}.default.weight"]
+        for name in adapter_weights(ours)
+    ]
+    loss = other(input_ids=IDS).logits.float().log_softmax(-1)[..., 5].mean()
+    peft_s = torch.autograd.grad(loss, weights)
+    assert {one.dtype for one in found} == {torch.float32}
+    assert options.get("use_dora") or all(map(torch.equal, found, peft_s))
+    flat, *others = (
+        torch.cat([one.flatten() for one in each]) for each in (expected, found, peft_s)
+    )
+    for gradient in others:
+        # bfloat16 rounds each factor and result by 2^-8 at most, 14 layers there and back
+        assert (gradient - flat).norm() < 2**-8 * math.sqrt(3 * 2 * 14) * flat.norm()
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"dtype": "bfloat16"}, {"compute": "bfloat16"}, {"compute": "bfloat16",
+    "gradient_checkpointing": True}], ids=str,
+)  # fmt: skip
+def test_a_run_trains_a_float32_adapter_on_a_bfloat16_model(
+    numbers: dict[str, Any], tmp_path: Path
+) -> None:
+    """The adapter ends where that of a float32 model does, but for a quarter of its way; resumed, a
+    run goes on to the same bit."""
+    adapter = {"r": 4, "target_modules": ["q_proj", "up_proj"]}
+    options: dict[str, Any] = {"batch_size": 16, "eval_every": 0, "learning_rate": 1e-3}
+    options["anneal_learning_rate"] = False  # the cut run has a smaller budget
+    runs = {
+        name: rlbook.train("sft", "Addition-v0", model=model, steps=10, **options)
+        for name, model in (("rounded", {"adapter": adapter} | numbers),
+                            ("exact", {"adapter": adapter}))
+    }  # fmt: skip
+    rlbook.train(
+        "sft", "Addition-v0", model={"adapter": adapter} | numbers, steps=4,
+        out=tmp_path / "cut", **options,
+    )  # fmt: skip
+    runs["resumed"] = rlbook.load(tmp_path / "cut").resume(steps=10)
+    models = {name: run.agent.policy.model for name, run in runs.items()}  # type: ignore[attr-defined]
+    ends = {
+        name: torch.cat([weight.reshape(-1) for key, weight in adapter_weights(model).items()
+                         if "lora_B" in key])
+        for name, model in models.items()
+    }  # fmt: skip
+    assert ends["rounded"].dtype == torch.float32
+    assert torch.equal(ends["resumed"], ends["rounded"])
+    # B starts at 0
+    assert 0.0 < (ends["rounded"] - ends["exact"]).norm() < 0.25 * ends["exact"].norm()
+    for (name, weight), (_, exact) in zip(
+        models["rounded"].named_parameters(), models["exact"].named_parameters(), strict=True
+    ):
+        if not weight.requires_grad:
+            kept = exact.bfloat16() if "dtype" in numbers else exact
+            assert torch.equal(weight, kept), name

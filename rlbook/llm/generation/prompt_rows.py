@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rlbook.data.rollout import to_device
+
 SHARED = 16  # tokens from which on a beginning that all prompts share stands apart
 NOTHING = torch.zeros(0, dtype=torch.int64)
 
@@ -33,7 +35,7 @@ class PromptRows(NamedTuple):
 
     def to(self, device: torch.device | str) -> PromptRows:
         """Moves the rows to a device; tensors that are already there are not copied."""
-        return PromptRows(*(tensor.to(device) for tensor in self))
+        return PromptRows(*(to_device(tensor, device) for tensor in self))
 
     def with_prefix(self) -> PromptRows:
         """The same texts with the prefix included in each prompt, left-padded."""

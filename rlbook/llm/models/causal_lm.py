@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlbook.agent import State
+from rlbook.data.rollout import to_device
 from rlbook.fast_forms import has_fast_form
 from rlbook.llm.generation.prompt_rows import PromptRows, distinct_prompts, positions
 from rlbook.llm.models.compute import cast_weights, compute_of, computing
@@ -155,7 +156,7 @@ class CausalDecoder:
     @torch.inference_mode()
     def step(self, token: Tensor) -> Tensor:
         """Appends one token to each row: int64 [N] → logits [N, V]."""
-        token = token.to(self.padding.device)
+        token = to_device(token, self.padding.device)
         mask = (torch.arange(self.column + 1, device=token.device) >= self.padding[:, None]).long()
         position = (
             {"position_ids": (self.column - self.padding)[:, None]}
