@@ -1098,6 +1098,7 @@ MEASUREMENTS = {
     "mode_covering": Experiment(
         "two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"
     ),
+    "measures": Experiment("200 cases, three judges; eight detections of five boxes", "measures"),
     "distilled_sizes": Experiment(
         "two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes", seeds=3
     ),

@@ -248,7 +248,7 @@ def serve(words: Sequence[str]) -> int:
 
 def plot(words: Sequence[str]) -> int:
     """`rlbook plot`."""
-    from rlbook.cli.options import Plot, parse, word
+    from rlbook.cli.options import Plot, integer, parse, word
 
     options = parse(Plot, words, "rlbook plot")
     folders, out = list(options.folders.words), word(options.out)
@@ -262,6 +262,9 @@ def plot(words: Sequence[str]) -> int:
     tree = word(options.tree)
     if tree is not None and (len(runs) > 1 or options.values or out is not None):
         raise RequestError("--tree draws one run, and takes neither --values nor --out")
+    smooth = integer("smooth", options.smooth)
+    if smooth is not None and (options.values or tree is not None):
+        raise RequestError("--smooth is for curves, and draws neither --values nor --tree")
     from rlbook.plots import draw_search, plot_curves, plot_value_map
     from rlbook.plots.curves import has_map, read_curve
 
@@ -274,7 +277,7 @@ def plot(words: Sequence[str]) -> int:
         written.append(
             out or (str(Path(folders[0]) / "curve.png") if len(folders) == 1 else "curves.png")
         )
-        plot_curves(folders, written[0])
+        plot_curves(folders, written[0], smooth=1 if smooth is None else smooth)
     if options.values:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(runs[0], out=written[-1], allow_import=options.allow_import)

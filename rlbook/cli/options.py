@@ -231,6 +231,8 @@ class Plot:
     folders: Positional[Folders]  # one or more folders of runs, or a folder of several seeds
     # plot the value map instead of curves, with the policy as arrows, numbers or letters
     values: Flag = False
+    # moving mean over this many reports, with the curves as they were logged faint behind it
+    smooth: Number = None
     # of an mcts run, instead of curves: write the search tree at the start as .svg, or animated as
     # .html or .gif
     tree: File = None

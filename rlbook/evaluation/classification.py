@@ -2,15 +2,17 @@
 
     found = classified(label, score)             label [n]: whether it is right; score [n]: how sure the judge is that it is
     found.measures["ROC AUC"], found.confusion
+    measure_classes(truth, said).f1              of several classes, by class and on average
 
 Whatever scores above the threshold is called right. Counts, ratios and areas are scikit-learn's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,12 +54,7 @@ def classify(
     Raises:
         RequestError: scikit-learn is not installed, or only one kind occurs.
     """
-    try:
-        from sklearn import metrics  # type: ignore[import-not-found]
-    except ImportError:
-        raise RequestError(
-            'measures of a classifier need `pip install "rlbook[metrics]"` (scikit-learn)'
-        ) from None
+    metrics = _metrics()
     if label.all() or not label.any():
         only = "right" if label.any() else "wrong"
         raise RequestError(
@@ -96,6 +93,77 @@ def classify(
         (false_positive, true_positive),
         (recalls, precisions),
     )
+
+
+@dataclass(frozen=True)
+class ClassMeasures:
+    """How well one of K classes is named, for n cases."""
+
+    classes: tuple[Any, ...]  # [K], in order
+    confusion: NDArray[np.int64]  # [K, K], rows: what is true; columns: what is said
+    overall_accuracy: float  # share of all cases that are right
+    average_accuracy: float  # mean over the true classes of the share that is right in each: recall
+    precision: NDArray[np.float64]  # [K]; 0 for a class that is never said
+    recall: NDArray[np.float64]  # [K]; 0 for a class that is never true
+    f1: NDArray[np.float64]  # [K], 2 P R / (P + R)
+    macro: dict[str, float]  # precision, recall and F1: the mean over classes
+    micro: dict[str, float]  # the same from the counts of all classes together
+
+
+def measure_classes(truth: Sequence[Any], said: Sequence[Any]) -> ClassMeasures:
+    """The measures of a classifier with several classes.
+
+    Where every case has one class and gets one, micro precision, recall and F1 are all the overall
+    accuracy: a case that is wrong is a false positive of one class and a false negative of another.
+
+    Args:
+        truth: [n], the class of each case.
+        said: [n], what the classifier says.
+
+    Raises:
+        RequestError: scikit-learn is not installed, there is no case, or the lengths differ.
+    """
+    metrics = _metrics()
+    if not len(truth) or len(truth) != len(said):
+        raise RequestError(
+            f"measures of classes need as many answers as cases, at least one; got {len(truth)} cases"
+            f" and {len(said)} answers"
+        )
+    both = np.asarray(list(truth)), np.asarray(list(said))
+    confusion = metrics.confusion_matrix(*both)
+
+    def ratios(average: str | None) -> tuple[Any, Any, Any]:
+        found = metrics.precision_recall_fscore_support(*both, average=average, zero_division=0)
+        return found[0], found[1], found[2]
+
+    means: dict[str, dict[str, float]] = {
+        average: dict(zip(("precision", "recall", "F1"), map(float, ratios(average)), strict=True))
+        for average in ("macro", "micro")
+    }
+    precision, recall, f1 = ratios(None)
+    happens = confusion.sum(1) > 0  # a class that is only said has no recall
+    return ClassMeasures(
+        tuple(np.unique(np.concatenate(both)).tolist()),
+        confusion,
+        float(metrics.accuracy_score(*both)),
+        float(np.mean(recall[happens])),
+        precision,
+        recall,
+        f1,
+        means["macro"],
+        means["micro"],
+    )
+
+
+def _metrics() -> ModuleType:
+    """scikit-learn's measures. Raises RequestError where it is not installed."""
+    try:
+        from sklearn import metrics  # type: ignore[import-not-found]
+    except ImportError:
+        raise RequestError(
+            'measures of a classifier need `pip install "rlbook[metrics]"` (scikit-learn)'
+        ) from None
+    return metrics
 
 
 def of_reward_model(

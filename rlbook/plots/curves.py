@@ -127,7 +127,10 @@ class Mean:
 
 @drawing("the curves")
 def plot_curves(
-    runs: Run | str | Path | Sequence[Run | str | Path], out: str | Path | None = None
+    runs: Run | str | Path | Sequence[Run | str | Path],
+    out: str | Path | None = None,
+    *,
+    smooth: int = 1,
 ) -> Figure:
     """Draws the learning curves of runs, one panel an environment; planners, whose steps are
     sweeps, have panels of their own.
@@ -136,6 +139,8 @@ def plot_curves(
         runs: one or several runs, or run folders; a folder of several seeds stands for the runs in
             it.
         out: where to write the figure, if anywhere: a name that ends in .png, .svg or .pdf.
+        smooth: reports in the moving mean of the training returns and of a token run's numbers;
+            the curves as they were logged stand faint behind it. 1 smooths nothing.
 
     Returns:
         The figure.
@@ -146,6 +151,8 @@ def plot_curves(
     """
     if out is not None:
         format_of(Path(out))
+    if smooth < 1:
+        raise RequestError(f"smooth must be a number of reports, at least 1, got {smooth}")
     chosen = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     curves = [
         read_curve(one)
@@ -162,7 +169,7 @@ def plot_curves(
     ]
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
     if len(panels) == len(_groups(curves)) == 1 and curves[0].tokens:
-        return _draw_token_run(curves, out)
+        return _draw_token_run(curves, out, smooth)
     columns = [
         [curve for curve in curves if (curve.world, curve.unit) == panel] for panel in panels
     ]
@@ -176,7 +183,7 @@ def plot_curves(
     for number, (column, errors) in enumerate(zip(columns, means, strict=True)):
         rows = columns_grid[number].subgridspec(1 + most, 1, height_ratios=[1.7, *[1.0] * most])
         above = plain_axes(figure.add_subplot(rows[0]))
-        _draw_panel(above, column)
+        _draw_panel(above, column, smooth)
         for place, (name, found) in enumerate(errors.items(), 1):
             _draw_errors(figure.add_subplot(rows[place], sharex=above), name, column, found)
     measured = [name for name in EXACT_METRICS if any(name in errors for errors in means)]
@@ -190,7 +197,7 @@ def plot_curves(
     return figure
 
 
-def _draw_token_run(curves: list[Curve], out: str | Path | None) -> Figure:
+def _draw_token_run(curves: list[Curve], out: str | Path | None, smooth: int) -> Figure:
     """The curve of a token run's seeds, and below it in two columns what else its log says."""
     panels = panels_of(
         [name for name in curves[0].tokens if all(name in curve.tokens for curve in curves)]
@@ -199,13 +206,16 @@ def _draw_token_run(curves: list[Curve], out: str | Path | None) -> Figure:
     figure = new_figure(7.6, 4.2 + 1.9 * rows)
     grid = figure.add_gridspec(1 + rows, 2, height_ratios=[2.0, *[1.0] * rows])
     above = figure.add_subplot(grid[0, :])
-    _draw_panel(plain_axes(above), curves)
+    _draw_panel(plain_axes(above), curves, smooth)
     for place, panel in enumerate(panels):
         bands: dict[str, Band] = {}
+        raw: dict[str, Points] = {}
         for name in panel.names:
-            mean = mean_curve([curve.tokens[name] for curve in curves])
+            mean, logged = _smoothed_mean([curve.tokens[name] for curve in curves], smooth)
             bands[name] = mean.steps, mean.mean, mean.low, mean.high
-        draw_panel(figure.add_subplot(grid[1 + place // 2, place % 2], sharex=above), panel, bands)
+            raw |= {} if smooth == 1 else {name: (logged.steps, logged.mean)}
+        axes = figure.add_subplot(grid[1 + place // 2, place % 2], sharex=above)
+        draw_panel(axes, panel, bands, raw)
     figure.supxlabel(
         "What it means: rlbook explain entropy, and so for each name",
         url=PAGE,
@@ -354,6 +364,25 @@ def bootstrap_band(
     return low, high
 
 
+def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """The mean of each value and of up to `window` - 1 before it: [R] → [R].
+
+    The first ones are means of as many as there are, so the curve begins where the other does.
+    """
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    return (total[end] - total[start]) / (end - start)
+
+
+def _smoothed_mean(curves: Sequence[Points], window: int) -> tuple[Mean, Mean]:
+    """The mean of several runs' moving means, and that of the curves as they were logged."""
+    logged = mean_curve(curves)
+    if window == 1:
+        return logged, logged
+    return mean_curve([(steps, moving_mean(values, window)) for steps, values in curves]), logged
+
+
 def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
     """The mean of (steps [R_i], values [R_i]) over the steps that all of them cover, read off
     between reports by straight lines."""
@@ -368,14 +397,14 @@ def mean_curve(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> Mean:
 # Drawing
 
 
-def _draw_panel(axes: Axes, curves: list[Curve]) -> None:
+def _draw_panel(axes: Axes, curves: list[Curve], smooth: int = 1) -> None:
     """An environment's curves and its optimum."""
     groups, planning = _groups(curves), curves[0].unit == "sweeps"
     shown: list[DrawnCurve] = []
     evaluations = []
     for index, (group, label) in enumerate(zip(groups, _labels(groups), strict=True)):
         colour = fraction_rgb(CURVES[index % len(CURVES)])
-        mean = _draw_group(axes, group, label, colour, dashed=index >= len(CURVES))
+        mean = _draw_group(axes, group, label, colour, smooth, dashed=index >= len(CURVES))
         shown.append(DrawnCurve(mean.steps, mean.mean, mean.low, mean.high, colour))
         evaluations.append(_evaluations(group, colour))
     # a planner's value is discounted, the optimum is not
@@ -513,10 +542,15 @@ def _draw_group(
     group: list[Curve],
     label: str,
     colour: tuple[float, float, float],
+    smooth: int,
     *,
     dashed: bool = False,
 ) -> Mean:
-    mean = mean_curve([(curve.steps, curve.returns) for curve in group])
+    """Draws the mean of a group, smoothed where that is asked for. Returns it as it was logged."""
+    mean, logged = _smoothed_mean([(curve.steps, curve.returns) for curve in group], smooth)
+    if smooth > 1:
+        label += f", mean of {smooth} reports"
+        axes.plot(logged.steps, logged.mean, color=colour, linewidth=1.0, alpha=0.3)
     dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
     style, marker = "--" if dashed else "-", "o" if dots else ""
     axes.plot(
@@ -531,7 +565,7 @@ def _draw_group(
     )
     if len(group) > 1:
         axes.fill_between(mean.steps, mean.low, mean.high, color=colour, alpha=0.2, linewidth=0)
-    return mean
+    return logged
 
 
 def _draw_optimum(axes: Axes, curve: Curve) -> float | None:

@@ -51,8 +51,16 @@ def panels_of(logged: Sequence[str]) -> list[Panel]:
     return found + [panel for panel in there if panel.names]
 
 
-def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
-    """A panel's lines, told apart by colour and by their dashes; a share has all of its axis."""
+def draw_panel(
+    axes: Axes,
+    panel: Panel,
+    bands: Mapping[str, Band],
+    raw: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+) -> None:
+    """A panel's lines, told apart by colour and by their dashes; a share has all of its axis.
+
+    `raw`: steps and values that stand faint behind a line, where it is smoothed.
+    """
     plain_axes(axes)
     for place, name in enumerate(panel.names):
         steps, mean, low, high = bands[name]
@@ -60,6 +68,8 @@ def draw_panel(axes: Axes, panel: Panel, bands: Mapping[str, Band]) -> None:
             fraction_rgb(CURVES[place % len(CURVES)]),
             ("-", "--", "-.", ":")[place % 4],
         )
+        if raw is not None and name in raw:
+            axes.plot(*raw[name], color=colour, linewidth=0.8, alpha=0.3)
         label = name.removeprefix(REWARD) if name.startswith(REWARD) else name
         axes.plot(
             steps,

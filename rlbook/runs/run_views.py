@@ -48,10 +48,10 @@ class RunViews(RunState):
         """Plays whole greedy episodes; arguments and result as of `rlbook.evaluate`."""
         return _package().evaluate(self, episodes=episodes, seed=seed, **options)
 
-    def plot(self, out: str | Path | None = None) -> Figure:
+    def plot(self, out: str | Path | None = None, *, smooth: int = 1) -> Figure:
         """Draws the learning curve, and writes it where `out` says (.png, .svg or .pdf); see
         `rlbook.plots.plot_curves`."""
-        return _package().plots.plot_curves(self, out)
+        return _package().plots.plot_curves(self, out, smooth=smooth)
 
     def watch(
         self,

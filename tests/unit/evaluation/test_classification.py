@@ -13,8 +13,15 @@ import pytest
 from closeness import near
 
 import rlbook
+from rlbook.book.experiments import measures
 from rlbook.cli.main import main
-from rlbook.evaluation.classification import classify, of_reward_model, of_rows
+from rlbook.errors import RequestError
+from rlbook.evaluation.classification import (
+    classify,
+    measure_classes,
+    of_reward_model,
+    of_rows,
+)
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -151,3 +158,44 @@ def test_a_verifier_is_judged_by_the_rows_of_a_file(
     assert "--score NAME" in capsys.readouterr().err
     assert main(["evaluate", str(path), "--score", "edit", "--label", "prompt"]) == 2
     assert "line 1" in capsys.readouterr().err
+
+
+def test_the_measures_of_several_classes_by_hand() -> None:
+    """a: two of three found, one b called a. b: two of three, an a and a c called b. c: two of three, a d
+    called c. d: never found, never said."""
+    found = measure_classes(list("aaabbbcccd"), list("aabbbaccbc"))
+    assert found.classes == ("a", "b", "c", "d")
+    assert found.confusion.tolist() == [[2, 1, 0, 0], [1, 2, 0, 0], [0, 1, 2, 0], [0, 0, 1, 0]]
+    assert found.overall_accuracy == 6 / 10
+    assert found.average_accuracy == near((2 / 3 * 3 + 0) / 4, terms=8)
+    precision, recall = [2 / 3, 2 / 4, 2 / 3, 0.0], [2 / 3, 2 / 3, 2 / 3, 0.0]
+    f1 = [2 / 3, 2 * (1 / 2) * (2 / 3) / (1 / 2 + 2 / 3), 2 / 3, 0.0]
+    assert found.precision.tolist() == near(precision, terms=4)
+    assert found.recall.tolist() == near(recall, terms=4)
+    assert found.f1.tolist() == near(f1, terms=4)
+    assert found.macro == near(
+        {"precision": sum(precision) / 4, "recall": sum(recall) / 4, "F1": sum(f1) / 4}, terms=8
+    )
+    assert found.micro == near({"precision": 0.6, "recall": 0.6, "F1": 0.6}, terms=8)
+
+
+def test_the_rare_class_counts_as_much_as_the_frequent_one_in_the_average_accuracy() -> None:
+    found = measure_classes([0] * 9 + [1], [0] * 10)
+    assert found.overall_accuracy == 0.9 and found.average_accuracy == 0.5
+    assert found.macro["F1"] == near((2 * 0.9 / 1.9 + 0) / 2, terms=8)
+
+
+def test_a_class_that_is_only_said_has_no_share_in_the_average_accuracy() -> None:
+    found = measure_classes(["a", "a"], ["a", "b"])
+    assert found.classes == ("a", "b") and found.average_accuracy == 0.5
+    with pytest.raises(RequestError, match="got 2 cases and 1 answers"):
+        measure_classes(["a", "a"], ["a"])
+
+
+def test_the_pictures_of_the_measures_show_what_they_say() -> None:
+    found = measures.run()
+    numbers = measures.measurements(found)
+    assert numbers["ROC AUC, good"] > 0.8 > 0.55 > numbers["ROC AUC, blind"] > 0.45
+    assert numbers["ROC AUC, turned round"] < 0.2 and numbers["IoU"] == round(6 / 18, 6)
+    assert found.classes.overall_accuracy == 12 / 15
+    assert len(measures.draw(found).axes) == 6

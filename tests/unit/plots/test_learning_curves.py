@@ -16,11 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
+from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_values, optimal_return
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.curve_axes import log_ticks, tick_text
-from rlbook.plots.curves import bootstrap_band, mean_curve, plot_curves, read_curve, save_curve
+from rlbook.plots.curves import (
+    bootstrap_band,
+    mean_curve,
+    moving_mean,
+    plot_curves,
+    read_curve,
+    save_curve,
+)
 
 
 def write_run(
@@ -688,3 +696,54 @@ def test_a_legend_of_long_labels_stays_within_the_figure(tmp_path: Path) -> None
     assert all("baseline" in text.get_text() for text in legend.get_texts()[:3])
     box = legend.get_window_extent()
     assert box.x0 >= 0 and box.x1 <= figure.bbox.width
+
+
+# Smoothing
+
+
+def test_a_moving_mean_is_of_as_many_as_there_are_and_then_of_the_last_eight() -> None:
+    values = np.arange(12.0)
+    found = moving_mean(values, 8)
+    assert found[:3].tolist() == [0.0, 0.5, 1.0]  # of one, two and three
+    assert_near(found[7:], [3.5, 4.5, 5.5, 6.5, 7.5], terms=12, size=66.0)  # (0 + … + 7) / 8
+    np.testing.assert_array_equal(moving_mean(values, 1), values)
+
+
+def test_a_smoothed_curve_stands_before_the_one_that_was_logged(tmp_path: Path) -> None:
+    reports = [{"step": step, "return": float(step % 2)} for step in range(1, 41)]
+    folder = write_run(tmp_path / "run", reports)
+    plain, figure = plot_curves(folder), plot_curves(folder, smooth=8)
+    (label,) = (name for name in lines(figure) if name.startswith("ppo"))
+    assert label == "ppo, mean of 8 reports"
+    assert_near(lines(figure)[label].get_ydata()[8:], [0.5] * 32, terms=40, size=20.0)
+    (faint,) = (line for line in figure.axes[0].lines if line.get_alpha() == 0.3)
+    assert faint.get_ydata().tolist() == [report["return"] for report in reports]
+    assert figure.axes[0].get_ylim() == plain.axes[0].get_ylim()  # nothing is cut off
+    assert not [line for line in plain.axes[0].lines if line.get_alpha() == 0.3]
+    with pytest.raises(RequestError, match="smooth must be a number of reports, at least 1, got 0"):
+        plot_curves(folder, smooth=0)
+
+
+def test_a_token_runs_rewards_are_smoothed_too(tmp_path: Path) -> None:
+    reports = [
+        {"step": step, "return": 1.0, "reward/correct": float(step % 2), "entropy": 1.0}
+        for step in range(1, 21)
+    ]
+    folder = write_run(tmp_path / "run", reports, env="rlbook/Addition-v0")
+    figure = plot_curves(folder, smooth=2)
+    panels = [
+        axes for axes in figure.axes[1:] if any(line.get_alpha() == 0.3 for line in axes.lines)
+    ]
+    assert len(panels) == len(figure.axes) - 1 >= 2
+    rewards = [line for axes in panels for line in axes.lines if "correct" in str(line.get_label())]
+    assert rewards and rewards[0].get_ydata()[1:].tolist() == [0.5] * 19
+
+
+def test_the_command_smooths_and_says_where_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(write_run(tmp_path / "run", rising(0)))
+    out = tmp_path / "curve.svg"
+    assert main(["plot", folder, "--smooth", "2", "--out", str(out)]) == 0 and out.is_file()
+    assert main(["plot", folder, "--smooth", "2", "--values"]) == 2
+    assert "--smooth is for curves" in capsys.readouterr().err
