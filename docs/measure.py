@@ -215,6 +215,38 @@ class Experiment:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """`rlbook figure NAME --runs RUNS`: an experiment of the book, whose picture goes into
+    docs/figures."""
+
+    what: str
+    name: str
+    runs: int = 3
+    arguments: str = ""  # of no `rlbook train`
+
+    def commands(self) -> list[str]:
+        """As the pages show them."""
+        return [f"rlbook figure {self.name} --runs {self.runs} --out {self.name}.png"]
+
+    def run(self) -> dict[str, Any]:
+        """Draws it, and tells what it measured."""
+        picture = HERE / "figures" / f"{self.name}.png"
+        facts = called("figure", self.name, "--runs", str(self.runs), "--out", str(picture))
+        shrink(picture)
+        numbers = facts["measured"]
+        told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
+        drawn = "seed" in facts["options"]
+        seeds = {"seeds": list(seeds_of(self.runs))} if drawn else {}
+        return {
+            "what": self.what,
+            "result": told,
+            "commands": self.commands(),
+            **seeds,
+            "measured": numbers,
+        }
+
+
+@dataclass(frozen=True)
 class FromRecipe:
     """The table of `rlbook recipe NAME`: what each measure of some stages was before and after, for
     some seeds.
@@ -1094,6 +1126,18 @@ MEASUREMENTS = {
         " 1 M parameters",
         "read_once",
         "a common beginning",
+    ),
+    "translation": Drawn(
+        "words of 3 to 8 letters by an encoder-decoder of 0.2 M parameters, 500 steps, held-out"
+        " words, means of 3 seeds",
+        "translation",
+    ),
+    "attention_cost": Drawn(
+        "a layer with d = 128, 4 heads and f = 384, and a model of two such layers",
+        "attention-cost",
+    ),
+    "sampling": Drawn(
+        "256 held-out sums, 8 answers each, by the model that ships; means of 3 noises", "sampling"
     ),
     "mode_covering": Experiment(
         "two peaks at ±2 with deviation 0.5, and a student with one", "mode_covering"

@@ -49,6 +49,8 @@ LONG = (
     "rlbook train reward_model Addition-v0 --out runs/reward\nrlbook train ppo",
     "rlbook train rft Addition-v0",
     "rlbook train sac Pendulum-v1",
+    "rlbook figure translation",
+    "rlbook train grpo Addition-v0 --steps 20000 --out runs/short",
     "rlbook tune q_learning FrozenLake-v1",
 )
 """How the outputs begin whose commands take more than ten seconds: they are compared by this

@@ -269,6 +269,14 @@ WRONG: dict[str, tuple[str, str, str]] = {
             " layers if name.rpartition('.')[2] in targets)"
         ),
     ),
+    "transformer-from-nothing": (
+        # without the root
+        "def share_of_the_first(D, s): return 1 / (1 + np.exp(-s / D))",
+        # START is not read
+        "def tokens_read(n): return [n * (n - 1) // 2, n - 1]",
+        # upside down
+        "def temperature_of(g, r): return np.log(r) / g",
+    ),
     "sft-and-dpo": (
         # without β
         (

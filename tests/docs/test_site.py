@@ -42,6 +42,8 @@ PART_TWO = [
     "learned-models",
 ]
 PART_THREE = [
+    "transformer",
+    "sampling",
     "language-models",
     "learning-from-data",
     "preferences",

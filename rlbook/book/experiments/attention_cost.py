@@ -188,7 +188,7 @@ def draw(found: LayerCosts) -> Figure:
         times.plot(found.lengths, 1e3 * seconds, marker="o", color=curve_colour(place), label=part)
     label_axes(memory, "n, tokens", "megabytes", "memory of a layer")
     weights = HEADS * found.lengths.astype(float) ** 2 * FLOAT
-    kept = {"kept for the backward pass": found.kept, "one matrix of weights [H, n, n]": weights}
+    kept = {"kept for the backward pass": found.kept, "attention weights alone": weights}
     for place, (name, size) in enumerate(kept.items()):
         memory.plot(found.lengths, size / 1e6, marker="o", color=curve_colour(place), label=name)
     cache = found.cache_bytes * found.lengths / 1e6

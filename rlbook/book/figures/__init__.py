@@ -87,10 +87,11 @@ FIGURES: dict[str, str] = {
 
 EXPERIMENTS: dict[str, str] = {
     "translation": (
-        "An encoder-decoder reverses and sorts words; without positions it cannot, without the"
-        " causal mask it only seems to"
+        "An encoder-decoder reverses and sorts words; without positions it cannot reverse them, and"
+        " without the causal mask it only seems to learn"
     ),
     "attention-cost": "What a layer of a transformer costs, and what the KV cache saves",
+    "sampling": "What temperature, top-k, top-p and min-p leave of a distribution",
 }
 """Name → what it shows: pictures of this book's own chapters, whose experiments are in
 `rlbook.book.experiments`."""

@@ -66,8 +66,8 @@ def beam_search(
             by; 0 compares probabilities, which favours short texts.
     """
     stops, kept = torch.tensor(sorted(ends)), (len(ends) + 1) * beams
-    count, texts = len(tokens), torch.from_numpy(tokens).repeat_interleave(beams, dim=0)
-    rows = rows_of(texts, torch.from_numpy(length).repeat_interleave(beams), texts[:, :0])
+    count, texts = len(tokens), torch.from_numpy(tokens.repeat(beams, axis=0))
+    rows = rows_of(texts, torch.from_numpy(length.repeat(beams)), texts[:, :0])
     decoder = policy.decoder()
     logits = decoder.prefill(rows, new_tokens=max_new_tokens)  # [N · K, V]
     vocabulary = logits.shape[-1]

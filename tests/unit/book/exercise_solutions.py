@@ -186,6 +186,59 @@ def refitted_mean(plans, G, best):
     return plans[np.argsort(G)[::-1][:best]].mean(axis=0)
 
 
+def attend(q, K, V):
+    odds = np.exp(K @ q / np.sqrt(len(q)))
+    return odds @ V / odds.sum()
+
+
+def causal_attention(X):
+    return [attend(X[t], X[: t + 1], X[: t + 1]) for t in range(len(X))]
+
+
+def rotate_by_position(x, position):
+    half = len(x) // 2
+    turned = (x[:half] + 1j * x[half:]) * np.exp(
+        1j * position * 10_000.0 ** (-np.arange(half) / half)
+    )
+    return [*turned.real, *turned.imag]
+
+
+def rms_norm(x, w):
+    return x / np.sqrt(np.mean(x**2) + 1e-6) * w
+
+
+def layer_products(n, d, f):
+    return n * 4 * d**2 + n * 3 * d * f + 2 * n**2 * d
+
+
+def decoder_input(target, start):
+    return [start, *target[:-1]]
+
+
+def top_p(p, mass):
+    order = np.argsort(-p)
+    kept = np.zeros_like(p)
+    for token in order:
+        kept[token] = p[token]
+        if kept.sum() >= mass:
+            break
+    return kept / kept.sum()
+
+
+def min_p(p, share):
+    kept = p * (p >= share * p.max())
+    return kept / kept.sum()
+
+
+def repetition_penalty(logits, seen, penalty):
+    lowered = np.where(logits > 0, logits / penalty, logits * penalty)
+    return np.where(seen == 1, lowered, logits)
+
+
+def best_beams(score, log_prob):
+    return sorted((score[:, None] + log_prob).flatten(), reverse=True)[: len(score)]
+
+
 def perplexity(log_prob):
     return np.exp(-log_prob.mean())
 

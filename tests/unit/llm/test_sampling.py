@@ -357,7 +357,7 @@ def test_the_command_takes_the_settings(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_pages_bands_of_temperature_are_computed() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "environments" / "tokens.md").read_text(
+    page = (Path(__file__).parents[3] / "docs" / "chapters" / "sampling.md").read_text(
         encoding="utf-8"
     )
     rows = re.findall(r"\| ([\d.]+) \| ([\d., ]+) \| [\d.]+ % \|", page)
