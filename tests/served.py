@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import rlbook
+from rlbook.llm.models.sources import small_llama
 from rlbook.llm.models.starting import starting_model
 from rlbook.llm.serving.engine import Engine
 from rlbook.llm.serving.server import access_for, create_server, listening_socket
@@ -103,4 +105,35 @@ def write_addition_folder(folder: Path, context: int = 4096) -> Path:
     model.config.max_position_embeddings = context
     model.save_pretrained(folder)
     character_tokenizer().save_pretrained(folder)
+    return folder
+
+
+TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}>{{ message.content }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def write_bytes_folder(folder: Path, context: int = 4096) -> Path:
+    """A Llama of random weights with a byte-level tokenizer, which reads and writes anything."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = ["<pad>", "<s>", "<end>", *alphabet]
+    backend = Tokenizer(models.BPE({name: place for place, name in enumerate(names)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
+    backend.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    backend.add_special_tokens(names[:3])
+    small = small_llama(
+        torch.Generator().manual_seed(0), vocabulary_size=len(names), context=context
+    )
+    small.save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="<end>",
+        chat_template=TEMPLATE,
+    ).save_pretrained(folder)
     return folder

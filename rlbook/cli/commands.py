@@ -246,6 +246,15 @@ def serve(words: Sequence[str]) -> int:
     return 0
 
 
+def synthesize(words: Sequence[str]) -> int:
+    """`rlbook synthesize`."""
+    from rlbook.cli.synthesize import run_synthesis
+
+    as_json, result, complete = run_synthesis(words)
+    show(as_json, result)
+    return 0 if complete else 1
+
+
 def plot(words: Sequence[str]) -> int:
     """`rlbook plot`."""
     from rlbook.cli.options import Plot, integer, parse, word
@@ -512,6 +521,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "explain": explain,
     "export": export,
     "serve": serve,
+    "synthesize": synthesize,
     "figure": figure,
     "record": record,
     "import": import_,

@@ -113,6 +113,7 @@ COMMANDS: dict[str, Words] = {
     ),
     "explain": Words(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
     "export": Words(_OPTIONS + "Export", (_folders, _folders)),
+    "synthesize": Words("rlbook.cli.synthesize:Synthesize", (_files,)),
     "serve": Words("rlbook.cli.serve:Serve", (_folders,)),
     "figure": Words(_OPTIONS + "Figure", (_figures,)),
     "record": Words("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),

@@ -45,15 +45,15 @@ def text(metavar: str, count: int | typing.Literal["*"] = 1) -> Any:
     )
 
 
-_NO_DEFAULT = arg(help_behavior_hint="")
-Number = Annotated[Any, text("N"), _NO_DEFAULT]
-Folder = Annotated[Any, text("FOLDER"), _NO_DEFAULT]
-File = Annotated[Any, text("FILE"), _NO_DEFAULT]
-Word = Annotated[Any, text("NAME"), _NO_DEFAULT]
-Folders = Annotated[Any, text("FOLDER", "*"), _NO_DEFAULT]
-Flag = Annotated[bool, _NO_DEFAULT]
-Tracker = Annotated[Any, text("{tensorboard,wandb}"), _NO_DEFAULT]
-Preset = Annotated[Any, text("{dapo,gsm8k,sft_full,sft_lora}"), _NO_DEFAULT]
+NO_DEFAULT = arg(help_behavior_hint="")
+Number = Annotated[Any, text("N"), NO_DEFAULT]
+Folder = Annotated[Any, text("FOLDER"), NO_DEFAULT]
+File = Annotated[Any, text("FILE"), NO_DEFAULT]
+Word = Annotated[Any, text("NAME"), NO_DEFAULT]
+Folders = Annotated[Any, text("FOLDER", "*"), NO_DEFAULT]
+Flag = Annotated[bool, NO_DEFAULT]
+Tracker = Annotated[Any, text("{tensorboard,wandb}"), NO_DEFAULT]
+Preset = Annotated[Any, text("{dapo,gsm8k,sft_full,sft_lora}"), NO_DEFAULT]
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Verify:
     algorithm: Positional[Word] = None  # only this algorithm's presets
     env: Positional[Word] = None  # only presets for this environment
     # time budget, such as 90s, 10min or 1h (default: 10min)
-    budget: Annotated[Any, text("TIME"), _NO_DEFAULT] = None
+    budget: Annotated[Any, text("TIME"), NO_DEFAULT] = None
     jobs: Number = None  # runs to train at a time (default: the number of cores)
     seed: Number = None  # seed of each run (default: 0)
     json: Flag = False  # print a single JSON object to standard output, and nothing else
@@ -331,7 +331,7 @@ class Ablate:
     env: Positional[Word]  # the environment to train on
     # hyper-parameters to switch off: true becomes false, a number becomes none if that is allowed,
     # otherwise 0; NAME=VALUE sets another value
-    off: Annotated[Any, text("NAME,NAME,..."), _NO_DEFAULT] = None
+    off: Annotated[Any, text("NAME,NAME,..."), NO_DEFAULT] = None
     seeds: Number = None  # runs per variant (default: 3)
     jobs: Number = None  # runs to train at a time (default: the number of cores)
     # folder for the runs, FOLDER/whole/seed-0 and FOLDER/NAME/seed-0, and the curves (default: a

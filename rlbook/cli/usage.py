@@ -33,6 +33,7 @@ GROUPS: dict[str, dict[str, str]] = {
             "serve a language model over HTTP with OpenAI's protocol:"
             " rlbook serve runs/grpo-Addition-v0-0"
         ),
+        "synthesize ROWS": "ask a server to reason about each option of multiple-choice rows",
     },
     "look": {
         "list [NAME]": (
