@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import rlbook
+from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.generation.beam_search import beam_search
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.sampling import Sampling
@@ -112,7 +113,7 @@ def kept_probabilities(logits: Tensor) -> dict[str, NDArray[np.float64]]:
 
 
 def sampled_answers(
-    policy: LanguageModelPolicy, rules: Any, temperature: float, rng: np.random.Generator
+    policy: LanguageModelPolicy, rules: TokenRules, temperature: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """The share of right answers among SAMPLES to each prompt, and how many of them differ, on
     average."""
@@ -132,7 +133,9 @@ def sampled_answers(
     return float(right.mean()), float(np.mean([len(set(row)) for row in texts.tolist()]))
 
 
-def searched_answers(policy: LanguageModelPolicy, rules: Any, beams: int) -> tuple[float, float]:
+def searched_answers(
+    policy: LanguageModelPolicy, rules: TokenRules, beams: int
+) -> tuple[float, float]:
     """The share of prompts to which the best beam is right, and its mean log-probability, in
     nats."""
     found = beam_search(
@@ -150,7 +153,9 @@ def searched_answers(policy: LanguageModelPolicy, rules: Any, beams: int) -> tup
     )
 
 
-def texts_of(rules: Any, tokens: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.str_]:
+def texts_of(
+    rules: TokenRules, tokens: NDArray[np.int64], mask: NDArray[np.bool_]
+) -> NDArray[np.str_]:
     """Completions [N, T] as texts [N]."""
     return np.array(
         [rules.to_completion(0, row[real]).text for row, real in zip(tokens, mask, strict=True)]
@@ -181,7 +186,8 @@ def draw(found: DrawnAnswers) -> Figure:
     from rlbook.plots.figure import new_figure, words
 
     figure = new_figure(10.0, 6.6)
-    above, below = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    above, below = parts
     grid = above.subplots(len(LOGITS), len(SETTINGS), sharex=True, sharey=True)
     for row, (text, logits) in enumerate(LOGITS.items()):
         plain = torch.tensor(logits).softmax(-1).numpy()
