@@ -14,6 +14,7 @@ DESCRIPTIONS: dict[str, str] = {
     "CarRental-v0": "two car lots, and how many cars to move between them each night",
     "DynaMaze-v0": "a maze for planning from experience, and two variants that change",
     "ShortCorridor-v0": "three states that look alike, where only a stochastic policy succeeds",
+    "TMaze-v0": "a sign at the start says which arm is right at the end: a test of memory",
     "TicTacToe-v0": "a two-player game whose perfect play is known",
     "Addition-v0": "sums of two-digit numbers, generated one token per step",
     "Reverse-v0": "words to spell backwards, one token per step",
