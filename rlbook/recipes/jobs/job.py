@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,12 @@ class Job:
 
     target: str  # "trl", "verl" or "llamafactory"
     request: Request
-    run: Run
     env: Any  # the token environment of the training split
     held_out: Any  # and of the held-out one
     fields: JobFields
     folder: Path  # where the files go
     home: Path  # what that folder will be called
+    begun: Run | None = None  # a run at a checkpoint, whose weights the job begins with
     model: str = "model"  # the folder of the weights, beside the job's files or elsewhere
     differences: list[str] = field(default_factory=list)
     """What is done otherwise there, whatever the settings."""
@@ -34,6 +35,12 @@ class Job:
     def name(self) -> str:
         """The target's own name."""
         return TARGETS[self.target]
+
+    @cached_property
+    def run(self) -> Run:
+        """The run at its start, or at the checkpoint. It holds the weights and the optimiser: a
+        job that refers to a model's folder does without it."""
+        return self.begun or Run(self.request)
 
     @property
     def rules(self) -> Any:

@@ -33,19 +33,15 @@ def write_model(job: Job) -> None:
         )
     if spec.dtype == FOUR_BIT:
         job.fields.left_out["model.dtype"] = "4bit: load the model in four bits there"
-    network = language_model_of(job.run.agent)
-    if network is None:
-        raise RequestError(
-            f"{job.request.algorithm} sees the tokens of {job.request.recipe.name} one-hot, and"
-            f" {job.name} trains language models alone"
-        )
     chat_tokenizer(job.env).save_pretrained(str(job.folder / "tokenizer"))
-    begun = job.run.steps > 0 or job.request.options.start is not None
+    begun = job.begun is not None or job.request.options.start is not None
     named = job.env.model not in (None, NEW) and has_weights(job.env.model)
-    whole = isinstance(network, LanguageModelPolicy) or job.target == "llamafactory"
-    if named and not begun and whole:
+    scores = job.request.agent.prefers and job.target != "llamafactory"  # with a head of its own
+    if named and not begun and not scores:
         job.model = str(Path(str(job.env.model)).resolve())
         return
+    network = language_model_of(job.run.agent)
+    assert network is not None  # of a token environment, and of an agent that reads one
     if isinstance(network, CompletionReward) and job.target == "llamafactory":
         if begun:
             job.fields.left_out["checkpoint"] = (

@@ -245,7 +245,8 @@ def _rounds(job: Job, group: int) -> Settings:
         minibatch = size
     spec = model_settings(job)
     rules, chat = job.rules, getattr(job.rules, "settings", None)
-    most = max(_longest_prompt(job.rules), _longest_prompt(job.held_out.rules))
+    longest = max(_longest_prompt(job.rules), _longest_prompt(job.held_out.rules))
+    most = getattr(chat, "max_prompt_tokens", None) or longest
     rollout = {
         "name": "vllm",
         "n": group,

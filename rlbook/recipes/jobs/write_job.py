@@ -23,7 +23,7 @@ from rlbook.registry import agent_class, name_of
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
 from rlbook.runs.storage.files import read_file
-from rlbook.runs.storage.folder import CONFIG_LIMIT
+from rlbook.runs.storage.folder import CONFIG_LIMIT, read_config
 
 Writer = Callable[[Job], Written]
 METHODS: dict[str, dict[str, Writer]] = {"trl": TRL, "verl": VERL, "llamafactory": LLAMA_FACTORY}
@@ -83,9 +83,11 @@ def _asked_run(
     source: Path, checkpoint: int | str | None, allow_import: bool
 ) -> tuple[Request, Run | None]:
     """The request in a folder or a file, and the run at a checkpoint where one was asked for."""
-    if source.is_dir():
+    if source.is_dir() and checkpoint is not None:
         run = load(source, checkpoint=checkpoint, allow_import=allow_import)
-        return run.request, None if checkpoint is None else run
+        return run.request, run
+    if source.is_dir():
+        return Request.from_yaml(read_config(source)[0], allow_import=allow_import), None
     if checkpoint is not None:
         raise RequestError(f"checkpoint is for a run's folder, and {source} is none")
     try:
@@ -127,12 +129,12 @@ def _job_of(target: str, request: Request, run: Run | None, folder: Path, home: 
     return Job(
         target,
         request,
-        run or Run(request),
         env,
         held_out.make().unwrapped,
         fields,
         folder,
         home,
+        run,
     )
 
 

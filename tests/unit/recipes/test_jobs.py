@@ -426,3 +426,58 @@ def test_a_reward_model_of_a_run_goes_with_the_job(tmp_path: Path) -> None:
     assert "rewards.py" not in facts["files"] and "custom_reward_function" not in found["reward"]
     written = json.loads((tmp_path / "job" / "reward_model" / "config.json").read_text())
     assert written["architectures"] == ["LlamaForSequenceClassification"]
+
+
+def test_the_presets_come_back_as_verls_own_settings(tmp_path: Path) -> None:
+    """GSM8K's and the DAPO-like run: batches in prompts, micro-batches in completions."""
+    rows = [{"question": "12+34=", "answer": "#### 46"}, {"question": "50+27=", "answer": "77"}]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows * 10))
+    small_limits = {"max_prompt_tokens": 512, "max_new_tokens": 1024}
+    found = {}
+    for name in ("gsm8k", "dapo"):
+        preset = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
+        preset["env_kwargs"] |= {"data": str(data), **small_limits}
+        preset.setdefault("steps" if "episodes" not in preset else "episodes", 1_000_000)
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(preset))
+        write_job(tmp_path / "config.yaml", tmp_path / name, "verl")
+        found[name] = yaml.safe_load((tmp_path / name / "job.yaml").read_text())
+    data_, parts = found["gsm8k"]["data"], found["gsm8k"]["actor_rollout_ref"]
+    assert (data_["train_batch_size"], parts["rollout"]["n"]) == (1024, 4)
+    assert (data_["max_prompt_length"], data_["max_response_length"]) == (512, 1024)
+    actor = parts["actor"]
+    assert (actor["ppo_mini_batch_size"], actor["ppo_micro_batch_size_per_gpu"]) == (256, 1)
+    assert (actor["use_kl_loss"], actor["kl_loss_coef"]) == (True, 0.001)
+    assert (actor["kl_loss_type"], actor["entropy_coeff"]) == ("low_var_kl", 0.0)
+    assert actor["optim"]["lr"] == 1e-6
+    assert found["gsm8k"]["trainer"]["total_training_steps"] == 105  # 15 passes of 7 steps
+    data_, parts = found["dapo"]["data"], found["dapo"]["actor_rollout_ref"]
+    assert (data_["train_batch_size"], parts["rollout"]["n"]) == (32, 8)
+    assert data_["truncation"] == "left"
+    actor = parts["actor"]
+    assert (actor["ppo_mini_batch_size"], actor["ppo_micro_batch_size_per_gpu"]) == (16, 4)
+    assert (actor["clip_ratio_low"], actor["clip_ratio_high"]) == (0.2, 0.28)
+    assert (actor["clip_ratio_c"], actor["loss_agg_mode"]) == (10.0, "token-mean")
+    assert (actor["optim"]["lr_warmup_steps"], actor["optim"]["weight_decay"]) == (10, 0.1)
+    assert actor["optim"]["clip_grad"] == 1.0
+    rewards = (tmp_path / "dapo" / "rewards.py").read_text()
+    assert "partial(overlong, buffer=1024, factor=1.0)" in rewards
+
+
+def test_a_job_for_a_named_model_loads_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model of seven billion parameters is exported on a laptop."""
+    import torch
+
+    from rlbook.llm.models.sources import small_llama
+    from rlbook.llm.tokenizers.tokenizer import character_tokenizer
+
+    model = tmp_path / "small"
+    small_llama(torch.Generator().manual_seed(0)).save_pretrained(model)
+    character_tokenizer().save_pretrained(model)
+    (model / "model.safetensors").write_bytes(b"not to be read")
+    for algorithm, target in (("grpo", "trl"), ("grpo", "verl"), ("sft", "llamafactory")):
+        budget = {"passes": 1} if algorithm == "sft" else {"steps": 1000}
+        config = write_config(tmp_path, algorithm, model=str(model), **budget)
+        write_job(config, tmp_path / f"{algorithm}-{target}", target)
