@@ -213,7 +213,8 @@ class Export:
     shard_size: Word = None
     # write a job for another library instead: trl, verl or llamafactory
     job: Word = None
-    checkpoint: Word = None  # a step, or best (default: the last one)
+    # a step, or best (default: the last one; with --job the weights that the run began with)
+    checkpoint: Word = None
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
