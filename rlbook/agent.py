@@ -28,6 +28,7 @@ from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     import numpy as np
+    from gymnasium.vector import VectorEnv
     from numpy.typing import NDArray
 
     from rlbook.envs.space_batches import Elements
@@ -103,7 +104,7 @@ class NoHyperparameters:
 class Sampler(Protocol):
     """Another program that samples with the agent's weights."""
 
-    def bind_env(self, env: Any) -> Sampler:
+    def bind_env(self, env: VectorEnv) -> Sampler:
         """The sampler for a vector environment; see `rlbook.llm.serving.sampler`."""
         ...
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +17,12 @@ from torch.nn import functional as F
 from rlbook.fast.llama import LlamaDecoder, is_plain_llama
 from rlbook.llm.generation import running_batch
 from rlbook.llm.generation.running_batch import RunningBatch, order_after, prompt_rows
+from rlbook.llm.models.causal_lm import LanguageModel
 
 GROWTH = 1.5  # of rows and columns, where there are too few
 
 
-def start_batch(model: Any) -> RunningBatch:
+def start_batch(model: LanguageModel) -> RunningBatch:
     """The fast form of `rlbook.llm.generation.running_batch.running_batch`."""
     if not is_plain_llama(model):
         return running_batch.running_batch.plain(model)  # type: ignore[attr-defined]
@@ -33,7 +33,7 @@ class LlamaBatch:
     """Keys and values lie in `cache` [2, layers, rows, K, columns, D], and `bias` [rows, 1,
     columns] is -inf where a row has no token. `length` [N] counts each row's tokens."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.decoder = LlamaDecoder(model)
         self._clear()
 

@@ -16,6 +16,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.adapters import is_peft, save_adapter, trains_adapters_alone
+from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import lora_layers, merge_lora, remove_lora
 from rlbook.llm.models.model_folder import WEIGHTS, has_weights
@@ -154,10 +155,11 @@ def language_model_of(agent: Agent) -> LanguageModelPolicy | CompletionReward | 
     return network if isinstance(network, LanguageModelPolicy | CompletionReward) else None
 
 
-def merged_model(model: Any) -> Any:
+def merged_model(model: LanguageModel) -> Any:
     """A model with its adapter added in; a copy where it has one, else itself."""
     if is_peft(model):
-        return copy.deepcopy(model).merge_and_unload()
+        adapted: Any = copy.deepcopy(model)
+        return adapted.merge_and_unload()
     if not any(lora_layers(model)):
         return model
     merged = copy.deepcopy(model)
@@ -165,7 +167,7 @@ def merged_model(model: Any) -> Any:
     return merged
 
 
-def write_weights(model: Any, folder: str) -> None:
+def write_weights(model: LanguageModel, folder: str) -> None:
     """Writes a model's config and weights, without a word and without its tokenizer."""
     from safetensors.torch import save_file
 

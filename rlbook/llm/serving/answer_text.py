@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 class AnswerText:
@@ -17,7 +20,7 @@ class AnswerText:
         stop: texts that end the answer and are no part of it.
     """
 
-    def __init__(self, backend: Any, stop: Sequence[str] = ()) -> None:
+    def __init__(self, backend: Tokenizer, stop: Sequence[str] = ()) -> None:
         from tokenizers.decoders import DecodeStream
 
         self.backend, self.stop = backend, tuple(stop)

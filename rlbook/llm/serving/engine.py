@@ -30,6 +30,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
 from rlbook.llm.generation.sampling import Sampling, seen_in
+from rlbook.llm.models.causal_lm import LanguageModel
 from rlbook.llm.serving.answer_text import AnswerText
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.networks.distributions import mode_categorical, sample_categorical
@@ -123,7 +124,7 @@ class Engine:
 
     def __init__(
         self,
-        model: Any,
+        model: LanguageModel,
         codec: Codec,
         *,
         max_batch: int = 32,
@@ -402,7 +403,7 @@ def _top_tokens(scores: np.ndarray, count: int) -> tuple[TopToken, ...]:
     return tuple(TopToken(int(token), float(log_prob[token])) for token in best)
 
 
-def cache_tokens_of(model: Any, share: float = 0.5) -> int:
+def cache_tokens_of(model: LanguageModel, share: float = 0.5) -> int:
     """How many tokens the KV cache may hold in a share of this machine's memory.
 
     Raises:

@@ -28,6 +28,9 @@ from rlbook.llm.generation.kv_cache import signature
 from rlbook.llm.models.export import merged_model, write_weights
 
 if TYPE_CHECKING:
+    from openai import OpenAI
+    from openai.types import Completion
+
     from rlbook.llm.models.language_model import LanguageModelPolicy
 
 KEY = "RLBOOK_API_KEY"
@@ -133,7 +136,7 @@ class RemoteSampler:
                 ]
         return found
 
-    def _check_answer(self, answer: Any, count: int) -> None:
+    def _check_answer(self, answer: Completion, count: int) -> None:
         if answer.system_fingerprint != self.fingerprint:
             raise TrainingError(
                 f"sampler: the server at {self.url} answers with weights that this run has not given"
@@ -141,12 +144,11 @@ class RemoteSampler:
             )
         for choice in answer.choices:
             tokens = (choice.model_extra or {}).get("token_ids")
-            if not tokens or choice.logprobs is None:
-                raise TrainingError(f"sampler: the server at {self.url} answers without token ids")
-            if len(choice.logprobs.token_logprobs) != len(tokens):
+            said = None if choice.logprobs is None else choice.logprobs.token_logprobs
+            if not tokens or said is None or len(said) != len(tokens):
                 raise TrainingError(
-                    f"sampler: the server at {self.url} gives {len(tokens)} tokens and"
-                    f" {len(choice.logprobs.token_logprobs)} log-probabilities"
+                    f"sampler: the server at {self.url} answers without token ids and their"
+                    " log-probabilities"
                 )
         if len(answer.choices) != count:
             raise TrainingError(
@@ -154,7 +156,7 @@ class RemoteSampler:
                 f" {count} prompts"
             )
 
-    def _find_model(self, client: Any) -> None:
+    def _find_model(self, client: OpenAI) -> None:
         """Finds out how the server calls its model."""
         if self.model is None:
             names = [model.id for model in client.models.list()]
