@@ -90,6 +90,20 @@ def test_the_clip_fraction_is_verls_and_trls(seed):
     assert found < clip_fraction(log_prob, old, None, clip=0.2, clip_high=0.28, mask=mask).item()
 
 
+def test_the_clip_fraction_of_verls_own_example_is_verls():
+    """Of five tokens e^.4 with A = 1 and e^-1.5 with A = -1 are held; verl 0.9.1 says .4, and a loss of
+    .182694 with c = 3."""
+    old = torch.tensor([[-1.0, -2.0, -0.5], [-0.7, -1.5, -3.0]])
+    new = torch.tensor([[-0.6, -2.5, -0.5], [-2.2, -0.2, -2.9]])
+    advantage = torch.tensor([[1.0], [-1.0]]).expand(2, 3)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    options = {"clip": 0.2, "clip_high": 0.28, "mask": mask}
+    found = clip_fraction(new, old, advantage, **options).item()
+    assert found == near(0.4, dtype="float32", terms=5)
+    loss = clipped_surrogate_loss(new, old, advantage, dual_clip=3.0, **options)
+    assert loss.item() == near(0.182694, dtype="float32", terms=5, size=3.0, decimals=6)
+
+
 def test_each_side_has_its_own_clip_range():
     log_ratio = torch.tensor([1.0, -1.0], requires_grad=True)
     loss = clipped_surrogate_loss(
