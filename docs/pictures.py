@@ -1,5 +1,5 @@
 """Makes the film of the README and the pictures of the first page again that no other command makes:
-`python docs/pictures.py`, a minute.
+`python docs/pictures.py`, five minutes; `python docs/pictures.py thumbnails` the nine small ones.
 
 The token inspector and the page to play with are photographed by Chromium.
 """
@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 from book_file import find_browser
-from measure import RLBOOK, shrink
+from measure import shrink
 
+RLBOOK = [sys.executable, "-m", "rlbook"]
 FIGURES = Path(__file__).parent / "figures"
 README = Path(__file__).parents[1] / "README.md"
 FILM = "q-learning.gif"
@@ -88,7 +90,62 @@ def photographed(page: Path, picture: Path, script: str, size: tuple[int, int] =
     subprocess.run(command, check=True, capture_output=True)
 
 
-def main() -> None:
+THUMBNAIL = 240  # pixels, the longer side
+THUMBNAIL_FRAMES = 24
+THUMBNAILS: dict[str, tuple[str, str]] = {
+    "maze": ("train q_learning Maze-v0", "watch {run} --gif {gif}"),
+    "cliff": ("", "animate sarsa CliffWalking-v1 --episodes 200 --out {gif}"),
+    "values": ("", "animate value_iteration Maze-v0 --out {gif}"),
+    "tree": ("", "animate mcts FrozenLake-v1 --simulations 40 --stochastic chance --out {gif}"),
+    "pole": ("train ppo CartPole-v1", "watch {run} --gif {gif}"),
+    "mountain": ("train semi_gradient_sarsa MountainCar-v0", "watch {run} --gif {gif}"),
+    "pendulum": ("train sac Pendulum-v1", "watch {run} --gif {gif}"),
+    "game": ("train mcts TicTacToe-v0 --episodes 4", "watch {run} --gif {gif}"),
+}
+"""Of each moving thumbnail, what trains the agent, if anything must, and what films it."""
+
+
+def thumbnails() -> None:
+    """The small films of the first page, and its small picture of coloured tokens."""
+    from PIL import Image
+
+    folder = FIGURES / "thumbnails"
+    folder.mkdir(exist_ok=True)
+    for name, (trained, filmed) in THUMBNAILS.items():
+        with tempfile.TemporaryDirectory() as place:
+            known = {"run": f"{place}/run", "gif": f"{place}/film.gif"}
+            if trained:
+                command = [*trained.split(), "--seed", "0", "--out", known["run"]]
+                subprocess.run([*RLBOOK, *command], check=True)
+            command = [word.format(**known) for word in filmed.split()]
+            subprocess.run([*RLBOOK, *command], check=True)
+            make_small(Path(known["gif"]), folder / f"{name}.gif")
+    with Image.open(FIGURES / "token-inspector.png") as picture:
+        small = picture.convert("RGB")
+        small.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+        small.save(folder / "tokens.png")
+    shrink(folder / "tokens.png")
+
+
+def make_small(film: Path, small: Path) -> None:
+    """A film of fewer and smaller frames."""
+    from PIL import Image, ImageSequence
+
+    with Image.open(film) as whole:
+        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(whole)]
+    every = -(-len(frames) // THUMBNAIL_FRAMES)
+    kept = frames[::every] + ([frames[-1]] if (len(frames) - 1) % every else [])
+    for frame in kept:
+        frame.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+    palette = kept[-1].quantize(48, dither=Image.Dither.NONE)
+    drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in kept]
+    waits = [120] * (len(drawn) - 1) + [1500]
+    drawn[0].save(small, save_all=True, append_images=drawn[1:], duration=waits, loop=0)
+
+
+def main(wanted: list[str]) -> None:
+    if wanted == ["thumbnails"]:
+        return thumbnails()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         for words in commands(folder):
@@ -98,7 +155,8 @@ def main() -> None:
         photographed(folder / "play.html", FIGURES / "play-tokens.png", AFTER_AN_UPDATE, (900, 600))
     for name in ("maze-values", "token-inspector", "play-tokens"):
         shrink(FIGURES / f"{name}.png")
+    thumbnails()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -329,6 +329,23 @@ class BookFigures(Page):
         return f"### {FIGURES[number]}\n\n{text}\n\n{results.figure_as_markdown(number)}"
 
 
+class FigureGallery(SphinxDirective):
+    """All figures, small, each with a link to its page."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(results.FIGURES))
+        known = results.read_figures()
+        entries = []
+        for number, title in FIGURES.items():
+            page = f"chapter-{number.split('.')[0]}.md"
+            picture = f"![{title}](/figures/{known[number]['written']})"
+            entries.append(f"[{picture} {title}]({page})")
+        gallery = nodes.container(
+            "", *self.parse_text_to_nodes("\n\n".join(entries)), classes=["gallery"]
+        )
+        return [gallery]
+
+
 class WholeFile(SphinxDirective):
     required_arguments = 1
 
@@ -355,6 +372,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "ablation": Ablation,
         "one-axis": OneAxis,
         "book-figures": BookFigures,
+        "figure-gallery": FigureGallery,
         "whole-file": WholeFile,
         "all-logged-numbers": Glossary,
         "exercises": Exercises,

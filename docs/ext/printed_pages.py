@@ -15,7 +15,7 @@ PARTS = ("Foundations", "Part I", "Part II", "Part III")
 LEFT_OUT = {"play", "play-tokens", "course"}
 LAST = ("terms",)
 TOCTREE = re.compile(
-    r"^```\{toctree\}\n:caption: (?P<caption>.+)\n:maxdepth: 1\n\n(?P<pages>[^`]+)```",
+    r"^```\{toctree\}\n:caption: (?P<caption>.+)\n:maxdepth: 1\n(?::hidden:\n)?\n(?P<pages>[^`]+)```",
     flags=re.MULTILINE,
 )
 LINK = re.compile(

@@ -36,7 +36,7 @@ def figure_as_markdown(number: str) -> str:
         if name in ("seed", "runs", "episodes")
     )
     command = f"`rlbook figure {number}`" + (f" ({options})" if options else "")
-    picture = f"![{known['title']}](figures/{known['written']})"
+    picture = f"![{known['title']}](/figures/{known['written']})"
     cost = f"{command}: {known['seconds']:.2g} s on {machine}."
     return "\n".join([picture, "", "| measured | |", "|---|---|", *rows, "", cost])
 

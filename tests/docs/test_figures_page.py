@@ -23,7 +23,10 @@ def test_the_site_shows_every_figure_with_the_defaults_of_its_experiment(number:
         f"python docs/measure.py figure_{number}"
     )
     assert (DOCS / "figures" / facts["written"]).stat().st_size < 80_000
-    assert f"```{{book-figures}} {number.split('.')[0]}\n" in (DOCS / "figures.md").read_text()
+    chapter = number.split(".")[0]
+    page = (DOCS / "book-figures" / f"chapter-{chapter}.md").read_text()
+    assert f"```{{book-figures}} {chapter}\n" in page
+    assert f"\nchapter-{chapter}\n" in (DOCS / "book-figures" / "index.md").read_text()
     text = home(number).__doc__ or ""
     assert text.startswith(f"Figure {number}") and "Source: Sutton & Barto 2018" in text
 

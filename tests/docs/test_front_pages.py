@@ -87,11 +87,19 @@ def test_the_readme_installs_and_cites_this_version() -> None:
     }
 
 
-def test_the_first_page_has_a_film_a_command_and_a_picture_of_each_part() -> None:
-    before, _, parts = INDEX.split("## Install")[0].partition("{container} parts")
-    assert "```{animation} " in before and before.count("```sh") == 1
-    assert re.findall(r"\*\*\[Part (\w+): [^]]+\]\(chapters/", parts) == ["I", "II", "III"]
-    assert len(re.findall(r"!\[[^]]+\]\(figures/", parts)) == 3
+def test_the_first_page_has_a_film_a_command_three_doors_and_nine_thumbnails() -> None:
+    shown = INDEX.split("```{toctree}")[0]
+    assert re.search(r"!\[[^]]+\]\(figures/[\w-]+\.gif\)", shown) and shown.count("```sh") == 1
+    assert re.findall(r"^### (\w+)$", shown, re.MULTILINE) == ["Learn", "Use", "Teach"]
+    assert [part for part in ("Part I]", "Part II]", "Part III]") if part not in shown] == []
+    assert INDEX.count("```{toctree}") == INDEX.count(":hidden:"), "the links stand at the side"
+    thumbnails = re.findall(r"!\[[^]]+\]\(figures/(thumbnails/[\w.-]+)\)", shown)
+    files = [ROOT / "docs" / "figures" / name for name in thumbnails]
+    assert len(files) == 9 and sum(path.suffix == ".gif" for path in files) == 8
+    assert all(path.stat().st_size < 150_000 for path in files)
+    for path in files:
+        with Image.open(path) as film:
+            assert path.suffix == ".png" or film.n_frames >= 4, path  # type: ignore[attr-defined]
 
 
 def third_party(source: str) -> set[str]:

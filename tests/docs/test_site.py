@@ -419,7 +419,8 @@ def test_the_fall_of_plain_dpo_is_shown():
 
 def test_every_page_is_in_the_book():
     listed = "\n".join(
-        (DOCS / name).read_text() for name in ("index.md", "environments/index.md", "bugs/index.md")
+        (DOCS / name).read_text()
+        for name in ("index.md", "environments/index.md", "bugs/index.md", "book-figures/index.md")
     )
     for page in PAGES:
         if page.name != "index.md" or page.parent != DOCS:
