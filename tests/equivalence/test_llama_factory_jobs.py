@@ -42,6 +42,13 @@ JOBS: dict[str, dict[str, Any]] = {
         "passes": 1,
         "hyperparameters": {"preference_loss": "simpo", "nll_coef": 0.0},
     },
+    "KTO": {
+        "algorithm": "dpo",
+        "env": "Addition-v0",
+        "data": "rows.jsonl",
+        "passes": 1,
+        "hyperparameters": {"preference_loss": "kto", "good_weight": 1.5},
+    },
     "a reward model": {
         "algorithm": "reward_model",
         "env": "Addition-v0",
@@ -91,6 +98,10 @@ def test_the_settings_pass_llama_factorys_parser(
         assert (tuning.finetuning_type, tuning.lora_rank, tuning.lora_alpha) == ("lora", 16, 32)
     if name == "DPO":
         assert tuning.pref_beta == config.beta and tuning.pref_ftx == config.nll_coef
+    if name == "KTO":
+        assert (tuning.stage, tuning.kto_chosen_weight) == ("kto", 1.5)
+        rows = json.loads((job / "train.json").read_text())
+        assert [row["kto_tag"] for row in rows] == [True, False] * len(ROWS)
     if name == "a reward model":
         assert data.val_size == 0.1 and training.do_train
 

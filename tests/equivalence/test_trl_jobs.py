@@ -376,3 +376,30 @@ def test_a_reward_model_pays_in_trl_what_it_pays_here(
     assert advantages.tolist() == near(tokens["advantages"].tolist(), **numbers)
     logged = trainer.state.log_history[0]
     assert logged["rewards/model/mean"] == near(float(paid.mean()), **numbers)
+
+
+def test_kto_has_the_first_loss_and_gradient_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Policy and reference are the same at first, so that the loss is ½ for any answer, and its
+    gradient the difference of the good answers' and the bad answers'."""
+    rows = [
+        {"prompt": row["prompt"], "completion": row[kind], "label": kind == "chosen"}
+        for row in PAIRS
+        for kind in ("chosen", "rejected")
+    ]
+    settings = {"preference_loss": "kto", "batch_size": 8, "nll_coef": 0.0, "good_weight": 1.5}
+    config = write_config(
+        tmp_path, "dpo", data=rows_file(tmp_path, rows), passes=2, hyperparameters=settings
+    )
+    facts = write_job(config, tmp_path / "job", "trl")
+    assert facts["method"] == "KTOTrainer" and facts["left_out"] == {}
+    seen, trainer = train(tmp_path / "job", "KTO", monkeypatch)
+    run = Run(Request.from_yaml(config.read_text()))
+    agent: Any = run.agent
+    ours = next(agent.fit(run.data_source()))
+    terms = widths(agent.policy.model)
+    assert seen[0][1] == near(ours["preference_loss"], dtype="float32", terms=terms)
+    norm = trainer.state.log_history[0]["grad_norm"]
+    assert norm == near(ours["grad_norm"], dtype="float32", terms=terms, size=8 * norm)
+    assert norm > 0.001

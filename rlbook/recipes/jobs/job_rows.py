@@ -40,6 +40,14 @@ class PairRow(NamedTuple):
     margin: float = 0.0
 
 
+class LabelledRow(NamedTuple):
+    """A prompt with an answer that is good or bad for itself."""
+
+    prompt: Prompt
+    answer: str
+    good: bool
+
+
 def prompt_of(codec: Codec, prompt: Prompt) -> Prompt:
     """A prompt as the environment makes it: a text without special tokens, or messages for the chat
     template."""
@@ -114,6 +122,18 @@ def pair_rows(job: Job) -> Iterator[PairRow]:
         example, _ = job.rules.example(prompts[tuple(better.obs.tolist())])
         chosen, rejected = (_decode(codec, episode.action) for episode in (better, worse))
         yield PairRow(prompt_of(codec, example.prompt), chosen, rejected)
+
+
+def labelled_rows(job: Job) -> Iterator[LabelledRow]:
+    """The labelled answers of the run's data set; a pair is a good and a bad one."""
+    codec = job.rules.codec
+    for text in _texts(job):
+        prompt = _prompt(codec, text)
+        if len(text.completions) < 2:
+            yield LabelledRow(prompt, _answer(text, 0), text.good)
+            continue
+        yield LabelledRow(prompt, _answer(text, 0), True)
+        yield LabelledRow(prompt, _answer(text, 1), False)
 
 
 def _decode(codec: Codec, action: np.ndarray) -> str:

@@ -20,9 +20,11 @@ from rlbook.recipes.jobs.job import Job, Written
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
 from rlbook.recipes.jobs.job_rows import (
     AnswerRow,
+    LabelledRow,
     PairRow,
     Prompt,
     answer_rows,
+    labelled_rows,
     pair_rows,
     reference_rows,
 )
@@ -79,7 +81,11 @@ def write_dpo(job: Job) -> Written:
             "dpo without data plays its own pairs, and LLaMA-Factory's learns from recorded ones;"
             " give data"
         )
-    losses = {"sigmoid", "hinge", "ipo", "orpo", "simpo"}
+    if job.request.options.reference is not None:
+        fields.left_out["reference"] = "the reference is the model that training begins with"
+    if fields.values["preference_loss"] == "kto":
+        return _write_kto(job)
+    losses = ("sigmoid", "hinge", "ipo", "orpo", "simpo", "kto")
     loss = fields.need("preference_loss", {name: name for name in losses}, "LLaMA-Factory's dpo")
     fields.ignore("group_size", "epochs", "reference_period", "good_weight")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
@@ -99,16 +105,31 @@ def write_dpo(job: Job) -> Written:
     elif nll:
         settings["pref_ftx"] = nll
         job.differences.append("pref_ftx weighs the likelihood of each answer, not of each token")
-    if job.request.options.reference is not None:
-        fields.left_out["reference"] = "the reference is the model that training begins with"
     return _write(job, "DPO", settings, pair_rows(job))
+
+
+def _write_kto(job: Job) -> Written:
+    """`dpo` with the loss kto, as the stage kto."""
+    fields = job.fields
+    fields.ignore("preference_loss", "group_size", "epochs", "reference_period", "simpo_margin")
+    fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
+    fields.leave("per_step", "log-probabilities are summed", without_effect=False)
+    fields.ignore("label_smoothing")
+    settings: Settings = {"stage": "kto", "pref_beta": fields.take("beta")}
+    settings |= {"kto_chosen_weight": fields.take("good_weight"), "kto_rejected_weight": 1.0}
+    nll = fields.take("nll_coef")
+    if nll:
+        settings["pref_ftx"] = nll
+        job.differences.append("pref_ftx weighs the likelihood of each answer, not of each token")
+    job.differences.append("batch_size counts answers, and here pairs where the data are pairs")
+    return _write(job, "KTO", settings, labelled_rows(job))
 
 
 def _write(
     job: Job,
     title: str,
     settings: Settings,
-    rows: Iterable[AnswerRow | PairRow],
+    rows: Iterable[AnswerRow | PairRow | LabelledRow],
     held_out: Iterable[AnswerRow] | None = None,
     packing: int | None = None,
 ) -> Written:
@@ -167,21 +188,24 @@ def _write(
     )
 
 
-def _format_rows(name: str, rows: list[AnswerRow | PairRow]) -> tuple[list[Settings], Settings]:
+def _format_rows(
+    name: str, rows: list[AnswerRow | PairRow | LabelledRow]
+) -> tuple[list[Settings], Settings]:
     """The rows as Alpaca's where a user alone speaks, or as ShareGPT's; and their entry in
     dataset_info.json."""
     plain = all(_instruction(row.prompt) is not None for row in rows)
     entry: Settings = {"file_name": f"{name}.json"}
     pairs = isinstance(rows[0], PairRow)
+    tags = {"kto_tag": "kto_tag"} if isinstance(rows[0], LabelledRow) else {}
     if pairs:
         entry["ranking"] = True
     if plain:
         columns = {"prompt": "instruction", "query": "input"}
         answers = {"chosen": "chosen", "rejected": "rejected"} if pairs else {"response": "output"}
-        return [_alpaca(row) for row in rows], {**entry, "columns": columns | answers}
+        return [_alpaca(row) for row in rows], {**entry, "columns": columns | answers | tags}
     columns = {"messages": "conversations"}
     answers = {"chosen": "chosen", "rejected": "rejected"} if pairs else {}
-    entry |= {"formatting": "sharegpt", "columns": columns | answers, "tags": TAGS}
+    entry |= {"formatting": "sharegpt", "columns": columns | answers | tags, "tags": TAGS}
     return [_share_gpt(row) for row in rows], entry
 
 
@@ -193,20 +217,24 @@ def _instruction(prompt: Prompt) -> str | None:
     return prompt[0]["content"] if alone else None
 
 
-def _alpaca(row: AnswerRow | PairRow) -> Settings:
+def _alpaca(row: AnswerRow | PairRow | LabelledRow) -> Settings:
     asked = {"instruction": _instruction(row.prompt), "input": ""}
     if isinstance(row, PairRow):
         return asked | {"chosen": row.chosen, "rejected": row.rejected}
-    return asked | {"output": row.answer}
+    return asked | {"output": row.answer} | _label(row)
 
 
-def _share_gpt(row: AnswerRow | PairRow) -> Settings:
+def _share_gpt(row: AnswerRow | PairRow | LabelledRow) -> Settings:
     turns = list(_turns(row.prompt))
     if isinstance(row, PairRow):
         answers = {"chosen": row.chosen, "rejected": row.rejected}
         said = {name: {"from": "gpt", "value": text} for name, text in answers.items()}
         return {"conversations": turns, **said}
-    return {"conversations": [*turns, {"from": "gpt", "value": row.answer}]}
+    return {"conversations": [*turns, {"from": "gpt", "value": row.answer}]} | _label(row)
+
+
+def _label(row: AnswerRow | LabelledRow) -> Settings:
+    return {"kto_tag": row.good} if isinstance(row, LabelledRow) else {}
 
 
 def _turns(prompt: Prompt) -> Iterator[dict[str, str]]:
@@ -219,7 +247,7 @@ def _turns(prompt: Prompt) -> Iterator[dict[str, str]]:
         yield {"from": SPEAKERS[message["role"]], "value": message["content"]}
 
 
-def _length(job: Job, row: AnswerRow | PairRow) -> int:
+def _length(job: Job, row: AnswerRow | PairRow | LabelledRow) -> int:
     """The tokens of a prompt with its longest answer."""
     codec = job.rules.codec
     answers = [row.chosen, row.rejected] if isinstance(row, PairRow) else [row.answer]

@@ -20,6 +20,7 @@ from rlbook.recipes.jobs.job_rows import (
     Prompt,
     answer_rows,
     example_rows,
+    labelled_rows,
     pair_rows,
     reference_rows,
     write_json_lines,
@@ -94,6 +95,8 @@ def write_dpo(job: Job) -> Written:
         )
     if job.request.options.reference is not None:
         fields.left_out["reference"] = "the reference is the model that training begins with"
+    if fields.values["preference_loss"] == "kto":
+        return _write_kto(job)
     fields.ignore("group_size", "epochs", "reference_period", "simpo_margin", "good_weight")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
     losses = {
@@ -104,6 +107,7 @@ def write_dpo(job: Job) -> Written:
         "exo": "exo_pair",
         "apo_zero": "apo_zero",
         "apo_down": "apo_down",
+        "kto": "kto",
     }
     loss = fields.need("preference_loss", losses, "TRL's DPO")
     if fields.take("per_step"):
@@ -125,6 +129,21 @@ def write_dpo(job: Job) -> Written:
         settings |= {"loss_type": [loss, "sft"], "loss_weights": [1.0, nll]}
     rows = {"train": _pairs(job)}
     return _write(job, "DPO", "DPO", _optimizer(job) | _batches(job) | settings, rows)
+
+
+def _write_kto(job: Job) -> Written:
+    """`dpo` with the loss kto, on answers that are good or bad each for itself."""
+    fields = job.fields
+    fields.ignore("preference_loss", "group_size", "epochs", "reference_period", "simpo_margin")
+    fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
+    fields.leave("per_step", "log-probabilities are summed", without_effect=False)
+    fields.leave("nll_coef", "TRL's KTO has none", without_effect=0.0)
+    fields.ignore("label_smoothing")
+    settings = _optimizer(job) | _batches(job) | {"beta": fields.take("beta"), "max_length": None}
+    settings |= {"desirable_weight": fields.take("good_weight"), "undesirable_weight": 1.0}
+    job.differences.append("batch_size counts answers, and here pairs where the data are pairs")
+    rows = ({**_row(*row[:2], "completion"), "label": row.good} for row in labelled_rows(job))
+    return _write(job, "KTO", "KTO", settings, {"train": rows})
 
 
 def write_reward_training(job: Job) -> Written:
