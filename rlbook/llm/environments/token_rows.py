@@ -16,6 +16,7 @@ from rlbook.envs.tabular.snapshots import check_array
 from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.rewards import Asked, Completion, Rewards, print_samples
 from rlbook.llm.tasks.task import Task
+from rlbook.llm.tokenizers.batches import pad
 from rlbook.llm.tokenizers.tokenizer import Codec, character_codec, folder_codec
 from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, file_codec, trained_codec
 
@@ -343,8 +344,4 @@ class TokenRows:
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> np.ndarray:
     """Ragged lists of ids as one int64 array, padded on the right."""
-    width = max(len(row) for row in rows)
-    array = np.full((len(rows), width), fill, dtype=np.int64)
-    for index, row in enumerate(rows):
-        array[index, : len(row)] = row
-    return array
+    return pad(rows, fill)[0]
