@@ -42,6 +42,7 @@ PART_TWO = [
     "learned-models",
 ]
 PART_THREE = [
+    "tokens",
     "transformer",
     "sampling",
     "language-models",

@@ -1,4 +1,5 @@
-"""The page on text and tokens: each block of code prints what stands under it."""
+"""The chapter on tokens and the page on text and tokens: each block of code prints what stands under
+it."""
 
 from __future__ import annotations
 
@@ -8,17 +9,24 @@ import re
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "llm" / "text-and-tokens.md"
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_every_block_prints_what_the_page_says() -> None:
+@pytest.mark.parametrize(
+    ("page", "least"), [("llm/text-and-tokens.md", 5), ("chapters/tokens.md", 4)]
+)
+def test_every_block_prints_what_the_page_says(page: str, least: int) -> None:
     blocks = re.findall(
-        r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+        r"```python\n((?:(?!```).)*)```\n\n```text\n(.*?)```",
+        (DOCS / page).read_text(encoding="utf-8"),
+        re.DOTALL,
     )
-    assert len(blocks) == PAGE.read_text(encoding="utf-8").count("```python") >= 8
+    assert len(blocks) >= least
     names: dict[str, Any] = {}
     for code, expected in blocks:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, str(PAGE), "exec"), names)
+            exec(compile(code, page, "exec"), names)
         assert printed.getvalue() == expected, code

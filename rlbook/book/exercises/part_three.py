@@ -3,6 +3,9 @@ one."""
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
+
 import numpy as np
 import torch
 from numpy.random import Generator
@@ -12,10 +15,138 @@ from rlbook.book.exercises.part_one import Array, tensor
 from rlbook.functional import advantages, divergences, preference_losses, success_rates
 from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.score_weights import score_weights
+from rlbook.functional.word_vectors import negative_sampling_gradients
+from rlbook.llm.tokenizers.batches import pad
 
 
 def log_probs(rng: Generator, *shape: int) -> Array:
     return -rng.uniform(0.1, 3.0, shape).round(2)
+
+
+@exercise(
+    "tokens",
+    lambda rng: (rng.integers(0, 6, 5), float(rng.choice([0.1, 0.5, 1.0]))),
+    {
+        "k is added to the count of each of the V words, so k V is added to their sum": (
+            lambda counts, k: (counts + k) / (counts.sum() + k)
+        ),
+        "the words that were seen get k, too": lambda counts, k: (
+            np.maximum(counts, k) / np.maximum(counts, k).sum()
+        ),
+    },
+)
+def add_k_probabilities(counts: Array, k: float) -> Array:
+    """The probabilities of the next word after a history, with add-k smoothing: [V].
+
+    counts [V] say how often each word has followed this history.
+    """
+    return (counts + k) / (counts.sum() + k * len(counts))
+
+
+def draw_words(rng: Generator) -> tuple[Array, Array]:
+    return rng.integers(0, 4, (4, 5)), rng.integers(1, 5, 4)
+
+
+@exercise(
+    "tokens",
+    draw_words,
+    {
+        "a word that occurs three times counts three times": lambda words, counts: _best(
+            words, np.ones_like(counts)
+        ),
+        "of pairs that are equally frequent, the one with the lowest ids is merged": (
+            lambda words, counts: _best(words, counts, last=True)
+        ),
+    },
+)
+def best_pair(words: Array, counts: Array) -> Array:
+    """The two ids that byte-pair encoding merges next: [2].
+
+    words [W, L] are rows of ids, one a word; counts [W] say how often each word occurs. Of pairs
+    that are equally frequent the one with the lowest first id is taken, and then with the lowest
+    second one.
+    """
+    return _best(words, counts)
+
+
+def _best(words: Array, counts: Array, *, last: bool = False) -> Array:
+    pairs = Counter[tuple[int, int]]()
+    for row, count in zip(words.tolist(), counts.tolist(), strict=True):
+        for pair in pairwise(row):
+            pairs[pair] += count
+    sign = 1 if last else -1
+    return np.array(max(pairs, key=lambda pair: (pairs[pair], sign * pair[0], sign * pair[1])))
+
+
+@exercise(
+    "tokens",
+    lambda rng: tuple(rng.normal(size=shape).round(2) for shape in (3, 3, (2, 3))),
+    {
+        "the word that was there has the error σ − 1, not σ": lambda h, there, drawn: (
+            _sigmoid(there @ h) * there + _sigmoid(drawn @ h) @ drawn
+        ),
+        "the gradient points where the loss grows: the words that were drawn have a plus": (
+            lambda h, there, drawn: (_sigmoid(there @ h) - 1) * there - _sigmoid(drawn @ h) @ drawn
+        ),
+    },
+)
+def pull_of_company(hidden: Array, there: Array, drawn: Array) -> Array:
+    """The gradient of negative sampling's loss with respect to the vector that is read: [D].
+
+    hidden [D] is that vector, there [D] the output vector of the word that was beside it, and
+    drawn [K, D] those of the words from the noise.
+    """
+    parts = tensor(hidden)[None], tensor(there)[None], tensor(drawn)[None]
+    return negative_sampling_gradients(*parts).hidden[0].numpy()
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+@exercise(
+    "tokens",
+    lambda rng: (rng.integers(1, 6, 3),),
+    {
+        "a model goes on at the end of a row, so the padding stands on the left": lambda lengths: (
+            np.arange(lengths.max()) < lengths[:, None]
+        ).astype(int),
+        "1 is a token, and 0 is padding": lambda lengths: (
+            1 - pad(_ones(lengths), 0, side="left")[1]
+        ),
+    },
+)
+def padding_mask(lengths: Array) -> Array:
+    """The attention mask of a batch of prompts that a model goes on with: [B, T].
+
+    lengths [B] are the prompts' numbers of tokens, and T is the largest of them.
+    """
+    return pad(_ones(lengths), 0, side="left")[1]
+
+
+def _ones(lengths: Array) -> list[list[int]]:
+    return [[1] * int(length) for length in lengths]
+
+
+@exercise(
+    "tokens",
+    lambda rng: (rng.normal(size=5).round(2),),
+    {
+        "the mean is that of the logits, not of the probabilities": lambda logits: float(
+            1 / (len(logits) + 1)
+        ),
+        "the new token is a part of the sum, too": lambda logits: float(
+            np.exp(logits.mean()) / np.exp(logits).sum()
+        ),
+    },
+)
+def new_token_probability(logits: Array) -> float:
+    """The probability of a token that was added to the vocabulary, with the mean of all rows of the
+    output layer as its row.
+
+    logits [V] are those of the old tokens.
+    """
+    return float(torch.softmax(tensor(np.append(logits, logits.mean())), 0)[-1])
 
 
 @exercise(

@@ -131,9 +131,11 @@ def train_bpe(
     return Merges(ids, merges)
 
 
-def apply_merges(word: str, merges: Sequence[Pair], *, end_of_word: str = "") -> tuple[str, ...]:
-    """The tokens of one word: of the pairs in it the one that was learned first is merged, until
-    none is left."""
+def apply_merges(
+    word: Sequence[str], merges: Sequence[Pair], *, end_of_word: str = ""
+) -> tuple[str, ...]:
+    """The tokens of one word, or of its symbols: of the pairs in it the one that was learned first
+    is merged, until none is left."""
     rank = {pair: place for place, pair in enumerate(merges)}
     symbols = (*word[:-1], word[-1] + end_of_word) if word else ()
     while True:

@@ -114,7 +114,9 @@ def test_applying_merges_gives_the_library_s_tokens() -> None:
     backend = Tokenizer(models.BPE(vocab=learned.vocabulary, merges=learned.merges))
     for word in counts:
         assert list(apply_merges(word, learned.merges)) == backend.encode(word).tokens
-    assert apply_merges("lowest", learn_merges(SENNRICH, 4), end_of_word="") != ()
+    symbols = [*"lowest", "</w>"]  # a word that was not there
+    assert apply_merges(symbols, learn_merges(SENNRICH, 4)) == ("lo", "w", "est</w>")
+    assert apply_merges(symbols, learn_merges(SENNRICH, 10)) == ("low", "est</w>")
     assert apply_merges("", learned.merges) == ()
 
 
