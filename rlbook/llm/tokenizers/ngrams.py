@@ -61,15 +61,15 @@ class NgramModel:
             return 0.0
         recent = tuple(history)[max(0, len(history) - self.n + 1) :] if self.n > 1 else ()
         if self.interpolation is not None:
-            return self._interpolated(word, recent)
+            return self._interpolate(word, recent)
         seen = self.counts.get(recent, Counter())
         total = seen.total() + self.k * len(self.words)
         return (seen[word] + self.k) / total if total else 0.0
 
-    def _interpolated(self, word: str, history: tuple[str, ...]) -> float:
+    def _interpolate(self, word: str, history: tuple[str, ...]) -> float:
         """λ of this history, and the rest of the shorter one; of the empty one, all words alike. A
         history that was never seen says nothing, so the shorter one has all of it."""
-        shorter = self._interpolated(word, history[1:]) if history else 1.0 / len(self.words)
+        shorter = self._interpolate(word, history[1:]) if history else 1.0 / len(self.words)
         seen = self.counts.get(history)
         if seen is None or self.interpolation is None:
             return shorter
