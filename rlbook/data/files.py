@@ -3,7 +3,7 @@ form that agents learn from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, overload
 
@@ -48,6 +48,11 @@ class Encoder(Protocol):
 
     def check_text(self, text: str) -> None:
         """Raises ValueError if a character of `text` is not in the vocabulary."""
+        ...
+
+    def check_answer(self, text: str) -> None:
+        """As `check_text`, and raises ValueError too if a word of an answer would be written as
+        unknown."""
         ...
 
 
@@ -120,7 +125,10 @@ class EncodedTexts(Sequence[list[Episode]]):
             text = self.text(index)
             self._with_location(
                 index,
-                lambda text=text: [self._check(part) for part in (text.prompt, *text.completions)],
+                lambda text=text: [
+                    self._check(text.prompt, self.encoder.check_text),
+                    *(self._check(part, self.encoder.check_answer) for part in text.completions),
+                ],
             )
             self._check_length(index, text)
             if text.turns and not tried:
@@ -143,10 +151,10 @@ class EncodedTexts(Sequence[list[Episode]]):
                     f" {limit}"
                 )
 
-    def _check(self, part: Prompt) -> None:
+    def _check(self, part: Prompt, check: Callable[[str], None]) -> None:
         """Raises ValueError if a text cannot be encoded, or if a token id does not exist."""
         if isinstance(part, str):
-            self.encoder.check_text(part)
+            check(part)
             return
         for item in part:
             if isinstance(item, dict):

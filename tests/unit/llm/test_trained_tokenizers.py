@@ -83,6 +83,22 @@ def test_words_that_are_lost_are_shown_as_unknown_in_prompts(animals: Path) -> N
     assert env.codec.decode(ids) == "<bos>the <unk> says"
 
 
+def test_a_row_whose_answer_has_a_lost_word_is_refused_by_its_line(
+    animals: Path, tmp_path: Path
+) -> None:
+    other = rows(tmp_path / "other.jsonl", "cow:moo cat:purr")
+    with pytest.raises(RequestError, match=r"other\.jsonl.*2.*no token for the word 'purr'"):
+        rlbook.train(
+            "sft",
+            "Chat-v0",
+            data=str(other),
+            env_kwargs={"data": str(animals), "tokenizer": "word"},
+            **SHORT,
+        )
+    with pytest.raises(RequestError, match=r"animals\.jsonl.*no token for the word"):
+        rlbook.make("Chat-v0", data=str(animals), tokenizer="word", vocab_size=9)
+
+
 def test_own_data_trains_its_tokenizer(animals: Path) -> None:
     env: Any = rlbook.make("Chat-v0", data=str(animals), **BPE).unwrapped
     assert env.codec.vocabulary_size == 60
