@@ -3,6 +3,8 @@ part is left out."""
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -61,9 +63,11 @@ def test_the_rate_warms_up_and_falls_to_nothing() -> None:
 
 @pytest.mark.slow
 def test_it_learns_and_does_not_without_what_is_left_out() -> None:
-    """Seeds 20 to 22, which chose nothing, gave 1.0 for both tasks with all parts: every word of
-    about 256."""
+    """Seeds 20 to 22, which chose nothing, gave 1.0 for reversing and 0.98 or more for sorting,
+    and 0.89 or more without positions. A model takes about ten CPU seconds."""
+    start = time.process_time()
     found = translation.run(runs=1, seed=20)
+    assert (time.process_time() - start) / len(translation.VARIANTS) < 60, "well under a minute"
     numbers = translation.measurements(found)
     assert numbers["reverse: right"] > 0.9 and numbers["sort: right"] > 0.9
     assert numbers["reverse, no positions: right"] < 0.1
