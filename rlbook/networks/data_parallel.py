@@ -26,6 +26,7 @@ from torch import Tensor
 
 from rlbook.data.replay import Transitions
 from rlbook.interaction.process_group import ProcessGroup, training_group
+from rlbook.seeding import rng_state, set_rng_state
 
 if TYPE_CHECKING:
     from rlbook.data.rollout import Batch
@@ -191,8 +192,15 @@ def act_on_rows(
     state: object,
     action_mask: NDArray[np.bool_] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`policy.act` in training; a large policy acts in each process for its own rows."""
+    """`policy.act` in training; a large policy acts in each process for its own rows. Where another
+    program samples, the leader asks it for all of them."""
     group = training_group()
+    if group is not None and getattr(state, "remote", False):
+        *found, after = group.lead(
+            lambda: (*policy.act(obs, rng, state, action_mask), rng_state(rng))
+        )
+        set_rng_state(rng, after)
+        return found[0], found[1]
     if group is None or not getattr(policy, "splits", False) or not isinstance(obs, dict):
         return policy.act(obs, rng, state, action_mask)
     count = len(next(iter(obs.values())))

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from closeness import assert_near, near, widths
+from parallel_runs import finish, start
 from served import RunningServer, served, write_addition_folder
 
 import rlbook
@@ -93,6 +94,20 @@ def test_each_round_is_sampled_with_the_policys_weights(
 def test_rejection_sampling_learns_from_a_server(server: RunningServer) -> None:
     run = rlbook.train("rejection_sampling", "Addition-v0", steps=200, sampler=server.url, **ROUND)
     assert run.steps >= 200 and any(0 < line.get("kept", 0) <= 1 for line in run.metrics)
+
+
+@pytest.mark.slow
+def test_of_two_processes_one_asks_the_server(server: RunningServer, tmp_path: Path) -> None:
+    words = "-m rlbook train grpo Addition-v0 --steps 200 --num-envs 16 --seed 3 --eval-every 0"
+    answered = [server.engine.status()["answered"]]
+    for processes in (1, 2):
+        folder = ["--sampler", server.url, "--out", str(tmp_path / str(processes))]
+        done = finish(start(processes, [*words.split(), *folder]), 300)
+        assert [code for code, _, _ in done] == [0] * processes, done
+        answered.append(server.engine.status()["answered"])
+    assert answered[2] - answered[1] == answered[1] - answered[0] > 0
+    one, two = ((tmp_path / number / "episodes.csv").read_text() for number in "12")
+    assert one == two and one.count("\n") > 32
 
 
 def test_an_adapter_is_added_to_the_weights_that_the_server_gets(

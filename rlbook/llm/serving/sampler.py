@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from gymnasium.vector import VectorEnv
@@ -198,6 +198,9 @@ class RemoteSampler:
 class RemoteActingState:
     """What a policy acts with where a server samples: completions that were asked for at the first
     step of a round, and are written token by token."""
+
+    remote: ClassVar[bool] = True
+    """Whether another program samples: of several processes that train, one asks it."""
 
     def __init__(self, sampler: RemoteSampler, rules: TokenRules) -> None:
         self.sampler, self.rules = sampler, rules
