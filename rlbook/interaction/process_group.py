@@ -12,6 +12,7 @@ has made go through gloo on the CPU and through NCCL on GPUs.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import itertools
 import os
@@ -127,6 +128,7 @@ class ProcessGroup:
                 distributed.init_process_group(backend, timeout=PATIENCE)
         self._torch, self._distributed = torch, distributed
         self.store: Any = distributed.distributed_c10d._get_default_store()
+        atexit.register(self._close)  # its threads must not outlive the interpreter
 
     @property
     def leads(self) -> bool:
@@ -236,6 +238,11 @@ class ProcessGroup:
     def exchange_signals(self) -> None:
         """Tells the others whether a signal has reached this process."""
         self.gather(None)
+
+    def _close(self) -> None:
+        self.store = None
+        with contextlib.suppress(Exception):  # the others may be gone
+            self._distributed.destroy_process_group()
 
     def _notice(self, stopping: bool) -> None:
         self.exchanges += 1

@@ -221,7 +221,7 @@ def test_a_signal_to_one_stops_both_where_they_can_go_on(tmp_path: Path, told: i
 
 
 BROKEN = """
-import gymnasium, numpy as np, os, rlbook
+import gymnasium, numpy as np, os
 from gymnasium import spaces
 
 class Breaks(gymnasium.Env):
@@ -237,13 +237,23 @@ class Breaks(gymnasium.Env):
         if self.steps > 20 and os.environ["RANK"] == "1":
             raise ValueError("the left wheel came off")
         return np.zeros(2, np.float32), 0.0, False, self.steps % 10 == 0, {}
+
+gymnasium.register("Breaks-v0", Breaks)
 """
 
 
 @pytest.mark.slow
 def test_an_environment_that_fails_in_one_process_is_told_once(tmp_path: Path) -> None:
     (tmp_path / "broken_world.py").write_text(BROKEN)
-    words = [*PPO[:4], "broken_world:Breaks", "--allow-import", "--num-envs", "4", "--steps", "999"]
+    words = [
+        *PPO[:4],
+        "broken_world:Breaks-v0",
+        "--allow-import",
+        "--num-envs",
+        "4",
+        "--steps",
+        "999",
+    ]
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(rlbook.__file__).parents[1]}"}
     done = finish(start(2, [*words, "--out", str(tmp_path / "run")], environment), 120)
     assert [code for code, _, _ in done] == [1, 1], done
