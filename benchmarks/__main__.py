@@ -18,6 +18,7 @@ NAMES = (
     "sampling",
     "training",
     "read_once",
+    "memory",
     "grpo_step",
     "fit_steps",
     "tabular",

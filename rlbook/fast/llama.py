@@ -222,7 +222,7 @@ def _through_layer(
     attend: Callable[[Tensor, Tensor, Tensor], Tensor],
 ) -> Tensor:
     """One layer: [M, d] → [M, d]."""
-    h = _rms_norm(x, layer.input_layernorm, sizes.eps)
+    h = _round(_rms_norm(x, layer.input_layernorm, sizes.eps))
     attention: Any = layer.self_attn
     q = _through(attention.q_proj, h).view(-1, sizes.heads, sizes.width)
     k = _through(attention.k_proj, h).view(-1, sizes.kv_heads, sizes.width)
@@ -234,7 +234,7 @@ def _through_layer(
         )
     q, k = (_rotate(part, cos, sin).to(v.dtype) for part in (q, k))
     x = x + _through(attention.o_proj, attend(q, k, v))
-    h = _rms_norm(x, layer.post_attention_layernorm, sizes.eps)
+    h = _round(_rms_norm(x, layer.post_attention_layernorm, sizes.eps))
     return x + _through(
         layer.mlp.down_proj,
         F.silu(_through(layer.mlp.gate_proj, h)) * _through(layer.mlp.up_proj, h),
@@ -300,6 +300,11 @@ def _through(layer: Any, x: Tensor) -> Tensor:
         return layer(x)
     y = linear(x, layer.weight)
     return y if layer.bias is None else y + layer.bias.to(y.dtype)
+
+
+def _round(x: Tensor) -> Tensor:
+    """What autocast would round for each of the products that read x, once for all of them."""
+    return x.to(torch.get_autocast_dtype("cpu")) if torch.is_autocast_enabled("cpu") else x
 
 
 def _rms_norm(x: Tensor, norm: Any, eps: float) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from rlbook.agent import Agent
+from rlbook.llm.models.compute import compute_of
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
 WORTH_TELLING = 10**9  # bytes
@@ -36,10 +37,12 @@ def estimate_memory(
     """Estimates the memory for training a policy.
 
     A token keeps about 8 d + 4 f numbers for the gradient in each layer from the first one that is
-    trained on, and its logits three times.
+    trained on, and its logits three times. Where products are in bfloat16, half of d and all of f
+    are, and the matrices are held once more, rounded. Recomputed layers keep d numbers each, and
+    one of them all.
 
     Args:
-        policy: in float32, its critic with it.
+        policy: in float32, its critic with it; how it is computed counts too.
         others: the reference and whatever else has weights.
         rows: texts that are backpropagated at once.
         tokens: in the longest of them.
@@ -47,14 +50,30 @@ def estimate_memory(
     config: Any = policy.model.config.get_text_config()
     width, layers = config.hidden_size, config.num_hidden_layers - first_trained_layer(policy.model)
     inside = getattr(config, "intermediate_size", None) or 4 * width
-    kept = 4 * rows * tokens * (layers * (8 * width + 4 * inside) + 3 * config.vocab_size)
+    compute, copies = compute_of(policy.model), 0
+    layer = 4 * (8 * width + 4 * inside)  # bytes of a token in a layer
+    if compute.dtype is not None:
+        layer = 4 * 4 * width + 2 * (4 * width + 4 * inside)
+        model: Any = policy.model
+        ends = model.get_input_embeddings(), model.get_output_embeddings()
+        exact = {id(weight) for layer in ends for weight in layer.parameters()}
+        copies = sum(
+            tensor.nbytes // 2
+            for tensor in policy.parameters()
+            if tensor.dim() == 2 and id(tensor) not in exact
+        )
+    layers_kept = layers * layer
+    if compute.gradient_checkpointing:
+        layers_kept = min(layers_kept, layers * 4 * width + layer)
+    update = rows * tokens * (layers_kept + 3 * 4 * config.vocab_size) + copies
     weights = _bytes(tensor for module in (policy, *others) for tensor in module.parameters())
     trained = {
         tensor.data_ptr(): _optimizer_bytes(tensor)
         for tensor in policy.parameters()
         if tensor.requires_grad
     }
-    return Needed(weights, sum(trained.values()), _bytes(policy.model.parameters()), kept)
+    acting = _bytes(policy.model.parameters()) // (1 if compute.dtype is None else 2)
+    return Needed(weights, sum(trained.values()), acting, update)
 
 
 def _optimizer_bytes(weight: Tensor) -> int:
@@ -97,6 +116,6 @@ def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
     return (
         (
             f"memory: about {parts.total / 1e9:.1f} GB ({listed}), of {has / 1e9:.0f} in this"
-            " machine; micro_batch_size lowers it"
+            " machine; micro_batch_size lowers it, and so does --model.gradient_checkpointing true"
         ),
     )
