@@ -28,6 +28,8 @@ class Job:
     home: Path  # what that folder will be called
     begun: Run | None = None  # a run at a checkpoint, whose weights the job begins with
     model: str = "model"  # the folder of the weights, beside the job's files or elsewhere
+    modules: list[str] = field(default_factory=list)
+    """Files that the rewards run, such as a sandbox."""
     differences: list[str] = field(default_factory=list)
     """What is done otherwise there, whatever the settings."""
 
@@ -68,3 +70,8 @@ class Written:
     eight_gpus: str
     install: str
     files: dict[str, str]  # name → what it is
+
+
+def count_text(number: int) -> str:
+    """How many rows a file has, as the list of files says it."""
+    return f"{number:,} row{'s' if number != 1 else ''}"

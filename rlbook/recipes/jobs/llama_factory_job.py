@@ -16,7 +16,7 @@ import yaml
 
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import Codec
-from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
 from rlbook.recipes.jobs.job_rows import (
     AnswerRow,
@@ -141,7 +141,7 @@ def _write(
             longest = max(longest, *(_length(job, row) for row in listed))
             found, sets[name] = _format_rows(name, listed)
             job.write(f"{name}.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-            files[f"{name}.json"] = f"{len(found):,} rows"
+            files[f"{name}.json"] = count_text(len(found))
     job.write("dataset_info.json", json.dumps(sets, indent=2) + "\n")
     whole = {
         "model_name_or_path": job.model,

@@ -11,7 +11,8 @@ def readme(job: Job, written: Written, source: str) -> str:
     title = (
         f"# {written.method} of {job.name}: {job.request.algorithm} on {job.request.recipe.name}"
     )
-    files = "\n".join(f"| `{name}` | {what} |" for name, what in written.files.items())
+    listed = {**written.files, **dict.fromkeys(job.modules, "what the rewards run")}
+    files = "\n".join(f"| `{name}` | {what} |" for name, what in listed.items())
     left = "\n".join(f"- `{name}` {why}" for name, why in sorted(job.fields.left_out.items()))
     other = "\n".join(f"- {line}" for line in job.differences)
     model = (

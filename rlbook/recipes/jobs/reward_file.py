@@ -119,6 +119,7 @@ def write_rewards(job: Job, model: str | None = None) -> list[float]:
     )
     for name, text in file.modules.items():
         job.write(name, text)
+        job.modules.append(name)
     return weights
 
 

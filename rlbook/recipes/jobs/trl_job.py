@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rlbook.errors import RequestError
-from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings, write_reward_model
 from rlbook.recipes.jobs.job_rows import (
@@ -377,7 +377,7 @@ def _write(
     files = {"train.py": f"trains with trl.{kind}Trainer", "config.yaml": "its settings"}
     for name, some in rows.items():
         number = write_json_lines(job.folder / f"{name}.jsonl", some)
-        files[f"{name}.jsonl"] = f"{number:,} rows"
+        files[f"{name}.jsonl"] = count_text(number)
     adapter, more = adapter_settings(job), ""
     if rewards is not None:
         more += f"        reward_funcs={rewards},\n"

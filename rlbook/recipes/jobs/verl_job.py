@@ -16,7 +16,7 @@ import yaml
 from rlbook.data.verl_rows import verl_row, write_rows
 from rlbook.errors import RequestError
 from rlbook.llm.environments.token_rows import TokenRules
-from rlbook.recipes.jobs.job import Job, Written
+from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings, write_reward_model
 from rlbook.recipes.jobs.job_rows import answer_rows, as_messages, reference_rows, source_of
@@ -348,7 +348,7 @@ def _sft_rows(job: Job, rows: Iterator[Any]) -> Iterator[Settings]:
 
 
 def _write_parquet(job: Job, files: dict[str, Iterator[Settings]]) -> dict[str, str]:
-    return {name: f"{write_rows(job.folder / name, rows):,} rows" for name, rows in files.items()}
+    return {name: count_text(write_rows(job.folder / name, rows)) for name, rows in files.items()}
 
 
 def _write_trainer(job: Job, title: str, settings: Settings, algorithm: Settings) -> Written:

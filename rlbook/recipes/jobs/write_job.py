@@ -150,7 +150,11 @@ def _write_files(job: Job, write: Writer, source: str) -> dict[str, Any]:
         "algorithm": job.request.algorithm,
         "env": job.request.recipe.name,
         "method": written.method,
-        "files": {**written.files, "README.md": "how to run it, and what was left out"},
+        "files": {
+            **written.files,
+            **dict.fromkeys(job.modules, "what the rewards run"),
+            "README.md": "how to run it, and what was left out",
+        },
         "left_out": dict(sorted(job.fields.left_out.items())),
         "command": written.one_gpu,
         "folder": str(job.home),

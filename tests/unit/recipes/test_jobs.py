@@ -17,6 +17,7 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.rewards import REWARDS, Completion
+from rlbook.llm.rewards.code import isolation_works
 from rlbook.llm.tasks import TASKS
 from rlbook.recipes.jobs.job import TARGETS
 from rlbook.recipes.jobs.job_fields import JobFields
@@ -478,6 +479,32 @@ def test_a_job_for_a_named_model_loads_no_weights(
     character_tokenizer().save_pretrained(model)
     (model / "model.safetensors").write_bytes(b"not to be read")
     for algorithm, target in (("grpo", "trl"), ("grpo", "verl"), ("sft", "llamafactory")):
-        budget = {"passes": 1} if algorithm == "sft" else {"steps": 1000}
+        budget: dict[str, Any] = {"passes": 1} if algorithm == "sft" else {"steps": 1000}
         config = write_config(tmp_path, algorithm, model=str(model), **budget)
         write_job(config, tmp_path / f"{algorithm}-{target}", target)
+
+
+def test_a_sandbox_goes_along_with_the_reward_that_runs_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isolation_works():
+        pytest.skip("programs are isolated on Linux on x86-64 alone")
+    data = tmp_path / "rows.jsonl"
+    rows = [{"question": "print(3)", "answer": "3"}, {"question": "print(5)", "answer": "5"}]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    reward = {"code": {"seconds": 2.0}, "repetition": 0.1}
+    arguments = {"data": str(data), "reward": reward}
+    config = write_config(tmp_path, "grpo", env="Chat-v0", steps=1000, env_kwargs=arguments)
+    facts = write_job(config, tmp_path / "job", "trl", allow_import=True)
+    assert facts["files"]["program.py"] == "what the rewards run"
+    assert facts["files"]["train.jsonl"] == "1 row"
+    monkeypatch.syspath_prepend(str(tmp_path / "job"))
+    module = load_module(tmp_path / "job" / "rewards.py")
+    sys.modules.pop("program", None)
+    encode = module.RULES.tokenizer.encode
+    ids = [encode(text, add_special_tokens=False).ids + [2] for text in ("print(3)", "print(5)")]
+    columns = {"question": ["print(3)"] * 2, "answer": ["3"] * 2}
+    found = module.FUNCTIONS[0](
+        prompts=["print(3)"] * 2, completions=["", ""], completion_ids=ids, **columns
+    )
+    assert found == [1.0, 0.0]
