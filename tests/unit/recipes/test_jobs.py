@@ -502,7 +502,7 @@ def test_a_sandbox_goes_along_with_the_reward_that_runs_programs(
     module = load_module(tmp_path / "job" / "rewards.py")
     sys.modules.pop("program", None)
     encode = module.RULES.tokenizer.encode
-    ids = [encode(text, add_special_tokens=False).ids + [2] for text in ("print(3)", "print(5)")]
+    ids = [[*encode(text, add_special_tokens=False).ids, 2] for text in ("print(3)", "print(5)")]
     columns = {"question": ["print(3)"] * 2, "answer": ["3"] * 2}
     found = module.FUNCTIONS[0](
         prompts=["print(3)"] * 2, completions=["", ""], completion_ids=ids, **columns
