@@ -326,7 +326,7 @@ class BookFigures(Page):
     def _figure(self, number: str) -> str:
         text = inspect.getdoc(home(number)) or ""
         self.env.note_dependency(str(inspect.getsourcefile(home(number))))
-        return f"### {FIGURES[number]}\n\n{text}\n\n{results.figure_as_markdown(number)}"
+        return f"## {FIGURES[number]}\n\n{text}\n\n{results.figure_as_markdown(number)}"
 
 
 class FigureGallery(SphinxDirective):

@@ -71,13 +71,13 @@ def test_the_advantages_are_gae_and_the_weights_those_of_the_lambda_return() -> 
         assert torch.tensor(found["advantages"], dtype=torch.float64) == near(
             expected, terms=16, size=20
         )
-        assert sum(found["weights"]) == pytest.approx(1.0)
+        assert sum(found["weights"]) == near(1.0, terms=8)
         returns = [  # n rewards, and then the value, or the end
             sum(gamma**k * rewards[k] for k in range(n)) + (gamma**n * values[n] if n < 8 else 0.0)
             for n in range(1, 9)
         ]
-        assert np.dot(found["weights"], returns) - values[0] == pytest.approx(
-            found["advantages"][0]
+        assert np.dot(found["weights"], returns) - values[0] == near(
+            found["advantages"][0], terms=64, size=20
         )
 
 
@@ -92,10 +92,10 @@ def test_softmax_entropy_and_kl_are_the_packages() -> None:
         p, entropy, divergence = run(script, [first.tolist(), second.tolist(), temperature])
         expected = torch.distributions.Categorical(logits=torch.tensor(first / temperature))
         assert np.array(p) == near(softmax(first / temperature), terms=6)
-        assert entropy == pytest.approx(expected.entropy().item())
+        assert entropy == near(expected.entropy().item(), terms=12, size=5)
         teacher, student = torch.tensor(first), torch.tensor(second)
         exact = forward_kl(student / temperature, teacher / temperature).item()
-        assert divergence == pytest.approx(exact)
+        assert divergence == near(exact, terms=24, size=50)
 
 
 def test_the_bandits_rules_are_the_packages() -> None:
@@ -108,10 +108,10 @@ def test_the_bandits_rules_are_the_packages() -> None:
     expected = upper_confidence_bound(values, counts, 1.5)
     assert bound[2] == "first" and expected[2] == math.inf
     tried = counts > 0
-    assert [x for x in bound if x != "first"] == pytest.approx(expected[tried].tolist())
+    assert [x for x in bound if x != "first"] == near(expected[tried].tolist(), terms=5)
     change = run("return preferenceGradient(...data);", [values.tolist(), 2, 1.5, 0.25])
     exact = preference_gradient(values, np.array(2), np.array(1.5), np.array(0.25))
-    assert change == pytest.approx(exact.tolist())
+    assert change == near(exact.tolist(), terms=5)
 
 
 def test_the_race_pulls_the_best_machine_as_often_as_the_packages_bandits() -> None:

@@ -51,10 +51,11 @@ class BeliefModel(NamedTuple):
         values = np.zeros(self.model.num_states)
         for _ in range(sweeps):
             after = self.model.backup(values, gamma).max(axis=1)
-            if np.abs(after - values).max() < 1e-12:
-                break
+            change = np.abs(after - values).max()
             values = after
-        return float(self.model.initial @ after)
+            if change <= 1e-15 * max(1.0, np.abs(values).max()):
+                break
+        return float(self.model.initial @ values)
 
 
 def hidden_model(model: TabularMDP, views: ArrayLike) -> HiddenModel:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closeness import near
 
 from rlbook.envs.short_corridor import ShortCorridor, short_corridor_model
 from rlbook.envs.t_maze import CORRIDOR, DOWN, FORWARD, TMaze, t_maze_model, t_maze_views
@@ -44,7 +45,7 @@ def silent_tiger() -> HiddenModel:
 
 def test_the_tiger_is_worth_what_others_found() -> None:
     """19.37 at γ = 0.95: Kaelbling et al. 1998, and pomdp-solve's tiger.95."""
-    assert belief_mdp(silent_tiger()).optimal_return(0.95) == pytest.approx(19.37, abs=0.005)
+    assert belief_mdp(silent_tiger()).optimal_return(0.95) == near(19.37, decimals=2)
 
 
 def test_the_alpha_vectors_come_as_near_as_they_say() -> None:
@@ -64,14 +65,14 @@ def test_a_vector_is_kept_only_where_it_is_the_largest_somewhere() -> None:
 def test_in_the_t_maze_a_memory_earns_1_and_none_earns_0(length: int) -> None:
     hidden = hidden_model(t_maze_model(length, observable=False), t_maze_views(length))
     beliefs = belief_mdp(hidden)
-    assert beliefs.optimal_return(1.0) == pytest.approx(1.0)
+    assert beliefs.optimal_return(1.0) == near(1.0, terms=10 * length)
     assert len(beliefs.beliefs) == 2 * (length + 1)  # the sign is never forgotten
     value, actions = best_memoryless(hidden, 1.0)
-    assert value == pytest.approx(0.0) and actions[CORRIDOR] == FORWARD
+    assert value == near(0.0, terms=10 * length, size=1.0) and actions[CORRIDOR] == FORWARD
     always_down = [FORWARD, FORWARD, FORWARD, DOWN]
     policy = hidden.observed @ np.eye(3)[always_down]
     values = hidden.model.policy_values(policy, 1.0)
-    assert hidden.model.initial @ values == pytest.approx(0.0)
+    assert hidden.model.initial @ values == near(0.0, terms=10 * length, size=1.0)
 
 
 def test_a_hidden_state_that_can_be_worked_out_is_worth_what_a_visible_one_is() -> None:
@@ -79,7 +80,7 @@ def test_a_hidden_state_that_can_be_worked_out_is_worth_what_a_visible_one_is() 
     model = short_corridor_model(observable=False)
     hidden = hidden_model(model, np.array([0, 0, 0, 0]))
     beliefs = belief_mdp(hidden)
-    assert beliefs.optimal_return(1.0) == pytest.approx(ShortCorridor(True).optimal_return)
+    assert beliefs.optimal_return(1.0) == near(ShortCorridor(True).optimal_return, terms=20)
     with pytest.raises(ValueError, match="no policy has a finite value"):
         best_memoryless(hidden, 1.0)
 
@@ -92,7 +93,9 @@ def test_a_visible_world_is_itself() -> None:
     values = np.zeros(4)
     for _ in range(500):
         values = model.backup(values, 0.9).max(axis=1)
-    assert beliefs.optimal_return(0.9) == pytest.approx(float(model.initial @ values))
+    assert beliefs.optimal_return(0.9) == near(
+        float(model.initial @ values), terms=500 * 4, size=50
+    )
     assert sorted(beliefs.beliefs.argmax(axis=1).tolist()) == [0, 1, 2, 3]
 
 

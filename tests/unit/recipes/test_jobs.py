@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from closeness import near, rounding_bound
 
 from rlbook.cli.main import main
 from rlbook.errors import RequestError
@@ -127,7 +128,7 @@ print(json.dumps([
     assert weights == [1.0, 0.5, 0.25] and names == ["correct", "overlong", "edit"]
     assert values == [named[f"reward/{name}"].tolist() for name in names]
     summed = [sum(w * v[i] for w, v in zip(weights, values, strict=True)) for i in range(5)]
-    assert summed == pytest.approx(total.tolist(), abs=1e-12)
+    assert summed == near(total.tolist(), terms=3)
     assert total[0] > 1.0 > total[1] and 0.0 < values[2][2] < 1.0 and min(values[1]) == -1.0
 
 
@@ -271,7 +272,7 @@ def test_a_run_s_folder_begins_anew_or_at_a_checkpoint(tmp_path: Path) -> None:
         mine: Any = agent
         name = "model.layers.0.mlp.up_proj.weight"
         same = (weights[name] - mine.policy.model.state_dict()[name]).abs().max()
-        assert same < 1e-6
+        assert same <= 1e-9 + rounding_bound("float32")  # the step of Adam's first update
     assert sorted(TARGETS) == ["llamafactory", "trl", "verl"]
 
 
