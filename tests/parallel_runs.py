@@ -152,6 +152,11 @@ def weights_of(run: Any) -> np.ndarray:
     return torch.cat([value.detach().reshape(-1).double() for value in every]).numpy()
 
 
+def log_of(run: Any) -> np.ndarray:
+    """The numbers of all reports, line by line, by their names."""
+    return np.array([line[name] for line in run.metrics for name in sorted(line)], dtype=float)
+
+
 def untrained(run: Any) -> Any:
     """The same run before it has begun."""
     return Run(run.request)
@@ -209,6 +214,7 @@ def main() -> None:
         run = make(name)
         found[name] = weights_of(run)
         found[f"{name} returns"] = np.array(run.episode_returns)
+        found[f"{name} log"] = log_of(run)
     np.savez(folder / f"{place().rank}.npz", **found)
 
 

@@ -13,13 +13,26 @@ from pathlib import Path
 import numpy as np
 import parallel_runs
 import pytest
-from parallel_runs import QUICK, RUNS, finish, gradient_steps, make, start, untrained, weights_of
+from parallel_runs import (
+    QUICK,
+    RUNS,
+    finish,
+    gradient_steps,
+    log_of,
+    make,
+    start,
+    untrained,
+    weights_of,
+)
 
 from rlbook.registry import ALGORITHMS, agent_class
 
 STEP = 1e-6
 """How far apart one gradient step may bring two weights: about 2^3 float32 eps of a weight of
 size 1."""
+LOGGED = 1e-3
+"""How far apart a logged number may be, as a share of it or of 1. Rounding stays a hundred times
+below; a share or a sum that is forgotten changes a norm or a loss by a third or more."""
 SCRIPT = parallel_runs.__file__
 
 
@@ -40,6 +53,8 @@ def check_alike(name: str, found: Sequence[dict]) -> None:
         assert np.array_equal(other[f"{name} returns"], run.episode_returns)
         assert np.array_equal(other[name], found[0][name])
         assert abs(other[name] - alone).max() <= bound
+        log = log_of(run)
+        assert (abs(other[f"{name} log"] - log) <= LOGGED * np.maximum(1.0, abs(log))).all()
 
 
 def test_two_processes_take_the_steps_of_one(tmp_path: Path) -> None:
