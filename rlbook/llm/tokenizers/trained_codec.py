@@ -166,7 +166,8 @@ def train_tokenizer(
         "bpe": pre_tokenizers.Split(Regex(WORDS), "isolated"),
         "bytelevel": pre_tokenizers.ByteLevel(add_prefix_space=False),
     }[kind]
-    counts, special = _count_words(texts, splitter, words), (*SPECIAL, *words)
+    special = (*SPECIAL, *words)
+    counts = _count_words(texts, splitter, special)
     if kind == "word":
         _check_size(vocabulary_size, len(special), 1 if counts else 0, "word")
         vocabulary = train_words(counts, vocabulary_size, special_tokens=special)
@@ -192,12 +193,14 @@ def train_tokenizer(
     return made
 
 
-def _count_words(texts: Iterable[str], splitter: Any, words: Sequence[str]) -> Counter[str]:
-    """How often each piece of a pre-tokenizer occurs in the texts, outside of `words`."""
+def _count_words(texts: Iterable[str], splitter: Any, special: Sequence[str]) -> Counter[str]:
+    """How often each piece of a pre-tokenizer occurs in the texts, outside of special tokens:
+    encoding takes those out first, so a merge within them could never be used. (`tokenizers` counts
+    them as words.)"""
     counts: Counter[str] = Counter()
-    between = re.compile("|".join(map(re.escape, words))) if words else None
+    between = re.compile("|".join(map(re.escape, special)))
     for text in texts:
-        for part in [text] if between is None else between.split(text):
+        for part in between.split(text):
             counts.update(piece for piece, _ in splitter.pre_tokenize_str(part))
     return counts
 

@@ -155,6 +155,18 @@ def test_the_whole_file_of_a_bpe_tokenizer_equals_the_library_s() -> None:
     assert json.loads(ours.to_str()) == json.loads(theirs.to_str())
 
 
+def test_nothing_is_learned_within_special_tokens() -> None:
+    """Encoding takes them out first; the library learns < p, a d and so on, which it never uses."""
+    for kind in ("bpe", "bytelevel"):
+        plain = train_tokenizer(kind, ["aa bb"] * 3, 300)
+        written = ["<think>aa bb<eos>"] * 3
+        assert train_tokenizer(kind, written, 300, words=("<think>",)).encode("aa bb").tokens == (
+            plain.encode("aa bb").tokens
+        )
+        own = json.loads(train_tokenizer(kind, ["<pad><eos>"] * 3, 300).to_str())["model"]
+        assert own["merges"] == []
+
+
 @pytest.mark.parametrize("size", [None, 5, 12])
 def test_the_word_vocabulary_equals_the_library_s(size: int | None) -> None:
     theirs = library_model(
