@@ -57,3 +57,19 @@ def leave_ends(job: Job) -> None:
         job.fields.left_out["env.end_tokens"] = (
             f"{list(settings.end_tokens)}: name them in the model's generation_config.json"
         )
+
+
+def share_among_gpus(
+    job: Job, per_device: int, accumulation: int, gpus: int = 8
+) -> tuple[int, int]:
+    """The rows on each of several devices, and the accumulation steps, of the step that one device
+    takes with these."""
+    rows = per_device * accumulation
+    here = next((n for n in range(per_device, 0, -1) if rows % (gpus * n) == 0), 1)
+    steps = max(1, rows // (gpus * here))
+    if gpus * here * steps != rows:
+        job.differences.append(
+            f"on {gpus} GPUs a step has {gpus * here * steps} rows, and here {rows}, which {gpus}"
+            " does not divide"
+        )
+    return here, steps

@@ -17,6 +17,7 @@ import yaml
 from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.recipes.jobs.job import Job, Written, count_text
+from rlbook.recipes.jobs.job_length import share_among_gpus
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
 from rlbook.recipes.jobs.job_rows import (
     AnswerRow,
@@ -168,21 +169,15 @@ def _write(
     }
     if job.model == "model":
         files["model/"] = "the weights that training begins with, and the tokenizer"
-    whole_batch = whole["per_device_train_batch_size"] * whole["gradient_accumulation_steps"]
-    each = next(
-        (
-            n
-            for n in range(whole["per_device_train_batch_size"], 0, -1)
-            if whole_batch % (8 * n) == 0
-        ),
-        1,
+    each, accumulation = share_among_gpus(
+        job, whole["per_device_train_batch_size"], whole["gradient_accumulation_steps"]
     )
     return Written(
         title,
         "llamafactory-cli train train.yaml",
         f"FORCE_TORCHRUN=1 NPROC_PER_NODE=8 llamafactory-cli train train.yaml"
         f" per_device_train_batch_size={each}"
-        f" gradient_accumulation_steps={max(1, whole_batch // (8 * each))}",
+        f" gradient_accumulation_steps={accumulation}",
         f'pip install llamafactory=={VERSION} "transformers>=5,<=5.6"',
         files,
     )

@@ -14,7 +14,13 @@ import yaml
 
 from rlbook.errors import RequestError
 from rlbook.recipes.jobs.job import Job, Written, count_text
-from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
+from rlbook.recipes.jobs.job_length import (
+    constant_of,
+    count_rounds,
+    leave_ends,
+    minibatch_of,
+    share_among_gpus,
+)
 from rlbook.recipes.jobs.job_model import adapter_settings, model_settings, write_reward_model
 from rlbook.recipes.jobs.job_rows import (
     Prompt,
@@ -415,21 +421,16 @@ def _write(
     return Written(
         f"{kind}Trainer",
         "python train.py",
-        f"accelerate launch --num_processes 8 train.py {_eight(settings)}",
+        f"accelerate launch --num_processes 8 train.py {_eight(job, settings)}",
         f"pip install trl=={VERSION}{peft}",
         files,
     )
 
 
-def _eight(settings: dict[str, Any]) -> str:
+def _eight(job: Job, settings: dict[str, Any]) -> str:
     """The options that leave a step on eight GPUs the step on one."""
-    per_device, steps = (
-        settings["per_device_train_batch_size"],
-        settings["gradient_accumulation_steps"],
-    )
-    whole = per_device * steps
-    here = next((n for n in range(per_device, 0, -1) if whole % (8 * n) == 0), 1)
-    accumulation = max(1, whole // (8 * here))
+    per_device = settings["per_device_train_batch_size"]
+    here, accumulation = share_among_gpus(job, per_device, settings["gradient_accumulation_steps"])
     options = f"--per_device_train_batch_size {here} --gradient_accumulation_steps {accumulation}"
     if "steps_per_generation" in settings:
         each = settings["steps_per_generation"] * per_device

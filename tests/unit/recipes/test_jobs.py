@@ -509,3 +509,19 @@ def test_a_sandbox_goes_along_with_the_reward_that_runs_programs(
         prompts=["print(3)"] * 2, completions=["", ""], completion_ids=ids, **columns
     )
     assert found == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("size", [64, 12])
+def test_eight_gpus_take_the_step_of_one_or_the_readme_says_that_they_do_not(
+    size: int, tmp_path: Path
+) -> None:
+    settings = {"batch_size": size, "micro_batch_size": 4}
+    config = write_config(tmp_path, "sft", passes=1, hyperparameters=settings)
+    write_job(config, tmp_path / "job", "trl")
+    text = (tmp_path / "job" / "README.md").read_text()
+    here, steps = (
+        int(text.partition(f"--{name} ")[2].split()[0].strip("`"))
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps")
+    )
+    told = "on 8 GPUs a step has 8 rows, and here 12, which 8 does not divide" in text
+    assert told == (8 * here * steps != size) and told == (size == 12)
