@@ -246,8 +246,17 @@ def _samples(
         "difference": _as_json(found.difference),
         "gained": [_change_facts(pair) for pair in found.gained],
         "lost": [_change_facts(pair) for pair in found.lost],
+        "win_rates": _as_json(found.win_rates),
     }
-    return facts, "\n".join([about, "", _difference_table(found), "", INTERVALS, *_examples(found)])
+    told = [about, "", _difference_table(found), "", *_win_rates(found), INTERVALS]
+    return facts, "\n".join([*told, *_examples(found)])
+
+
+def _win_rates(found: Difference) -> list[str]:
+    """How often a completion now has a higher score than one before, as a table."""
+    title = "win rate over the run before, by", "rate", "95 % interval"
+    table = [title, *((name, *_cells(item)) for name, item in found.win_rates.items())]
+    return [align_columns(table), ""]
 
 
 def _as_json(measures: dict[str, Estimate]) -> dict[str, dict[str, float]]:

@@ -67,7 +67,7 @@ class OutcomeValue:
             batch_size: completions of a minibatch.
             learning_rate: Adam's step size, which falls linearly to 0.
         """
-        batch = _batch(found).to(module_device(self.network))
+        batch = completion_batch(found).to(module_device(self.network))
         optimizer, losses = adam([Group([self.network])], learning_rate), list[float]()
         total = passes * -(-len(batch) // batch_size)
         for _ in range(passes):
@@ -108,7 +108,7 @@ class OutcomeValue:
         ), None
 
 
-def _batch(found: SampledCompletions) -> Batch:
+def completion_batch(found: SampledCompletions) -> Batch:
     """Completions as a batch: prompts in `obs`, rewards in `score`."""
     column = np.arange(found.tokens.shape[1])
     width = int(found.num_tokens.max())

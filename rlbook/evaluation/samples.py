@@ -123,6 +123,8 @@ class Difference:
     # the greedy completions of prompts that became right: before, after
     gained: list[tuple[Sample, Sample]]
     lost: list[tuple[Sample, Sample]]  # of those that became wrong
+    # reward → how often a completion of after beats one of before; see `win_rate`
+    win_rates: dict[str, Estimate]
 
 
 def difference(before: SampledEvaluation, after: SampledEvaluation) -> Difference:
@@ -144,7 +146,55 @@ def difference(before: SampledEvaluation, after: SampledEvaluation) -> Differenc
     pairs = list(zip(before.greedy, after.greedy, strict=True))
     gained = [pair for pair in pairs if pair[0].right is False and pair[1].right]
     lost = [pair for pair in pairs if pair[0].right and pair[1].right is False]
-    return Difference(before.measures(), after.measures(), found, gained, lost)
+    rates = win_rates(before, after)
+    return Difference(before.measures(), after.measures(), found, gained, lost, rates)
+
+
+def win_rates(before: SampledEvaluation, after: SampledEvaluation) -> dict[str, Estimate]:
+    """The win rates of one evaluation against another on the same prompts: by each reward that both
+    have for every completion, and by what the environment paid."""
+
+    def scores(found: SampledEvaluation, name: str) -> list[list[float | None]]:
+        return [
+            [sample.total if name == TOTAL else sample.rewards.get(name) for sample in row]
+            for row in found.samples
+        ]
+
+    names = dict.fromkeys(name for row in after.samples for one in row for name in one.rewards)
+    rates: dict[str, Estimate] = {}
+    for name in (*names, TOTAL):
+        pair = scores(before, name), scores(after, name)
+        if not any(score is None for table in pair for row in table for score in row):
+            rates[name] = win_rate(*(np.array(table, dtype=np.float64) for table in pair))
+    return rates
+
+
+def win_rate(before: NDArray[np.float64], after: NDArray[np.float64], *, seed: int = 0) -> Estimate:
+    """How often a completion of one model has a higher score than one of another model for the same
+    prompt; a tie counts as half a win.
+
+    Args:
+        before: [P, K], the scores of one model's completions.
+        after: [P, L], those of the model whose wins are counted.
+        seed: of the bootstrap.
+
+    Returns:
+        The mean over prompts of the share of the K · L pairs that are won, and the 95 % percentile
+        bootstrap interval over prompts.
+
+    Raises:
+        ValueError: they are not of the same number of prompts.
+
+    Source: Stiennon et al. 2020, arXiv:2009.01325, section 4.1; the half for a tie is that of
+    Mann and Whitney 1947.
+    """
+    if before.ndim != 2 or after.ndim != 2 or len(before) != len(after) or not len(before):
+        raise ValueError(
+            f"the scores must be [P, K] and [P, L], got {list(before.shape)} and {list(after.shape)}"
+        )
+    sign = np.sign(after[:, :, None] - before[:, None, :])  # [P, L, K]
+    won = (sign.mean(axis=(1, 2)) + 1.0) / 2.0
+    return _bootstrap(_mean, [won], seed)
 
 
 def mean_of(values: NDArray[np.float64]) -> Estimate:
@@ -155,6 +205,10 @@ def mean_of(values: NDArray[np.float64]) -> Estimate:
         if len(values)
         else Estimate(math.nan, math.nan, math.nan)
     )
+
+
+def _mean(values: NDArray[np.float64], axis: int = -1) -> NDArray[np.float64]:
+    return values.mean(axis)
 
 
 def _perplexity(

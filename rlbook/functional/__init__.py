@@ -24,6 +24,7 @@ _MODULES = (
     "policy_gradients",
     "policy_losses",
     "preference_losses",
+    "process_rewards",
     "rainbow",
     "returns",
     "schedules",

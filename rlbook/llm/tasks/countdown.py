@@ -45,6 +45,28 @@ class CountdownTask(Task):
             and sorted(found.numbers) == list(map(int, numbers.split(",")))
         )
 
+    def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
+        """Each character is a step; it is right if a right expression begins so. Expressions with
+        redundant parentheses are right only as a whole."""
+        numbers, target = prompt.rstrip("=").split(":")
+        right = _expressions_of(tuple(map(int, numbers.split(","))), int(target))
+        found = [
+            (end, float(any(one.startswith(text[:end]) for one in right)))
+            for end in range(1, len(text) + 1)
+        ]
+        return [*found[:-1], (len(text), self.score(prompt, text))] if found else []
+
+
+@cache
+def _expressions_of(numbers: tuple[int, ...], target: int) -> frozenset[str]:
+    """All expressions of three numbers that come to `target`, without redundant parentheses."""
+    return frozenset(
+        text
+        for order in set(permutations(numbers))
+        for value, text in _expressions(*order)
+        if value == target
+    )
+
 
 @cache
 def _solutions() -> dict[str, str]:

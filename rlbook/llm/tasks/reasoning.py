@@ -23,6 +23,12 @@ OPEN, CLOSE = "<think>", "</think>"
 DIGITS = "0123456789"
 SCRIPTS = {"digits": DIGITS, "latin": "abcdefghij", "greek": "αβγδεζηθικ"}
 """What 0 to 9 are written with."""
+TO_DIGITS = {
+    ord(letter): digit
+    for letters in SCRIPTS.values()
+    for letter, digit in zip(letters, DIGITS, strict=True)
+}
+"""A letter of any script → its digit."""
 
 
 class ReasoningTask(Task):
@@ -85,6 +91,24 @@ class ReasoningTask(Task):
     @staticmethod
     def score_recorded(prompt: str, answer: str, text: str) -> float:
         return float(final_answer(text) == answer)
+
+    def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
+        """A step is one sum, with the comma or tag after it; it is right if it is the sum of so many
+        terms, whatever stands before it. The answer is the last step."""
+        thoughts, close, _ = text.partition(CLOSE)
+        sums = [self._last_digits(number) for number in accumulate(_terms(prompt))]
+        found: list[tuple[int, float]] = []
+        if close or thoughts.startswith(OPEN):
+            end = len(OPEN) if thoughts.startswith(OPEN) else 0
+            steps = thoughts[end:].split(",")
+            for place, step in enumerate(steps):
+                last = place == len(steps) - 1
+                end += len(step) + (len(close) if last else 1)
+                right = sums[place] if place < len(sums) else None
+                found.append((end, float(step.translate(TO_DIGITS) == right)))
+        if close or not found:
+            found.append((len(text), self.score(prompt, text)))
+        return [step for step in found if step[0] > 0]
 
     def _last_digits(self, number: int) -> str:
         return f"{number % 10**self.digits:0{self.digits}d}"

@@ -82,6 +82,11 @@ class Task(ABC):
         """
         return float(text == answer)
 
+    def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
+        """The steps of a completion: where each ends, in characters of `text`, and 1 if it is right
+        or 0. None where a task has no steps."""
+        return []
+
     def columns(self, prompt: str) -> Mapping[str, object]:
         """Further metadata of `prompt` for rewards, by name."""
         return {}

@@ -165,6 +165,7 @@ def test_a_run_beside_itself_differs_in_nothing(run: Run, result: SampledEvaluat
     found = difference(evaluate_before(run, "start", 4, prompts=24, seed=1), result)
     assert all(change == (0.0, 0.0, 0.0) for change in found.difference.values())
     assert found.gained == found.lost == []
+    assert set(found.win_rates.values()) == {(0.5, 0.5, 0.5)} and "return" in found.win_rates
 
 
 @pytest.mark.slow
@@ -323,3 +324,34 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         == 2
     )
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_win_rates_by_hand() -> None:
+    from rlbook.evaluation.samples import win_rate
+
+    # prompt 1: of 2 · 2 pairs 3 won and 1 tied; prompt 2: all lost; prompt 3: all tied
+    before = np.array([[0.0, 1.0], [1.0, 1.0], [0.5, 0.5]])
+    after = np.array([[1.0, 2.0], [0.0, 0.5], [0.5, 0.5]])
+    found = win_rate(before, after)
+    assert found.value == near(((3 + 1 / 2) / 4 + 0 + 1 / 2) / 3, dtype="float64", terms=12)
+    assert 0.0 <= found.low < found.value < found.high <= 1.0
+    turned = win_rate(after, before)
+    assert found.value + turned.value == near(1.0, dtype="float64", terms=24)
+    assert win_rate(before, after[:, :1]).value == near(
+        (3 / 4 + 0 + 1 / 2) / 3, dtype="float64", terms=9
+    )  # 1 beats 0 and ties with 1
+    with pytest.raises(
+        ValueError, match=r"must be \[P, K\] and \[P, L\], got \[3, 2\] and \[2, 2\]"
+    ):
+        win_rate(before, after[:2])
+
+
+def test_the_interval_of_a_win_rate_covers_it_as_often_as_it_says() -> None:
+    from rlbook.evaluation.samples import win_rate
+
+    rng, covered = np.random.default_rng(0), 0
+    for trial in range(200):  # scores N(0, 1) against N(0.5, 1): the rate is Φ(0.5 / √2) = 0.638
+        found = win_rate(rng.normal(0, 1, (60, 1)), rng.normal(0.5, 1, (60, 1)), seed=trial)
+        covered += found.low <= 0.638 <= found.high
+    # 200 tries of 0.95, less four standard deviations and the percentile bootstrap's lack at P = 60
+    assert covered >= 200 * (0.95 - 4 * (0.95 * 0.05 / 200) ** 0.5 - 0.02)
