@@ -17,7 +17,7 @@ def step_label_loss(logit: Tensor, label: Tensor, *, mask: Tensor) -> Tensor:
     L = -mean( y log σ(z) + (1 - y) log(1 - σ(z)) )
 
     Args:
-        logit: z, [B, S], one for each step; carries gradient.
+        logit: z, [B, S], one for each of the S steps of solutions [B]; carries gradient.
         label: y, same shape, in [0, 1]: whether the step is right, or the share of continuations
             from it that came to a right answer.
         mask: same shape, bool; True marks the steps that there are.
@@ -25,8 +25,8 @@ def step_label_loss(logit: Tensor, label: Tensor, *, mask: Tensor) -> Tensor:
     Returns:
         A scalar; zero if there is no step.
 
-    Source: Wang et al. 2023 (Math-Shepherd), arXiv:2312.08935, eq. 2, with the labels of eq. 3 (hard)
-    or eq. 4 (soft).
+    Source: Wang et al. 2023 (Math-Shepherd), arXiv:2312.08935, eq. 2, with the labels of eq. 3
+    (hard) or eq. 4 (soft).
     """
     same_shape(logit=logit, label=label, mask=mask)
     each = F.binary_cross_entropy_with_logits(
