@@ -25,6 +25,7 @@ NAMES = (
     "mcts",
     "packing",
     "workers",
+    "serving",
 )
 
 

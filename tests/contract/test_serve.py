@@ -267,6 +267,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a text for a number": ({"temperature": "hot"}, "temperature should be a valid number"),
     "out of range": ({"top_p": 0}, "top_p should be greater than 0, got 0"),
     "too long": ({"max_tokens": 5000}, "the prompt has 7 tokens and the answer up to 5000"),
+    "an echo": ({"echo": True}, "'echo' is not supported here"),
     "tools": ({"tools": [{"type": "function"}]}, "'tools' is not supported here"),
     "an unknown token": ({"prompt": [3, 99]}, "prompt must be token ids below 26, got 99"),
     "no prompt": ({"prompt": []}, "a prompt must have at least one token"),

@@ -215,7 +215,7 @@ class _Handlers:
         self, request: Request, asked: GenerationParameters, prompts: list[list[int]]
     ) -> Response:
         """Submits one sequence for each prompt and choice, and answers with what they become."""
-        feed: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
+        feed: asyncio.Queue[tuple[int, list[Piece]]] = asyncio.Queue()
         sequences = self._sequences(asked, prompts, feed)
         try:
             self.engine.submit(sequences)
@@ -245,7 +245,7 @@ class _Handlers:
         self,
         asked: GenerationParameters,
         prompts: list[list[int]],
-        feed: asyncio.Queue[tuple[int, Piece]],
+        feed: asyncio.Queue[tuple[int, list[Piece]]],
     ) -> list[GeneratedSequence]:
         """The sequences of a request, `n` for each prompt.
 
@@ -269,7 +269,7 @@ class _Handlers:
             parameters = self._sampling(asked, prompt)
             for _ in range(asked.n):
                 text = AnswerText(self.codec.backend, asked.stop_texts)
-                seed, receive = [*noise, len(made)], _receiver(feed, len(made))
+                seed, receive = [*noise, len(made)], _receiver(feed, len(made), asked.stream)
                 made.append(GeneratedSequence(prompt, parameters, seed, text, receive))
         return made
 
@@ -311,7 +311,7 @@ class _Handlers:
 
     async def _pieces(
         self,
-        feed: asyncio.Queue[tuple[int, Piece]],
+        feed: asyncio.Queue[tuple[int, list[Piece]]],
         choices: list[ChoiceState],
         sequences: list[GeneratedSequence],
         watch: asyncio.Task[None],
@@ -321,10 +321,10 @@ class _Handlers:
         left = len(choices)
         try:
             while left:
-                index, piece = await feed.get()
-                choices[index].pieces.append(piece)
-                left -= piece.finish is not None
-                yield index, piece
+                index, new = await feed.get()
+                choices[index].pieces += new
+                left -= new[-1].finish is not None
+                yield index, new[-1]
         finally:
             watch.cancel()
             if left:
@@ -337,8 +337,19 @@ class _Handlers:
         self.engine.abort(sequences)
 
 
-def _receiver(feed: asyncio.Queue[tuple[int, Piece]], index: int) -> Callable[[Piece], None]:
-    return lambda piece: feed.put_nowait((index, piece))
+def _receiver(
+    feed: asyncio.Queue[tuple[int, list[Piece]]], index: int, stream: bool
+) -> Callable[[Piece], None]:
+    """Puts the pieces of an answer into the feed: each of a stream at once, else all together."""
+    held: list[Piece] = []
+
+    def receive(piece: Piece) -> None:
+        held.append(piece)
+        if stream or piece.finish is not None:
+            feed.put_nowait((index, held.copy()))
+            held.clear()
+
+    return receive
 
 
 def _failure(piece: Piece) -> tuple[int, str, str]:

@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from rlbook.errors import RequestError
-from rlbook.interaction.threads import cores
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
 from rlbook.llm.generation.sampling import Sampling, seen_in
 from rlbook.llm.models.causal_lm import LanguageModel
@@ -37,7 +36,7 @@ from rlbook.networks.distributions import mode_categorical, sample_categorical
 from rlbook.networks.policy import as_array, full_precision
 
 PREFILL_TOKENS = 2**14  # columns times rows of the prompts that are read at a time
-LARGE = 5_000_000  # parameters from which on a step is computed by all cores
+LARGE = 5_000_000  # parameters from which on a step may be computed by several cores
 
 
 class QueueFullError(Exception):
@@ -212,8 +211,8 @@ class Engine:
     # ---- the thread
 
     def _work(self) -> None:
-        large = sum(parameter.numel() for parameter in self.model.parameters()) > LARGE
-        torch.set_num_threads(cores() if large else 1)
+        if sum(parameter.numel() for parameter in self.model.parameters()) <= LARGE:
+            torch.set_num_threads(1)  # of this thread; else as OMP_NUM_THREADS says
         batch, logits = running_batch(self.model), torch.zeros(0)
         while True:
             with self._changed:

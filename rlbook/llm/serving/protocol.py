@@ -35,6 +35,7 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "reasoning_effort": (None, "none"),
     "verbosity": (None,),
     "suffix": (None, ""),
+    "echo": (None, False),
 }
 """Names of the protocol that are refused, and the values that ask for nothing."""
 
@@ -115,7 +116,6 @@ class CompletionRequest(GenerationParameters):
 
     prompt: StrictStr | list[StrictStr] | list[Token] | list[list[Token]]
     logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
-    echo: StrictBool = False
     best_of: StrictInt | None = None
 
     @property
