@@ -66,7 +66,8 @@ class Chat(_Evaluated, TokenEnv):
     * `system`: system text for examples that bring none.
     * `shots`: how many training examples stand before each prompt with their answers (0), or a list
       of messages.
-    * `template`: None for the tokenizer's own, "plain" for none, or a file with one.
+    * `template`: None for the tokenizer's own, "plain" for none, "r1_zero" for the prompt of
+      DeepSeek-R1-Zero, or a file with one.
       `template_arguments`: what it is told, such as {enable_thinking: false};
       `add_generation_prompt` is true.
     * `end_tokens`, `stop`: a text or several: tokens, and texts, that end a completion besides.

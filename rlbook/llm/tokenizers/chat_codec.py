@@ -22,6 +22,22 @@ from rlbook.data.schemas import Conversation, Example, Message
 from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.llm.tokenizers.tokenizer import Codec, check_template
 
+R1_ZERO = "r1_zero"
+"""In place of a template: the prompt of DeepSeek-R1-Zero, for a base model.
+
+Source: DeepSeek-AI 2025, arXiv:2501.12948, table 1.
+"""
+R1_ZERO_TEMPLATE = (
+    "{{ bos_token }}A conversation between User and Assistant. The user asks a question, and the"
+    " Assistant solves it. The assistant first thinks about the reasoning process in the mind and"
+    " then provides the user with the answer. The reasoning process and answer are enclosed within"
+    " <think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning process"
+    " here </think> <answer> answer here </answer>."
+    "{% for message in messages %}{% if message['role'] == 'assistant' %} Assistant:"
+    " {{ message['content'] }}{{ eos_token }}"
+    "{% else %} User: {{ message['content'] }}.{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %} Assistant:{% endif %}"
+)
 PLAIN = "plain"
 """In place of a template: the texts one after the other, as for a model that has never seen a
 chat."""
@@ -101,7 +117,8 @@ def chat_codec(
     Args:
         codec: a tokenizer's.
         system, shots: see `ChatCodec`.
-        template: None for the tokenizer's own, "plain" for none, or a file with one (Jinja).
+        template: None for the tokenizer's own, "plain" for none, "r1_zero" for the prompt of
+            DeepSeek-R1-Zero, or a file with one (Jinja).
         arguments: what the template is told, such as {"enable_thinking": False}.
         end_tokens: texts of tokens that end a completion, beside those that the folder names.
 
@@ -112,7 +129,7 @@ def chat_codec(
     if template == PLAIN or (template is None and text is None):
         text = None
     elif template is not None:
-        text = _read_template(template)
+        text = R1_ZERO_TEMPLATE if template == R1_ZERO else _read_template(template)
         if codec.characters is not None:
             raise ValueError(
                 f"template must be none or {PLAIN!r} for the built-in model, got {template!r}"

@@ -219,6 +219,37 @@ def write(env: Chat, ids: list[int]) -> list[tuple[float, bool, bool]]:
     return [env.step(token)[1:4] for token in ids]  # type: ignore[misc]
 
 
+def test_the_prompt_of_r1_zero_is_the_papers() -> None:
+    from jinja2 import Environment
+
+    from rlbook.llm.tokenizers.chat_codec import R1_ZERO_TEMPLATE
+
+    # arXiv:2501.12948, table 1, with "prompt" in the question's place
+    table = (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant"
+        " solves it. The assistant first thinks about the reasoning process in the mind and then"
+        " provides the user with the answer. The reasoning process and answer are enclosed within"
+        " <think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning"
+        " process here </think> <answer> answer here </answer>. User: prompt. Assistant:"
+    )
+    asked = {"messages": [{"role": "user", "content": "prompt"}], "add_generation_prompt": True}
+    assert Environment().from_string(R1_ZERO_TEMPLATE).render(**asked) == table
+
+
+def test_a_folders_model_is_asked_as_r1_zero_was(folder: Path) -> None:
+    from rlbook.llm.tokenizers.chat_codec import chat_codec
+    from rlbook.llm.tokenizers.tokenizer import folder_codec
+
+    text = chat_codec(folder_codec(folder), template="r1_zero").render("12+34=")
+    assert text.startswith("<s>A conversation between User and Assistant. The user asks")
+    assert text.endswith("</answer>. User: 12+34=. Assistant:")
+    # its prompt alone is longer than what this model reads
+    with pytest.raises(ValueError, match="the prompt has 355 tokens, but the model's limit is 256"):
+        Chat(model=str(folder), template="r1_zero")
+    with pytest.raises(ValueError, match="template must be none or 'plain' for the built-in model"):
+        Chat(template="r1_zero")
+
+
 def test_any_end_token_ends_a_completion(folder: Path) -> None:
     seen: list[Completion] = []
 
