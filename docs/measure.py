@@ -731,6 +731,10 @@ def seconds(runs: list[Training]) -> str:
 
 
 ADDITION = "--episodes 512"
+FROM_NEW = (
+    "--steps 800 --eval-every 0 --anneal-learning-rate false"
+    " --learning-rate 'cosine(0.003, 0.0, 1.0, warmup=0.1)'"
+)
 BEFORE = "--steps 1 --eval-every 0"
 CHAT = "Chat-v0 --env.task addition --env.shots 1"
 WALK = "RandomWalk-v0 --env.length 19 --env.left_reward -1 --gamma 1 --episodes 1000"
@@ -1320,6 +1324,22 @@ MEASUREMENTS = {
     "dpo_maze": Measurement("the maze", "dpo Maze-v0", optimal(3.0), seeds=10),
     "dpo_addition": Measurement(
         "two-digit sums", "dpo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
+    ),
+    "sft_characters": Measurement(
+        "two-digit sums, one token a character",
+        f"sft Addition-v0 --env.model new {FROM_NEW}",
+        exact_match,
+        seeds=5,
+        evaluate=ADDITION,
+        sampled=True,
+    ),
+    "sft_bpe": Measurement(
+        "two-digit sums, BPE",
+        f"sft Addition-v0 --env.tokenizer bpe {FROM_NEW}",
+        exact_match,
+        seeds=5,
+        evaluate=ADDITION,
+        sampled=True,
     ),
     "addition_before": Measurement(
         "two-digit sums, before reinforcement learning",

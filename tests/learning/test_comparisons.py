@@ -114,6 +114,8 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
         # docs/chapters/language-models.md: PPO, GRPO and DPO on sums
         ("ppo_addition", "grpo_addition"),
         ("grpo_addition", "dpo_addition"),
+        # docs/chapters/tokens.md: one token a character, and merges of digits
+        ("sft_characters", "sft_bpe"),
         # docs/algorithms/rejection_sampling.md: less than GRPO
         ("grpo_addition", "rejection_sampling_addition"),
         # docs/chapters/temporal-difference.md: without exploring, Q-learning is better: -13 against
