@@ -142,7 +142,7 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
         ),
         ("q_learning", {"expert": "x"}, "q_learning has no use for expert, got 'x'"),
         ("q_learning", {"device": "cuda"}, "q_learning has no use for device, got 'cuda'"),
-        ("q_learning", {"device": "tpu"}, "device must be one of cpu, cuda, auto, got 'tpu'"),
+        ("q_learning", {"device": "tpu"}, "got 'tpu' (did you mean 'cpu'?)"),
         (
             "value_iteration",
             {"reward_model": "x"},

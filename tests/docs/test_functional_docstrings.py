@@ -47,7 +47,7 @@ def test_every_equation_has_a_docstring_with_its_source(function):
 )
 def test_every_loss_states_shapes_arguments_and_result(function):
     text = inspect.getdoc(function) or ""
-    assert "[B]" in text or "as in `" in text
+    assert "[B]" in text or "[B, " in text or "as in `" in text
     arguments = text.split("Args:")[1].split("Returns:")[0]
     for name in inspect.signature(function).parameters:
         assert name in arguments, f"{name} is not described"

@@ -384,7 +384,7 @@ def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
     model = tmp_path / "small"
     small_llama(torch.Generator().manual_seed(0)).save_pretrained(model)
     character_tokenizer().save_pretrained(model)
-    (tmp_path / "own_rewards.py").write_text(
+    (tmp_path / "job_rewards.py").write_text(
         "import math\n\nSCALE = 2.0\n\n\n"
         "def halves(completion):\n    return shrink(len(completion.text))\n\n\n"
         "def shrink(number):\n    return math.floor(number) / SCALE\n"
@@ -395,15 +395,15 @@ def test_a_named_models_folder_is_referred_to_and_a_users_reward_is_copied(
         "grpo",
         steps=1000,
         model=str(model),
-        env_kwargs={"reward": {"halves": {"function": "own_rewards:halves", "weight": 2.0}}},
+        env_kwargs={"reward": {"halves": {"function": "job_rewards:halves", "weight": 2.0}}},
     )
     with pytest.raises(RequestError, match="allow"):
         write_job(config, tmp_path / "job", "trl")
     facts = write_job(config, tmp_path / "job", "trl", allow_import=True)
     assert "model/" not in facts["files"]
     assert repr(str(model)) in (tmp_path / "job" / "train.py").read_text().replace('"', "'")
-    sys.modules.pop("own_rewards")
-    (tmp_path / "own_rewards.py").unlink()
+    sys.modules.pop("job_rewards")
+    (tmp_path / "job_rewards.py").unlink()
     module = load_module(tmp_path / "job" / "rewards.py")
     ids = module.RULES.tokenizer.encode("123", add_special_tokens=False).ids
     found = module.FUNCTIONS[0](

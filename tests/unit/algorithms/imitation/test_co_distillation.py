@@ -14,7 +14,7 @@ from closeness import assert_near, widths
 from steps import loss_of
 
 import rlbook
-from rlbook.algorithms.imitation.co_distillation import CoDistillation, logits_of
+from rlbook.algorithms.imitation.co_distillation import CoDistillation, StudentRows, logits_of
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
 from rlbook.functional.distillation_losses import forward_kl
@@ -56,7 +56,8 @@ def test_a_student_learns_its_half_of_the_labels_and_the_others_probabilities_ev
         soft = forward_kl(first, second).mean()
         expected = 0.3 * hard + 0.7 * soft
         own = torch.tensor([True, True, False, False])
-        found = loss_of(agent, batch, own=own, peer=second)
+        rows = StudentRows.from_batch(batch, own, second, agent.config.averaging())
+        found = loss_of(agent, rows)
     terms = widths(agent.policy)
     assert_near(found.loss, expected, terms=terms)
     assert min(hard, soft) > 0.1
