@@ -111,6 +111,7 @@ def test_a_row_of_nan_leaves_nothing_to_the_next_one_in_its_place(
     assert batch.step(torch.tensor([1, 2])).isfinite().all()
 
 
+@pytest.mark.fast_form
 def test_only_a_model_that_is_what_its_fast_form_computes_gets_that(
     random_model: Callable[..., Any],
 ) -> None:
