@@ -339,7 +339,7 @@ class FigureGallery(SphinxDirective):
         for number, title in FIGURES.items():
             page = f"chapter-{number.split('.')[0]}.md"
             picture = f"![{title}](/figures/{known[number]['written']})"
-            entries.append(f"[{picture} {title}]({page})")
+            entries.append(f"{picture} [{title}]({page})")
         gallery = nodes.container(
             "", *self.parse_text_to_nodes("\n\n".join(entries)), classes=["gallery"]
         )
