@@ -29,6 +29,7 @@ FORMS = {
     "rlbook.networks.noisy_linear:through": "rlbook.fast.mlp:through",
     "rlbook.networks.optimizer:adam": "rlbook.fast.flat_adam:adam",
     "rlbook.networks.optimizer:rmsprop": "rlbook.fast.flat_adam:rmsprop",
+    "rlbook.networks.recurrent:RecurrentCore.forward": "rlbook.fast.recurrent:forward",
 }
 """Plain function → fast form with the same signature."""
 

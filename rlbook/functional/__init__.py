@@ -26,6 +26,7 @@ _MODULES = (
     "preference_losses",
     "process_rewards",
     "rainbow",
+    "recurrent_cells",
     "returns",
     "schedules",
     "shaping",
