@@ -1,4 +1,10 @@
-"""The two ways a run goes wrong, told apart because the command line answers them differently."""
+"""The two ways a run goes wrong, told apart because the command line answers them differently, and what an exception
+says in one line."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
 
 
 class RequestError(ValueError):
@@ -8,3 +14,20 @@ class RequestError(ValueError):
 
 class TrainingError(RuntimeError):
     """Training failed: one sentence saying why. The last good checkpoint stays. Exit code 1."""
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message in one line.
+
+    A bare `assert` has no message, and that of a KeyError is the key alone: these get their type,
+    and the file and the line that raised them.
+    """
+    said = " ".join(str(error).split())
+    if said and not isinstance(error, KeyError):
+        return said
+    named = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return named
+    last = frames[-1]
+    return f"{named}, raised in {Path(last.filename).name}, line {last.lineno}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.runs.run import load
 from rlbook.runs.storage.checkpoints import (
     BEST,
@@ -83,5 +83,5 @@ def _failure_lines(look: Callable[[], object]) -> list[str]:
     try:
         look()
     except (RequestError, CheckpointError, TrainingError, ValueError, OSError) as error:
-        return [" ".join(str(error).split()).removesuffix(".")]
+        return [one_line(error).removesuffix(".")]
     return []

@@ -21,7 +21,7 @@ from rlbook.checks import did_you_mean
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, one_line
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -338,7 +338,7 @@ class EnvRecipe:
         try:
             return copy.deepcopy(self.make())
         except Exception as error:  # whatever the user's class holds
-            name, reason = self.name, " ".join(str(error).split())
+            name, reason = self.name, one_line(error)
             raise RequestError(
                 f"environment {name!r} has no id and cannot be copied ({reason}); register it and"
                 " give its id"
@@ -389,24 +389,15 @@ class EnvRecipe:
         return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
 
     def _build_guarded(self, build: Callable[[], Made]) -> Made:
-        """Builds the environment and turns errors caused by bad arguments into one sentence."""
+        """Builds the environment and turns what its class raises into one sentence."""
         try:
             return build()
         except RequestError:
             raise
         except TypeError as error:
             raise RequestError(self._bad_argument(error)) from error
-        except (
-            ValueError,
-            AssertionError,
-            KeyError,
-            OSError,
-            ImportError,
-            gymnasium.error.Error,
-        ) as error:
-            raise RequestError(
-                f"environment {self.name!r}: {' '.join(str(error).split())}"
-            ) from error
+        except Exception as error:  # whatever the class raises
+            raise RequestError(f"environment {self.name!r}: {one_line(error)}") from error
 
     def _bad_argument(self, error: TypeError) -> str:
         entry_point = gymnasium.registry[str(self.id)].entry_point
@@ -425,7 +416,7 @@ class EnvRecipe:
             else [key for key in self.kwargs if key not in (*allowed, "max_episode_steps")]
         )
         if not unknown:
-            return f"environment {self.name!r}: {error}"
+            return f"environment {self.name!r}: {one_line(error)}"
         hint = did_you_mean(unknown[0], allowed)
         return (
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"

@@ -16,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.round_rewards import RoundScorer, Scored
 
 Check = Callable[[object], None]
@@ -88,10 +88,11 @@ def failure(error: Exception, step: int) -> TrainingError:
 
 def cause_of(error: Exception) -> str:
     """An exception on one line; the name of its type is prefixed unless it is `BadAnswer`."""
-    told = " ".join(str(error).split())
+    told = one_line(error)
     if told == "not enough values to unpack (expected 5, got 4)":  # a wrapper took them apart
         return OLD_STEP
-    return told if isinstance(error, BadAnswer) else f"{type(error).__name__}: {told}"
+    kind = type(error).__name__
+    return told if isinstance(error, BadAnswer) or told.startswith(kind) else f"{kind}: {told}"
 
 
 def not_finite(what: str, value: object, step: int) -> TrainingError:

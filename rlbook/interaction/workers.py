@@ -30,7 +30,7 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.errors import RequestError, TrainingError
+from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import start_module
 from rlbook.interaction.sync_vector import (
@@ -312,7 +312,7 @@ def _sendable(recipe: EnvRecipe) -> tuple[EnvRecipe, EnvSpec | None]:
     try:
         cloudpickle.dumps((recipe, spec))
     except Exception as error:  # whatever the user's class holds
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise RequestError(
             f"environment {recipe.name!r} cannot be sent to a worker process ({reason}); leave"
             " workers at 1"

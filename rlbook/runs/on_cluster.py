@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, one_line
 from rlbook.interaction.processes import python_path
 from rlbook.runs.side_by_side import LOOK_EVERY, Ended, side_by_side
 
@@ -71,7 +71,7 @@ def _connect(address: str) -> Any:
             socket.create_connection((host, int(port)), PATIENCE).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", runtime_env=modules)
     except Exception as error:  # of many kinds: a wrong address, nobody there, another version
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise RequestError(
             f"no Ray cluster can be reached at {address!r} ({reason[:200]})"
         ) from error

@@ -217,3 +217,29 @@ def test_many_in_one_process_show_what_one_shows() -> None:
     many = SyncVector([Answering(BOX), Answering(BOX)])
     shown, _ = many.reset(seed=0)
     assert shown.dtype == np.float32 and shown.shape == (2, 2)
+
+
+class Broken(gymnasium.Env):
+    """A class of another version than its package: its constructor raises."""
+
+    def __init__(self, raised: BaseException) -> None:
+        raise raised
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (AssertionError(), r"AssertionError, raised in test_environment_answers\.py, line \d+"),
+        (KeyError("friction"), r"KeyError: 'friction', raised in .*, line \d+"),
+        (AttributeError("no attribute\n'qpos'"), r"no attribute 'qpos'"),
+        (RuntimeError("no such model"), "no such model"),
+        (ZeroDivisionError("division by zero"), "division by zero"),
+    ],
+)
+def test_a_constructor_that_raises_is_one_sentence(raised: BaseException, said: str) -> None:
+    gymnasium.register("Broken-v0", entry_point=Broken, kwargs={"raised": raised})
+    try:
+        with pytest.raises(rlbook.RequestError, match=rf"environment 'Broken-v0': {said}$"):
+            rlbook.train("ppo", "Broken-v0", steps=8)
+    finally:
+        del gymnasium.registry["Broken-v0"]

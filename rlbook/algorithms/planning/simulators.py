@@ -25,7 +25,7 @@ from rlbook.algorithms.planning.observation_digest import content
 from rlbook.algorithms.planning.search_tree import Met, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED
 from rlbook.envs.tabular.enumeration import Restorable
-from rlbook.errors import TrainingError
+from rlbook.errors import TrainingError, one_line
 from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.guards import cause_of, number, unpack_step
 from rlbook.seeding import Uniform
@@ -238,7 +238,7 @@ def deep_copy(env: gymnasium.Env, memo: dict[int, Any]) -> gymnasium.Env:
     try:
         return copy.deepcopy(env, memo)
     except Exception as error:  # whatever the environment's class holds
-        name, reason = type(env.unwrapped).__name__, " ".join(str(error).split())
+        name, reason = type(env.unwrapped).__name__, one_line(error)
         raise ValueError(
             f"{name} cannot be searched: it has no snapshot() and restore(), and it cannot be "
             f"copied ({reason})."

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, Step, takes_action_mask
 from rlbook.checks import ENDLESS
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, one_line
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.resumable import ResumableEnv
@@ -178,7 +178,7 @@ def _render_image(env: gymnasium.Env) -> Any:
 def why(error: Exception) -> str:
     """What a renderer says when it fails, in one line, and what to install where that would
     help."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = one_line(error)
     if isinstance(error, gymnasium.error.DependencyNotInstalled | ImportError) and "pygame" in said:
         return 'it needs pygame: pip install "rlbook[games]"'
     return (
