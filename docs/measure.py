@@ -607,6 +607,12 @@ def mean_return(runs: list[Training]) -> str:
     return f"{untimed_return(runs)}; {seconds(runs)} of training"
 
 
+def greedy_and_sampled(runs: list[Training]) -> str:
+    """The mean return of the most likely actions, and of sampled ones."""
+    sampled = with_interval([run.sampled_mean for run in runs])
+    return f"{untimed_return(runs)}; sampling {sampled}; {seconds(runs)} of training"
+
+
 def untimed_return(runs: list[Training]) -> str:
     """The same alone: an expert was trained before, and its time is no part of the run's."""
     if len(runs) == 1:
@@ -1287,6 +1293,14 @@ MEASUREMENTS = {
     "ppo_acrobot": Measurement(
         "Acrobot-v1", "ppo Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
+    "ppo_lander": Measurement(
+        "LunarLander-v3, 1 000 000 steps",
+        "ppo LunarLander-v3",
+        greedy_and_sampled,
+        seeds=5,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
     "ppo_addition": Measurement(
         "two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
     ),
@@ -1458,7 +1472,44 @@ def write_results_page(known: dict[str, Any]) -> None:
 
 
 def with_results(text: str, known: dict[str, Any]) -> str:
-    """The page's text with the table made anew."""
+    """The page's text with its two tables made anew."""
+    return _between(_between(text, "results", _book_table(known)), "zoo", _zoo_table(known))
+
+
+def _between(text: str, mark: str, table: str) -> str:
+    """The text with this between `<!-- MARK -->` and `<!-- end of MARK -->`."""
+    return re.sub(
+        rf"(<!-- {mark} -->).*?(<!-- end of {mark} -->)",
+        lambda m: f"{m[1]}\n{table}\n{m[2]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _zoo_table(known: dict[str, Any]) -> str:
+    """What presets come to in environments of other packages, beside what was aimed at and what
+    Stable-Baselines3 comes to with the zoo's settings."""
+    shown = {name: item for name, item in known.items() if name in GOALS}
+    marks, where_made = load_results_page().machines([*shown.values()])
+    rows = [
+        "| command | greedy return | sampled | goal | the zoo |",
+        "|---|---|---|---|---|",
+    ]
+    for name, item in shown.items():
+        greedy = with_interval(item["means"])
+        sampled = with_interval(item["sampled_means"]) if "sampled_means" in item else ""
+        goal, zoo = GOALS[name]
+        seconds = f"{item['seconds']:g} s{marks[item['machine']]}"
+        missed = "" if statistics.fmean(item["means"]) >= goal else ", missed"
+        rows.append(
+            f"| `rlbook train {MEASUREMENTS[name].arguments}`, {seconds} | {greedy} | {sampled} |"
+            f" at least {goal:g}{missed} | {zoo} |"
+        )
+    return "\n".join([*rows, "", f"Measured on {where_made}."])
+
+
+def _book_table(known: dict[str, Any]) -> str:
+    """What the book's algorithms come to."""
     marks, where_made = load_results_page().machines(
         [item for name, item in known.items() if name in RESULTS_PAGE]
     )
@@ -1477,13 +1528,7 @@ def with_results(text: str, known: dict[str, Any]) -> str:
                 f"| {algorithm} | {item['what']} | {item['result']}{marks[item['machine']]} |"
                 f" {commands} |"
             )
-    between = "\n" + "\n".join([*rows, "", f"Measured on {where_made}."]) + "\n"
-    return re.sub(
-        r"(<!-- results -->).*?(<!-- end of results -->)",
-        lambda m: m[1] + between + m[2],
-        text,
-        flags=re.DOTALL,
-    )
+    return "\n".join([*rows, "", f"Measured on {where_made}."])
 
 
 def expected_results(known: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -1523,7 +1568,10 @@ def preset_of(arguments: str) -> tuple[str, str] | None:
     from rlbook.cli.train import parse_train
     from rlbook.runs.request import Request
 
-    given = parse_train(shlex.split(arguments))
+    words = shlex.split(arguments)
+    if len(words) == 2:
+        return words[0], words[1]
+    given = parse_train(words)
     algorithm, env = str(given.algorithm), str(given.env)
     asked = Request.build(
         algorithm,
@@ -1567,6 +1615,12 @@ def presets_file(algorithm: str) -> Path:
     module = HERE.parent / ALGORITHMS[algorithm].partition(":")[0].replace(".", "/")
     return module.parent / "presets" / f"{module.name}.yaml"
 
+
+GOALS = {
+    "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
+}
+"""Measurement → the mean return that was aimed at when its settings were chosen, and what the zoo
+states (mean ± deviation over the episodes of one run)."""
 
 RESULTS_PAGE = (
     "value_iteration_maze",

@@ -13,7 +13,13 @@ from rlbook.cli.options import Verify, integer, parse, word
 from rlbook.cli.output import Result, align_columns, four, note
 from rlbook.cli.seeds import facts_of
 from rlbook.errors import RequestError
-from rlbook.evaluation.verification import Proof, proofs, select_within, standard_error
+from rlbook.evaluation.verification import (
+    Proof,
+    proofs,
+    select_installed,
+    select_within,
+    standard_error,
+)
 from rlbook.interaction.threads import cores
 from rlbook.runs.options import SeveralSeeds
 from rlbook.runs.side_by_side import side_by_side
@@ -33,10 +39,13 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, bool]:
         integer("seed", options.seed) or 0,
         SeveralSeeds(1, integer("jobs", options.jobs)).jobs or cores(),
     )
-    found = proofs(word(options.algorithm), word(options.env))
+    known = proofs(word(options.algorithm), word(options.env))
+    found, missing = select_installed(known)
+    for reason in missing:
+        note(f"left out: {reason}")
     chosen = select_within(found, seconds_of(word(options.budget) or "10min"), jobs)
     note(
-        f"verifying {len(chosen)} of {len(found)} presets, {jobs} at a time, about"
+        f"verifying {len(chosen)} of {len(known)} presets, {jobs} at a time, about"
         f" {sum(p.seconds for p in chosen) / jobs:.0f} s"
     )
     with tempfile.TemporaryDirectory() as place:
@@ -64,10 +73,12 @@ def run_verification(words: Sequence[str]) -> tuple[bool, Result, bool]:
     summary = f"{sum(bool(outcome['holds']) for outcome in outcomes)} of {len(chosen)} as expected"
     left = len(found) - len(chosen)
     summary += f"; {left} more would not fit into the budget" if left else ""
+    lacking = len(known) - len(found)
+    summary += f"; {lacking} need packages that are not installed" if lacking else ""
     return (
         options.json,
         (
-            {"seed": seed, "presets": outcomes, "left_out": left},
+            {"seed": seed, "presets": outcomes, "left_out": left + lacking},
             f"{align_columns(table)}\n\n{summary}",
         ),
         good,

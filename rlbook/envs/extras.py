@@ -74,6 +74,16 @@ def _family(env_id: str) -> Family | None:
     )
 
 
+def missing_package(env_id: str) -> str | None:
+    """Why an environment of an optional package cannot be made here, the extra named; None where
+    the package is installed, and for all other ids."""
+    try:
+        provide(env_id)
+    except RequestError as error:
+        return str(error)
+    return None
+
+
 def needs_an_extra(spec: EnvSpec) -> bool:
     """Whether an environment requires a package beyond rlbook's own dependencies."""
     return _family(spec.id) is not None

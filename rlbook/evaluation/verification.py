@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from rlbook.checks import did_you_mean
+from rlbook.envs.extras import missing_package
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, name_of, presets
 
@@ -118,6 +119,20 @@ def proofs(algorithm: str | None = None, env: str | None = None) -> list[Proof]:
             f"{names[0]} has no measured result{where}, so there is nothing to verify"
         )
     return chosen
+
+
+def select_installed(found: Sequence[Proof]) -> tuple[list[Proof], list[str]]:
+    """The proofs whose environments can be made here, and why the others cannot, each reason once.
+
+    Raises:
+        RequestError: none can; the extra is named.
+    """
+    reasons = {proof.env: missing_package(proof.env) for proof in found}
+    missing = [reason for reason in reasons.values() if reason is not None]
+    chosen = [proof for proof in found if reasons[proof.env] is None]
+    if not chosen:
+        raise RequestError(missing[0])
+    return chosen, list(dict.fromkeys(missing))
 
 
 def select_within(found: Sequence[Proof], seconds: float, jobs: int) -> list[Proof]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from rlbook.agent import read_presets
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.cli import main as cli
 from rlbook.cli.verify import seconds_of
+from rlbook.envs.extras import missing_package
 from rlbook.errors import RequestError
 from rlbook.evaluation import verification
 from rlbook.evaluation.verification import (
@@ -23,6 +25,7 @@ from rlbook.evaluation.verification import (
     Proof,
     prediction_interval,
     proofs,
+    select_installed,
     select_within,
     standard_error,
 )
@@ -37,8 +40,6 @@ measure = importlib.util.module_from_spec(SPEC)
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded() -> None:
-    import sys
-
     sys.modules["measure"] = measure  # where its dataclasses look for their module
     assert SPEC is not None and SPEC.loader is not None
     SPEC.loader.exec_module(measure)
@@ -47,7 +48,7 @@ def _loaded() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_every_preset_can_be_asked_for(algorithm: str) -> None:
     for env, settings in presets(agent_class(algorithm)).items():
-        if env != "TabularMDP":  # a model that is made, not named
+        if env != "TabularMDP" and missing_package(env) is None:  # a model is made, not named
             Request.build(algorithm, env)
         assert not [name for name, value in settings.items() if is_number(value)], (
             "YAML reads 1e-3 as a text; write 0.001"
@@ -250,3 +251,30 @@ def test_a_wrong_request_is_one_sentence(
 def test_proofs_are_those_that_were_measured() -> None:
     found = {(proof.algorithm, proof.env) for proof in proofs()}
     assert {("ppo", "CartPole-v1"), ("q_learning", "Maze-v0")} <= found and len(found) >= 20
+
+
+def test_verify_leaves_out_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, away = (
+        Proof("ppo", env, Expected(0, (0, 0), 3, 1, 1.0)) for env in ("Maze-v0", "LunarLander-v3")
+    )
+    monkeypatch.setitem(sys.modules, "Box2D", None)  # importing it raises ImportError
+    chosen, missing = select_installed([here, away])
+    assert chosen == [here] and len(missing) == 1 and 'pip install "rlbook[box2d]"' in missing[0]
+    with pytest.raises(RequestError, match=r"rlbook\[box2d\]"):
+        select_installed([away])
+    assert cli.main(["verify", "ppo", "LunarLander-v3"]) == 2, "a wrong request, not a lower result"
+
+
+def test_the_table_beside_the_zoo_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1, 2, 3: mean 2, half of the interval 4.302653 · 1 / √3 = 2.484; a goal of 2 is reached by
+    it, and one of 2.5 is missed."""
+    item = {"means": [1.0, 2.0, 3.0], "sampled_means": [2.0] * 3, "seconds": 9.0, "machine": "here"}
+    text = "Before.\n<!-- zoo -->\nold\n<!-- end of zoo -->\nAfter.\n"
+    for goal, said in ((2.0, "at least 2"), (2.5, "at least 2.5, missed")):
+        monkeypatch.setattr(measure, "GOALS", {"ppo_lander": (goal, "242 ± 32")})
+        again = measure.with_results(text, {"ppo_lander": item})
+        assert (
+            "| `rlbook train ppo LunarLander-v3`, 9 s | 2 ± 2.484 (3 seeds: 1 to 3) |"
+            f" 2 from each of 3 seeds | {said} | 242 ± 32 |" in again
+        )
+        assert again.startswith("Before.") and again.endswith("After.\n") and "old" not in again
