@@ -1,5 +1,6 @@
 """Measures what the default settings of the tabular algorithms come to, environment by environment,
-and writes docs/defaults.json, the tables of docs/defaults.md, and what the doctor knows of them.
+and those of networks on five of them, and writes docs/defaults.json, the tables of
+docs/defaults.md, and what the doctor knows of them.
 
     python docs/measure.py defaults                         all pairs: about two hours
     python docs/measure.py defaults_FrozenLake-v1           one environment
@@ -23,6 +24,7 @@ PATH = HERE / "defaults.json"
 PAGE = HERE / "defaults.md"
 SEEDS = range(10, 20)
 """Settings were chosen on the seeds from 100 on."""
+NETWORK_SEEDS = range(10, 15)
 PLAYED = 200
 """Episodes, where the return cannot be computed."""
 LONGEST = 30.0
@@ -62,12 +64,24 @@ ENVIRONMENTS = (
     "TicTacToe-v0",
     "CarRental-v0",
 )
+NETWORKS = ("dqn", "ppo", "a2c", "sac")
+WITH_NETWORKS = ENVIRONMENTS[:3] + ENVIRONMENTS[4:6]
+
+
+def learners_of(env: str) -> tuple[str, ...]:
+    """Who is measured there."""
+    return (*LEARNERS, *NETWORKS) if env in WITH_NETWORKS else LEARNERS
+
+
+def seeds_of(algorithm: str) -> range:
+    """The seeds that it is measured with: a network takes ten times as long as a table."""
+    return NETWORK_SEEDS if algorithm in NETWORKS else SEEDS
 
 
 def measure_defaults(wanted: list[str], machine: str) -> None:
     """Trains the pairs whose names begin as asked, and writes after each."""
     for env in ENVIRONMENTS:
-        for algorithm in LEARNERS:
+        for algorithm in learners_of(env):
             name = f"defaults_{env}_{algorithm}"
             if wanted and not any(name.startswith(beginning) for beginning in wanted):
                 continue
@@ -94,20 +108,27 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     """`rlbook train ALGORITHM ENV` with each seed: the expected return of the greedy policy, and
     the seconds. None where the algorithm does not train there, or takes too long."""
     import rlbook
-    from rlbook.evaluation.optimal_return import greedy_return, optimal_return, random_return
+    from rlbook.evaluation.optimal_return import (
+        greedy_return,
+        network_return,
+        optimal_return,
+        random_return,
+    )
     from rlbook.registry import why_not
 
     if why_not(algorithm, env) is not None:
         return None
     returns, seconds = [], []
-    for seed in SEEDS:
+    exact_return = network_return if algorithm in NETWORKS else greedy_return
+    longest = 4 * LONGEST if algorithm in NETWORKS else LONGEST
+    for seed in seeds_of(algorithm):
         start = time.perf_counter()
         run = rlbook.train(algorithm, env, seed=seed)
         seconds.append(time.perf_counter() - start)
-        if seconds[0] > LONGEST:
+        if seconds[0] > longest:
             return None
         recipe = run.request.recipe.for_evaluation()
-        exact = greedy_return(run.agent, recipe)
+        exact = exact_return(run.agent, recipe)
         returns.append(rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact)
     recipe = run.request.recipe
     return {
@@ -115,7 +136,7 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
         "seconds": float(f"{statistics.median(seconds):.2g}"),
         "optimum": optimal_return(recipe),
         "random": random_return(recipe),
-        "seeds": list(SEEDS),
+        "seeds": list(seeds_of(algorithm)),
     }
 
 
@@ -136,13 +157,14 @@ def write_solved(known: dict[str, dict[str, dict[str, Any]]]) -> None:
 
 
 def solved_everywhere(known: dict[str, dict[str, dict[str, Any]]]) -> dict[str, list[str]]:
-    """Environment → the algorithms whose default settings reached the optimum with every seed, the
-    fastest first."""
+    """Environment → the algorithms with a table whose default settings reached the optimum with every
+    seed, the fastest first."""
     return {
         env: [
             algorithm
             for algorithm, item in sorted(items.items(), key=lambda pair: pair[1]["seconds"])
-            if all(is_solved(value, item["optimum"]) for value in item["returns"])
+            if algorithm not in NETWORKS
+            and all(is_solved(value, item["optimum"]) for value in item["returns"])
         ]
         for env, items in known.items()
     }
@@ -185,7 +207,7 @@ def table_of(env: str, items: dict[str, dict[str, Any]]) -> str:
         "| algorithm | mean return | share of the optimum | seeds at the optimum | seconds |",
         "|---|---|---|---|---|",
     ]
-    for algorithm in LEARNERS:
+    for algorithm in learners_of(env):
         if algorithm not in items:
             continue
         item = items[algorithm]

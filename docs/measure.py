@@ -1301,6 +1301,22 @@ MEASUREMENTS = {
         evaluate="--episodes 100",
         sampled=True,
     ),
+    "ppo_empty_room": Measurement(
+        "MiniGrid-Empty-Random-5x5-v0, 40 000 steps",
+        "ppo MiniGrid-Empty-Random-5x5-v0",
+        greedy_and_sampled,
+        seeds=5,
+        evaluate="--episodes 200",
+        sampled=True,
+    ),
+    "ppo_door_key": Measurement(
+        "MiniGrid-DoorKey-5x5-v0, 120 000 steps",
+        "ppo MiniGrid-DoorKey-5x5-v0",
+        greedy_and_sampled,
+        seeds=5,
+        evaluate="--episodes 200",
+        sampled=True,
+    ),
     "ppo_addition": Measurement(
         "two-digit sums", "ppo Addition-v0", exact_match, seeds=5, evaluate=ADDITION, sampled=True
     ),
@@ -1618,6 +1634,8 @@ def presets_file(algorithm: str) -> Path:
 
 GOALS = {
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
+    "ppo_empty_room": (0.95 * 0.968, "0.968 ± 0.013, 100 000 steps"),
+    "ppo_door_key": (0.95 * 0.964, "0.964 ± 0.006, 100 000 steps"),
 }
 """Measurement → the mean return that was aimed at when its settings were chosen, and what the zoo
 states (mean ± deviation over the episodes of one run)."""

@@ -8,7 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
-from rlbook.envs.blackjack import blackjack_model, shown_numbers, with_naturals
+from rlbook.envs.blackjack import SHAPE, blackjack_model, shown_numbers, with_naturals
+from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.environments import EnvRecipe
 
 if TYPE_CHECKING:
@@ -86,7 +87,33 @@ def greedy_return(agent: Agent, recipe: EnvRecipe) -> float | None:
         policy = policy[shown_numbers()[: model.num_states]]
     if policy.shape != (model.num_states,):
         return None
-    return float(model.initial @ horizon_values(model, horizon_of(recipe), policy))
+    return _policy_return(model, recipe, policy)
+
+
+def network_return(agent: Agent, recipe: EnvRecipe) -> float | None:
+    """The exact expected return of the greedy policy of an agent with a network, in reward units,
+    time limit included: the agent is asked for its action in every state.
+
+    None where the environment has no model, or does not show the number of its state.
+    """
+    env = recipe.make()
+    model = _model(env)
+    if model is None or not model.observable:
+        return None
+    if isinstance(env.unwrapped, BlackjackEnv):
+        shown = shown_numbers()[: model.num_states]
+        return _policy_return(model, recipe, agent.predict(np.unravel_index(shown, SHAPE)))
+    if getattr(env.observation_space, "n", None) != model.num_states:
+        return None
+    states = np.arange(model.num_states)
+    policy = agent.predict(states, action_mask=mask_table(env, states.tolist()))
+    return _policy_return(model, recipe, policy)
+
+
+def _policy_return(model: TabularMDP, recipe: EnvRecipe, policy: np.ndarray) -> float:
+    """The expected return of a policy, [S] int."""
+    values = horizon_values(model, horizon_of(recipe), np.asarray(policy))
+    return float(model.initial @ values)
 
 
 def random_return(recipe: EnvRecipe) -> float | None:

@@ -43,13 +43,16 @@ def test_the_page_and_the_doctors_file_are_those_of_the_measurements(settings: M
 
 
 def test_every_pair_was_measured_with_ten_seeds_that_chose_no_setting(settings: ModuleType) -> None:
+    """A network with five."""
     known = settings.read_defaults()
-    assert set(known) <= set(settings.ENVIRONMENTS) and set(settings.LEARNERS) <= set(ALGORITHMS)
+    assert set(known) <= set(settings.ENVIRONMENTS)
+    assert {*settings.LEARNERS, *settings.NETWORKS} <= set(ALGORITHMS)
     for env, items in known.items():
         for algorithm, found in items.items():
-            assert found["seeds"] == list(range(10, 20)), (env, algorithm)
+            count = 5 if algorithm in settings.NETWORKS else 10
+            assert found["seeds"] == list(range(10, 10 + count)), (env, algorithm)
             best = float(f"{found['optimum']:.6g}")  # with as many digits as the returns have
-            assert len(found["returns"]) == 10 and max(found["returns"]) <= best
+            assert len(found["returns"]) == count and max(found["returns"]) <= best
 
 
 def test_a_row_by_hand(settings: ModuleType) -> None:

@@ -9,7 +9,12 @@ from closeness import near
 
 import rlbook
 from rlbook.envs.blackjack import STICK, blackjack_model, number, shown_numbers, with_naturals
-from rlbook.evaluation.optimal_return import greedy_return, optimal_return, random_return
+from rlbook.evaluation.optimal_return import (
+    greedy_return,
+    network_return,
+    optimal_return,
+    random_return,
+)
 from rlbook.interaction.environments import EnvRecipe
 
 CORRIDOR = EnvRecipe("rlbook/Maze-v0", {"layout": "S.G"})
@@ -44,6 +49,24 @@ def test_without_a_model_or_a_table_nothing_is_computed() -> None:
     for run in (table, network, hidden):
         assert greedy_return(run.agent, run.request.recipe) is None
     assert random_return(EnvRecipe("CartPole-v1")) is None
+
+
+def test_a_network_is_asked_in_every_state() -> None:
+    """The corridor has no chance in it, so one played episode tells the same; of blackjack 400 do,
+    each of which pays -1, 0, 1 or 1.5: four standard errors."""
+    run = rlbook.train("reinforce", "Maze-v0", env_kwargs=CORRIDOR.kwargs, steps=400, eval_every=0)
+    exact = network_return(run.agent, run.request.recipe)
+    played = rlbook.evaluate(run, episodes=1).mean
+    assert exact is not None and exact == near(played, terms=1_000, size=abs(played))
+    cards = rlbook.train("dqn", "Blackjack-v1", steps=400, eval_every=0)
+    exact, found = (
+        network_return(cards.agent, cards.request.recipe),
+        rlbook.evaluate(cards, episodes=400),
+    )
+    assert exact is not None
+    assert abs(found.mean - exact) < 4 * found.returns.std() / np.sqrt(400)
+    hidden = rlbook.train("reinforce", "ShortCorridor-v0", steps=50, eval_every=0)
+    assert network_return(hidden.agent, hidden.request.recipe) is None
 
 
 def test_random_play_in_a_corridor_by_hand() -> None:
