@@ -51,19 +51,10 @@ class NStep:
         counted = ahead <= left[:, None]
         counted[:, 1:] &= ~np.logical_or.accumulate(self.ended[covered[:, :-1]], axis=1)
         last = covered[np.arange(len(places)), counted.sum(1) - 1]
-        stored, first, final = ring.rows, torch.from_numpy(places), torch.from_numpy(last)
-        earned = stored.reward[torch.from_numpy(covered)]
+        earned = ring.rows.reward[torch.from_numpy(covered)]
         reward, discount = n_step_reward(earned, torch.from_numpy(counted), self.gamma)
-        rows = Transitions(
-            stored.obs[first],
-            stored.action[first],
-            reward,
-            stored.next_obs[final],
-            stored.terminated[final],
-            None if stored.action_mask is None else stored.action_mask[first],
-            None if stored.next_action_mask is None else stored.next_action_mask[final],
-        )
-        return rows.each(lambda field: field.to(ring.device)), discount.to(ring.device)
+        rows = ring.rows_at(places, last)._replace(reward=reward.to(ring.device))
+        return rows, discount.to(ring.device)
 
     def state_dict(self) -> State:
         return {"ended": self.ended.copy()}

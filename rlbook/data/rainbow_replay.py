@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import State, Step
+from rlbook.data.frame_store import FrameStore
 from rlbook.data.n_step import NStep
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.replay import ReplayBuffer, Transitions
@@ -62,7 +63,7 @@ class RainbowReplay(ReplayBuffer):
     """A replay buffer with optional prioritised sampling and optional n-step transitions.
 
     Args:
-        capacity, device: as of a `ReplayBuffer`.
+        capacity, device, frames: as of a `ReplayBuffer`.
         observations: the space they are from.
         num_envs: environments that fill it.
         n_step: n; a row stands for up to n steps.
@@ -76,13 +77,13 @@ class RainbowReplay(ReplayBuffer):
         observations: Box,
         device: torch.device | str = "cpu",
         *,
+        frames: FrameStore | None = None,
         num_envs: int = 1,
         n_step: int = 1,
         gamma: float = 1.0,
         priority_exponent: float | None = None,
     ) -> None:
-        size, each = math.prod(observations.shape), np.dtype(observations.dtype).itemsize
-        super().__init__(capacity, size, device, bytes_each=each)
+        super().__init__(capacity, math.prod(observations.shape), device, frames=frames)
         self.ahead = NStep(self, num_envs, n_step, gamma) if n_step > 1 else None
         self.priorities = None
         if priority_exponent is not None:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import State, Step
-from rlbook.checks import check_memory
+from rlbook.checks import check_memory, saved_array
+from rlbook.data.frame_store import FrameStore
 from rlbook.data.rollout import to_device
 
 
@@ -31,16 +32,23 @@ class Transitions(NamedTuple):
         return Transitions(*(None if field is None else change(field) for field in self))  # type: ignore[arg-type]
 
 
+NUMBERS, FRAMES = {"obs": "obs_frames", "next_obs": "next_obs_frames"}, "frames"
+"""What the numbers of frames, and the frames, are called in a saved state."""
+OF_THE_END = ("next_obs", "terminated", "next_action_mask")
+"""What an n-step transition has from the last of its steps; the rest is the first one's."""
+
+
 class ReplayBuffer:
     """A ring buffer of `capacity` transitions. Next observations are stored explicitly, not taken
-    from the next row, so no transition spans a reset.
+    from the next row, so no transition spans a reset. Of images the rows hold the numbers of their
+    frames, which lie in a `FrameStore`.
 
     Args:
         capacity: transitions.
         observation_size: numbers in an observation.
-        bytes_each: of such a number; an image's has 1.
         device: where minibatches are to be; the transitions themselves stay in the machine's
             memory.
+        frames: an empty store for observations that are images; None: these are vectors.
 
     Raises:
         ValueError: so many transitions need more memory than the machine has.
@@ -52,12 +60,13 @@ class ReplayBuffer:
         observation_size: int,
         device: torch.device | str = "cpu",
         *,
-        bytes_each: int = 4,
+        frames: FrameStore | None = None,
     ) -> None:
         # two observations, action and reward
-        check_memory("buffer_size", capacity, bytes_each * 2 * observation_size + 8)
+        each = 2 * 4 * observation_size if frames is None else frames.bytes_each
+        check_memory("buffer_size", capacity, each + 8)
         self.capacity, self.size, self.position = capacity, 0, 0
-        self.observation_size, self.device = observation_size, device
+        self.observation_size, self.device, self.frames = observation_size, device, frames
         # [capacity, ...] each; the first step says of which shapes and types
         self.rows: Transitions | None = None
 
@@ -67,15 +76,20 @@ class ReplayBuffer:
         Raises:
             ValueError: the observations have another size than was said.
         """
+        if np.size(step.obs[0]) != self.observation_size:
+            raise ValueError(
+                f"an observation must have {self.observation_size} numbers, got"
+                f" {np.size(step.obs[0])}"
+            )
+        blocks = 0
+        if self.frames is not None:
+            blocks = len(self.frames.blocks)
+            obs, next_obs = self.frames.add(step.obs, step.next_obs)
+            step = step._replace(obs=obs, next_obs=next_obs)
         fields = (getattr(step, name) for name in Transitions._fields)
         new = Transitions(
             *(None if field is None else torch.from_numpy(np.asarray(field)) for field in fields)  # type: ignore[arg-type]
         )
-        if new.obs[0].numel() != self.observation_size:
-            raise ValueError(
-                f"an observation must have {self.observation_size} numbers, got"
-                f" {new.obs[0].numel()}"
-            )
         if self.rows is None:
             self.rows = self._empty(new)
         count = len(step.reward)
@@ -91,6 +105,8 @@ class ReplayBuffer:
                 kept[: count - first] = field[first:]
         self.position = (self.position + count) % self.capacity
         self.size = min(self.size + count, self.capacity)
+        if self.frames is not None and len(self.frames.blocks) > blocks:
+            self.frames.drop_before(int(self.rows.obs[: self.size].min()))
 
     def _empty(self, fields: Transitions) -> Transitions:
         return fields.each(lambda field: field.new_zeros(self.capacity, *field.shape[1:]))
@@ -99,11 +115,23 @@ class ReplayBuffer:
         """Samples `size` transitions uniformly, with replacement."""
         return self.rows_at(rng.integers(self.size, size=size))
 
-    def rows_at(self, places: NDArray[np.int64]) -> Transitions:
-        """The transitions at these indices of the ring, each from 0 to `size` - 1."""
+    def rows_at(
+        self, places: NDArray[np.int64], last: NDArray[np.int64] | None = None
+    ) -> Transitions:
+        """The transitions at these indices of the ring, each from 0 to `size` - 1; of steps in a
+        row, `last` are the indices that they end with."""
         assert self.rows is not None
-        chosen = torch.from_numpy(places)
-        return self.rows.each(lambda field: to_device(field.index_select(0, chosen), self.device))
+        first = torch.from_numpy(places)
+        end = first if last is None else torch.from_numpy(last)
+        chosen = {
+            name: field.index_select(0, end if name in OF_THE_END else first)
+            for name, field in self.rows._asdict().items()
+            if field is not None
+        }
+        if self.frames is not None:
+            for name in ("obs", "next_obs"):
+                chosen[name] = self.frames.observations(chosen[name])
+        return Transitions(**chosen).each(lambda field: to_device(field, self.device))
 
     def newest(self, count: int) -> NDArray[np.int64]:
         """The indices of the latest `count` transitions, the oldest first."""
@@ -117,6 +145,9 @@ class ReplayBuffer:
                 for name, field in self.rows._asdict().items()
                 if field is not None
             }
+            if self.frames is not None:
+                rows |= {NUMBERS[name]: rows.pop(name) for name in NUMBERS}
+                rows[FRAMES] = self.frames.state_dict()
         return {"rows": rows, "size": self.size, "position": self.position}
 
     def load_state_dict(self, state: State) -> None:
@@ -129,7 +160,7 @@ class ReplayBuffer:
         if state["rows"] is None:
             self.rows = None
             return
-        saved = Transitions(**state["rows"])
+        saved = self._saved_rows(state["rows"])
         for mask in (saved.action_mask, saved.next_action_mask):
             if mask is not None and not (
                 mask.dtype == torch.bool and mask.dim() == 2 and mask.any(1).all()
@@ -141,6 +172,37 @@ class ReplayBuffer:
         for kept, field in zip(self.rows, saved, strict=True):
             if kept is not None and field is not None:
                 kept[: self.size] = field
+
+    def _saved_rows(self, rows: State) -> Transitions:
+        """The rows of a state, those of images with the numbers of their frames; a checkpoint from
+        before there was a `FrameStore` has the images themselves."""
+        if self.frames is None:
+            return Transitions(**rows)
+        rows = dict(rows)
+        if FRAMES in rows:
+            self.frames.load_state_dict(rows.pop(FRAMES))
+            numbers = {name: rows.pop(key).numpy() for name, key in NUMBERS.items()}
+        else:
+            numbers = self._numbers_of(rows)
+        shape = (self.size, self.frames.stack)
+        for name, found in numbers.items():
+            numbers[name] = saved_array(NUMBERS[name], found, np.int64, shape)
+            self.frames.check_numbers(numbers[name])
+            rows[name] = torch.from_numpy(numbers[name])
+        return Transitions(**rows)
+
+    def _numbers_of(self, rows: State) -> dict[str, NDArray[np.int64]]:
+        """Stores images [size, ...] of saved rows, in the order in which they were added."""
+        assert self.frames is not None
+        ages, many = self.newest(self.size), len(self.frames.numbers)
+        if odd := self.size % many:  # the oldest step lost its first rows; others stand in for them
+            ages = np.concatenate([ages[odd:many], ages])
+        numbers = {name: np.zeros((self.size, self.frames.stack), np.int64) for name in NUMBERS}
+        for places in ages.reshape(-1, many):
+            each = self.frames.add(*(rows[name][places].numpy() for name in NUMBERS))
+            for name, found in zip(NUMBERS, each, strict=True):
+                numbers[name][places] = found
+        return numbers
 
 
 def concatenate(*parts: Transitions) -> Transitions:

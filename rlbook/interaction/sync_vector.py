@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
+from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 
 from rlbook.agent import State
@@ -153,8 +154,8 @@ class SyncVector(VectorEnv):
 
 
 def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
-    """Sets the spaces and the metadata of a vector environment of `num_envs` environments like
-    `env`."""
+    """Sets the spaces, the metadata and the `frame_stack` of a vector environment of `num_envs`
+    environments like `env`."""
     vector.num_envs = num_envs
     vector.metadata = dict(env.metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
     vector.render_mode = env.render_mode
@@ -164,6 +165,18 @@ def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
     )
     vector.observation_space = batch_space(env.observation_space, num_envs)
     vector.action_space = batch_space(env.action_space, num_envs)
+    vector.frame_stack = stacked_frames(env)  # type: ignore[attr-defined]
+
+
+def stacked_frames(env: gymnasium.Env) -> int:
+    """The frames that an observation of gymnasium's `FrameStackObservation` has; 1 where none is
+    around the environment, or where what is around it shows something else."""
+    shape, layer = env.observation_space.shape, env
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, FrameStackObservation) and layer.observation_space.shape == shape:
+            return int(layer.stack_size)
+        layer = layer.env
+    return 1
 
 
 def what_to_reset(

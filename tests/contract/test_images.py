@@ -337,8 +337,9 @@ def test_a_replay_buffer_counts_a_byte_for_a_byte() -> None:
             flags,
         )
     )
-    rows = agent.replay.rows
-    assert rows.obs.dtype == torch.uint8 and rows.obs.shape == (100, 12, 12, 1)
+    rows = agent.replay.rows_at(np.arange(4))
+    assert rows.obs.dtype == torch.uint8 and rows.obs.shape == (4, 12, 12, 1)
+    assert agent.replay.frames.frame_bytes == 144
 
 
 # ---- runs

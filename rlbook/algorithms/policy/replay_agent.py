@@ -29,6 +29,7 @@ from rlbook.algorithms.policy.options import ReplayConfig
 from rlbook.checks import (
     value_at,
 )
+from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.interaction.process_group import training_group
@@ -101,7 +102,8 @@ class ReplayAgent(Agent):
             observations, actions, generator, count=critics, hidden_sizes=hidden_sizes
         ).to(parts.device)
         self.target = copy.deepcopy(self.critics).requires_grad_(False)
-        self.replay = ReplayBuffer(config.buffer_size, size, parts.device)
+        frames = frame_store(env, config.buffer_size)
+        self.replay = ReplayBuffer(config.buffer_size, size, parts.device, frames=frames)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.held = np.zeros((env.num_envs, 1 if self.discrete else self.num_actions))

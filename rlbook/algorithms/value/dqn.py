@@ -34,7 +34,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
@@ -148,8 +148,8 @@ class DQN(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DQNConfig = config
-        observations, actions = env.single_observation_space, env.single_action_space
-        assert isinstance(observations, Box) and isinstance(actions, Discrete)
+        actions = env.single_action_space
+        assert isinstance(actions, Discrete)
         self.num_actions = int(actions.n)
         check_buffer_size(config.buffer_size, env.num_envs)
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
@@ -158,7 +158,7 @@ class DQN(Agent):
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         rate = value_at(config.learning_rate, 0.0)
         self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)
-        self.replay = replay_with_parts(config, observations, env.num_envs, parts.device)
+        self.replay = replay_with_parts(config, env, parts.device)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.noise = rng_for(seed, "noise") if config.noisy else None

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import torch
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
 
 from rlbook.algorithms.value.dqn_config import DQNConfig
+from rlbook.data.frame_store import frame_store
 from rlbook.data.rainbow_replay import RainbowReplay
 from rlbook.networks.q_network import QSettings
 
@@ -30,14 +32,17 @@ def network_parts(config: DQNConfig) -> QSettings:
 
 
 def replay_with_parts(
-    config: DQNConfig, observations: Box, num_envs: int, device: torch.device | str
+    config: DQNConfig, env: VectorEnv, device: torch.device | str
 ) -> RainbowReplay:
     """The empty buffer of some environments: prioritised, of several steps."""
+    observations = env.single_observation_space
+    assert isinstance(observations, Box)
     return RainbowReplay(
         config.buffer_size,
         observations,
         device,
-        num_envs=num_envs,
+        frames=frame_store(env, config.buffer_size),
+        num_envs=env.num_envs,
         n_step=config.n_step,
         gamma=config.gamma,
         priority_exponent=config.priority_exponent if config.prioritized else None,

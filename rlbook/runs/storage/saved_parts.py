@@ -26,6 +26,10 @@ LARGEST_LOG_PROB = 1e4
 """Nats, for each number of an action. What was drawn has no log-probability below -150: a float32
 uniform is 0 or at least 2^-149, and a normal one lies within 40 deviations of its mean."""
 
+WITH_NEXT = frozenset({"next_obs", "next_obs_frames"})
+OBSERVED = WITH_NEXT | {"obs"}
+"""What steps have beside their actions: observations, or the numbers of their frames, which the
+buffer checks."""
 _FLAGS = ("terminated", "truncated", "valid", "mask", "written")
 _LOG_PROBS = ("log_prob", "reference_log_prob")
 
@@ -46,7 +50,8 @@ def check_parts(value: object, where: str, observation: Space | None, action: Sp
             _check_moments(value, where)
         if "steps" in value and "log_probs" in value:
             _check_rollout(value, where)
-        if observation is not None and action is not None and "obs" in value and "action" in value:
+        steps = "action" in value and not OBSERVED.isdisjoint(value)
+        if observation is not None and action is not None and steps:
             _check_steps(value, where, observation, action)
         for name in _LOG_PROBS:
             if value.get(name) is not None:
@@ -115,9 +120,10 @@ def _check_steps(value: dict[str, Any], where: str, observation: Space, action: 
     reward = value.get("reward")
     if reward is not None and (_kind(reward) not in ("f", float) or _shape(reward) != lead):
         raise StateError(f"{where}/reward are no rewards of these actions")
-    if "next_obs" in value and (reward is None or value.get("terminated") is None):
+    lasting = not WITH_NEXT.isdisjoint(value)
+    if lasting and (reward is None or value.get("terminated") is None):
         raise StateError(f"{where} lacks its reward, or whether the episode ended")
-    if hasattr(reward, "dtype") and "next_obs" in value and _dtype(reward) != np.float32:
+    if hasattr(reward, "dtype") and lasting and _dtype(reward) != np.float32:
         raise StateError(f"{where}/reward must be float32, got {_dtype(reward)}")
     for name in _FLAGS:
         flag = value.get(name)
