@@ -50,10 +50,14 @@ lists of those."""
 
 
 class Frozen(dict[str, Any]):
-    """A part of a state that training never changes: tensors by name, such as a reference's.
+    """A part of a state that training never changes: tensors by name, such as a reference's, or
+    frames of a replay buffer.
 
     A run's folder holds it once, and each checkpoint its sha256.
     """
+
+    sha256: str | None = None
+    """Once it was computed: who saves this very part again need not read it."""
 
 
 Metrics = dict[str, float]
@@ -141,6 +145,8 @@ class Parts:
     """Says what the expert would do where the environments are now: [N] or [N, A], as the agent
     would choose it. For an agent that `uses` it; the expert is the named one, or the exact
     policy."""
+    replay_folder: Path | None = None
+    """Where the frames of a replay buffer lie, mapped into memory; None: in memory."""
     demonstrations: Callable[[], Data] | None = None
     """Opens recorded `Episodes` for an agent that `uses` them while it plays itself: the named
     data, or what the expert shows."""

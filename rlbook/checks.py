@@ -8,6 +8,7 @@ Every refusal is a ValueError of one sentence: the field, what it must be, and w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -15,9 +16,11 @@ import json
 import math
 import operator
 import os
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
@@ -205,14 +208,34 @@ def check_buffer_size(buffer_size: int, num_envs: int) -> None:
         raise ValueError(f"buffer_size must be at least num_envs {num_envs}, got {buffer_size}")
 
 
-def check_memory(name: str, count: int, size: int) -> None:
+def check_memory(name: str, count: int, size: int, hint: str = "") -> None:
     """Raises ValueError if `count` items of `size` bytes exceed the machine's memory; nothing is
-    allocated."""
-    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    allocated. The message ends with the hint."""
+    has = machine_memory()
     if count * size > has:
         raise ValueError(
             f"{name} {count:,} needs {count * size / 1e9:,.0f} GB of memory, and this machine has"
-            f" {has / 1e9:,.0f}"
+            f" {has / 1e9:,.0f}{hint}"
+        )
+
+
+def machine_memory() -> int:
+    """Bytes of memory that this process can have: the machine's, or those of the container that it
+    runs in."""
+    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
+        has = min(has, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return has
+
+
+def check_disk(name: str, count: int, size: int, folder: Path) -> None:
+    """Raises ValueError if `count` items of `size` bytes exceed what is free where a folder is;
+    nothing is written."""
+    free = shutil.disk_usage(folder).free
+    if count * size > free:
+        raise ValueError(
+            f"{name} {count:,} needs {count * size / 1e9:,.0f} GB on the disk of {folder}, where"
+            f" {free / 1e9:,.0f} are free"
         )
 
 

@@ -70,7 +70,7 @@ def train(
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
             data, expert, teacher, reference, start, reward_model, reward_caution, model, device,
-            sampler),
+            replay_folder, sampler),
             and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
             passes: a sensible budget for the pair.
 

@@ -400,7 +400,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "several-seeds": ("seeds", "jobs", "cluster"),
     "data-and-model": (
         *("data", "passes", "expert", "teacher", "reference", "start"),
-        *("reward_model", "reward_caution", "model", "device", "sampler"),
+        *("reward_model", "reward_caution", "model", "device", "replay_folder", "sampler"),
     ),
 }
 """The other options of a run, as the help groups them; what stands in none comes last."""

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlbook.agent import Frozen, State
-from rlbook.checks import saved_array, saved_count
+from rlbook.checks import check_disk, check_memory, saved_array, saved_count
 from rlbook.interaction.spaces import is_image
 
 BLOCK_BYTES = 2**24  # of a block of frames at most, unless one frame has more
 LEAST_BLOCK = 1_024  # frames of a block, where these are small
+ROW_BYTES = 16  # of a transition's action, reward and flags
 BLOCKS = 16  # that a buffer has at least, so that little is kept beyond what is still needed
 
 
@@ -75,11 +76,26 @@ class FrameStore:
         self.numbers = np.zeros((num_envs, stack), dtype=np.int64)  # [N, S], of their frames
         self._frozen: dict[int, Frozen] = {}  # full blocks as checkpoints hold them
 
-    @property
-    def bytes_each(self) -> int:
-        """Bytes of a transition: of its new frame, and of the numbers of the frames that it shows.
-        Each episode has one frame more."""
-        return self.frame_bytes + 2 * self.stack * self.numbers.itemsize
+    def check_room(self, name: str, capacity: int) -> None:
+        """Raises ValueError where so many transitions do not fit into memory, or on the disk."""
+        row = 2 * self.stack * self.numbers.itemsize + ROW_BYTES
+        if self.folder is None:
+            hint = "; replay_folder keeps the frames on a disk"
+            check_memory(name, capacity, self.frame_bytes + row, hint)
+        else:
+            check_memory(name, capacity, row)
+            check_disk(name, capacity, self.frame_bytes, self.folder)
+
+    def note(self, capacity: int) -> str:
+        """How much room so many transitions need, in a sentence; empty below 0.1 GB."""
+        size = capacity * self.frame_bytes / 1e9
+        where = "memory" if self.folder is None else f"the disk of {self.folder}"
+        if size < 0.1:
+            return ""
+        return (
+            f"replay buffer: up to {size:.2f} GB of {where} for {capacity:,} frames, and one frame"
+            " more for each episode"
+        )
 
     def add(self, obs: NDArray, next_obs: NDArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Stores the new frames of one step of N environments: [N, ...] twice → the numbers of their
@@ -210,9 +226,16 @@ def frame_store(env: VectorEnv, capacity: int, folder: Path | None = None) -> Fr
     Args:
         env: has `frame_stack`, the frames of an observation, where it stacks any.
         capacity, folder: as of a `FrameStore`.
+
+    Raises:
+        ValueError: a folder for observations that are no images.
     """
     space = env.single_observation_space
     if not is_image(space):
+        if folder is not None:
+            raise ValueError(
+                f"replay_folder is for observations that are images, got {str(space)[:80]}"
+            )
         return None
     assert space.shape is not None and space.dtype is not None
     stack = getattr(env.unwrapped, "frame_stack", 1)

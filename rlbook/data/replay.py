@@ -62,9 +62,10 @@ class ReplayBuffer:
         *,
         frames: FrameStore | None = None,
     ) -> None:
-        # two observations, action and reward
-        each = 2 * 4 * observation_size if frames is None else frames.bytes_each
-        check_memory("buffer_size", capacity, each + 8)
+        if frames is None:  # two observations, action and reward
+            check_memory("buffer_size", capacity, 8 * observation_size + 8)
+        else:
+            frames.check_room("buffer_size", capacity)
         self.capacity, self.size, self.position = capacity, 0, 0
         self.observation_size, self.device, self.frames = observation_size, device, frames
         # [capacity, ...] each; the first step says of which shapes and types

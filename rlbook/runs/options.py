@@ -81,6 +81,9 @@ class RunOptions:
     model: Folder = None
     # device of the networks: cpu, cuda, cuda:1 (the second GPU) or auto (default: cpu)
     device: str | None = None
+    # folder on a fast local disk for the images of a replay buffer, as files mapped into memory that
+    # are gone with the process (default: in memory)
+    replay_folder: Folder = None
     # URL of a server that samples the completions in training, such as one of `rlbook serve`; it is
     # given the policy's weights before each round, and must run on this machine
     sampler: str | None = None

@@ -36,6 +36,7 @@ def parts_of(request: Request, load: Callable[[Path], Agent]) -> Parts:
         start,
         model=options.model,
         device=device_of(options.device),
+        replay_folder=replay_folder_of(options.replay_folder),
         sampler=_sampler_at(options.sampler),
     )
 
@@ -128,6 +129,22 @@ def device_of(name: str | None) -> str:
     # else cuBLAS sums in an order of its own
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return closest_device(str(name), torch.cuda.device_count())
+
+
+def replay_folder_of(folder: str | Path | None) -> Path | None:
+    """The folder where a replay buffer's frames lie; None, which is in memory, where there is none.
+
+    A run that was trained with one acts without it; `check_replay_folder` is for training.
+    """
+    return None if folder is None or not Path(folder).is_dir() else Path(folder)
+
+
+def check_replay_folder(folder: str | Path | None) -> None:
+    """Raises RequestError if the requested folder for a replay buffer cannot be written to."""
+    if folder is not None and not (Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+        raise RequestError(
+            f"replay_folder must be a folder that exists and can be written to, got '{folder}'"
+        )
 
 
 def closest_device(name: str, count: int) -> str:

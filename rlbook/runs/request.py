@@ -376,7 +376,16 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         raise RequestError(
             f"{name} plays no episodes when it learns from recorded data; give passes or steps"
         )
-    for part in ("expert", "teacher", "reference", "start", "model", "device", "sampler"):
+    for part in (
+        "expert",
+        "teacher",
+        "reference",
+        "start",
+        "model",
+        "device",
+        "sampler",
+        "replay_folder",
+    ):
         if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
             raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
     if asked.reward_caution is not None and (

@@ -27,7 +27,14 @@ from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions, budgets_of
 from rlbook.runs.parallel import check_parallel
-from rlbook.runs.parts import check_device, check_digests, check_saveable, device_of, digests_of
+from rlbook.runs.parts import (
+    check_device,
+    check_digests,
+    check_replay_folder,
+    check_saveable,
+    device_of,
+    digests_of,
+)
 from rlbook.runs.progress import is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS
@@ -79,6 +86,7 @@ class Run(RunViews):
             RequestError: it cannot be read, or has changed, or the device is not here.
         """
         check_device(self.request.options.device)
+        check_replay_folder(self.request.options.replay_folder)
         if self.group is not None:
             check_parallel(self.request, self._source, self.group.size)
         if self.request.options.inspect:

@@ -8,7 +8,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gymnasium import Env
 from gymnasium.spaces import Dict
@@ -94,6 +94,7 @@ def set_up(
             + _tokenizer_note(env)
             + _library_note(ready.agent)
             + _memory_note(ready.agent, env)
+            + _replay_note(ready.agent)
         )
     except RequestError:
         raise
@@ -135,6 +136,14 @@ def _memory_note(agent: Agent, env: Adapted) -> tuple[str, ...]:
     asked = [getattr(agent.config, name, None) for name in ("micro_batch_size", "batch_size")]
     rows = next((size for size in asked if size is not None), env.num_envs)
     return memory_note(agent, rows, env.observation_space["tokens"].shape[-1])  # type: ignore[index]
+
+
+def _replay_note(agent: Agent) -> tuple[str, ...]:
+    """A note on the room that a replay buffer of images takes, if it is worth mentioning."""
+    replay: Any = getattr(agent, "replay", None)
+    frames = getattr(replay, "frames", None)
+    note = "" if frames is None else frames.note(replay.capacity)
+    return (note,) if note else ()
 
 
 def _refusal(request: Request, error: Exception) -> str:

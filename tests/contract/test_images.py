@@ -393,6 +393,42 @@ def test_all_of_rainbows_parts_on_images_resume_bit_for_bit(tmp_path: Path) -> N
     assert all(torch.equal(weight, weights(whole)[name]) for name, weight in weights(again).items())
 
 
+def test_a_replay_folder_changes_where_the_frames_lie_and_nothing_else(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0} | QUICK["dqn"]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    out: dict[str, Any] = {"out": tmp_path / "run", "replay_folder": disk}
+    whole = weights(rlbook.train("dqn", "ImageRoom-v0", steps=170, **options, epsilon=0.5))
+    run = rlbook.train("dqn", "ImageRoom-v0", steps=90, **options, **out, epsilon=0.5)
+    frames = run.agent.replay.frames  # type: ignore[attr-defined]
+    assert frames.folder == disk and not list(disk.iterdir())
+    again = rlbook.load(tmp_path / "run").resume(steps=170)
+    assert all(torch.equal(weight, whole[name]) for name, weight in weights(again).items())
+    disk.rmdir()  # whoever only plays the run does without
+    assert rlbook.load(tmp_path / "run").agent.replay.frames.folder is None  # type: ignore[attr-defined]
+
+
+def test_the_size_of_the_replay_buffer_is_said_before_training() -> None:
+    run = Run(Request.build("dqn", "ImageRoom-v0", hyperparameters={"buffer_size": 10**6}))
+    assert "replay buffer: up to 0.14 GB of memory for 1,000,000 frames, and one frame more" in (
+        " ".join(run.notes)
+    )
+    with pytest.raises(RequestError, match=r"GB of memory, and .* replay_folder keeps the frames"):
+        agent_of("dqn", hyperparameters={"buffer_size": 10**12})
+
+
+@pytest.mark.parametrize("kind", ["missing", "vectors", "table"])
+def test_a_replay_folder_of_no_use_is_refused(kind: str, tmp_path: Path) -> None:
+    algorithm, env, folder, message = {
+        "missing": ("dqn", "ImageRoom-v0", tmp_path / "none", "must be a folder that exists"),
+        "vectors": ("dqn", "CartPole-v1", tmp_path, "is for observations that are images"),
+        "table": ("q_learning", "Maze-v0", tmp_path, "q_learning has no use for replay_folder"),
+    }[kind]
+    with pytest.raises(RequestError, match=message):
+        rlbook.train(algorithm, env, steps=10, replay_folder=folder, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 LEARNING: dict[str, dict[str, Any]] = {
     "ppo": {
         "steps": 12_000,

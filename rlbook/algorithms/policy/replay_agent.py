@@ -71,7 +71,7 @@ class ReplayAgent(Agent):
 
     batched = True
     observations = "vector"
-    uses = ("device",)
+    uses = ("device", "replay_folder")
     splits: ClassVar[bool] = True
     """Whether several processes each backpropagate their own rows of a minibatch."""
     critic_optimizer: Optimizer
@@ -102,7 +102,7 @@ class ReplayAgent(Agent):
             observations, actions, generator, count=critics, hidden_sizes=hidden_sizes
         ).to(parts.device)
         self.target = copy.deepcopy(self.critics).requires_grad_(False)
-        frames = frame_store(env, config.buffer_size)
+        frames = frame_store(env, config.buffer_size, parts.replay_folder)
         self.replay = ReplayBuffer(config.buffer_size, size, parts.device, frames=frames)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")

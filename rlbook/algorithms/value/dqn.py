@@ -130,7 +130,7 @@ class DQN(Agent):
     batched = True
     observations = "network"
     actions = "discrete"
-    uses = ("model", "device")
+    uses = ("model", "device", "replay_folder")
     loss = staticmethod(dqn_loss)
     METRICS = {
         "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
@@ -158,7 +158,7 @@ class DQN(Agent):
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         rate = value_at(config.learning_rate, 0.0)
         self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)
-        self.replay = replay_with_parts(config, env, parts.device)
+        self.replay = replay_with_parts(config, env, parts)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.noise = rng_for(seed, "noise") if config.noisy else None

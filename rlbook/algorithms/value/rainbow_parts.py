@@ -12,10 +12,10 @@ Source: Hessel et al. 2018, arXiv:1710.02298; the parts name their own sources.
 
 from __future__ import annotations
 
-import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import VectorEnv
 
+from rlbook.agent import Parts
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.frame_store import frame_store
 from rlbook.data.rainbow_replay import RainbowReplay
@@ -31,17 +31,15 @@ def network_parts(config: DQNConfig) -> QSettings:
     )
 
 
-def replay_with_parts(
-    config: DQNConfig, env: VectorEnv, device: torch.device | str
-) -> RainbowReplay:
+def replay_with_parts(config: DQNConfig, env: VectorEnv, parts: Parts) -> RainbowReplay:
     """The empty buffer of some environments: prioritised, of several steps."""
     observations = env.single_observation_space
     assert isinstance(observations, Box)
     return RainbowReplay(
         config.buffer_size,
         observations,
-        device,
-        frames=frame_store(env, config.buffer_size),
+        parts.device,
+        frames=frame_store(env, config.buffer_size, parts.replay_folder),
         num_envs=env.num_envs,
         n_step=config.n_step,
         gamma=config.gamma,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from rlbook.agent import Agent
+from rlbook.checks import machine_memory
 from rlbook.llm.models.compute import compute_of
 from rlbook.llm.models.language_model import LanguageModelPolicy
 
@@ -111,7 +111,7 @@ def memory_note(agent: Agent, rows: int, tokens: int) -> tuple[str, ...]:
     parts = estimate_memory(policy, others, rows, tokens)
     if parts.total < WORTH_TELLING:
         return ()
-    has = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    has = machine_memory()
     listed = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in parts._asdict().items())
     return (
         (

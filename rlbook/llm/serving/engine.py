@@ -14,7 +14,6 @@ otherwise in the last bit.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlbook.checks import machine_memory
 from rlbook.errors import RequestError
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
 from rlbook.llm.generation.sampling import Sampling, seen_in
@@ -413,7 +413,7 @@ def cache_tokens_of(model: LanguageModel, share: float = 0.5) -> int:
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     weight = next(model.parameters())
     size = 2 * config.num_hidden_layers * heads * width * weight.element_size()
-    room = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = machine_memory()
     if weight.is_cuda:
         room = torch.cuda.mem_get_info(weight.device)[0]
     count = int(room * share) // size

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
+from rlbook.checks import machine_memory
+
 Pieces = Iterable[bytes | memoryview]
 """What a file is to hold, in order."""
 
@@ -169,7 +171,7 @@ def read_whole(directory: int, name: str, limit: int) -> bytearray:
     """As `read`, but into writable memory on which arrays can be laid out."""
     with open(_regular(name, os.O_RDONLY | os.O_NOFOLLOW, directory), "rb") as file:
         size = _size(file, name, limit)
-        if size > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):  # a file may be sparse
+        if size > machine_memory():  # a file may be sparse
             raise OSError(
                 errno.EFBIG, f"it has {size} bytes, more than this machine has memory", name
             )

@@ -140,9 +140,10 @@ def _encode_dict(value: dict[Any, Any], where: str, depth: int, found: _Found) -
 def _encode_frozen(value: Frozen, depth: int, frozen: dict[str, Arrays]) -> object:
     part = _Found(frozen={})
     skeleton = _encode(dict(value), "", depth + 1, part)
-    sha256 = ArrayFile.from_arrays(part.arrays).sha256()
-    frozen[sha256] = part.arrays
-    return {"$frozen": sha256, "state": skeleton}
+    if value.sha256 is None:
+        value.sha256 = ArrayFile.from_arrays(part.arrays).sha256()
+    frozen[value.sha256] = part.arrays
+    return {"$frozen": value.sha256, "state": skeleton}
 
 
 def _encode_tensor(value: Tensor, where: str, found: _Found) -> object:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import torch
 from closeness import near
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from rlbook.checks import machine_memory
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.starting import starting_model
 from rlbook.llm.serving.answer_text import AnswerText
@@ -248,7 +248,7 @@ def test_penalties_and_biases_change_the_logits_as_openai_says(model: Any) -> No
 
 
 def test_the_cache_has_room_for_what_half_the_memory_holds(model: Any) -> None:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = machine_memory()
     # keys and values of 2 layers, 4 heads of 16 float32 numbers
     assert cache_tokens_of(model, 0.5) == memory // 2 // (2 * 2 * 4 * 16 * 4)
 
