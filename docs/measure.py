@@ -1279,6 +1279,14 @@ MEASUREMENTS = {
         seeds=10,
         evaluate="--episodes 50",
     ),
+    "ppo_clip": Ablation(
+        "with its clip, without it, and with one epoch",
+        "ppo CartPole-v1 --steps 50000 --eval-every 5000 --eval-episodes 20 --off"
+        " clip=1e9,epochs=1",
+        "ppo-clip.png",
+        curves=True,
+        seeds=5,
+    ),
     "ppo_cartpole_wide": Measurement(
         "CartPole-v1, 32 environments",
         "ppo CartPole-v1 --steps 100000 --num-envs 32 --batch-size 512 --epochs 8 --learning-rate"

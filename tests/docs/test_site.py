@@ -35,7 +35,9 @@ PART_ONE = [
 PART_TWO = [
     "linear-approximation",
     "value-networks",
+    "rainbow",
     "policy-gradient",
+    "trust-regions",
     "maximum-entropy",
     "imitation",
     "offline",

@@ -159,6 +159,12 @@ def test_only_one_of_an_ablations_intervals_lies_beside_0(name: str, told: str) 
     ] == [told]
 
 
+def test_without_its_clip_and_with_a_single_epoch_ppo_learns_less() -> None:
+    """docs/chapters/trust-regions.md: both differences; and one epoch is far below no clip."""
+    whole, unclipped, once = (part["areas"] for part in RESULTS["ppo_clip"]["parts"])
+    assert not difference_holds_0(unclipped, whole) and max(once) < min(unclipped)
+
+
 def test_a_price_for_each_token_silences_the_model_where_it_is_divided_by_the_groups_deviation() -> (
     None
 ):

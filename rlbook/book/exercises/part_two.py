@@ -75,7 +75,7 @@ def huber(errors: Array) -> Array:
 
 
 @exercise(
-    "value-networks",
+    "rainbow",
     lambda rng: (rng.integers(1, 9, 4).astype(float), float(rng.choice([0.4, 1.0]))),
     {
         "the largest weight is 1: divide by the maximum, and not by the sum": lambda p, beta: (
@@ -104,7 +104,7 @@ def distribution(rng: Generator) -> tuple[Array, float, bool]:
 
 
 @exercise(
-    "value-networks",
+    "rainbow",
     distribution,
     {
         "where the episode has terminated, the return is the reward alone, for certain": (
@@ -202,7 +202,7 @@ def ratios(rng: Generator) -> tuple[Array, Array]:
 
 
 @exercise(
-    "policy-gradient",
+    "trust-regions",
     ratios,
     {
         "the smaller of the two products counts; clipping alone lets a bad action off": (
