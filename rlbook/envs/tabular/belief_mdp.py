@@ -220,31 +220,56 @@ def best_memoryless(
     """The best deterministic policy that sees the present observation alone: its expected return,
     and the action for each observation, [O].
 
-    Each of the Aᴼ policies is evaluated exactly.
+    Each of the Aᴼ policies is evaluated exactly. With γ below 1, an observation that one state alone
+    can show needs no search: once the other observations have their actions, what is best there is
+    found by planning. Then Aᴷ plans are made, for the K observations that several states share.
 
     Args:
         gamma: γ, in [0, 1]. With 1, policies that never end are left out.
-        most: the largest number of policies.
+        most: the largest number of policies, or of plans.
 
     Raises:
         ValueError: there are more than `most` policies, or none has a finite value.
     """
     model, (_, views) = hidden.model, hidden.observed.shape
-    count = model.num_actions**views
+    shown = hidden.observed[model.reachable()] > 0  # [R, O]
+    is_planned = gamma < 1.0 and (shown.sum(axis=1) == 1).all()
+    searched = np.flatnonzero(shown.sum(axis=0) > 1) if is_planned else np.arange(views)
+    count = model.num_actions ** len(searched)
     if count > most:
         raise ValueError(f"there are {count} policies, and at most {most} are tried")
     best, chosen = -np.inf, None
-    for actions in product(range(model.num_actions), repeat=views):
-        policy = hidden.observed @ np.eye(model.num_actions)[list(actions)]
+    for tried in product(range(model.num_actions), repeat=len(searched)):
+        actions = np.zeros(views, dtype=np.int64)
+        actions[searched] = tried
         try:
-            value = float(model.initial @ model.policy_values(policy, gamma))
+            value = _best_with(hidden, gamma, actions, searched if is_planned else None)
         except ValueError:
             continue  # it never ends
         if value > best:
             best, chosen = value, actions
     if chosen is None:
         raise ValueError("no policy has a finite value")
-    return best, np.array(chosen)
+    return best, chosen
+
+
+def _best_with(
+    hidden: HiddenModel, gamma: float, actions: NDArray[np.int64], fixed: NDArray[np.int64] | None
+) -> float:
+    """The expected return of these actions [O]; those that are not `fixed` are replaced by the best
+    ones, by policy iteration (None: all stay)."""
+    model, observed = hidden.model, hidden.observed
+    seen = observed * model.reachable()[:, None]
+    free = np.ones(observed.shape[1], dtype=bool)
+    free[slice(None) if fixed is None else fixed] = False
+    while True:
+        values = model.policy_values(observed @ np.eye(model.num_actions)[actions], gamma)
+        backup = seen.T @ model.backup(values, gamma)  # of a free view: its one state's
+        better = np.where(free, backup.argmax(axis=1), actions)
+        gain = backup[np.arange(len(actions)), better] - backup[np.arange(len(actions)), actions]
+        if not free.any() or gain.max() <= SAME:
+            return float(model.initial @ values)
+        actions[gain > SAME] = better[gain > SAME]
 
 
 def _observations(hidden: HiddenModel, mass: Array) -> Iterator[tuple[float, Array]]:

@@ -123,5 +123,7 @@ def test_the_maze_is_drawn_with_its_prize_where_the_sign_points() -> None:
 
 def test_the_code_of_the_page_runs() -> None:
     page = Path(__file__).parents[3] / "docs" / "environments" / "hidden-states.md"
-    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
-    exec(compile(code, "hidden-states.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert len(blocks) == 3
+    for code in blocks:
+        exec(compile(code, "hidden-states.md", "exec"), {})
