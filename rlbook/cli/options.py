@@ -85,7 +85,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
     """Name → (name, annotation, default) of the options of a run and of several, as
     `rlbook.runs.options` has them, and of those of the command."""
     from rlbook.cli.explain import comments
-    from rlbook.runs.options import FOLDERS, LEAST, RETURNS, RunOptions, SeveralSeeds
+    from rlbook.runs.options import FOLDERS, LEAST, RETURNS, SWITCHES, RunOptions, SeveralSeeds
 
     kinds = typing.get_type_hints(CommandOptions, include_extras=True)
     meanings = comments(CommandOptions) | comments(RunOptions) | comments(SeveralSeeds)
@@ -104,6 +104,8 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
             if item.type in LEAST or item.name in RETURNS
             else "FOLDER"
             if item.name in FOLDERS
+            else "{true,false}"
+            if item.name in SWITCHES
             else "NAME"
         )
         fields[item.name] = (

@@ -38,7 +38,9 @@ from rlbook.runs.options import (
     COUNTS,
     FOLDERS,
     NAMES,
+    PIXELS,
     RETURNS,
+    SWITCHES,
     UNWRITTEN,
     SeveralSeeds,
     budgets_of,
@@ -131,8 +133,9 @@ def parse_train(
     } - kinds.keys():
         refuse_narrowed(str(algorithm), name)
     prog = f"rlbook {command} {algorithm or 'ALGORITHM'}"
+    switches = kinds | dict.fromkeys(SWITCHES, bool)
     parsed = flatten(
-        parse(shape, spell_out(words, kinds), prog, description or _description(algorithm))
+        parse(shape, spell_out(words, switches), prog, description or _description(algorithm))
     )
     given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
     run = SimpleNamespace(**{name: parsed[name] for name in parsed if name not in kinds})
@@ -168,8 +171,10 @@ def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
     found = {name: getattr(given, name, None) for name in NAMES}  # a command may lack some
     counts = {name: integer(name, found[name]) for name in COUNTS}
-    texts = {name: word(found[name]) for name in NAMES if name not in COUNTS + RETURNS}
-    returns = {name: _number(name, found[name]) for name in RETURNS}
+    others = COUNTS + RETURNS + SWITCHES
+    texts = {name: word(found[name]) for name in NAMES if name not in others}
+    returns = {name: _as_kind(name, found[name], float) for name in RETURNS}
+    switches = {name: _as_kind(name, found[name], bool) for name in SWITCHES}
     folders = {
         name: _findable(value)
         for name, value in texts.items()
@@ -177,7 +182,7 @@ def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     }
     return {
         name: value
-        for name, value in (counts | returns | texts | folders).items()
+        for name, value in (counts | returns | switches | texts | folders).items()
         if value is not None
     }
 
@@ -203,8 +208,8 @@ def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> di
     return options | {"model": fields}
 
 
-def _number(name: str, given: Any) -> float | None:
-    return None if given is None else convert(flag(name), given, float)
+def _as_kind(name: str, given: Any, kind: type) -> Any:
+    return None if given is None else convert(flag(name), given, kind)
 
 
 def _findable(folder: str) -> str:
@@ -402,6 +407,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("data", "passes", "expert", "teacher", "reference", "start"),
         *("reward_model", "reward_caution", "model", "device", "replay_folder", "sampler"),
     ),
+    "pixels": PIXELS,
 }
 """The other options of a run, as the help groups them; what stands in none comes last."""
 

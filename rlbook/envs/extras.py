@@ -28,7 +28,7 @@ class Family(NamedTuple):
 
 FAMILIES = (
     Family("Box2D", ("gymnasium.envs.box2d",), ("Box2D", "pygame"), "box2d"),
-    Family("Atari", ("ALE/",), ("ale_py",), "atari"),
+    Family("Atari", ("ALE/", "ale_py.env:", "rlbook.envs.atari:"), ("ale_py",), "atari"),
     Family("MuJoCo", ("gymnasium.envs.mujoco",), ("imageio", "mujoco"), "mujoco"),
     Family("MinAtar", ("MinAtar/",), ("minatar.gym",), "minatar"),
     Family("MiniGrid", ("MiniGrid-", "BabyAI-"), ("minigrid",), "minigrid"),
@@ -59,11 +59,17 @@ def provide(env_id: str) -> None:
             raise RequestError(f"{needs} ({' '.join(str(error).split())})") from None
     if family.name == "MinAtar":
         _register_games()
+    if family.name == "Atari":
+        ale = importlib.import_module("ale_py")
+        ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)  # a greeting otherwise
+        _replace("ale_py.env:AtariEnv", "rlbook.envs.atari:AtariGame")
 
 
 def _family(env_id: str) -> Family | None:
     spec = gymnasium.registry.get(env_id)
     entry_point = str(spec.entry_point) if spec is not None else ""
+    if spec is None and "NoFrameskip-v" in env_id:  # the older ids of Atari
+        env_id = f"ALE/{env_id}"
     return next(
         (
             family
@@ -90,17 +96,22 @@ def needs_an_extra(spec: EnvSpec) -> bool:
 
 
 def _register_games() -> None:
-    """Registers MinAtar's games in the variant that supports snapshots within an episode."""
+    """Registers MinAtar's games, unless they are."""
     ours = "rlbook.envs.minatar:Game"
     if not any(spec.entry_point == ours for spec in gymnasium.registry.values()):
         importlib.import_module("minatar.gym").register_envs()
-        gymnasium.registry.update(
-            {
-                name: replace(spec, entry_point=ours)
-                for name, spec in gymnasium.registry.items()
-                if spec.entry_point == "minatar.gym:BaseEnv"
-            }
-        )
+        _replace("minatar.gym:BaseEnv", ours)
+
+
+def _replace(theirs: str, ours: str) -> None:
+    """Registers games anew, in the variant that supports snapshots within an episode."""
+    gymnasium.registry.update(
+        {
+            name: replace(spec, entry_point=ours)
+            for name, spec in gymnasium.registry.items()
+            if spec.entry_point == theirs
+        }
+    )
 
 
 def make(source: str | EnvSpec, *, view: str | None = None, **kwargs: Any) -> gymnasium.Env:

@@ -7,6 +7,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,9 +137,11 @@ def evaluate(
             explore=explore or bool(sampling),
         )
     run = target if isinstance(target, Run) else load(target, env=env, **options)
+    own = run.request.recipe.for_evaluation()
     if recipe is not None:
         _check_tokens(run.agent, recipe)
-    recipe = recipe or run.request.recipe.for_evaluation()
+        recipe = replace(recipe, preprocessing=own.preprocessing)
+    recipe = recipe or own
     seed = run.request.seed if seed is None else seed
     if thinks is not None:
         return evaluate_search(

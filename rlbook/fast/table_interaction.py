@@ -43,6 +43,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import failure, named_numbers, totals
+from rlbook.interaction.preprocessing import ClippedEnv, EpisodicLife
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv
@@ -405,7 +406,9 @@ def interaction_for(
     if model is not None and model.num_states != env.observation_space.n:  # type: ignore[attr-defined]
         model = None
     found = SingleInteraction(env, rng, longest=longest)
-    if isinstance(agent, TableAgent):
+    # the loops know neither a second reward nor lives
+    marked = any(isinstance(item, ClippedEnv | EpisodicLife) for item in _wrappers(env))
+    if isinstance(agent, TableAgent) and not marked:
         masks = None if model is None else _masks(env, model.num_states)
         if masks is not None:
             for state in np.flatnonzero(~masks.all(axis=1)):

@@ -22,6 +22,7 @@ from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
+from rlbook.interaction.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -169,6 +170,8 @@ class EnvRecipe:
     allow_import: bool = field(default=False, compare=False)
     # what a run's folder holds in place of some of `kwargs`, such as the tokenizer that was trained
     held: dict[str, Any] = field(default_factory=dict, compare=False)
+    # what stands between the environment and the agent
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     @classmethod
     def from_env(
@@ -266,12 +269,14 @@ class EnvRecipe:
     def for_evaluation(self) -> EnvRecipe:
         """The environment used for evaluation: the environment may name arguments to replace
         (`evaluation_kwargs`, e.g. held-out prompts)."""
+        preprocessing = self.preprocessing.for_evaluation()
         if self.id is None:
-            return EnvRecipe(None, {}, self._copy())
+            return EnvRecipe(None, {}, self._copy(), preprocessing=preprocessing)
+        changed = replace(self, preprocessing=preprocessing)
         return (
-            replace(self, kwargs=self.kwargs | self._evaluation_kwargs)
+            replace(changed, kwargs=self.kwargs | self._evaluation_kwargs)
             if self._evaluation_kwargs
-            else self
+            else changed
         )
 
     def with_tokens_of(
@@ -314,13 +319,21 @@ class EnvRecipe:
         Raises:
             RequestError: it cannot be made, or its spaces are none that anybody could learn in.
         """
+        return self._wrap(self._make_bare())
+
+    def _wrap(self, env: gymnasium.Env) -> gymnasium.Env:
+        return self.preprocessing.wrap(env, self.name)
+
+    def _make_bare(self) -> gymnasium.Env:
+        """One environment without preprocessing."""
         if self.id is None:
             assert self.instance is not None
             env = self.instance
         else:
+            own = self.preprocessing.env_kwargs(gymnasium.registry[self.id], self.kwargs)
             env = self._build_guarded(
                 lambda: make_one(
-                    self._source(), **{**self.kwargs, **self.held}, **self._permission()
+                    self._source(), **{**self.kwargs, **self.held, **own}, **self._permission()
                 )
             )
         for name in ("observation_space", "action_space"):
@@ -331,12 +344,12 @@ class EnvRecipe:
         """Makes `count` environments; an instance without a recipe is used once and copied for the
         rest."""
         if self.id is None:
-            return [self.make(), *(self._copy() for _ in range(count - 1))]
+            return [self.make(), *(self._wrap(self._copy()) for _ in range(count - 1))]
         return [self.make() for _ in range(count)]
 
     def _copy(self) -> gymnasium.Env:
         try:
-            return copy.deepcopy(self.make())
+            return copy.deepcopy(self._make_bare())
         except Exception as error:  # whatever the user's class holds
             name, reason = self.name, one_line(error)
             raise RequestError(
@@ -350,8 +363,10 @@ class EnvRecipe:
         return spec if spec is not None and spec.additional_wrappers else str(self.id)
 
     def make_native_vector(self, num_envs: int) -> gymnasium.vector.VectorEnv | None:
-        """The environment's own vector form, if it has one whose autoreset can be disabled; else
-        None."""
+        """The environment's own vector form, if it has one whose autoreset can be disabled and no
+        preprocessing is asked for; else None."""
+        if self.preprocessing.is_used:
+            return None
         if self.name == MODEL and self.instance is not None:
             return _many_of_model(self.instance, num_envs, self.time_limit)
         if self.id is None or not isinstance(self._source(), str):

@@ -24,6 +24,11 @@ Check = Callable[[object], None]
 
 METRICS = "metrics"
 """Where in gymnasium's info an environment puts named numbers for the log; see `named_numbers`."""
+UNCLIPPED = "unclipped_reward"
+"""Where in the info the reward stands before it was clipped, which a reported return adds up."""
+LIFE_LOST = "life_lost"
+"""Where in the info it says that a life was lost and the game goes on: nothing is bootstrapped
+there. Of a vector environment: [N] bool."""
 
 
 class BadAnswer(ValueError):

@@ -13,7 +13,18 @@ from rlbook.agent import State
 from rlbook.checks import saved_count
 from rlbook.errors import TrainingError
 from rlbook.interaction.guards import unpack_reset, unpack_step
+from rlbook.interaction.preprocessing import (
+    FORGETFUL,
+    REMEMBERING,
+    restore_wrapper_states,
+    wrapper_states,
+)
 from rlbook.seeding import set_rng_state
+
+WRAPPERS = "wrappers"
+"""Where in a snapshot the states of the wrappers are."""
+PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker, *FORGETFUL, *REMEMBERING)
+"""Wrappers whose state is saved beside a snapshot, where they have any."""
 
 
 class ResumableEnv(gymnasium.Wrapper):
@@ -21,7 +32,8 @@ class ResumableEnv(gymnasium.Wrapper):
 
     Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is
     replayed: from the generator's state (or the seed) at the reset, with the actions since. What an
-    environment carries from one episode to the next beside its generator is lost.
+    environment carries from one episode to the next beside its generator is lost. What gymnasium's
+    wrappers of images remember is saved in both cases (`preprocessing.wrapper_states`).
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -36,6 +48,7 @@ class ResumableEnv(gymnasium.Wrapper):
             self._start = {
                 "seed": seed,
                 "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state,
+                **self._saved_wrappers(),
             }
         self.actions.clear()
         self.obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
@@ -56,7 +69,12 @@ class ResumableEnv(gymnasium.Wrapper):
             "obs": self.obs,
             "env": env.snapshot(),
             "elapsed": [limit._elapsed_steps for limit in self._limits],
+            **self._saved_wrappers(),
         }
+
+    def _saved_wrappers(self) -> State:
+        states = wrapper_states(self.env)
+        return {WRAPPERS: states} if states else {}
 
     def restore(self, state: State) -> None:
         """Restores the state that `snapshot` saved.
@@ -66,17 +84,20 @@ class ResumableEnv(gymnasium.Wrapper):
                 generator and the actions make it.
         """
         self.obs, self.actions = state["obs"], []
-        if self._limits is None:
+        if self._limits is None or "env" not in state:
             return self._replay(state)
         env: Any = self.unwrapped
         self.env.reset()
         env.restore(state["env"])
         for limit, elapsed in zip(self._limits, state["elapsed"], strict=True):
             limit._elapsed_steps = saved_count("elapsed steps", elapsed)
+        restore_wrapper_states(self.env, state.get(WRAPPERS, ()))
 
     def _replay(self, state: State) -> None:
-        self._start = {"seed": state["seed"], "rng": state["rng"]}
+        self._start = {name: state[name] for name in ("seed", "rng", WRAPPERS) if name in state}
         self.actions = list(state["actions"])
+        if WRAPPERS in state:  # as they were before the reset
+            restore_wrapper_states(self.env, state[WRAPPERS])
         if state["seed"] is None:
             set_rng_state(self.unwrapped.np_random, state["rng"])
         obs, _ = self.env.reset(seed=state["seed"])
@@ -96,7 +117,7 @@ def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
         return None
     limits = []
     while isinstance(env, gymnasium.Wrapper):
-        if type(env) not in (TimeLimit, OrderEnforcing, PassiveEnvChecker):
+        if type(env) not in PLAIN:
             return None
         limits += [env] if isinstance(env, TimeLimit) else []
         env = env.env

@@ -20,6 +20,8 @@ from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
+    LIFE_LOST,
+    UNCLIPPED,
     BadAnswer,
     check_for,
     failure,
@@ -90,16 +92,18 @@ class SingleInteraction:
         self.obs, reward, terminated, truncated, info = guarded_step(self.env, action, self.steps)
         try:
             reward = finite_number(reward)
+            paid = finite_number(info[UNCLIPPED]) if UNCLIPPED in info else reward
             self._check(self.obs)
             if mask is not None or ACTION_MASK in info:
                 self.action_mask = self._masks.read_mask(info, mask, over=terminated or truncated)
         except (BadAnswer, FloatingPointError) as error:
             raise failure(error, self.steps) from None
-        self._return += reward
+        self._return += paid
         self._length += 1
         terminated, cut = bool(terminated), bool(truncated) or self._length >= self._longest
         self._over = terminated or cut
         named = named_numbers(info) if info else None
+        terminated = terminated or LIFE_LOST in info
         return Step(
             obs,
             action,

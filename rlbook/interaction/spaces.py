@@ -163,29 +163,33 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
 
 def is_image(space: spaces.Space) -> bool:
     """Whether observations are images: bytes or booleans along three axes, one of them the
-    channels."""
+    channels; or along four, a stack of such images."""
     return (
         isinstance(space, spaces.Box)
         and space.dtype in (np.uint8, np.bool_)
-        and len(space.shape) == 3
+        and len(space.shape) in (3, 4)
     )
 
 
 def image_size(space: spaces.Space) -> tuple[int, int, int]:
-    """Height, width and channels of an image."""
+    """Height, width and channels of an image; of a stack, the channels of all its images."""
+    frames = math.prod((space.shape or ())[:-3])
     first, middle, last = _three_axes(space)
-    return (middle, last, first) if channels_first(space) else (first, middle, last)
+    if channels_first(space):
+        return middle, last, frames * first
+    return first, middle, frames * last
 
 
 def channels_first(space: spaces.Space) -> bool:
     """Whether an image is [C, H, W] rather than [H, W, C]: if exactly two axes are equal, they are
-    the sides; if all three differ, the shorter of the first and the last holds the channels."""
+    the sides; if all three differ, the shorter of the first and the last holds the channels. Of a
+    stack [S, ...]: whether each of its images is."""
     first, middle, last = _three_axes(space)
     return first < last if (first == middle) == (middle == last) else middle == last
 
 
 def _three_axes(space: spaces.Space) -> tuple[int, int, int]:
-    first, middle, last = space.shape or (0, 0, 0)
+    first, middle, last = (space.shape or (0, 0, 0))[-3:]
     return first, middle, last
 
 

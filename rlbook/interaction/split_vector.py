@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
-from rlbook.interaction.guards import METRICS
+from rlbook.interaction.guards import LIFE_LOST, METRICS
 from rlbook.interaction.process_group import ProcessGroup, training_group
 from rlbook.interaction.spaces import outermost_keeper
 
@@ -131,6 +131,13 @@ class SplitVectorEnv(VectorWrapper):
                 )
                 for name in named
             }
+        if any(LIFE_LOST in info for info in infos):
+            found[LIFE_LOST] = np.concatenate(
+                [
+                    np.asarray(info.get(LIFE_LOST, np.zeros(size, dtype=bool)))
+                    for info, size in zip(infos, sizes, strict=True)
+                ]
+            )
         if any(ACTION_MASK in info for info in infos):
             rows = [
                 [*info[ACTION_MASK]] if ACTION_MASK in info else [None] * size

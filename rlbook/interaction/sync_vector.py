@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from rlbook.agent import State
 from rlbook.checks import saved_array
 from rlbook.interaction.action_masks import ACTION_MASK, HAS_MASK
-from rlbook.interaction.guards import METRICS, BadAnswer, number, outside, unpack_step
+from rlbook.interaction.guards import (
+    LIFE_LOST,
+    METRICS,
+    BadAnswer,
+    number,
+    outside,
+    unpack_step,
+)
 from rlbook.interaction.resumable import ResumableEnv
 
 Masks = dict[int, Any]
@@ -34,6 +41,8 @@ class Advanced(NamedTuple):
     named: dict[int, dict[str, float]]
     """The named numbers of single environments, where they have any: row → name → number."""
     masks: Masks
+    lost: dict[int, bool]
+    """The environments in which a life was lost: row → True."""
 
 
 class SyncVector(VectorEnv):
@@ -90,8 +99,8 @@ class SyncVector(VectorEnv):
         """Steps every environment whose episode has not ended: observations [N, ...], rewards [N],
         terminated [N], truncated [N], and a dict with the environments' metrics and action masks,
         if they have any (see `guards.named_numbers`, `action_masks`)."""
-        rows, rewards, terminated, truncated, named, masks = self.advance(actions)
-        info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
+        rows, rewards, terminated, truncated, named, masks, lost = self.advance(actions)
+        info = shared_info(named, masks, lost, self.num_envs)
         return (
             stack_observations(self.single_observation_space, rows),
             rewards,
@@ -110,7 +119,7 @@ class SyncVector(VectorEnv):
             self._terminated.copy(),
             self._truncated.copy(),
         )
-        waiting, named, masks = (terminated | truncated).tolist(), {}, {}
+        waiting, named, masks, lost = (terminated | truncated).tolist(), {}, {}, {}
         for i, recorder in enumerate(self.envs):
             if not waiting[i]:
                 recorder.actions.append(actions[i])
@@ -121,10 +130,11 @@ class SyncVector(VectorEnv):
                     named[i] = info[METRICS]
                 if ACTION_MASK in info:
                     masks[i] = info[ACTION_MASK]
+                if LIFE_LOST in info:
+                    lost[i] = True
         self._terminated, self._truncated = terminated, truncated
-        return Advanced(
-            [recorder.obs for recorder in self.envs], rewards, terminated, truncated, named, masks
-        )
+        rows = [recorder.obs for recorder in self.envs]
+        return Advanced(rows, rewards, terminated, truncated, named, masks, lost)
 
     @property
     def is_over(self) -> NDArray[np.bool_]:
@@ -228,6 +238,16 @@ def _write_row(whole: np.ndarray, i: int, row: object, space: spaces.Space) -> N
         whole[i] = array
     if not np.array_equal(whole[i], array):
         raise outside(array[whole[i] != array].flat[0], space)
+
+
+def shared_info(
+    named: dict[int, dict[str, float]], masks: Masks, lost: dict[int, bool], num_envs: int
+) -> dict[str, Any]:
+    """The info of N environments: metrics, action masks and lost lives, where there are any."""
+    info = columns(named, num_envs) | mask_columns(masks, num_envs)
+    if lost:
+        info[LIFE_LOST] = np.isin(np.arange(num_envs), list(lost))
+    return info
 
 
 def columns(named: dict[int, dict[str, float]], num_envs: int) -> dict[str, Any]:

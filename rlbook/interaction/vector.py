@@ -20,6 +20,8 @@ from rlbook.interaction.action_masks import ACTION_MASK, MaskReader
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.episodes import Episode, draw_seed, episode_table, episodes_of
 from rlbook.interaction.guards import (
+    LIFE_LOST,
+    UNCLIPPED,
     BadAnswer,
     check_for,
     check_rewards,
@@ -145,15 +147,17 @@ class VectorInteraction:
         )
         waiting = valid is not self._all
         self.steps += int(np.count_nonzero(valid)) if waiting else len(valid)
-        check_rewards(reward, self.steps)
+        paid = info.get(UNCLIPPED, reward)
+        check_rewards(paid, self.steps)
         self._look(self.steps, info, valid, terminated | truncated)
         if waiting:
-            reward, terminated, truncated = (
+            reward, paid, terminated, truncated = (
                 np.where(valid, reward, 0.0),
+                np.where(valid, paid, 0.0),
                 terminated & valid,
                 truncated & valid,
             )
-        self.returns += reward
+        self.returns += paid
         self.lengths += valid
         if self._longest < ENDLESS:
             truncated = truncated | (valid & (self.lengths >= self._longest))
@@ -168,6 +172,8 @@ class VectorInteraction:
             named = {**own, **numbers} or None
             final_reward = np.where(valid & ~self._over, np.nan, scores).astype(np.float32)
             reward = np.where(valid, scores, reward)
+        if LIFE_LOST in info:
+            terminated = terminated | (info[LIFE_LOST] & valid)
         return Step(
             obs,
             action,

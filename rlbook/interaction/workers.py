@@ -36,9 +36,9 @@ from rlbook.interaction.processes import start_module
 from rlbook.interaction.sync_vector import (
     Advanced,
     Masks,
-    columns,
     describe,
     mask_columns,
+    shared_info,
     stack_observations,
     what_to_reset,
 )
@@ -252,19 +252,19 @@ class WorkerVector(VectorEnv):
         parts = list(answers.values())
         self._rows = [row for part in parts for row in part.rows]
         first = [part.start for part in self._parts]
-        named, masks = (
+        named, masks, lost = (
             {
                 low + row: item
                 for low, part in zip(first, parts, strict=True)
                 for row, item in getattr(part, name).items()
             }
-            for name in ("named", "masks")
+            for name in ("named", "masks", "lost")
         )
         rewards, terminated, truncated = (
             np.concatenate([getattr(part, name) for part in parts])
             for name in ("rewards", "terminated", "truncated")
         )
-        info = columns(named, self.num_envs) | mask_columns(masks, self.num_envs)
+        info = shared_info(named, masks, lost, self.num_envs)
         return (
             stack_observations(self.single_observation_space, self._rows),
             rewards,

@@ -1,6 +1,7 @@
 """A small convolutional network over images, followed by the layers of an MLP.
 
-Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both.
+Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both, and for
+a stack [S, H, W, C] or [S, C, H, W], whose S C planes are the channels of one image.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class ConvolutionalNetwork(nn.Module):
         super().__init__()
         height, width, channels = image_size(space)
         kinds = LARGE_FILTERS if min(height, width) >= SMALLEST else SMALL_FILTERS
-        self.channels_first = channels_first(space)
+        self.channels_first, self.rank = channels_first(space), len(space.shape or ())
         self.largest = 1.0 if space.dtype == bool else 255.0
         inputs = (channels, *(kind[0] for kind in kinds))
         self.filters = nn.ModuleList(
@@ -85,11 +86,12 @@ class ConvolutionalNetwork(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""
         x = images.to(next(self.parameters())) / self.largest
-        x = x.reshape(-1, *images.shape[-3:])  # [N, H, W, C]
-        x = x if self.channels_first else x.movedim(-1, 1)  # [N, C, H, W]
+        x = x.reshape(-1, *images.shape[-self.rank :])  # [N, H, W, C]
+        x = x if self.channels_first else x.movedim(-1, -3)  # [N, C, H, W]
+        x = x.flatten(1, -3)  # [N, S C, H, W] of a stack
         for layer in self.filters:
             x = torch.relu(layer(x))
-        return x.reshape(*images.shape[:-3], self.features_size)
+        return x.reshape(*images.shape[: -self.rank], self.features_size)
 
 
 def _filter(

@@ -16,6 +16,7 @@ from rlbook.networks.model_spec import DEVICE
 AtLeast0 = int | None
 AtLeast1 = int | None
 Return = float | None
+Switch = bool | None
 Folder = Any
 """A path as text or Path, or what would be found there."""
 
@@ -26,6 +27,10 @@ MOST = {
     "seed": None,
     "workers": 1_024,
     "inspect": 1_024,
+    "frame_stack": 64,
+    "resize": 1_024,
+    "max_and_skip": 64,
+    "noop_starts": 1_000,
     "seeds": 10_000,
     "jobs": 1_024,
 }
@@ -87,9 +92,27 @@ class RunOptions:
     # URL of a server that samples the completions in training, such as one of `rlbook serve`; it is
     # given the policy's weights before each round, and must run on this machine
     sampler: str | None = None
+    # number of the last observations that the agent sees together (default: 1)
+    frame_stack: AtLeast1 = None
+    # show images in shades of grey instead of in colour
+    grayscale: Switch = None
+    # side in pixels to which images are resized, a square (84 in the literature)
+    resize: AtLeast1 = None
+    # take each action for this many frames, and show the maximum of the last two (default: 1)
+    max_and_skip: AtLeast1 = None
+    # clip rewards to [-1, 1] in training; reported returns and evaluations are not clipped
+    reward_clip: Switch = None
+    # Atari: begin each episode with a random number of no-op actions, from 1 to this many
+    # (default: 0)
+    noop_starts: AtLeast0 = None
+    # Atari: in training, a lost life ends the future of a value estimate, and the game goes on
+    episodic_life: Switch = None
 
     def __post_init__(self) -> None:
         _check_counts(self)
+        for name in SWITCHES:
+            if not isinstance(getattr(self, name), bool | None):
+                raise RequestError(f"{name} must be true or false, got {getattr(self, name)!r}")
         if self.stop_at_return is not None:
             object.__setattr__(
                 self, "stop_at_return", _finite("stop_at_return", self.stop_at_return)
@@ -173,6 +196,18 @@ NAMES = tuple(item.name for item in fields(RunOptions))
 COUNTS = tuple(item.name for item in fields(RunOptions) if item.type in LEAST)
 RETURNS = tuple(item.name for item in fields(RunOptions) if item.type == "Return")
 FOLDERS = tuple(item.name for item in fields(RunOptions) if item.type == "Folder")
+SWITCHES = tuple(item.name for item in fields(RunOptions) if item.type == "Switch")
+PIXELS = (
+    "frame_stack",
+    "grayscale",
+    "resize",
+    "max_and_skip",
+    "reward_clip",
+    "noop_starts",
+    "episodic_life",
+)
+"""Options that change what the agent sees of its environment; see
+`rlbook.interaction.preprocessing`."""
 
 
 NARROWED = ("top_p", "top_k", "min_p", "repetition_penalty")

@@ -19,6 +19,7 @@ from rlbook.functional.schedules import Schedule
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
+from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
 from rlbook.runs.options import (
@@ -26,6 +27,7 @@ from rlbook.runs.options import (
     COUNTS,
     FOLDERS,
     NAMES,
+    PIXELS,
     UNWRITTEN,
     RunOptions,
     budgets_of,
@@ -108,6 +110,9 @@ class Request:
         options = {**held, **({} if agent.batched else {"num_envs": 1}), **asked.explicit_options()}
         _check_stop(agent, whole := RunOptions(**options))
         _check_workers(agent, whole)
+        _check_pixels(agent, whole)
+        preprocessing = Preprocessing.from_options(vars(whole))
+        recipe = dataclasses.replace(recipe, preprocessing=preprocessing)
         variant = VARIANTS.get(algorithm, {}) if isinstance(algorithm, str) else {}
         asked_for = {**settings, **variant, **(hyperparameters or {})}
         config = _config(agent, asked_for)
@@ -214,11 +219,11 @@ class Request:
             "algorithm": self.algorithm,
             "env": env_id,
             "env_kwargs": {} if env_id is None else _plain(self.recipe.kwargs),
-            **{name: named.get(name) for name in COUNTS if name not in UNWRITTEN},
+            **{name: named.get(name) for name in COUNTS if name not in UNWRITTEN + PIXELS},
             **{
                 name: value
                 for name, value in named.items()
-                if name not in COUNTS and isinstance(value, str | float)
+                if (name not in COUNTS and isinstance(value, str | float)) or name in PIXELS
             },
             **(
                 {}
@@ -430,6 +435,35 @@ def _check_workers(agent: type[Agent], asked: RunOptions) -> None:
     if not agent.batched:
         raise RequestError(
             f"{name} learns from one environment; workers must be 1, got {asked.workers}"
+        )
+
+
+def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
+    """Raises RequestError if what the agent is to see has no effect on it, or its rewards cannot be
+    clipped."""
+    name, sources = name_of(agent), agent.sources()
+    used = [option for option in PIXELS if getattr(asked, option)]
+    if not used:
+        return
+    if "model" in sources:
+        raise RequestError(
+            f"{name} plans with the environment's model, on which {used[0]} has no effect"
+        )
+    plays = "environment" in sources and (asked.data is None or "data" not in sources)
+    for option in ("reward_clip", "episodic_life"):
+        if getattr(asked, option) and not plays:
+            raise RequestError(
+                f"{name} gets no rewards from an environment here, so {option} has no effect"
+            )
+    if not asked.reward_clip:
+        return
+    if asked.reward_model is not None:
+        raise RequestError(
+            "reward_clip clips the environment's rewards, which a reward_model replaces"
+        )
+    if agent.bind_env is not Agent.bind_env:
+        raise RequestError(
+            f"{name} plans in a copy of its environment, whose rewards reward_clip does not change"
         )
 
 

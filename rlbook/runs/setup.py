@@ -27,6 +27,7 @@ from rlbook.interaction.learned_reward import (
     model_weight,
 )
 from rlbook.interaction.play_episodes import adapted_vector, training_limit
+from rlbook.interaction.preprocessing import ClippedEnv, ClippedVectorEnv
 from rlbook.interaction.process_group import process_group
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
@@ -156,6 +157,17 @@ def environment_of(request: Request, load: Callable[[Path], Agent]) -> Adapted:
 
 
 def _environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
+    """The agent's training environment; its rewards come from `model`, if given, and are clipped
+    where that is asked for."""
+    env = _paid_environment(request, model, workers)
+    if not request.options.reward_clip:
+        return env
+    if isinstance(env, AdaptedEnv):
+        return AdaptedEnv(ClippedEnv(env.env), env.adaptation)
+    return AdaptedVectorEnv(ClippedVectorEnv(env.env), env.adaptation)
+
+
+def _paid_environment(request: Request, model: Agent | None, workers: Workers | None) -> Adapted:
     """The agent's training environment; its rewards come from `model`, if given."""
     group = process_group()
     if request.agent.batched and group is not None:
@@ -245,6 +257,11 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     agent = kind(env, request.config, request.seed, **given)
     if source == "data":
         return Ready(agent, DataSource(lambda: _data(request, env, parts)), notes)
+    if agent.rollout == "episodes" and request.options.episodic_life:
+        raise RequestError(
+            f"{request.algorithm} learns from whole episodes, which a lost life does not end;"
+            " leave episodic_life out"
+        )
     rng, longest = rng_for(request.seed, "environment"), training_limit(request.recipe)
     if isinstance(env, AdaptedEnv):
         interaction = interaction_for(agent, env, request.recipe, rng, longest)
