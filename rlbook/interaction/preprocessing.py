@@ -141,22 +141,22 @@ class Preprocessing:
         if self.grayscale and not (grey or (image and shape[-1:] == (3,))):
             raise RequestError(
                 f"grayscale needs images in three colours, uint8 [H, W, 3], and {name} shows"
-                f" {_shown(space)}"
+                f" {_describe_space(space)}"
             )
         if self.resize is not None and not (image or grey):
             raise RequestError(
-                f"resize needs images, uint8 [H, W, C], and {name} shows {_shown(space)}"
+                f"resize needs images, uint8 [H, W, C], and {name} shows {_describe_space(space)}"
             )
         if (self.max_and_skip > 1 or self.noop_starts > 0) and not isinstance(space, spaces.Box):
             option = "max_and_skip" if self.max_and_skip > 1 else "noop_starts"
             raise RequestError(
-                f"{option} takes the maximum of arrays of numbers, and {name} shows {_shown(space)}"
+                f"{option} takes the maximum of arrays of numbers, and {name} shows {_describe_space(space)}"
             )
         texts = hasattr(env.unwrapped, "policy_kind")  # it brings a policy that reads single ones
         if self.frame_stack > 1 and (texts or not _has_shape(space)):
             raise RequestError(
                 "frame_stack needs observations of one shape, and"
-                f" {name} shows {'texts' if texts else _shown(space)}"
+                f" {name} shows {'texts' if texts else _describe_space(space)}"
             )
         skipped = getattr(env.unwrapped, "_frameskip", 1) if atari else 1
         if self.max_and_skip > 1 and skipped != 1:
@@ -191,7 +191,7 @@ def _has_shape(space: spaces.Space) -> bool:
     return isinstance(space, kinds)
 
 
-def _shown(space: spaces.Space) -> str:
+def _describe_space(space: spaces.Space) -> str:
     kind = type(space).__name__
     return kind if space.shape is None else f"{kind} {list(space.shape)} of {space.dtype}"
 
