@@ -42,6 +42,7 @@ def test_every_reward_has_its_place_on_the_page() -> None:
         ({"overlong": {"buffer": 4}}, "", 17, -1 / 4),
         ({"overlong": {"buffer": 4}}, "", 20, -1.0),
         ({"repetition": {"n": 2}}, "", 5, -(1 - 1 / 4)),
+        ({"rubric": {"criteria": {"number": {"matches": "^[0-9]+$"}}}}, "45", 3, 1.0),
     ],
 )
 def test_the_examples_by_hand(asked: object, text: str, tokens: int, value: float) -> None:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlbook.llm.environments.token_rows import pad_rows
 from rlbook.llm.generation.kv_cache import is_worth_leaving
 from rlbook.llm.generation.prompt_rows import rows_of
 from rlbook.llm.generation.sampling import Sampling, seen_in
 from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.llm.tokenizers.batches import pad
 from rlbook.llm.tokenizers.tokenizer import Codec
 
 
@@ -100,7 +100,7 @@ def _read_again(
         [*prompt[:end].tolist(), *text.tolist()]
         for prompt, end, text in zip(tokens, length, written, strict=True)
     ]
-    texts = torch.from_numpy(pad_rows(rows, 0))
+    texts = torch.from_numpy(pad(rows, 0)[0])
     lengths = torch.from_numpy(length + written.shape[1])
     return policy.decoder().prefill(rows_of(texts, lengths, texts[:, :0]), new_tokens=0)
 
@@ -136,12 +136,27 @@ def write(
         max_new_tokens: limit on a completion.
         seed: decides the noise; None writes the likeliest tokens.
     """
-    ids = codec.encode_prompts(prompts)
     rng = None if seed is None else np.random.default_rng(seed)
+    ids = codec.encode_prompts(prompts)
+    return generate_texts(
+        policy, codec, ids, sampling=sampling, max_new_tokens=max_new_tokens, rng=rng
+    )
+
+
+def generate_texts(
+    policy: LanguageModelPolicy,
+    codec: Codec,
+    prompts: Sequence[Sequence[int]],
+    *,
+    sampling: Sampling | None = None,
+    max_new_tokens: int = 64,
+    rng: np.random.Generator | None = None,
+) -> list[str]:
+    """The same of prompts as token ids; without `rng` the likeliest tokens."""
     found = generate(
         policy,
-        pad_rows(ids, codec.pad),
-        np.array([len(row) for row in ids]),
+        pad(prompts, codec.pad)[0],
+        np.array([len(row) for row in prompts]),
         eos=codec.eos,
         max_new_tokens=max_new_tokens,
         rng=rng,

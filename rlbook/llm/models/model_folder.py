@@ -81,8 +81,13 @@ def has_weights(folder: str | Path) -> bool:
     )
 
 
-def check_folder(folder: str | Path) -> None:
-    """Raises FolderError unless the folder contains a complete causal LM in safetensors files."""
+CAUSAL, CLASSIFIER = "AutoModelForCausalLM", "AutoModelForSequenceClassification"
+"""Kinds of models, by transformers' names."""
+
+
+def check_folder(folder: str | Path, kind: str = CAUSAL) -> None:
+    """Raises FolderError unless the folder contains a complete causal LM, or another kind of model,
+    in safetensors files."""
     settings = folder_settings(folder)
     if (Path(folder) / "adapter_config.json").exists():
         _refuse(
@@ -99,7 +104,7 @@ def check_folder(folder: str | Path) -> None:
                 f"has {name} {str(value)[:40]} in its config.json and {len(shapes)} weights in its"
                 " files",
             )
-    _check_size(folder, shapes)
+    _check_size(folder, shapes, kind)
 
 
 def check_settings(folder: str | Path, settings: Mapping[str, Any]) -> None:
@@ -161,12 +166,12 @@ def check_loaded(folder: str | Path, info: dict[str, Any]) -> None:
             _refuse(folder, f"{complaint} {names[0][:80]}{more}")
 
 
-def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
+def _check_size(folder: str | Path, shapes: dict[str, list[int]], kind: str) -> None:
     """Checks that the model described by config.json is no larger than its files."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    needed, beside = described_size(config)
+    needed, beside = described_size(config, kind)
     held = sum(math.prod(shape) for shape in shapes.values())
     if needed > held:
         _refuse(folder, f"describes a model of {needed:,} weights, and its files hold {held:,}")
@@ -174,14 +179,14 @@ def _check_size(folder: str | Path, shapes: dict[str, list[int]]) -> None:
         _refuse(folder, "describes a model with more than 2^28 numbers beside its weights")
 
 
-def described_size(config: PreTrainedConfig) -> tuple[int, int]:
+def described_size(config: PreTrainedConfig, kind: str = CAUSAL) -> tuple[int, int]:
     """The number of weights and of other elements in the model of a `transformers` config, which is
     built without allocating memory."""
     import torch
-    from transformers import AutoModelForCausalLM
+    import transformers
 
     with torch.device("meta"), torch.random.fork_rng(devices=[]):
-        model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+        model = getattr(transformers, kind).from_config(config, trust_remote_code=False)
     return sum(weight.numel() for weight in model.parameters()), sum(
         buffer.numel() for buffer in model.buffers()
     )

@@ -16,6 +16,8 @@ import torch
 
 from rlbook.checks import check_memory, did_you_mean
 from rlbook.llm.models.model_folder import (
+    CAUSAL,
+    CLASSIFIER,
     FolderError,
     check_folder,
     check_loaded,
@@ -202,24 +204,11 @@ def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> 
         ValueError: the folder holds no causal LM that transformers reads from safetensors without
             code of the folder's own.
     """
-    from transformers import AutoModelForCausalLM
-
     try:
         folder_settings(folder)
         if rng is not None and not has_weights(folder):
             return _folder_of_sizes(folder, rng)
-        check_folder(folder)
-        with torch.random.fork_rng(devices=[]):
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                str(folder),
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-            model, info = loaded
-        check_loaded(folder, info)
+        return _load(folder, CAUSAL)
     except FolderError:
         raise
     except Exception as error:
@@ -227,6 +216,49 @@ def folder_model(folder: str | Path, rng: np.random.Generator | None = None) -> 
             f"model: {str(folder)!r} holds no causal language model that can be loaded"
             f" ({first_line(error)})"
         ) from error
+
+
+def folder_classifier(folder: str | Path) -> Any:
+    """The sequence classifier of one label in a local Hugging Face folder, in float32: a reward
+    model.
+
+    Raises:
+        ValueError: the folder holds none that transformers reads from safetensors without code of
+            the folder's own.
+    """
+    try:
+        model = _load(folder, CLASSIFIER)
+    except FolderError:
+        raise
+    except Exception as error:
+        raise ValueError(
+            f"model: {str(folder)!r} holds no sequence classifier that can be loaded"
+            f" ({first_line(error)})"
+        ) from error
+    if model.config.num_labels != 1:
+        raise FolderError(
+            f"model: {str(folder)!r} has {model.config.num_labels} labels, and a reward model has"
+            " one"
+        )
+    return model
+
+
+def _load(folder: str | Path, kind: str) -> Any:
+    """A model of one of transformers' kinds from a folder that has been checked."""
+    import transformers
+
+    check_folder(folder, kind)
+    with torch.random.fork_rng(devices=[]):
+        loaded: Any = getattr(transformers, kind).from_pretrained(
+            str(folder),
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    model, info = loaded
+    check_loaded(folder, info)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
-        raise ValueError(f"model: {str(folder)!r} has weights that are NaN or infinite")
+        raise FolderError(f"model: {str(folder)!r} has weights that are NaN or infinite")
     return model.eval()

@@ -16,7 +16,11 @@ from rlbook.llm.rewards.completion import BatchedReward, Completion, Reward, mar
 from rlbook.llm.rewards.composite import REWARDS, Asked, Rewards
 from rlbook.llm.rewards.examine import print_samples
 from rlbook.llm.rewards.formats import form, language, tags, think
+from rlbook.llm.rewards.judge import judge
 from rlbook.llm.rewards.lengths import length, overlong, repetition
+from rlbook.llm.rewards.passages import grounding, squad_em, squad_f1
+from rlbook.llm.rewards.rubric import rubric
+from rlbook.llm.rewards.sequence_classifier import reward_model
 from rlbook.llm.rewards.shots import coherence, diversity, downstream
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
 
@@ -37,7 +41,9 @@ __all__ = [
     "exact",
     "form",
     "given_answer",
+    "grounding",
     "is_number",
+    "judge",
     "judged",
     "language",
     "last_boxed",
@@ -51,7 +57,11 @@ __all__ = [
     "print_samples",
     "remainder",
     "repetition",
+    "reward_model",
+    "rubric",
     "run_program",
+    "squad_em",
+    "squad_f1",
     "tagged",
     "tags",
     "think",

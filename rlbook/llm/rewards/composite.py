@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from rlbook.checks import (
     did_you_mean,
     finite,
     non_negative,
+    non_negative_int,
     one_of,
     optional,
     positive,
@@ -39,7 +41,11 @@ from rlbook.llm.rewards.answers import boxed, is_number, numeric, tagged
 from rlbook.llm.rewards.code import code
 from rlbook.llm.rewards.completion import Completion
 from rlbook.llm.rewards.formats import form, language, tags, think
+from rlbook.llm.rewards.judge import check_judge_reward, judge
 from rlbook.llm.rewards.lengths import length, overlong, repetition
+from rlbook.llm.rewards.passages import grounding, squad_em, squad_f1
+from rlbook.llm.rewards.rubric import check_rubric_reward, rubric
+from rlbook.llm.rewards.sequence_classifier import check_reward_model, reward_model
 from rlbook.llm.rewards.shots import coherence, diversity, downstream
 from rlbook.llm.rewards.trl_and_verl import DIALECTS, import_reward, trl_reward, verl_reward
 from rlbook.llm.rewards.verifiers import correct, edit, exact, judged, prefix
@@ -65,11 +71,23 @@ REWARDS: dict[str, Callable[..., Any]] = {
     "coherence": coherence,
     "diversity": diversity,
     "downstream": downstream,
+    "squad_em": squad_em,
+    "squad_f1": squad_f1,
+    "grounding": grounding,
+    "rubric": rubric,
+    "judge": judge,
+    "reward_model": reward_model,
 }
 """Name → a `Reward` or a `BatchedReward`; its keyword arguments are its options."""
+CHECKS: dict[Callable[..., Any], Callable[[dict[str, Any]], None]] = {
+    judge: check_judge_reward,
+    rubric: check_rubric_reward,
+    reward_model: check_reward_model,
+}
+"""The rewards that ask a model → what else their options must be, beyond the kind of each."""
 NEED_AN_ANSWER = (correct, exact, prefix, edit, numeric, boxed, tagged)
 """Do not apply to an example without one."""
-RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code)
+RIGHT_OR_WRONG = (correct, exact, numeric, boxed, tagged, code, squad_em)
 """1 where a completion is right, and less where it is not."""
 texts = Kind(
     "a list of names",
@@ -80,6 +98,20 @@ texts = Kind(
     ),
 )
 word = Kind("a text", lambda value: isinstance(value, str))
+mapping = Kind(
+    "a mapping",
+    lambda value: isinstance(value, Mapping) and all(isinstance(name, str) for name in value),
+)
+two_numbers = Kind(
+    "two numbers",
+    lambda value: (
+        isinstance(value, list | tuple) and len(value) == 2 and all(map(finite.allows, value))
+    ),
+)
+url = Kind(
+    "a URL such as http://127.0.0.1:8000/v1",
+    lambda value: isinstance(value, str) and re.fullmatch(r"https?://[^\s/]\S*", value) is not None,
+)
 OPTIONS: dict[str, Kind] = {
     "after": word,
     "tolerance": non_negative,
@@ -96,6 +128,20 @@ OPTIONS: dict[str, Kind] = {
     "memory_mb": at_least(64),
     "jobs": positive_int,
     "isolate": boolean,
+    "quotes": boolean,
+    "criteria": optional(mapping),
+    "server": optional(url),
+    "folder": optional(word),
+    "model": optional(word),
+    "mode": word,
+    "template": optional(word),
+    "scale": two_numbers,
+    "swap": boolean,
+    "opponents": positive_int,
+    "max_tokens": positive_int,
+    "timeout": positive,
+    "retries": non_negative_int,
+    "cache": optional(word),
 }
 """What the options of the built-in rewards may be."""
 LOGGED = "reward/"
@@ -116,6 +162,7 @@ class Part(NamedTuple):
     batched: bool = False
     compares: bool = False  # whether it applies to examples with an answer alone
     judged: bool = False  # or with a task that judges a text
+    where: tuple[tuple[str, tuple[object, ...]], ...] = ()  # and to those whose columns say so
 
 
 CORRECT = Part("correct", 1.0, correct, compares=True, judged=True)
@@ -206,7 +253,7 @@ def _values(part: Part, completions: Sequence[Completion]) -> list[Any]:
         for completion in completions:
             found.append(
                 function(completion)
-                if completion.answer is not None or _applies(part, completion)
+                if (completion.answer is not None and not part.where) or _applies(part, completion)
                 else None
             )
     except Exception as error:  # whatever the user's function does
@@ -237,7 +284,10 @@ def _values_at_once(part: Part, completions: Sequence[Completion]) -> list[Any]:
 
 def _applies(part: Part, completion: Completion) -> bool:
     """Whether the reward applies: one that compares with the answer needs an answer, unless a task
-    scores the text."""
+    scores the text; and one for some prompts needs one of these."""
+    columns = completion.columns
+    if any(columns.get(name, None) not in values for name, values in part.where):
+        return False
     return (
         not part.compares
         or completion.answer is not None
@@ -322,6 +372,7 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
     check(f"the weight of reward {name!r}", weight, finite)
     if source == MODEL and not options:
         return Part(name, float(weight), None)
+    where = _columns_of(name, options.pop("where", {}))
     function = _find_function(name, source, options, allow_import)
     plain = inspect.unwrap(function)
     return Part(
@@ -331,6 +382,17 @@ def _part(key: object, value: object, allow_import: bool) -> Part:
         getattr(function, "batched", False),
         plain in NEED_AN_ANSWER,
         plain is correct,
+        where,
+    )
+
+
+def _columns_of(name: str, where: object) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    """The columns that a reward is restricted to: name → one value or several."""
+    check(f"where of reward {name!r}", where, mapping)
+    assert isinstance(where, Mapping)
+    return tuple(
+        (column, tuple(value) if isinstance(value, list | tuple) else (value,))
+        for column, value in where.items()
     )
 
 
@@ -376,7 +438,7 @@ def _check_options(name: str, function: Callable[..., Any], options: Mapping[str
             hint = did_you_mean(option, known)
             raise ValueError(
                 f"reward {name!r} has no option {option!r}{hint} (it has:"
-                f" {', '.join(['weight', *known])})"
+                f" {', '.join(['weight', *known, 'where'])})"
             )
         if function in REWARDS.values():
             check(f"{option} of reward {name!r}", value, OPTIONS[option])
@@ -385,6 +447,10 @@ def _check_options(name: str, function: Callable[..., Any], options: Mapping[str
         None,
     )
     if missing is not None:
+        example = "FOLDER" if missing == "folder" else 16
         raise ValueError(
-            f"reward {name!r} needs the option {missing!r}, such as {{{name}: {{{missing}: 16}}}}"
+            f"reward {name!r} needs the option {missing!r}, such as"
+            f" {{{name}: {{{missing}: {example}}}}}"
         )
+    if function in CHECKS:
+        CHECKS[function](dict(options))

@@ -26,6 +26,8 @@ class ExportedReward(NamedTuple):
     batched: bool = False  # of many completions at once
     needs_answer: bool = False  # 0 for an example without an answer
     judged: bool = False  # or with a task that judges a text
+    # (column, values): 0 for an example whose column is none of these
+    where: tuple[tuple[str, tuple[object, ...]], ...] = ()
 
 
 class TextRules(NamedTuple):
@@ -63,9 +65,12 @@ class TextRules(NamedTuple):
 def reward_values(reward: ExportedReward, completions: Sequence[Completion]) -> list[float]:
     """A reward of N completions: [N], 0 where it does not apply."""
     counted = [
-        not reward.needs_answer
-        or completion.answer is not None
-        or (reward.judged and completion.judge is not None)
+        all(completion.columns.get(name) in values for name, values in reward.where)
+        and (
+            not reward.needs_answer
+            or completion.answer is not None
+            or (reward.judged and completion.judge is not None)
+        )
         for completion in completions
     ]
     shown = [completion for completion, counts in zip(completions, counted, strict=True) if counts]

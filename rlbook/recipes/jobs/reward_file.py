@@ -10,7 +10,7 @@ from typing import Any
 from rlbook.checks import import_object
 from rlbook.errors import RequestError
 from rlbook.llm.rewards import code
-from rlbook.llm.rewards.composite import Part, given_function
+from rlbook.llm.rewards.composite import CHECKS, Part, given_function
 from rlbook.llm.rewards.trl_and_verl import DIALECTS, trl_reward, verl_reward
 from rlbook.llm.tasks import MixtureTask, Task, recorded_task
 from rlbook.recipes.jobs.exported_rewards import (
@@ -66,6 +66,11 @@ def write_rewards(job: Job, model: str | None = None) -> list[float]:
     asked = _foreign_sources(job.request.recipe.kwargs.get("reward"))
     lines = []
     for part in parts:
+        if inspect.unwrap(given_function(part)) in CHECKS:
+            raise RequestError(
+                f"reward {part.name!r} asks a model, which a job does not take along; leave it out,"
+                " or give the job a function of your own"
+            )
         try:
             name, call = _add_reward(file, part, asked.get(part.name), job)
         except (OSError, TypeError, ValueError, SyntaxError) as error:
@@ -82,6 +87,7 @@ def write_rewards(job: Job, model: str | None = None) -> list[float]:
             )
             if on
         ]
+        flags += [f"where={part.where!r}"] if part.where else []
         kind = file.add(ExportedReward)
         lines.append(
             f"    {kind}({', '.join([repr(part.name), repr(part.weight), call, *flags])}),"

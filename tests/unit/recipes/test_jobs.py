@@ -19,7 +19,9 @@ from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters
 from rlbook.llm.rewards import REWARDS, Completion
 from rlbook.llm.rewards.code import isolation_works
+from rlbook.llm.rewards.composite import CHECKS
 from rlbook.llm.tasks import TASKS
+from rlbook.recipes.jobs import exported_rewards
 from rlbook.recipes.jobs.job import TARGETS
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.self_contained import SourceFile
@@ -143,7 +145,7 @@ def _split_json(text: str) -> list[str]:
 
 def test_every_built_in_reward_and_judge_can_be_written_down(tmp_path: Path) -> None:
     file = SourceFile()
-    names = {name: file.add(function) for name, function in REWARDS.items()}
+    names = {n: file.add(function) for n, function in REWARDS.items() if function not in CHECKS}
     judges = {name: file.add(task.score_recorded, f"score_{name}") for name, task in TASKS.items()}
     (tmp_path / "all_rewards.py").write_text(file.text("All."))
     assert list(file.modules) == ["program.py"]
@@ -167,6 +169,25 @@ def test_every_built_in_reward_and_judge_can_be_written_down(tmp_path: Path) -> 
         for text in right:
             asked = prompt, task().answer(prompt), text
             assert getattr(module, judges[name])(*asked) == task.score_recorded(*asked)
+
+
+def test_a_reward_that_asks_a_model_stays_at_home(tmp_path: Path) -> None:
+    asked = {"rubric": {"criteria": {"short": {"max_words": 3}}}}
+    config = write_config(tmp_path, "grpo", steps=100, env_kwargs={"reward": asked})
+    with pytest.raises(RequestError, match="reward 'rubric' asks a model, which a job does not"):
+        write_job(config, tmp_path / "job", "trl")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_a_reward_for_some_prompts_is_one_in_a_job_too() -> None:
+    reward = exported_rewards.ExportedReward(
+        "edit", 1.0, REWARDS["edit"], where=(("task", ("sums",)),)
+    )
+    texts = [
+        Completion("12+34=", "46", "46", True, columns={"task": task})
+        for task in ("sums", "copies")
+    ]
+    assert exported_rewards.reward_values(reward, texts) == [1.0, 0.0]
 
 
 def test_two_things_of_one_name_keep_apart() -> None:
