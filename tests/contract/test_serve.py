@@ -135,6 +135,89 @@ def test_log_probabilities_are_those_of_what_the_tokens_were_drawn_from(
         assert list(named.values()) == near(row.topk(5).values.tolist(), **close)
 
 
+@pytest.mark.parametrize("length", [None, 600])
+@pytest.mark.parametrize("max_tokens", [0, 3])
+def test_an_echo_scores_the_prompt_too(
+    client: Any, policy: LanguageModelPolicy, max_tokens: int, length: int | None
+) -> None:
+    """Each token of the prompt has its log-probability after those before it, and the first has
+    none. A long prompt is read in parts, which changes nothing."""
+    prompt = PROMPTS[0] if length is None else [1, *([5, 6, 14, 7, 8, 15] * 100)[: length - 1]]
+    asked = {"prompt": prompt, "echo": True, "logprobs": 2, "max_tokens": max_tokens}
+    extra = {"return_token_ids": True}
+    found = client.completions.create(
+        model="sums", temperature=0, **asked, extra_body=extra
+    ).choices[0]
+    ids = [*found.model_extra["prompt_token_ids"], *found.model_extra["token_ids"]]
+    said = found.logprobs
+    assert len(ids) == len(said.tokens) == len(said.token_logprobs) == len(said.top_logprobs)
+    assert said.token_logprobs[0] is None and said.top_logprobs[0] is None
+    with torch.inference_mode():
+        logits = policy.model(input_ids=torch.tensor([ids])).logits[0]
+    expected = logits[:-1].log_softmax(-1)
+    close = {"dtype": "float32", "terms": widths(policy.model), "size": float(logits.abs().max())}
+    assert said.token_logprobs[1:] == near(
+        expected[torch.arange(len(ids) - 1), ids[1:]].tolist(), **close
+    )
+    for named, row in zip(said.top_logprobs[1:], expected, strict=True):
+        assert list(named.values()) == near(row.topk(2).values.tolist(), **close)
+    places = list(zip(ids, said.tokens, said.text_offset, strict=True))
+    assert found.text == "".join(name for token, name, _ in places if token > 2)
+    assert all(found.text[at:].startswith(name) for token, name, at in places if token > 2)
+    assert places[0][2] == places[1][2] == 0  # <bos> is no part of the text
+    if length is None:
+        assert found.text.startswith(PROMPTS[0])
+    assert found.finish_reason == ("stop" if ids[-1] == 2 else "length")
+    stream = client.completions.create(
+        model="sums", temperature=0, stream=True, **asked, extra_body=extra
+    )
+    chunks = [chunk.choices[0] for chunk in stream]
+    assert "".join(chunk.text for chunk in chunks) == found.text
+    parts = [chunk.logprobs for chunk in chunks if chunk.logprobs is not None]
+    assert [one for part in parts for one in part.token_logprobs] == said.token_logprobs
+    assert [one for part in parts for one in part.text_offset] == said.text_offset
+
+
+def test_an_echo_without_log_probabilities_is_the_prompts_text(client: Any) -> None:
+    found = client.completions.create(
+        model="sums", prompt=["12+34=", "11+35="], n=2, echo=True, temperature=0, max_tokens=8
+    )
+    assert [one.text for one in found.choices] == ["12+34=46"] * 2 + ["11+35=46"] * 2
+    assert all(one.logprobs is None for one in found.choices)
+
+
+def test_lm_evals_client_scores_choices_by_the_echo(
+    server: RunningServer, folder: Path, policy: LanguageModelPolicy
+) -> None:
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    api = LocalCompletionsAPI(
+        base_url=f"{server.url}/completions",
+        model="sums",
+        tokenizer=str(folder),
+        tokenizer_backend="huggingface",
+        add_bos_token=True,
+    )
+    pairs = [("12+34=", "46"), ("12+34=", "47")]
+    asked = [
+        Instance("loglikelihood", {}, arguments, place) for place, arguments in enumerate(pairs)
+    ]
+    found = api.loglikelihood(asked, disable_tqdm=True)
+    codec = folder_codec(folder)
+    for (prompt, text), (log_prob, greedy) in zip(pairs, found, strict=True):
+        first, more = codec.encode_prompt(prompt), codec.encode_answer(text)[:-1]
+        ids = torch.tensor([[*first, *more]])
+        with torch.inference_mode():
+            logits = policy.model(input_ids=ids).logits[0]
+        rows = logits.log_softmax(-1)[len(first) - 1 : -1]
+        expected = float(rows[torch.arange(len(more)), more].sum())
+        terms = len(more) * widths(policy.model)
+        size = float(logits.abs().max())
+        assert log_prob == near(expected, dtype="float32", terms=terms, size=size)
+        assert greedy == (text == "46")
+
+
 def test_a_chats_log_probabilities_name_tokens_and_bytes(client: Any) -> None:
     found = client.chat.completions.create(
         model="sums",
@@ -267,7 +350,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a text for a number": ({"temperature": "hot"}, "temperature should be a valid number"),
     "out of range": ({"top_p": 0}, "top_p should be greater than 0, got 0"),
     "too long": ({"max_tokens": 5000}, "the prompt has 7 tokens and the answer up to 5000"),
-    "an echo": ({"echo": True}, "'echo' is not supported here"),
+    "nothing to do": ({"max_tokens": 0}, "max_tokens must be at least 1 without echo, got 0"),
+    "a suffix": ({"suffix": "."}, "'suffix' is not supported here"),
     "tools": ({"tools": [{"type": "function"}]}, "'tools' is not supported here"),
     "an unknown token": ({"prompt": [3, 99]}, "prompt must be token ids below 26, got 99"),
     "no prompt": ({"prompt": []}, "a prompt must have at least one token"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -24,6 +25,10 @@ class ChoiceState:
 
     prompt: Sequence[int]
     pieces: list[Piece] = field(default_factory=list)
+    echo: str = ""  # the prompt's text, where the answer begins with it
+    # the prompt's tokens, where their log-probabilities are asked for
+    scored: Sequence[Piece] = ()
+    is_echoed: bool = False  # whether a stream has begun with it
 
     @property
     def text(self) -> str:
@@ -56,12 +61,20 @@ class AnswerFormat:
     ) -> None:
         self.request, self.codec = request, codec
         self.is_chat = isinstance(request, ChatRequest)
+        self.special = {codec.bos, codec.pad, *codec.ends}
+        """Tokens that are no part of a text."""
         self.head: Json = {
             "id": ("chatcmpl-" if self.is_chat else "cmpl-") + uuid.uuid4().hex,
             "created": int(time.time()),
             "model": model,
             "system_fingerprint": fingerprint,
         }
+
+    def prompt_text(self, given: str | Sequence[int]) -> str:
+        """What an echo begins with, of a prompt as it was given."""
+        if isinstance(given, str):
+            return given
+        return self.codec.decode([token for token in given if token not in self.special])
 
     def complete(self, choices: Sequence[ChoiceState]) -> Json:
         """The whole answer."""
@@ -71,13 +84,15 @@ class AnswerFormat:
 
     def chunk(self, index: int, state: ChoiceState) -> Json:
         """The newest piece of an answer, in a stream."""
-        piece, offset = state.pieces[-1], len(state.text) - len(state.pieces[-1].text)
+        piece, begins = state.pieces[-1], not state.is_echoed
+        offset = 0 if begins else len(state.echo) + len(state.text) - len(piece.text)
         choice: Json = {"index": index, "finish_reason": piece.finish}
-        choice["logprobs"] = self._log_probs([piece], offset)
+        choice["logprobs"] = self._log_probs([*(state.scored if begins else ()), piece], offset)
+        state.is_echoed = True
         if self.is_chat:
             choice["delta"] = {"content": piece.text} if piece.text else {}
         else:
-            choice["text"] = piece.text
+            choice["text"] = (state.echo if begins else "") + piece.text
         if self.request.return_token_ids:
             choice["token_ids"] = [] if piece.token is None else [piece.token]
             first = len(state.pieces) == 1
@@ -112,11 +127,11 @@ class AnswerFormat:
 
     def _choice(self, index: int, choice: ChoiceState) -> Json:
         written: Json = {"index": index, "finish_reason": choice.finish}
-        written["logprobs"] = self._log_probs(choice.pieces, 0)
+        written["logprobs"] = self._log_probs([*choice.scored, *choice.pieces], 0)
         if self.is_chat:
             written["message"] = {"role": "assistant", "content": choice.text, "refusal": None}
         else:
-            written["text"] = choice.text
+            written["text"] = choice.echo + choice.text
         if self.request.return_token_ids:
             written["token_ids"] = choice.tokens
             written["prompt_token_ids"] = list(choice.prompt)
@@ -131,14 +146,16 @@ class AnswerFormat:
             return {"content": [self._entry(piece) for piece in pieces], "refusal": None}
         names = [self._name(int(piece.token or 0)) for piece in pieces]
         offsets, place = [], offset
-        for name in names:
+        for name, piece in zip(names, pieces, strict=True):
             offsets.append(place)
-            place += len(name)
+            place += 0 if piece.token in self.special else len(name)
         return {
             "tokens": names,
             "token_logprobs": [_finite(piece.log_prob) for piece in pieces],
             "top_logprobs": [
-                {self._name(one.token): _finite(one.log_prob) for one in piece.top}
+                None
+                if math.isnan(piece.log_prob)
+                else {self._name(one.token): _finite(one.log_prob) for one in piece.top}
                 for piece in pieces
             ]
             if self.request.top
@@ -159,5 +176,6 @@ class AnswerFormat:
         return self.codec.decode([token])
 
 
-def _finite(log_prob: float) -> float:
-    return max(float(log_prob), LEAST)
+def _finite(log_prob: float) -> float | None:
+    """As JSON has it; None for the first token of a text, which follows nothing."""
+    return None if math.isnan(log_prob) else max(float(log_prob), LEAST)

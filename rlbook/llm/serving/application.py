@@ -226,7 +226,10 @@ class _Handlers:
         watch = asyncio.create_task(self._watch_connection(request, sequences))
         assert isinstance(asked, CompletionRequest | ChatRequest)
         form = AnswerFormat(asked, self.codec, self.served.name, self.served.fingerprint)
-        choices = [ChoiceState(one.prompt) for one in sequences]
+        choices = [ChoiceState(one.prompt, scored=one.scored) for one in sequences]
+        if isinstance(asked, CompletionRequest) and asked.echo:
+            for index, one in enumerate(choices):
+                one.echo = form.prompt_text(asked.prompts[index // asked.n])
         pieces = self._pieces(feed, choices, sequences, watch)
         if asked.stream:
             return StreamingResponse(
@@ -278,7 +281,7 @@ class _Handlers:
         for one."""
         context, size = self.served.context, self.codec.vocabulary_size
         room, wanted = context - len(prompt), asked.most_tokens
-        if room < (wanted or 1):
+        if room < (1 if wanted is None else wanted):
             needs = f"the prompt has {len(prompt)} tokens"
             needs += "" if wanted is None else f" and the answer up to {wanted}"
             raise BadRequestError(
@@ -301,9 +304,10 @@ class _Handlers:
         ends = {*asked.stop_token_ids, *(() if asked.ignore_eos else self.codec.ends)}
         return SamplingRequest(
             sampling,
-            wanted or min(room, asked.usual_tokens or room),
+            min(room, asked.usual_tokens or room) if wanted is None else wanted,
             frozenset(ends),
             asked.top or 0,
+            isinstance(asked, CompletionRequest) and asked.echo and asked.top is not None,
             asked.presence_penalty,
             asked.frequency_penalty,
             tuple(biases),
@@ -377,6 +381,7 @@ async def _stream(
             if (
                 piece.text
                 or piece.finish
+                or (choices[index].echo and not choices[index].is_echoed)
                 or form.request.top is not None
                 or (form.request.return_token_ids)
             ):

@@ -36,6 +36,7 @@ from rlbook.networks.distributions import mode_categorical, sample_categorical
 from rlbook.networks.policy import as_array, full_precision
 
 PREFILL_TOKENS = 2**14  # columns times rows of the prompts that are read at a time
+PROMPT_COLUMNS = 512  # of a prompt whose log-probabilities are asked for, read at a time
 LARGE = 5_000_000  # parameters from which on a step may be computed by several cores
 
 
@@ -59,7 +60,8 @@ class Piece(NamedTuple):
 
     text: str  # may be empty: half a character, or the beginning of a stop text
     token: int | None = None
-    log_prob: float = 0.0  # of the token, under what it was drawn from, in nats
+    # of the token, under what it was drawn from, in nats; NaN for the first one of a prompt
+    log_prob: float = 0.0
     top: tuple[TopToken, ...] = ()
     # None while the answer goes on; else stop, length, abort, or error with a sentence in `text`
     finish: str | None = None
@@ -73,6 +75,7 @@ class SamplingRequest:
     max_new_tokens: int = 16
     ends: frozenset[int] = frozenset()  # tokens that end it
     top: int = 0  # how many of the most likely tokens to report
+    scores_prompt: bool = False  # whether to report the tokens of the prompt in the same way
     presence_penalty: float = 0.0  # taken off the logit of each token that was generated
     frequency_penalty: float = 0.0  # the same, times how often
     logit_bias: tuple[tuple[int, float], ...] = ()  # added to a token's logit
@@ -100,6 +103,8 @@ class GeneratedSequence:
         self.prompt, self.asked, self.text, self.receive = list(prompt), asked, text, receive
         self.rng = np.random.default_rng(seed)
         self.tokens: list[int] = []
+        self.scored: list[Piece] = []
+        """The tokens of the prompt, if they are asked for; complete before the first piece."""
         self.finish: str | None = None
         self.seen: Tensor | None = None
         self.counts: Tensor | None = None
@@ -232,7 +237,8 @@ class Engine:
                 self._run_tasks()
                 batch, logits = running_batch(self.model), torch.zeros(0)
             try:
-                logits = self._read(batch, logits, new)
+                pieces += self._score_prompts(new)
+                logits = self._read(batch, logits, [one for one in new if one.finish is None])
                 pieces += self._sample(logits) if self._running else []
                 ended = [row for row, one in enumerate(self._running) if one.finish is not None]
                 logits = self._remove(batch, logits, ended)
@@ -292,6 +298,19 @@ class Engine:
         with self._changed:
             self._running += new
         return logits
+
+    @torch.inference_mode()
+    def _score_prompts(self, new: list[GeneratedSequence]) -> list[tuple[GeneratedSequence, Piece]]:
+        """Reads the prompts whose log-probabilities are asked for, and ends the sequences that ask
+        for nothing else."""
+        for one in new:
+            if one.asked.scores_prompt:
+                one.scored += _prompt_pieces(self.model, one.prompt, one.asked.top)
+        ended = [one for one in new if not one.asked.max_new_tokens]
+        for one in ended:
+            one.finish = "length"
+        self.answered += len(ended)
+        return [(one, Piece("", finish="length")) for one in ended]
 
     def _remove(self, batch: RunningBatch, logits: Tensor, rows: list[int]) -> Tensor:
         """Takes ended sequences out of the batch. Returns the logits of the rest."""
@@ -390,6 +409,26 @@ def deliver_at_once(pieces: list[tuple[GeneratedSequence, Piece]]) -> None:
     """Hands each piece to its sequence's receiver."""
     for one, piece in pieces:
         one.receive(piece)
+
+
+def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> list[Piece]:
+    """The tokens of a prompt, each with its log-probability after those before it, at temperature
+    1. The prompt is read in parts, because logits of all its places take more memory than its
+    cache."""
+    from transformers import DynamicCache
+
+    cache: Any = DynamicCache()
+    device, size = next(model.parameters()).device, PROMPT_COLUMNS
+    pieces = [Piece("", prompt[0], float("nan"))]
+    for start in range(0, len(prompt) - 1, size):
+        part = torch.tensor([prompt[start : min(start + size, len(prompt) - 1)]], device=device)
+        read: Any = model(input_ids=part, past_key_values=cache, use_cache=True)
+        scores = as_array(full_precision(read.logits[0]))
+        for row, token in zip(scores, prompt[start + 1 :], strict=False):
+            shifted = row - row.max()
+            whole = np.log(np.exp(shifted, dtype=np.float64).sum())
+            pieces.append(Piece("", token, float(shifted[token] - whole), _top_tokens(row, top)))
+    return pieces
 
 
 def _top_tokens(scores: np.ndarray, count: int) -> tuple[TopToken, ...]:

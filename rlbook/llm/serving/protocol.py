@@ -37,7 +37,8 @@ UNSUPPORTED: dict[str, tuple[object, ...]] = {
     "suffix": (None, ""),
     "echo": (None, False),
 }
-"""Names of the protocol that are refused, and the values that ask for nothing."""
+"""Names of the protocol that are refused, and the values that ask for nothing; a completion may
+have an echo all the same."""
 
 UNIONS = {
     "prompt": "a text, a list of texts, a list of token ids, or a list of such lists",
@@ -115,6 +116,8 @@ class CompletionRequest(GenerationParameters):
     """A body of /v1/completions."""
 
     prompt: StrictStr | list[StrictStr] | list[Token] | list[list[Token]]
+    max_tokens: Annotated[StrictInt, Field(ge=0)] | None = None
+    echo: StrictBool = False
     logprobs: Annotated[StrictInt, Field(ge=0, le=20)] | None = None
     best_of: StrictInt | None = None
 
@@ -190,7 +193,8 @@ def parse_request(body: object, kind: type[Parsed]) -> Parsed:
         raise BadRequestError("the body must be a JSON object, such as {'model': ...}")
     known = kind.model_fields
     for name, value in body.items():
-        if name in UNSUPPORTED and value not in UNSUPPORTED[name]:
+        unsupported = name in UNSUPPORTED and name not in known
+        if unsupported and value not in UNSUPPORTED[name]:
             raise BadRequestError(f"{name!r} is not supported here; leave it out", name)
         if name not in known and name not in IGNORED and name not in UNSUPPORTED:
             hint = did_you_mean(name, known)
@@ -203,6 +207,8 @@ def parse_request(body: object, kind: type[Parsed]) -> Parsed:
         raise BadRequestError("stop must be texts that are not empty", "stop")
     if isinstance(parsed, CompletionRequest) and parsed.best_of not in (None, parsed.n):
         raise BadRequestError("best_of is not supported here; leave it out", "best_of")
+    if isinstance(parsed, CompletionRequest) and parsed.max_tokens == 0 and not parsed.echo:
+        raise BadRequestError("max_tokens must be at least 1 without echo, got 0", "max_tokens")
     if isinstance(parsed, ChatRequest) and parsed.top_logprobs and not parsed.logprobs:
         raise BadRequestError("top_logprobs needs logprobs to be true", "top_logprobs")
     return parsed
