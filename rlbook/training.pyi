@@ -2195,6 +2195,7 @@ def train(
     kl_coef_max: float = ...,
     kl_in: Literal["reward", "loss"] = ...,
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = ...,
+    kl_clamp: float | None = ...,
     importance_cap: float | None = ...,
     importance_of: Literal["token", "sequence"] = ...,
 ) -> Run: ...
@@ -2441,6 +2442,7 @@ def train(
     kl_coef: float | Schedule = ...,
     kl_in: Literal["reward", "loss"] = ...,
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = ...,
+    kl_clamp: float | None = ...,
     entropy_coef: float | Schedule = ...,
     advantage_clip: float | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
@@ -3044,6 +3046,7 @@ def train(
     kl_coef_max: float = ...,
     kl_in: Literal["reward", "loss"] = ...,
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = ...,
+    kl_clamp: float | None = ...,
     importance_cap: float | None = ...,
     importance_of: Literal["token", "sequence"] = ...,
 ) -> Run: ...
@@ -3339,6 +3342,7 @@ def train(
     kl_coef_max: float = ...,
     kl_in: Literal["reward", "loss"] = ...,
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = ...,
+    kl_clamp: float | None = ...,
     importance_cap: float | None = ...,
     importance_of: Literal["token", "sequence"] = ...,
     exploration_noise: float = ...,

@@ -84,6 +84,39 @@ ESTIMATORS: dict[str, Estimator] = {"k1": k1, "k2": k2, "k3": k3, "k1+": k1_plus
 """Name → estimator, as hyper-parameters spell them."""
 
 
+CLAMPED_LOG_RATIO = 20.0
+"""The largest |x| inside k3 where estimates are clamped; verl's number."""
+
+
+def find_estimator(name: str, clamp: float | None = None) -> Estimator:
+    """An estimator by its name, with each estimate inside ± `clamp`, in nats.
+
+    k3 grows with e^-x: one token that π_ref finds e^12 times likelier than π outweighs ten thousand
+    others. A clamped estimate is biased, and has no gradient beyond the clamp; the gradient of k1+
+    and k3+ is k2's all the same. None clamps nothing.
+
+    Source: verl 0.9.1, `kl_penalty_forward`, whose low_var_kl has log-ratios inside ±20 and
+    estimates inside ±10, and whose other estimators have no clamp; OpenRLHF clamps all of them to
+    ±10. TRL has no clamp.
+    """
+    if clamp is None:
+        return ESTIMATORS[name]
+    plain, low, high = ESTIMATORS[name.removesuffix("+")], -clamp, clamp
+
+    def estimate(
+        log_prob: Tensor, reference_log_prob: Tensor, mask: Tensor | None = None
+    ) -> Tensor:
+        x = k1(log_prob, reference_log_prob, mask)
+        if name.startswith("k3"):
+            x = x.clamp(-CLAMPED_LOG_RATIO, CLAMPED_LOG_RATIO)
+        value = plain(x, torch.zeros_like(x)).clamp(low, high)
+        if not name.endswith("+"):
+            return value
+        return _straight_through(value, k2(log_prob, reference_log_prob, mask))
+
+    return estimate
+
+
 def check_estimator(name: str, where: str) -> None:
     """Rejects k1 as a loss term (`where` = "loss"), because the expectation of its gradient is
     zero.

@@ -227,6 +227,7 @@ AFTER: dict[str, tuple[dict[str, Any], Any]] = {
         0.51,
     ),
     "kl_estimator": ({"kl_coef": 0.5}, "k2"),
+    "kl_clamp": ({"kl_coef": 0.5, "kl_estimator": "k2"}, 1e-9),
     "priority_exponent": ({"prioritized": True}, 0.1),
     "importance_exponent": ({"prioritized": True}, 0.0),
     "noise_scale": ({"noisy": True}, 2.0),

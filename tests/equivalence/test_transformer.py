@@ -14,6 +14,7 @@ from closeness import assert_near, largest, widths
 
 from rlbook.llm.models.model_folder import FolderError
 from rlbook.llm.models.sources import folder_model
+from rlbook.llm.models.t5 import RelativeBias, from_transformers_block, relative_position_bucket
 from rlbook.llm.models.transformer import from_folder, generate_greedy
 
 KINDS = {
@@ -144,3 +145,61 @@ def test_weights_that_do_not_fit_are_refused(
         FolderError, match=r"^model: the weights in '.*' do not fit \(Missing key.*q_proj.bias.*\)$"
     ):
         from_folder(tmp_path)
+
+
+def test_distances_share_buckets_as_in_t5() -> None:
+    """By hand, of 8 buckets of which 4 are before the query: 0 and 1 have their own, 2 to 4 and all
+    beyond share, since log(4/2) / log(16/2) · 2 = 2/3 and log(6/2) / log(16/2) · 2 = 1.06."""
+    distance = torch.tensor([0, -1, -2, -4, -6, -16, -99, 1, 2, 6, 99])
+    found = relative_position_bucket(distance, both_ways=True, buckets=8, longest=16)
+    assert found.tolist() == [0, 1, 2, 2, 3, 3, 3, 5, 6, 7, 7]
+    back = relative_position_bucket(distance, both_ways=False, buckets=4, longest=16)
+    assert back.tolist() == [0, 1, 2, 2, 3, 3, 3, 0, 0, 0, 0]
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    far = torch.arange(-300, 301)
+    for both_ways in (True, False):
+        theirs = T5Attention._relative_position_bucket(far, both_ways, 32, 128)
+        assert torch.equal(relative_position_bucket(far, both_ways=both_ways), theirs)
+    bias = RelativeBias(3, both_ways=False)
+    assert torch.equal(bias(2, 6), bias(6)[:, :, -2:])
+
+
+def test_t5s_layers_are_those_of_transformers() -> None:
+    """Encoder and decoder, with padding in the source and a text beyond the last bucket."""
+    from transformers import T5Config, T5Model
+
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=31,
+        d_model=24,
+        d_kv=5,  # heads times this is not the width
+        d_ff=40,
+        num_layers=2,
+        num_heads=3,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=16,
+        initializer_factor=3.0,
+    )
+    theirs: Any = T5Model(config).eval()
+    source, target = torch.randint(1, 31, (2, 23)), torch.randint(1, 31, (2, 19))
+    mask = torch.arange(23) < torch.tensor([[23], [11]])
+    with torch.inference_mode():
+        expected = theirs(input_ids=source, attention_mask=mask.long(), decoder_input_ids=target)
+        states = []
+        for stack, tokens in ((theirs.encoder, source), (theirs.decoder, target)):
+            blocks = [from_transformers_block(block) for block in stack.block]
+            bias = blocks[0][1]
+            assert bias is not None and all(other is None for _, other in blocks[1:])
+            x, added = theirs.shared(tokens), bias(tokens.shape[1])
+            for layer, _ in blocks:
+                x = layer(x, added, mask[:, None, None], *states)
+            states.append(stack.final_layer_norm(x))
+    assert added.std() > 0.5  # the positions matter
+    terms = widths(theirs)
+    assert_near(states[0][mask], expected.encoder_last_hidden_state[mask], terms=terms)
+    assert_near(states[1], expected.last_hidden_state, terms=2 * terms)
+    sizes = {"vocab_size": 9, "d_model": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2, "d_kv": 4}
+    gated = T5Model(T5Config(**sizes, feed_forward_proj="gated-gelu"))
+    with pytest.raises(ValueError, match="must have one matrix in front, wi, and a ReLU"):
+        from_transformers_block(gated.encoder.block[0])

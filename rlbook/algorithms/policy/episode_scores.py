@@ -13,7 +13,7 @@ from rlbook.algorithms.policy.options import ImportanceOptions
 from rlbook.data.refill import differ
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import weighted_sum
-from rlbook.functional.divergences import ESTIMATORS
+from rlbook.functional.divergences import find_estimator
 from rlbook.functional.policy_losses import truncated_importance_weight
 from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.policy import Policy, as_array
@@ -53,7 +53,7 @@ def score_episodes(
         batch.reward = step_reward if reward is None else paid_at_end(returns, batch.mask)
     if reference is not None:
         batch.reference_log_prob = log_prob_by_rows(reference, batch)
-        estimate = ESTIMATORS[config.kl_estimator]
+        estimate = find_estimator(config.kl_estimator, config.kl_clamp)
         kl = estimate(batch.log_prob, batch.reference_log_prob, batch.mask)  # [N, T]
         metrics["reference_kl"] = float(weighted_sum(kl, batch.mask))
         if config.kl_in == "reward":

@@ -122,6 +122,9 @@ class GRPOConfig(
     # estimator of the KL divergence from samples; k1+ and k3+ have the values of k1 and k3 and the
     # gradient of k2; k1 is for the reward only, since its gradient has mean zero
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k3"
+    # clamp each step's estimate to ± this many nats, and k3's log-ratio to ±20; verl's low_var_kl
+    # has 10; none: no clamp
+    kl_clamp: Annotated[float, positive] | None = None
     # c_e, weight of the entropy bonus, in reward units per nat
     entropy_coef: Annotated[Rate, non_negative] = 0.0
     # clip advantages to ± this; none: no clipping

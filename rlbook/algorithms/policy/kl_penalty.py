@@ -12,9 +12,9 @@ from rlbook.checks import value_at
 from rlbook.data.rollout import Batch, Rollout
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.divergences import (
-    ESTIMATORS,
     adapted_kl_coef,
     banded_kl_coef,
+    find_estimator,
     temperature_of_kl,
 )
 from rlbook.networks.data_parallel import log_prob_by_rows
@@ -55,7 +55,7 @@ class KLPenalty:
         """
         mask, episodes = rollout.tensor("valid"), policy.batch(rollout, "episode")
         reference_log_prob = log_prob_by_rows(reference, episodes).T
-        estimate = ESTIMATORS[self.config.kl_estimator]
+        estimate = find_estimator(self.config.kl_estimator, self.config.kl_clamp)
         kl = estimate(episodes.log_prob.T, reference_log_prob, mask)
         self.kl = float(weighted_sum(kl, mask))
         if self.config.kl_in == "reward":
@@ -136,6 +136,6 @@ def loss_penalty(
     """KL(π ‖ π_ref) per step, in nats, where the penalty is part of the loss; None elsewhere."""
     if batch.reference_log_prob is None or config.kl_in != "loss":
         return None
-    estimate = ESTIMATORS[config.kl_estimator]
+    estimate = find_estimator(config.kl_estimator, config.kl_clamp)
     kl = estimate(log_prob, batch.reference_log_prob, batch.share.get("mask"))
     return weighted_sum(kl, **batch.share)

@@ -164,6 +164,9 @@ class ReferenceOptions(Hyperparameters):
     kl_in: Literal["reward", "loss"] = "reward"  # add the penalty to the reward or the loss
     # estimator of the KL; k1+ and k3+ have k2's gradient; k1 is for the reward only
     kl_estimator: Literal["k1", "k2", "k3", "k1+", "k3+"] = "k1"
+    # clamp each step's estimate to ± this many nats, and k3's log-ratio to ±20; verl's low_var_kl
+    # has 10; none: no clamp
+    kl_clamp: Annotated[float, positive] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -33,13 +33,15 @@ def squad_em(completion: Completion) -> float | None:
     None where there is neither.
     """
     right = right_texts(completion)
-    return None if right is None else max(exact_match(_written(completion), one) for one in right)
+    return (
+        None if right is None else max(exact_match(_answer_text(completion), one) for one in right)
+    )
 
 
 def squad_f1(completion: Completion) -> float | None:
     """The F1 of its words and those of the nearest right answer, as for `squad_em`."""
     right = right_texts(completion)
-    return None if right is None else max(word_f1(_written(completion), one) for one in right)
+    return None if right is None else max(word_f1(_answer_text(completion), one) for one in right)
 
 
 def grounding(completion: Completion, *, quotes: bool = False) -> float | None:
@@ -56,7 +58,7 @@ def grounding(completion: Completion, *, quotes: bool = False) -> float | None:
     if name is None:
         return None
     passage = f" {normalize_answer(str(completion.columns[name]))} "
-    text = _written(completion)
+    text = _answer_text(completion)
     parts = re.findall(r"[\"“]([^\"”]+)[\"”]", text) if quotes else [text]
     words = [normalize_answer(part) for part in parts]
     return sum(bool(one) and f" {one} " in passage for one in words) / max(1, len(words))
@@ -93,5 +95,5 @@ def right_texts(completion: Completion) -> list[str] | None:
     return None if completion.answer is None else [completion.answer]
 
 
-def _written(completion: Completion) -> str:
+def _answer_text(completion: Completion) -> str:
     return final_answer(completion.text)

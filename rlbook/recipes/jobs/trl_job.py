@@ -245,6 +245,7 @@ def _penalty(job: Job) -> dict[str, Any]:
     fields, coef = job.fields, constant_of(job, "kl_coef")
     where, estimator = fields.take("kl_in"), fields.take("kl_estimator")
     fields.leave("kl_band", "β stays as it is")
+    fields.leave("kl_clamp", "TRL has none")
     fields.ignore("kl_factor", "kl_coef_min", "kl_coef_max")
     if job.request.options.reference is not None:
         fields.left_out["reference"] = "the reference is the model that training begins with"
@@ -274,6 +275,7 @@ def _rloo(job: Job) -> dict[str, Any]:
     fields.ignore("average_divisor", "importance_of", "kl_factor", "kl_coef_min", "kl_coef_max")
     for name, free in (("entropy_coef", 0.0), ("dual_clip", None), ("importance_cap", None)):
         fields.leave(name, "TRL's RLOO has none", without_effect=free)
+    fields.leave("kl_clamp", "TRL's RLOO has none")
     for name, free in (("refill", 1), ("min_spread", 0.0), ("advantage_clip", None)):
         fields.leave(name, "TRL's RLOO has none", without_effect=free)
     fields.leave("kl_band", "β stays as it is")

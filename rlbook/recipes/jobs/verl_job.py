@@ -219,6 +219,9 @@ def _add_penalty(job: Job, settings: Settings, algorithm: Settings) -> None:
     """The KL penalty, in the loss or in the reward."""
     fields, coef = job.fields, constant_of(job, "kl_coef")
     where, estimator = fields.take("kl_in"), fields.take("kl_estimator")
+    clamp = fields.take("kl_clamp")
+    if clamp is not None and (clamp, estimator) not in ((10.0, "k3"), (10.0, "k3+")):
+        fields.left_out["kl_clamp"] = f"{clamp:g}: verl clamps k3 at 10, and nothing else"
     name = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "k1+": "kl+", "k3+": "low_var_kl+"}[
         estimator
     ]

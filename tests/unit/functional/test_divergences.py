@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rlbook.functional.divergences import (
     ESTIMATORS,
     categorical_entropy,
+    find_estimator,
     gaussian_entropy,
     k1,
     k2,
@@ -27,6 +28,42 @@ def test_k1_and_k3_are_the_ppo_fixtures(fixtures):
     # KL(old ‖ new) from samples of old: the roles are swapped
     assert k1(old, new).mean().item() == near(case["approx_kl_k1"], terms=4, size=1.0)
     assert k3(old, new).mean().item() == near(case["approx_kl_k3"], decimals=10)
+
+
+def test_a_clamped_estimate_stays_inside_and_is_verls_for_k3():
+    """verl: the log-ratio inside ±20, then exp(-x) + x - 1 inside ±10. Beyond the clamp there is no
+    gradient; k3+ keeps k2's, which is x."""
+    x = torch.tensor([0.0, 0.5, -0.5, 3.0, -3.0, -30.0, 30.0], dtype=torch.float64)
+    log_prob, reference = x.clone().requires_grad_(), torch.zeros_like(x)
+    plain = k3(x, reference)
+    found = find_estimator("k3", 10.0)(log_prob, reference)
+    assert_near(found.detach(), [*plain[:4].tolist(), 10.0, 10.0, 10.0], terms=4)
+    found.sum().backward()
+    gradient = (1 - (-x).exp()).where((plain < 10.0) & (x.abs() < 20.0), 0.0)
+    assert_near(log_prob.grad, gradient, terms=4, size=1.0)
+    log_prob.grad = None
+    plus = find_estimator("k3+", 10.0)(log_prob, reference)
+    plus.sum().backward()
+    assert torch.equal(plus.detach(), found.detach()) or plus.detach().tolist() == near(
+        found.tolist(),
+        terms=4,
+        size=450.0,  # k2 of 30, which cancels
+    )
+    assert torch.equal(log_prob.grad, x)
+    for name in ("k1", "k2"):
+        clamped = find_estimator(name, 0.3)(x, reference)
+        assert torch.equal(clamped, ESTIMATORS[name](x, reference).clamp(-0.3, 0.3))
+    for name, estimator in ESTIMATORS.items():
+        assert find_estimator(name) is estimator
+    mask = torch.tensor([True] * 6 + [False])
+    assert find_estimator("k3", 10.0)(x, torch.full_like(x, NAN), ~mask)[:6].tolist() == [0.0] * 6
+
+
+def test_a_clamped_k3_is_verls_own():
+    core = pytest.importorskip("verl.trainer.ppo.core_algos")
+    x = torch.tensor([0.0, 0.5, -0.5, 3.0, -3.0, -30.0, 30.0])
+    theirs = core.kl_penalty(x, torch.zeros_like(x), "low_var_kl")
+    assert_near(find_estimator("k3", 10.0)(x, torch.zeros_like(x)), theirs, terms=8, size=10.0)
 
 
 def test_expectations_and_variances_are_the_exact_ones(fixtures):
