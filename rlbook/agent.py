@@ -29,7 +29,7 @@ from rlbook.errors import RequestError
 if TYPE_CHECKING:
     import numpy as np
     from gymnasium.vector import VectorEnv
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from rlbook.envs.space_batches import Elements
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -43,6 +43,9 @@ EXPECTED = "expected"
 
 ACTION_MASK = "action_mask"
 """Where in gymnasium's info a mask is, and the argument of `act` that takes it."""
+
+NO_STATE: Any = "no state"
+"""The state that `predict` is given where it is given none; None stands for an episode's start."""
 
 State = dict[str, Any]
 """Nested dicts whose leaves are numpy arrays, torch tensors, numbers, strings, booleans, None, or
@@ -376,14 +379,23 @@ class Agent:
         agent, its RNGs included.
 
         An agent that can keep to an action mask has a third argument, `action_mask` [A] or [N, A]
-        bool, None where there is none.
+        bool, None where there is none. One that remembers its episodes has a fourth, `memory`:
+        outside training, what `new_memory` gave.
         """
         raise TypeError(f"{type(self).__name__} does not act")
+
+    def new_memory(self) -> Any:
+        """What an agent that remembers its episodes acts with outside training, from the first step
+        of an episode on: a `rlbook.networks.recurrent_memory.RecurrentMemory`. None: it acts on the
+        present observation alone."""
+        return None
 
     def predict(
         self,
         observation: Elements,
         *,
+        state: Any = NO_STATE,
+        episode_start: ArrayLike = False,
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
@@ -392,24 +404,60 @@ class Agent:
 
             obs, reward, terminated, truncated, info = env.step(agent.predict(obs))
 
-        The agent is left unchanged, so training continues as if this had not been called.
+        The agent is left unchanged, so training continues as if this had not been called. With a
+        `state` it returns the next one, too, which an agent with a memory needs (the option
+        `recurrent`), and for any other is None:
+
+            action, state = agent.predict(obs, state=state)
 
         Args:
             observation: as the environment shows it, or N of them as a vector environment does: an
                 array with one axis more, a dict or a tuple of such arrays. The space tells the two
                 apart. An agent with a language model also takes a prompt as text, or a list of
                 them, and completes it.
+            state: what the agent remembers of the episode: None at its start, later what the call
+                before has returned. [S], or [N, S] for a batch.
+            episode_start: bool, or [N]: where an episode starts, and the state is of another one.
             explore: act as in training, with generators of its own that go on from call to call.
             action_mask: [A] or [N, A] bool, the actions that are allowed, such as
                 `info["action_mask"]`.
 
         Returns:
-            An action that `env.step` takes, or a batch of N.
+            An action that `env.step` takes, or a batch of N; with a `state`, a pair of it and the
+            next state.
 
         Raises:
             ValueError: neither one observation nor a batch; an agent that does not act, or one that
-                looks ahead and was not told where it is (`bind_env`).
+                looks ahead and was not told where it is (`bind_env`); no state for an agent with a
+                memory, or one of another shape.
         """
+        from rlbook.envs.space_batches import is_batch
+
+        memory = self.new_memory()
+        if memory is None or state is NO_STATE:
+            if memory is not None:
+                raise ValueError(
+                    f"this {type(self).__name__} remembers its episode: call action, state ="
+                    " predict(observation, state=state), with state=None at an episode's start"
+                )
+            action = self._predict(observation, explore, action_mask)
+            return action if state is NO_STATE else (action, None)
+        if state is not None:
+            memory.from_array(state)
+            memory.forget(episode_start)
+        many = is_batch(self._env_spaces()[0], observation)
+        action = self._predict(observation, explore, action_mask, memory)
+        after = memory.as_array()
+        return action, after if many else after[0]
+
+    def _predict(
+        self,
+        observation: Elements,
+        explore: bool,
+        action_mask: NDArray[np.bool_] | None,
+        memory: Any = None,
+    ) -> Any:
+        """The action of `predict`, chosen with what an agent with a memory remembers."""
         from rlbook.envs.space_batches import as_array, as_batch, is_batch, plain, rows_of
 
         shown, taken = self._env_spaces()
@@ -417,9 +465,9 @@ class Agent:
         agent = self._exploring_twin() if explore else self
         if self.batched:
             if many:
-                return agent._act_in_env(observation, explore, masks)
+                return agent._act_in_env(observation, explore, masks, memory)
             one_mask = None if masks is None else masks[None]
-            actions = agent._act_in_env(as_batch(shown, [observation]), explore, one_mask)
+            actions = agent._act_in_env(as_batch(shown, [observation]), explore, one_mask, memory)
             return plain(rows_of(taken, actions)[0])
         if not many:
             return plain(agent._act_in_env(as_array(shown, observation), explore, masks))
@@ -434,11 +482,17 @@ class Agent:
         return as_batch(taken, [agent._act_in_env(row, explore, mask) for row, mask in pairs])
 
     def _act_in_env(
-        self, observation: Elements, explore: bool, action_mask: NDArray[np.bool_] | None
+        self,
+        observation: Elements,
+        explore: bool,
+        action_mask: NDArray[np.bool_] | None,
+        memory: Any = None,
     ) -> Any:
         """`act` from the environment's own observations to its own actions."""
-        masks = {} if action_mask is None else {ACTION_MASK: action_mask}
-        action = self.act(self.adapt_observations(observation), explore=explore, **masks)
+        given: dict[str, Any] = {} if action_mask is None else {ACTION_MASK: action_mask}
+        if memory is not None:
+            given["memory"] = memory
+        action = self.act(self.adapt_observations(observation), explore=explore, **given)
         return action if self.adaptation is None else self.adaptation.adapt_action(action)
 
     def _env_spaces(self) -> tuple[Any, Any]:

@@ -43,9 +43,18 @@ class Batch:
     token_mask: Tensor | None = None
     action_mask: Tensor | None = None  # bool, [B, A] or [B, T, A]; True marks the allowed actions
     step_weight: Tensor | None = None  # share of each element in a mean over steps; None: `weight`
+    # of sequences [B, T] that were cut out of a rollout: what a recurrent network remembered before
+    # each of them, [B, S], and where in them an episode starts, [B, T] bool
+    state: Tensor | None = None
+    starts: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.action)
+
+    def rows_of(self, size: int) -> int:
+        """The rows of a minibatch of this size, which counts steps, or whole episodes; of sequences
+        as many as have so many steps, and at least one."""
+        return size if self.starts is None else max(1, size // self.starts.shape[1])
 
     @property
     def policy_share(self) -> Share:
@@ -193,7 +202,8 @@ def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
 
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Splits the shuffled rows into minibatches of `size`, the last of which may be smaller. If
-    they fit one minibatch, they are not shuffled."""
+    they fit one minibatch, they are not shuffled. Sequences stay whole."""
+    size = batch.rows_of(size)
     if size >= len(batch):
         yield dataclasses.replace(batch)
         return
@@ -217,11 +227,14 @@ class Rollout:
     def clear(self) -> None:
         self.steps: list[Step] = []
         self.log_probs: list[np.ndarray] = []
+        self.states: list[Tensor] = []
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def add(self, step: Step, log_prob: np.ndarray) -> None:
+    def add(self, step: Step, log_prob: np.ndarray, state: Tensor | None = None) -> None:
+        """Adds a step: its actions' log-probability [N], and what a recurrent network remembered
+        before it [N, S]."""
         if self.stores == "first" and self.steps:
             step = step._replace(obs=None)
             self.steps[-1] = self.steps[-1]._replace(next_obs=None)
@@ -231,6 +244,8 @@ class Rollout:
             step = step._replace(info=None, next_action_mask=None, final_reward=None)
         self.steps.append(step)
         self.log_probs.append(log_prob)
+        if state is not None:
+            self.states.append(state)
         if final_reward is not None:
             self._set_final_reward(final_reward)
 
@@ -270,6 +285,10 @@ class Rollout:
         """log π(a|s) at the time of sampling: [T, N], in nats."""
         return self.to_tensor(np.stack(self.log_probs))
 
+    def state(self) -> Tensor:
+        """What a recurrent network remembered before each step: [T, N, S]."""
+        return torch.stack(self.states)
+
     def to_tensor(self, array: np.ndarray) -> Tensor:
         """Converts an array to a tensor on the rollout's device."""
         return to_device(torch.from_numpy(array), self.device)
@@ -285,8 +304,10 @@ class Rollout:
             }
             for step in self.steps
         ]
-        return {"steps": steps, "log_probs": list(self.log_probs)}
+        states = {"states": list(self.states)} if self.states else {}
+        return {"steps": steps, "log_probs": list(self.log_probs), **states}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = [Step(**fields) for fields in state["steps"]]
         self.log_probs = list(state["log_probs"])
+        self.states = list(state.get("states", ()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from gymnasium import spaces
@@ -13,7 +12,8 @@ from rlbook.agent import Agent
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.loop import act_step_reset
+from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
@@ -133,8 +133,8 @@ def _play_one(
         ENDLESS if effort is None or not recipe.may_never_end else max(effort, SHORTEST),
     )
     interaction = SingleInteraction(env, seeds=range(base, base + episodes), longest=longest)
-    played = 0
-    for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
+    played, player = 0, Player(agent, explore=explore)
+    for _ in act_step_reset(interaction, player.act, player.observe, player.begin):
         if interaction.episodes > played and interaction.steps >= most:
             break
         played = interaction.episodes
@@ -171,7 +171,8 @@ def _play_many(
         interaction = VectorInteraction(
             env, rollout="episodes", seeds=seeds, longest=longest, scoring="round"
         )
-        for _ in act_step_reset(interaction, partial(agent.act, explore=explore), nothing):
+        player = Player(agent, explore=explore)
+        for _ in act_step_reset(interaction, player.act, player.observe, player.begin):
             if not interaction.valid[:count].any():
                 break
         interaction.settle()

@@ -28,6 +28,7 @@ from rlbook.networks.mlp import MLP, MLPPolicy
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.policy import Policy
 from rlbook.networks.q_network import QNetwork, QSettings
+from rlbook.networks.recurrent import RecurrentPolicy
 from rlbook.networks.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
 
@@ -50,6 +51,8 @@ class PolicySettings:
     shared: bool = False  # V as a second head on an MLP's hidden layers
     orthogonal: bool = True  # initial weights of an MLP
     normalize_observation: bool = False  # standardise the observations of an MLP
+    recurrent: str | None = None  # "gru" or "lstm": a core between hidden and output layers
+    sequence_length: int | None = None  # steps of a sequence that a core learns from
 
 
 def build_policy(
@@ -78,12 +81,15 @@ def build_policy(
         return _import_function(BUILDERS[kind])(env, rng, settings, spec)
     refuse_language(spec)
     generator, layers = torch_generator(rng), dataclasses.asdict(settings)
+    recurrent, length = layers.pop("recurrent"), layers.pop("sequence_length")
     observations, actions = env.single_observation_space, env.single_action_space
     if is_image(observations):
         del layers["normalize_observation"]
         policy = ImagePolicy(observations, actions, generator, **layers)
     else:
         policy = MLPPolicy(_size(observations), actions, generator, **layers)
+    if recurrent is not None:
+        policy = RecurrentPolicy(policy, recurrent, generator, length)
     in_numbers(policy, spec.dtype)
     choose_trained(policy, spec.trained_parts, policy.heads())
     return policy

@@ -153,6 +153,15 @@ class MLPPolicy(Policy):
     ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
         with torch.inference_mode():
             output = as_array(self.actor(self._input(torch.from_numpy(obs))))
+        return self.choose(output, rng, action_mask)
+
+    def choose(
+        self,
+        output: NDArray[np.float32],
+        rng: np.random.Generator | None,
+        action_mask: NDArray[np.bool_] | None,
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
+        """An action for each row of the actor's outputs [N, A], as `act` returns it."""
         if self.discrete:
             logits = output if self.temperature == 1.0 else output / self.temperature
             if action_mask is not None:
@@ -179,18 +188,20 @@ class MLPPolicy(Policy):
         return self.distribution(batch.obs, batch.action_mask)
 
     def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
-        mask = rollout.tensor("valid")  # [T, N]
+        fields, unit = self.fields(rollout), unit or self.unit
+        mask = fields["mask"]
+        return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
+
+    def fields(self, rollout: Rollout) -> dict[str, Tensor]:
+        """What a batch needs of each step of a rollout, [T, N, ...] each."""
         fields = {
             "obs": rollout.tensor("obs"),
             "action": rollout.tensor("action"),
             "log_prob": rollout.log_prob(),
-            "mask": mask,
+            "mask": rollout.tensor("valid"),
         }
         action_mask = rollout.action_mask()
-        if action_mask is not None:
-            fields["action_mask"] = action_mask
-        unit = unit or self.unit
-        return Batch(**{name: as_rows(value, mask, unit) for name, value in fields.items()})
+        return fields if action_mask is None else {**fields, "action_mask": action_mask}
 
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True

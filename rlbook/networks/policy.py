@@ -23,7 +23,7 @@ from rlbook.agent import Frozen, State
 from rlbook.data.rollout import Batch, Rollout, as_rows
 from rlbook.networks.distributions import Distribution
 
-Unit = Literal["step", "episode"]
+Unit = Literal["step", "episode", "sequence"]
 
 
 def as_array(tensor: Tensor) -> np.ndarray:

@@ -14,15 +14,34 @@ of an episode is 0.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import ClassVar, cast
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook.checks import check_memory
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
+from rlbook.networks.distributions import Distribution
+from rlbook.networks.mlp import MLPPolicy
+from rlbook.networks.policy import Policy, Unit, as_array
+from rlbook.networks.recurrent_memory import RecurrentMemory
 
 GATES = {"gru": 3, "lstm": 4}
 """Kind of a core → parts of H numbers that its weights compute, in the order of the cell."""
+
+
+KEEP_BIAS = 1.0
+"""What is added to the initial bias of the gate that keeps (f of an LSTM, z of a GRU).
+
+At 0 a unit would lose half of what it remembers at each step, and the gradient through time, too.
+Source: Jozefowicz, Zaremba & Sutskever 2015, proceedings.mlr.press/v37/jozefowicz15.html.
+"""
 
 
 class RecurrentCore(nn.Module):
@@ -33,10 +52,11 @@ class RecurrentCore(nn.Module):
         inputs: F.
         hidden: H.
         generator: draws the weights.
-        orthogonal: orthogonal weights and zero biases; false: uniform in ±1/√H, as in torch.
+        orthogonal: orthogonal weights and zero biases; false: uniform in ±1/√H, as in torch. To
+            either comes `KEEP_BIAS`.
 
-    Source: `rlbook.functional.recurrent_cells`; resets inside a sequence as in "The 37
-    Implementation Details of PPO", LSTM details 2 and 5, the initial weights in detail 1.
+    Source: `rlbook.functional.recurrent_cells`; the initial weights, and resets inside a sequence:
+    Huang et al. 2022, "The 37 Implementation Details of PPO", the five details for LSTMs.
     """
 
     def __init__(
@@ -62,6 +82,8 @@ class RecurrentCore(nn.Module):
                 nn.init.uniform_(weight, -(hidden**-0.5), hidden**-0.5, generator=generator)
             elif weight.dim() == 2:
                 nn.init.orthogonal_(weight, generator=generator)
+        with torch.no_grad():
+            self.state_bias[hidden : 2 * hidden] += KEEP_BIAS
 
     def initial_state(self, batch: int) -> Tensor:
         """What is remembered before the first step of an episode: zeros [B, S]."""
@@ -98,3 +120,180 @@ class RecurrentCore(nn.Module):
             output, state = self.step(seen, state)
             outputs.append(output)
         return torch.stack(outputs), state
+
+
+class RecurrentPolicy(MLPPolicy):
+    """π and V with a memory: a core stands between the hidden layers and the output layers of the
+    networks of a policy without one. The actor's and the critic's remember separately, where these
+    are separate networks.
+
+    Args:
+        policy: an `MLPPolicy` or an `ImagePolicy`, whose layers it takes over.
+        kind: "gru" or "lstm"; each core has as many units as the last hidden layer.
+        generator: draws the cores' weights.
+        sequence_length: steps of a sequence through which the gradient flows; None: all that a
+            rollout has of an environment.
+    """
+
+    unit: ClassVar[Unit] = "sequence"
+
+    def __init__(
+        self,
+        policy: MLPPolicy,
+        kind: str,
+        generator: torch.Generator,
+        sequence_length: int | None = None,
+    ) -> None:
+        Policy.__init__(self)
+        self.idle, self.discrete, self.temperature = (
+            policy.idle,
+            policy.discrete,
+            policy.temperature,
+        )
+        self.actor, self.critic, self.value_head = policy.actor, policy.critic, policy.value_head
+        self.log_std, self.normalizer = policy.log_std, policy.normalizer
+        networks = [self.actor] if self.critic is None else [self.actor, self.critic]
+        widths = [cast(nn.Linear, network.layers[-1]).in_features for network in networks]
+        cores = [RecurrentCore(kind, width, width, generator) for width in widths]
+        self.cores = nn.ModuleList(cores)
+        self.sequence_length = sequence_length
+
+    def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        """One step: observations [B, ...] and the state before them [B, S] → the actor's outputs
+        [B, A], V [B] if there is a critic, and the state after them [B, S]."""
+        parts = zip(self._cores(), self._torsos(obs), self._split(state), strict=True)
+        hidden, after = zip(*(core.step(*part) for core, *part in parts), strict=True)
+        return (*self._heads(*hidden), torch.cat(after, -1))
+
+    def forward(
+        self, obs: Tensor, state: Tensor, starts: Tensor
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """Whole sequences: observations [T, B, ...], the state before the first ones [B, S], and
+        where episodes start, [T, B] bool → outputs [T, B, A], V [T, B], and the state after the
+        last ones [B, S]."""
+        parts = zip(self._cores(), self._torsos(obs), self._split(state), strict=True)
+        hidden, after = zip(*(core(*part, starts) for core, *part in parts), strict=True)
+        return (*self._heads(*hidden), torch.cat(after, -1))
+
+    def _cores(self) -> list[RecurrentCore]:
+        return list(self.cores)  # type: ignore[arg-type]
+
+    def _split(self, state: Tensor) -> list[Tensor]:
+        """The state [..., S] of all cores as that of each."""
+        return list(state.split([core.state_size for core in self._cores()], -1))
+
+    def _torsos(self, obs: Tensor) -> list[Tensor]:
+        """What each core sees of the observations [..., O]."""
+        seen = self._input(obs)
+        networks = [self.actor] if self.critic is None else [self.actor, self.critic]
+        return [network.hidden_features(seen) for network in networks]
+
+    def _heads(self, hidden: Tensor, critic: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """The actor's outputs and V, of the cores' outputs [..., H]."""
+        output = self.actor.layers[-1](hidden)
+        if self.value_head is not None:
+            return output, self.value_head(hidden).squeeze(-1)
+        if self.critic is None or critic is None:
+            return output, None
+        return output, self.critic.layers[-1](critic).squeeze(-1)
+
+    def initial_state(self) -> RecurrentMemory:
+        return RecurrentMemory(torch.cat([core.initial_state(1)[0] for core in self._cores()]))
+
+    def act(
+        self,
+        obs: NDArray[np.float32],
+        rng: np.random.Generator | None,
+        state: object = None,
+        action_mask: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int64] | NDArray[np.float32], NDArray[np.float32]]:
+        if not isinstance(state, RecurrentMemory):
+            raise RequestError(NEEDS_MEMORY)
+        before = state.rows(len(obs))
+        with torch.inference_mode():
+            output, _, after = self.step(torch.from_numpy(obs), before)
+        state.advance(before, after)
+        return self.choose(as_array(output), rng, action_mask)
+
+    def distribution(self, obs: Tensor, action_mask: Tensor | None = None) -> Distribution:
+        raise RequestError(NEEDS_MEMORY)
+
+    def value(self, obs: Tensor) -> Tensor:
+        raise RequestError(NEEDS_MEMORY)
+
+    def distributions(self, batch: Batch) -> Distribution:
+        return self._of_sequences(batch)[0]
+
+    def evaluate(
+        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        distribution, value = self._of_sequences(batch)
+        log_prob = distribution.log_prob(batch.action)
+        spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
+        return log_prob, spread, value
+
+    def _of_sequences(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
+        """π(·|h) and V(h) [B, T] along the sequences of a batch."""
+        assert batch.state is not None and batch.starts is not None
+        output, value, _ = self(batch.obs.transpose(0, 1), batch.state, batch.starts.t())
+        distribution = self._distribution(output.transpose(0, 1), batch.action_mask)
+        return distribution, None if value is None else value.t()
+
+    def batch(self, rollout: Rollout, unit: Unit | None = None) -> Batch:
+        """The rollout as sequences [B, T, ...] with what was remembered before each of them."""
+        fields = self.fields(rollout)
+        length = self.sequence_length or len(rollout)
+        ended = rollout.tensor("terminated") | rollout.tensor("truncated")
+        fields["starts"] = torch.cat([torch.zeros_like(ended[:1]), ended[:-1]])
+        rows = {name: cut_sequences(value, length) for name, value in fields.items()}
+        state = rollout.state()[::length].transpose(0, 1).flatten(0, 1)  # [B, S]
+        if "action_mask" in rows:  # in padding nobody acts, and everything is allowed
+            rows["action_mask"] |= ~rows["mask"][..., None]
+        return Batch(**rows, state=state)
+
+    def rows(self, rollout: Rollout, **fields: Tensor) -> Batch:
+        length = self.sequence_length or len(rollout)
+        rows = {name: cut_sequences(item, length) for name, item in fields.items()}
+        return dataclasses.replace(self.batch(rollout), **rows)
+
+    @torch.inference_mode()
+    def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """The state before each step is in the rollout. So V of what was seen then is one step of
+        the network, and V of its true successor, the last observation of a truncated episode
+        included, is another one from the state after it."""
+        obs, state = rollout.tensor("obs"), rollout.state()
+        _, value, after = self.step(obs.flatten(0, 1), state.flatten(0, 1))
+        assert value is not None
+        value, after = value.unflatten(0, obs.shape[:2]), after.unflatten(0, obs.shape[:2])
+        last = self._value_after(rollout, -1, after[-1])  # [N]
+        next_value = torch.cat([value[1:], last[None]])
+        truncated = rollout.tensor("truncated")
+        for time in truncated[:-1].any(1).nonzero()[:, 0].tolist():  # another episode's row follows
+            final = self._value_after(rollout, time, after[time])
+            next_value[time] = torch.where(truncated[time], final, next_value[time])
+        return value.clone(), next_value.clone()
+
+    def _value_after(self, rollout: Rollout, time: int, after: Tensor) -> Tensor:
+        """V [N] of what followed a step, from the states [N, S] after it."""
+        value = self.step(rollout.to_tensor(rollout.steps[time].next_obs), after)[1]
+        assert value is not None
+        return value
+
+    def value_parameters(self) -> list[nn.Parameter]:
+        own = super().value_parameters()
+        return own if self.critic is None else [*own, *self.cores[1].parameters()]
+
+
+NEEDS_MEMORY = (
+    "this agent remembers what it saw before (recurrent), so that one observation alone does not"
+    " say how it acts or what it is worth"
+)
+
+
+def cut_sequences(value: Tensor, length: int) -> Tensor:
+    """A rollout's steps [T, N, ...] as sequences [N · ⌈T / L⌉, L, ...], the last ones of each
+    environment padded with 0 (False)."""
+    lacking = -len(value) % length
+    padded = torch.cat([value, value.new_zeros(lacking, *value.shape[1:])])
+    parts = padded.unflatten(0, (-1, length))  # [⌈T / L⌉, L, N, ...]
+    return parts.movedim(2, 0).flatten(0, 1)

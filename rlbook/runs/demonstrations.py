@@ -4,7 +4,6 @@ token task's reference answers; and preference pairs of these."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from itertools import islice, repeat
 from typing import Any
 
@@ -19,7 +18,8 @@ from rlbook.data.recorded import Recorded
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
-from rlbook.interaction.loop import act_step_reset, nothing
+from rlbook.interaction.loop import act_step_reset
+from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
 from rlbook.interaction.sync_vector import SyncVector
@@ -122,7 +122,8 @@ def record_episodes(
         interaction = SingleInteraction(
             env, seeds=(draw_seed(seeds) for _ in repeat(None)), longest=longest
         )
-    act = partial(agent.act, explore=explore)
+    player = Player(agent, explore=explore)
+    act: Callable[..., Any] = player.act
     if epsilon > 0.0:
         act = _sometimes_random(
             act,
@@ -130,10 +131,19 @@ def record_episodes(
             epsilon,
             rng_for(seed, "exploration"),
             batched=agent.batched,
+            looks=player.memory is not None,
         )
-    for episode in act_step_reset(
-        interaction, act, recorder.episode, agent.begin if explore else nothing
-    ):
+
+    def begin() -> None:
+        player.begin()
+        if explore:
+            agent.begin()
+
+    def record(step: Step) -> Recorded | None:
+        player.observe(step)
+        return recorder.episode(step)
+
+    for episode in act_step_reset(interaction, act, record, begin):
         if episode is not None:
             yield episode
 
@@ -145,9 +155,10 @@ def _sometimes_random(
     rng: np.random.Generator,
     *,
     batched: bool,
+    looks: bool = False,
 ) -> Callable[..., Any]:
     """Acts as `act` does, but uniformly at random in a fraction `epsilon` of the steps; a batch has
-    one row."""
+    one row. With `looks`, `act` sees those observations, too, because it remembers them."""
     actions.seed(draw_seed(rng))
 
     takes_mask = takes_action_mask(act)
@@ -155,12 +166,15 @@ def _sometimes_random(
     def choose(
         obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None
     ) -> Any:
-        if rng.random() >= epsilon:
-            return (
+        own = rng.random() >= epsilon
+        if own or looks:
+            chosen = (
                 act(obs)
                 if action_mask is None or not takes_mask
                 else act(obs, action_mask=action_mask)
             )
+            if own:
+                return chosen
         action = sample(actions, action_mask)
         return np.asarray([action] if batched else action)[()]
 

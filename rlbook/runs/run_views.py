@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from rlbook.agent import NO_STATE
 from rlbook.errors import RequestError
 from rlbook.runs.progress import in_notebook
 from rlbook.runs.run_state import RunState
@@ -35,12 +36,20 @@ class RunViews(RunState):
         self,
         observation: Elements,
         *,
+        state: Any = NO_STATE,
+        episode_start: ArrayLike = False,
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
         """Returns the agent's action for one of the environment's observations, or a batch of
-        them; see `rlbook.Agent.predict`."""
-        return self.agent.predict(observation, explore=explore, action_mask=action_mask)
+        them, and with a `state` the next one; see `rlbook.Agent.predict`."""
+        return self.agent.predict(
+            observation,
+            state=state,
+            episode_start=episode_start,
+            explore=explore,
+            action_mask=action_mask,
+        )
 
     def evaluate(
         self, episodes: int | None = None, seed: int | None = None, **options: object

@@ -42,7 +42,7 @@ class ActorCriticAgent(PolicyAgent):
         return as_array(self.policy.value(torch.as_tensor(seen, dtype=torch.float32)))
 
     def learn(self, step: Step) -> Metrics:
-        self.rollout_data.add(step, self._log_prob)
+        self.collect(step)
         if not self.rollout_over(step, self.config.rollout_steps):
             return {}
         batch, metrics = self.prepare()

@@ -53,6 +53,34 @@ class ScalingOptions(PolicyOptions):
 
 
 @dataclass(frozen=True)
+class RecurrentOptions(PolicyOptions):
+    """A policy network that remembers what it saw earlier in the episode."""
+
+    # a memory: gru or lstm, between hidden and output layers; none: what is seen now decides
+    recurrent: Literal["gru", "lstm"] | None = None
+    # steps of the sequences that a recurrent network learns from, through which its gradient flows;
+    # none: all that a rollout has of an environment
+    sequence_length: Annotated[int, positive_int] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recurrent is None and self.sequence_length is not None:
+            raise ValueError(
+                "sequence_length has no effect without recurrent, got"
+                f" {self.sequence_length}; set recurrent to 'gru' or 'lstm', or leave it out"
+            )
+        if self.recurrent is not None and getattr(self, "kl_coef", 0.0) != 0.0:
+            raise ValueError(
+                f"kl_coef must be 0 where recurrent is {self.recurrent!r}, because the reference"
+                f" would need a memory of its own, got {getattr(self, 'kl_coef')}"  # noqa: B009
+            )
+
+    def policy_settings(self, *, critic: bool) -> PolicySettings:
+        settings = super().policy_settings(critic=critic)
+        return replace(settings, recurrent=self.recurrent, sequence_length=self.sequence_length)
+
+
+@dataclass(frozen=True)
 class SeparateNetworkOptions(ScalingOptions):
     """A policy network and a value network."""
 
@@ -64,7 +92,7 @@ class SeparateNetworkOptions(ScalingOptions):
 
 
 @dataclass(frozen=True)
-class NetworkOptions(SeparateNetworkOptions):
+class NetworkOptions(SeparateNetworkOptions, RecurrentOptions):
     """An actor and a critic, in two networks or in one."""
 
     # a separate network for V; false makes V a second head on the policy network (detail 13)

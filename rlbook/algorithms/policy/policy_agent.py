@@ -39,6 +39,7 @@ from rlbook.networks.policy import (
     module_tensors,
     saved_tensors,
 )
+from rlbook.networks.recurrent_memory import RecurrentMemory
 from rlbook.seeding import rng_for, rng_state, set_rng_state
 
 
@@ -83,11 +84,7 @@ class PolicyAgent(PredictingAgent):
             self.reward_scale = RewardScale(env.num_envs, self.config.gamma)
         self._log_prob = np.zeros(0, dtype=np.float32)
         self.sampler = None if parts.sampler is None else parts.sampler.bind_env(env)
-        self._acting, self._evaluating = self._acting_state(), self.policy.initial_state()
-
-    def _acting_state(self) -> Any:
-        """What the policy acts with from now on: its own, or what asks another program."""
-        return self.policy.initial_state() if self.sampler is None else self.sampler.acting_state()
+        self._acting, self._evaluating = self._acting_state(), self._evaluating_state()
 
     def check_rollout(self, env: VectorEnv, steps: int) -> None:
         """Raises ValueError if a rollout of this many steps does not fit into memory."""
@@ -125,19 +122,21 @@ class PolicyAgent(PredictingAgent):
         *,
         explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
+        memory: RecurrentMemory | None = None,
     ) -> NDArray[Any]:
         self.check_batch(observation)
         if not explore:
-            return self.policy.act(observation, None, self._evaluating, action_mask)[0]
+            return self.policy.act(observation, None, memory or self._evaluating, action_mask)[0]
         action, self._log_prob = act_on_rows(
-            self.policy, observation, self.exploration, self._acting, action_mask
+            self.policy, observation, self.exploration, memory or self._acting, action_mask
         )
         return action
 
     @property
     def can_checkpoint(self) -> bool:
         """Between rounds a language model's memory of what it writes is of no use any more."""
-        return self._acting is None or not len(self.rollout_data)
+        large = self._acting is not None and not isinstance(self._acting, RecurrentMemory)
+        return not large or not len(self.rollout_data)
 
     def begin(self) -> None:
         self._acting = self._acting_state()
@@ -159,7 +158,8 @@ class PolicyAgent(PredictingAgent):
         statistics, where the policy keeps some: what acted and what learned saw the same numbers.
         """
         if self.policy.normalizer is not None:
-            self.policy.normalizer.update(batch.obs)
+            steps = batch.obs if self.policy.unit == "step" else batch.obs[batch.mask]
+            self.policy.normalizer.update(steps)
         self.rollout_data.clear()
 
     def rollout_over(self, step: Step, rollout_steps: int) -> bool:
@@ -223,7 +223,7 @@ class PolicyAgent(PredictingAgent):
         for rng, kept in zip((self.exploration, self.shuffling), state["rngs"], strict=True):
             set_rng_state(rng, kept)
         self.rollout_data.load_state_dict(state["rollout"])
-        self._acting, self._evaluating = self._acting_state(), self.policy.initial_state()
+        self._acting, self._evaluating = self._acting_state(), self._evaluating_state()
         if self._acting is not None:
             self._acting.load_state_dict(state["acting"])
         if self.reward_scale is not None:

@@ -1,15 +1,20 @@
-"""`predict` of an agent whose policy may be a language model: text prompts in, completions out."""
+"""What a policy acts with besides the present observation: a memory of the episode, or of the text.
+
+And `predict` of an agent whose policy may be a language model: text prompts in, completions out.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from rlbook.agent import Agent
+from rlbook.agent import NO_STATE, Agent, Sampler, Step
+from rlbook.data.rollout import Rollout
 from rlbook.llm.generation.generate import write
 from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.networks.recurrent_memory import RecurrentMemory
 
 if TYPE_CHECKING:
     from rlbook.envs.space_batches import Elements
@@ -23,16 +28,54 @@ class PredictingAgent(Agent):
     policy: Policy
     codec: Codec | None
     exploration: np.random.Generator
+    sampler: Sampler | None
+    rollout_data: Rollout
+    _log_prob: NDArray[np.float32]
+    _acting: Any
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the policy is recurrent."""
+        return self.policy.unit == "sequence"
+
+    def new_memory(self) -> RecurrentMemory | None:
+        return self.policy.initial_state() if self.remembers else None
+
+    def _acting_state(self) -> Any:
+        """What the policy acts with from now on: its own, or what asks another program."""
+        return self.policy.initial_state() if self.sampler is None else self.sampler.acting_state()
+
+    def _evaluating_state(self) -> Any:
+        """What the policy acts with outside training. Of a recurrent one whoever lets it play keeps
+        the memory."""
+        return None if self.remembers else self.policy.initial_state()
+
+    def collect(self, step: Step) -> None:
+        """Adds a step to the rollout, with what a recurrent policy remembered before it. What it
+        remembers of episodes that have ended is dropped."""
+        if not self.remembers:
+            self.rollout_data.add(step, self._log_prob)
+            return
+        self.rollout_data.add(step, self._log_prob, self._acting.before)
+        self._acting.forget(step.terminated | step.truncated)
 
     def predict(
         self,
         observation: Elements,
         *,
+        state: Any = NO_STATE,
+        episode_start: ArrayLike = False,
         explore: bool = False,
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
         if self.codec is None or not is_text(observation):
-            return super().predict(observation, explore=explore, action_mask=action_mask)
+            return super().predict(
+                observation,
+                state=state,
+                episode_start=episode_start,
+                explore=explore,
+                action_mask=action_mask,
+            )
         assert isinstance(self.policy, LanguageModelPolicy)
         seed = int(self._exploring_twin().exploration.integers(2**31)) if explore else None
         texts: Any = [observation] if isinstance(observation, str) else observation

@@ -105,7 +105,7 @@ def ppo_update(
     rows: list[Batch] = []
     metrics: list[dict[str, Tensor]] = []
     for epoch in range(config.epochs):
-        if epoch == 0 or len(batch) > config.batch_size:  # one minibatch stays what it is
+        if epoch == 0 or len(batch) > batch.rows_of(config.batch_size):  # one stays as it is
             shuffled = minibatches(batch, config.batch_size, rng)
             rows = [standardize_advantages(minibatch, policy, config) for minibatch in shuffled]
         # diagnostics take a tenth of an update: only where somebody looks at them

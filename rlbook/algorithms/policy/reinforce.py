@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from rlbook.agent import Metrics, Parts, Step
-from rlbook.algorithms.policy.options import AdamOptions, ScalingOptions
+from rlbook.algorithms.policy.options import AdamOptions, RecurrentOptions, ScalingOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.data.rollout import Batch, Rollout
@@ -109,7 +109,7 @@ def reinforce_loss(policy: Policy, batch: Batch, *, config: ReinforceConfig) -> 
 
 
 @dataclass(frozen=True)
-class ReinforceConfig(ScalingOptions, AdamOptions):
+class ReinforceConfig(ScalingOptions, RecurrentOptions, AdamOptions):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     baseline: Literal["none", "leave-one-out", "learned"] = "leave-one-out"  # b, subtracted from G
     # episodes per start; must divide num_envs; 1: each episode has its own start
@@ -147,7 +147,7 @@ class Reinforce(PolicyAgent):
         super().__init__(env, config, seed, parts)
 
     def learn(self, step: Step) -> Metrics:
-        self.rollout_data.add(step, self._log_prob)
+        self.collect(step)
         if not self.round_over(step):
             return {}
         batch = self.prepare()

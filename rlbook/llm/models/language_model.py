@@ -51,6 +51,7 @@ class LanguageModelPolicy(Policy):
     ) | {
         "separate_networks": "a language model's critic is always a network of its own",
         "rollout_steps": "a language model collects one episode in each environment",
+        "recurrent": "a language model sees the whole text at each step",
     }
 
     def __init__(

@@ -115,7 +115,11 @@ def _frames(
     def first() -> Frame:
         return Frame(_render_image(env), shown.obs, frame.episode + 1, 0, None, 0.0, 0.0, False)
 
+    memory = agent.new_memory()
+
     def frame_after(step: Step) -> Frame:
+        if memory is not None:
+            memory.forget(step.terminated or step.truncated)
         earned, over = frame.episode_return + step.reward, step.terminated or step.truncated
         cut = step.truncated and recipe.may_never_end and frame.step + 1 == PATIENCE
         return Frame(
@@ -132,17 +136,19 @@ def _frames(
 
     interaction.start()
     yield (frame := first())
-    for seen in act_step_reset(interaction, chooser(agent), frame_after):
+    for seen in act_step_reset(interaction, chooser(agent, memory), frame_after):
         yield (frame := seen)
         if frame.over and interaction.obs is not None:
             yield (frame := first())
 
 
-def chooser(agent: Agent) -> Callable[..., Any]:
+def chooser(agent: Agent, memory: Any = None) -> Callable[..., Any]:
     """The greedy action for one observation: (obs, action_mask) → action. A batched agent gets a
-    batch of one; one that takes no action mask is asked without it.
+    batch of one; one that takes no action mask is asked without it; one that remembers its episode
+    acts with this memory.
     """
     takes_mask = takes_action_mask(agent.act)
+    remembered = {} if memory is None else {"memory": memory}
 
     def choose(
         obs: ArrayLike | dict[str, ArrayLike], action_mask: NDArray[np.bool_] | None = None
@@ -158,6 +164,7 @@ def chooser(agent: Agent) -> Callable[..., Any]:
         return agent.act(
             batch,
             explore=False,
+            **remembered,
             **({"action_mask": action_mask[None]} if masked else {}),  # type: ignore[index]
         )[0]
 

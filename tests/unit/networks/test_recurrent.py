@@ -11,24 +11,24 @@ from torch import Tensor, nn
 
 from rlbook.fast_forms import plain_forms
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
-from rlbook.networks.recurrent import RecurrentCore
+from rlbook.networks.recurrent import KEEP_BIAS, RecurrentCore
 
 KINDS = pytest.mark.parametrize("kind", ["gru", "lstm"])
 T, B, F, H = 9, 5, 3, 4
 
 
-def core_of(kind: str, seed: int = 0) -> RecurrentCore:
-    core = RecurrentCore(kind, F, H, torch.Generator().manual_seed(seed)).double()
+def core_of(kind: str, dtype: torch.dtype = torch.float64) -> RecurrentCore:
+    core = RecurrentCore(kind, F, H, torch.Generator().manual_seed(0)).to(dtype)
     with torch.no_grad():  # biases count as well
         for bias in (core.input_bias, core.state_bias):
-            bias.normal_(generator=torch.Generator().manual_seed(seed + 1))
+            bias.normal_(generator=torch.Generator().manual_seed(1))
     return core
 
 
 def sequences(core: RecurrentCore, chance: float = 0.3) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(2)
-    features = torch.randn(T, B, F, generator=generator, dtype=torch.float64)
-    state = torch.randn(B, core.state_size, generator=generator, dtype=torch.float64)
+    generator, dtype = torch.Generator().manual_seed(2), core.input_weight.dtype
+    features = torch.randn(T, B, F, generator=generator, dtype=dtype)
+    state = torch.randn(B, core.state_size, generator=generator, dtype=dtype)
     starts = torch.rand(T, B, generator=generator) < chance
     return features, state, starts
 
@@ -87,11 +87,12 @@ def test_a_step_is_the_cell_of_torch(kind: str):
 
 @pytest.mark.parametrize("plain", [False, True], ids=["fast", "plain"])
 @pytest.mark.parametrize("chance", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
 @KINDS
-def test_a_whole_sequence_is_its_steps(kind: str, chance: float, plain: bool):
+def test_a_whole_sequence_is_its_steps(kind: str, dtype: torch.dtype, chance: float, plain: bool):
     """Outputs, the last state, and the gradients of all that they depend on: of the weights, of the
     features, and of the state at the beginning."""
-    core = core_of(kind)
+    core = core_of(kind, dtype)
     features, state, starts = sequences(core, chance)
     generator = torch.Generator().manual_seed(3)
     found = []
@@ -100,17 +101,18 @@ def test_a_whole_sequence_is_its_steps(kind: str, chance: float, plain: bool):
         with plain_forms(plain):
             output, after = way(*([core] if way is step_by_step else []), *inputs, starts)
         generator.manual_seed(3)
-        weight = torch.randn(output.shape, generator=generator, dtype=torch.float64)
+        weight = torch.randn(output.shape, generator=generator, dtype=dtype)
         loss = (output * weight).sum() + after.square().sum()
         leaves = [*inputs, *core.parameters()]
         found.append([output, after, *torch.autograd.grad(loss, leaves)])
     assert_near(found[1], found[0], terms=T * B * (F + H), size=largest(found[0]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["single", "double"])
 @KINDS
-def test_nothing_before_a_start_is_remembered(kind: str):
+def test_nothing_before_a_start_is_remembered(kind: str, dtype: torch.dtype):
     """Neither value nor gradient: what follows a start does not depend on what came before."""
-    core = core_of(kind)
+    core = core_of(kind, dtype)
     features, state, _ = sequences(core)
     starts = torch.zeros(T, B, dtype=torch.bool)
     starts[4, 2] = True
@@ -153,6 +155,25 @@ def test_initial_weights_are_orthogonal_and_drawn_from_the_generator_alone(kind:
         assert torch.equal(weight, other.get_parameter(name))
     gram = one.state_weight.T @ one.state_weight
     assert_near(gram, torch.eye(H), terms=4 * H)
+    keeps = torch.zeros_like(one.state_bias).index_fill(0, torch.arange(H, 2 * H), KEEP_BIAS)
+    assert torch.equal(one.state_bias, keeps) and (one.input_bias == 0).all()
     bound = H**-0.5 * (1 + rounding_bound("float32"))
     plain = RecurrentCore(kind, F, H, torch.Generator().manual_seed(0), orthogonal=False)
-    assert all(0 < weight.abs().max() <= bound for weight in plain.parameters())
+    drawn = [plain.input_weight, plain.state_weight, plain.input_bias, plain.state_bias - keeps]
+    assert all(0 < weight.abs().max() <= bound for weight in drawn)
+
+
+@KINDS
+def test_the_bias_that_keeps_is_that_of_the_gate_that_keeps(kind: str):
+    """With nothing but a large bias there, what is remembered stays."""
+    core = core_of(kind)
+    with torch.no_grad():
+        for weight in core.parameters():
+            weight.zero_()
+        core.state_bias[H : 2 * H] = 100.0
+        if kind == "lstm":
+            core.state_bias[:H] = -100.0
+    state = sequences(core)[1]
+    after = core.step(torch.zeros(B, F, dtype=torch.float64), state)[1]
+    kept = slice(None) if kind == "gru" else slice(H, None)  # of an LSTM c
+    assert_near(after[:, kept], state[:, kept])
