@@ -759,6 +759,9 @@ RAINBOW = (
     " --learning-rate 2e-3 --anneal-learning-rate true --hidden-sizes 128 --train-every 32"
     " --gradient-steps 8 --target-period 128 --eval-every 5000 --eval-episodes 5"
 )
+SIGN = (
+    "TMaze-v0 --steps 10000 --hidden-sizes 32 --batch-size 16 --learning-rate 2e-3 --eval-every 0"
+)
 EPISODES = "CartPole-v1 --num-envs 4 --episodes 600 --learning-rate 3e-3"
 SHORT = (
     "dqn CartPole-v1 --steps 10000 --gamma 0.97 --num-envs 4 --learning-rate 1e-3 --hidden-sizes 64"
@@ -1003,6 +1006,16 @@ MEASUREMENTS = {
         "none of the parts, and one alone",
         f"{SHORT} {SLOWLY} --double false --off {WITH}",
         "dqn-with.png",
+    ),
+    "hidden_memoryless": Measurement("DQN, no memory", f"dqn {SIGN}", untimed_return, seeds=10),
+    "hidden_stack_10": Measurement(
+        "DQN, a stack of 10", f"dqn {SIGN} --frame-stack 10", untimed_return, seeds=10
+    ),
+    "hidden_stack_11": Measurement(
+        "DQN, a stack of 11", f"dqn {SIGN} --frame-stack 11", untimed_return, seeds=10
+    ),
+    "hidden_dqn": Measurement(
+        "DQN, a GRU", f"dqn {SIGN} --recurrent gru", untimed_return, seeds=10
     ),
     "dqn_acrobot": Measurement(
         "Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"

@@ -156,6 +156,11 @@ def value_at(rate: float | Schedule, progress: float) -> float:
     return rate(progress) if isinstance(rate, Schedule) else rate
 
 
+def crosses(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of `period` lies in (before, after]."""
+    return after // period > before // period
+
+
 SYNONYMS = {
     "lam": ("trace_decay", "gae_lambda"),
     "lambda": ("trace_decay", "gae_lambda"),

@@ -1813,6 +1813,10 @@ def train(
     hidden_sizes: tuple[int, ...] | list[int] = ...,
     adam_eps: float = ...,
     action_bins: int = ...,
+    recurrent: Literal["gru", "lstm"] | None = ...,
+    sequence_length: int = ...,
+    overlap: int = ...,
+    burn_in: int = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -3312,6 +3316,10 @@ def train(
     v_max: float = ...,
     huber: bool = ...,
     adam_eps: float = ...,
+    recurrent: Literal["gru", "lstm"] | None = ...,
+    sequence_length: int | None = ...,
+    overlap: int = ...,
+    burn_in: int = ...,
     walks: int = ...,
     conservative_coef: float = ...,
     group_size: int = ...,
@@ -3320,8 +3328,6 @@ def train(
     micro_batch_size: int | None = ...,
     normalize_observation: bool = ...,
     normalize_reward: bool = ...,
-    recurrent: Literal["gru", "lstm"] | None = ...,
-    sequence_length: int | None = ...,
     gae_lambda: float = ...,
     rollout_steps: int = ...,
     optimizer: Literal["adam", "rmsprop"] = ...,

@@ -89,7 +89,8 @@ class RainbowReplay(ReplayBuffer):
         if priority_exponent is not None:
             self.priorities = Priorities(capacity, priority_exponent)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, memory: object = None) -> None:
+        """Stores one vector step. `memory`: what a `SequenceReplay` asks for; of no use here."""
         super().add(step)
         if self.ahead is not None:
             self.ahead.add(step)

@@ -64,9 +64,9 @@ def _weights(
     optimizer: Optimizer, batch: RainbowMinibatch, q: ActionValue, config: DQNConfig
 ) -> Weights | None:
     """The network's weights, or None where it, its parameters or the rows ask for more."""
-    rows = batch.rows
-    if type(optimizer) is not FlatAdam or config.prioritized:
+    if type(optimizer) is not FlatAdam or config.prioritized or config.recurrent is not None:
         return None
+    rows = batch.rows
     weights = weights_of(q, rows.obs) if isinstance(q, MLP) else None
     if weights is None or not is_unmodified(q) or not trains_plainly(weights, optimizer.parameters):
         return None

@@ -117,14 +117,14 @@ def q_target(
     y = r + γ max_a' Q⁻(s', a'),   a' among the allowed actions
 
     Args:
-        reward: [B], in reward units.
-        terminated: [B], bool; alone stops bootstrapping.
-        next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
-        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
-        next_action_mask: [B, A], bool; True marks the actions allowed in s'. None means all.
+        reward: [B] or [B, T], in reward units.
+        terminated: same shape, bool; alone stops bootstrapping.
+        next_q: [..., A]. Q⁻(s', ·) of the target network, in reward units.
+        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, one each.
+        next_action_mask: [..., A], bool; True marks the actions allowed in s'. None means all.
 
     Returns:
-        [B], in reward units, without gradient.
+        Same shape as reward, in reward units, without gradient.
 
     Source: Mnih et al. 2015 (DQN), doi:10.1038/nature14236, algorithm 1. The mask is ours.
     """
@@ -146,21 +146,21 @@ def double_q_target(
     y = r + γ Q⁻(s', argmax_a' Q(s', a')),   a' among the allowed actions
 
     Args:
-        reward: [B], in reward units.
-        terminated: [B], bool; alone stops bootstrapping.
-        next_q: [B, A]. Q⁻(s', ·) of the target network, in reward units.
-        next_q_online: [B, A]. Q(s', ·) of the network being trained.
-        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, [B].
+        reward: [B] or [B, T], in reward units.
+        terminated: same shape, bool; alone stops bootstrapping.
+        next_q: [..., A]. Q⁻(s', ·) of the target network, in reward units.
+        next_q_online: [..., A]. Q(s', ·) of the network being trained.
+        gamma: γ, discount per environment step, in [0, 1]; of n-step targets γᵐ, one each.
         next_action_mask: as in `q_target`.
 
     Returns:
-        [B], in reward units, without gradient.
+        Same shape as reward, in reward units, without gradient.
 
     Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, with the target network as the
     one that evaluates.
     """
     same_shape(next_q=next_q, next_q_online=next_q_online)
-    chosen = masked_argmax(next_q_online, next_action_mask)[:, None]
+    chosen = masked_argmax(next_q_online, next_action_mask)[..., None]
     return td_target(reward, terminated, next_q.gather(-1, chosen).squeeze(-1), gamma)
 
 

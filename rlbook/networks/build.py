@@ -29,6 +29,7 @@ from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.policy import Policy
 from rlbook.networks.q_network import QNetwork, QSettings
 from rlbook.networks.recurrent import RecurrentPolicy
+from rlbook.networks.recurrent_q import RecurrentQ
 from rlbook.networks.reward_network import RewardNetwork, StepReward
 from rlbook.seeding import torch_generator
 
@@ -125,11 +126,12 @@ def build_action_value(
     hidden_sizes: tuple[int, ...],
     model: object = None,
     settings: QSettings | None = None,
-) -> MLP | ConvolutionalNetwork | QNetwork:
+) -> MLP | ConvolutionalNetwork | QNetwork | RecurrentQ:
     """Builds Q(s, ·) for `env`, an `ActionValue` with ReLU between the layers; the network follows
     from the spaces as in `build_policy`.
 
-    `settings`: the parts of a `QNetwork`, where there are to be any.
+    `settings`: the parts of a `QNetwork`, where there are to be any; or the memory of a
+    `RecurrentQ`, which reads sequences.
     """
     spec = ModelSpec.from_value(model) or ModelSpec()
     refuse_language(spec)
@@ -137,7 +139,9 @@ def build_action_value(
     assert isinstance(env.single_action_space, spaces.Discrete)
     num_actions = int(env.single_action_space.n)
     sizes = (*hidden_sizes, num_actions)
-    if settings is not None and settings != QSettings():
+    if settings is not None and settings.recurrent is not None:
+        network = RecurrentQ(observations, num_actions, hidden_sizes, generator, settings)
+    elif settings is not None and settings != QSettings():
         network = QNetwork(observations, num_actions, hidden_sizes, generator, settings)
     elif is_image(observations):
         network = ConvolutionalNetwork(
@@ -147,7 +151,8 @@ def build_action_value(
         sizes = (_size(observations), *sizes)
         network = MLP(sizes, generator, activation="relu", orthogonal=False)
     in_numbers(network, spec.dtype)
-    last = network.heads() if isinstance(network, QNetwork) else network.layers[-1].parameters()
+    made_of_parts = isinstance(network, QNetwork | RecurrentQ)
+    last = network.heads() if made_of_parts else network.layers[-1].parameters()
     choose_trained(network, spec.trained_parts, last)
     return network
 

@@ -30,6 +30,7 @@ class QSettings:
     noise_scale: float | None = None  # σ_0 of noisy layers; None: no noise
     # smallest, largest, number of atoms; None: no atoms
     support: tuple[float, float, int] | None = None
+    recurrent: str | None = None  # "gru" or "lstm" for a `RecurrentQ`; None: no memory
 
 
 class QNetwork(nn.Module):

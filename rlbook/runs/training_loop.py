@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from rlbook.agent import Agent, Metrics
+from rlbook.checks import crosses
 from rlbook.errors import TrainingError
 from rlbook.interaction.process_group import training_group
 from rlbook.runs.callbacks import Callbacks
@@ -145,7 +146,7 @@ class TrainingLoop:
         if evaluation.get("eval_return", -math.inf) >= self.trained.request.stop_at_return:
             self.reports.marks = REPORTS + 1  # the run ends here
         self._tell(evaluation)
-        if due or _crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
+        if due or crosses(REPORTS // CHECKPOINTS, before, self.reports.marks):
             self.trained.write_checkpoint(best=best)
         self.trained.seconds["evaluate"] += time.perf_counter() - start
 
@@ -176,8 +177,8 @@ class TrainingLoop:
         if self.source.reports_each or every == 0:
             return False
         if every is None:
-            return _crosses(REPORTS // EVALUATIONS, before, marks)
-        return _crosses(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
+            return crosses(REPORTS // EVALUATIONS, before, marks)
+        return crosses(every, metrics[-1]["step"] if metrics else 0, self.trained.steps)
 
     def _evaluate(self, *, last: bool = False) -> Metrics:
         """On the way an evaluation may be shortened; the `last` one never is, nor where a return
@@ -255,8 +256,3 @@ class TrainingLoop:
         if self.trained._recorder is not None:
             with report_disk_errors(self.trained.folder):
                 self.trained._recorder.record(self.trained.steps)
-
-
-def _crosses(period: int, before: int, after: int) -> bool:
-    """Whether a multiple of `period` lies in (before, after]."""
-    return after // period > before // period

@@ -77,6 +77,22 @@ RUNS: Runs = {
         {"steps": 1200, "learning_starts": 100, "buffer_size": 700, "env_kwargs": {"slip": 0.2}},
         1200,
     ),
+    ("dqn", "TMaze-v0"): (
+        {
+            "steps": 1200,
+            "num_envs": 2,
+            "recurrent": "lstm",
+            "hidden_sizes": (8,),
+            "sequence_length": 6,
+            "overlap": 2,
+            "burn_in": 3,
+            "n_step": 2,
+            "batch_size": 8,
+            "learning_starts": 100,
+            "buffer_size": 701,
+        },
+        600,
+    ),
     ("dqn", "CartPole-v1"): (
         {
             "steps": 1200,

@@ -20,6 +20,9 @@ Rainbow is DQN with five more parts besides `double`, each a switch (see `rainbo
     noisy           noise on the weights, of learned scale, explores instead of ε
     distributional  the probability of each of 51 returns is learned, not only the mean
 
+With `recurrent` the network remembers what it saw in the episode, and the buffer returns sequences
+(R2D2): see `recurrent_loss`.
+
 Source: Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1; double: van Hasselt et al. 2016,
 arXiv:1509.06461, eq. 4; Rainbow: Hessel et al. 2018, arXiv:1710.02298; the other parts' sources
 are with their functions. Differences: several gradient steps in a row after `train_every` steps, as
@@ -31,6 +34,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,11 +46,13 @@ from torch import Tensor
 
 from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.algorithms.value.distributional_loss import distributional_loss
-from rlbook.algorithms.value.dqn_config import DQNConfig
+from rlbook.algorithms.value.dqn_config import METRICS, DQNConfig
 from rlbook.algorithms.value.rainbow_parts import network_parts, replay_with_parts
-from rlbook.checks import check_buffer_size, value_at
+from rlbook.algorithms.value.recurrent_loss import recurrent_loss
+from rlbook.checks import check_buffer_size, crosses, value_at
 from rlbook.data.prioritized_replay import Priorities
 from rlbook.data.rainbow_replay import RainbowMinibatch
+from rlbook.data.sequence_replay import SequenceMinibatch
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.build import build_action_value
@@ -60,14 +66,19 @@ from rlbook.networks.optimizer import (
 )
 from rlbook.networks.policy import as_array, full_precision
 from rlbook.networks.q_network import predict
+from rlbook.networks.recurrent_memory import RecurrentMemory
+from rlbook.networks.recurrent_q import RecurrentQ, acting_values
 from rlbook.networks.values import ActionValue, greedy_actions
 from rlbook.seeding import rng_for, rng_state, set_rng_state
+
+Minibatch = RainbowMinibatch | SequenceMinibatch
+SAVED = ("q", "target", "optimizer", "replay")
 
 
 def dqn_update(
     q: ActionValue,
     optimizer: Optimizer,
-    batches: Iterable[RainbowMinibatch],
+    batches: Iterable[Minibatch],
     config: DQNConfig,
     *,
     noise: Generator | None = None,
@@ -87,7 +98,8 @@ def dqn_update(
     step_loss = partial(loss or dqn_loss, q, config=config, noise=noise)
     for batch in batches:
         metrics = gradient_step(optimizer, step_loss, batch, max_grad_norm=config.max_grad_norm)
-        if priorities is not None and batch.places is not None:
+        if priorities is not None and isinstance(batch, RainbowMinibatch):
+            assert batch.places is not None
             priorities.update(batch.places, as_array(metrics.pop("error")))
     return mean_metrics([metrics])
 
@@ -106,9 +118,11 @@ def dqn_target(
 
 
 def dqn_loss(
-    q: ActionValue, batch: RainbowMinibatch, *, config: DQNConfig, noise: Generator | None = None
+    q: ActionValue, batch: Minibatch, *, config: DQNConfig, noise: Generator | None = None
 ) -> LossOutput:
     """How far Q(s, a) of some rows is from its target; lower is better."""
+    if isinstance(batch, SequenceMinibatch):
+        return recurrent_loss(q, batch, config=config)
     if config.distributional:
         return distributional_loss(q, batch, config=config, noise=noise)
     values = full_precision(predict(q, batch.rows.obs, noise))  # [B, A]
@@ -132,25 +146,15 @@ class DQN(Agent):
     actions = "discrete"
     uses = ("model", "device", "replay_folder")
     loss = staticmethod(dqn_loss)
-    METRICS = {
-        "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
-        "`distributional` the KL divergence in nats; of the update's last minibatch",
-        "q": "mean Q(s, a) of that minibatch, in reward units; "
-        "far above any possible return means divergence",
-        "grad_norm": "L2 norm of the gradient before clipping",
-        "epsilon": "probability of a random action; 0 with `noisy`",
-        "clipped_mass": "with `distributional`, the fraction of the target's probability outside "
-        "[v_min, v_max], which is clipped to them; well above 0, the range is too narrow",
-    }
+    METRICS = METRICS
 
     def __init__(
         self, env: VectorEnv, config: DQNConfig, seed: int = 0, parts: Parts = Parts()
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DQNConfig = config
-        actions = env.single_action_space
-        assert isinstance(actions, Discrete)
-        self.num_actions = int(actions.n)
+        assert isinstance(env.single_action_space, Discrete)
+        self.num_actions = int(env.single_action_space.n)
         check_buffer_size(config.buffer_size, env.num_envs)
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         q = build_action_value(env, rng, hidden_sizes, parts.model, network_parts(config))
@@ -158,7 +162,8 @@ class DQN(Agent):
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         rate = value_at(config.learning_rate, 0.0)
         self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)
-        self.replay = replay_with_parts(config, env, parts)
+        self.memory = self.new_memory()
+        self.replay = replay_with_parts(config, env, parts, self.q)
         self.exploration = rng_for(seed, "exploration")
         self.sampling = rng_for(seed, "minibatches")
         self.noise = rng_for(seed, "noise") if config.noisy else None
@@ -171,30 +176,39 @@ class DQN(Agent):
         *,
         explore: bool = True,
         action_mask: NDArray[np.bool_] | None = None,
+        memory: RecurrentMemory | None = None,
     ) -> NDArray[np.int64]:
         self.check_batch(observation)
-        with torch.inference_mode():
-            noise = (self.noise,) if explore and self.noise is not None else ()
-            action = greedy_actions(self.q(torch.from_numpy(observation), *noise), action_mask)
-        if not explore or noise:
+        noise = self.noise if explore else None
+        memory = memory or (self.memory if explore else None)
+        values = acting_values(self.q, torch.from_numpy(observation), noise, memory)
+        action = greedy_actions(values, action_mask)
+        if not explore or noise is not None:
             return action
         random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
         count = self.num_actions if action_mask is None else action_mask.sum(axis=1)
         drawn = self.exploration.integers(count, size=len(action))
         return np.where(random, nth_allowed(action_mask, drawn), action)
 
+    def new_memory(self) -> RecurrentMemory | None:
+        return self.q.initial_state() if isinstance(self.q, RecurrentQ) else None
+
+    def begin(self) -> None:
+        self.memory = self.new_memory()
+
     def action_values(self, observations: ArrayLike) -> NDArray[np.float32]:
         """Q of the environment's observations: [N, ...] → [N, A], in reward units."""
-        with torch.inference_mode():
-            seen = torch.as_tensor(self.adapt_observations(observations), dtype=torch.float32)
-            return as_array(self.q(seen))
+        seen = torch.as_tensor(self.adapt_observations(observations), dtype=torch.float32)
+        return as_array(acting_values(self.q, seen))
 
     def learn(self, step: Step) -> Metrics:
-        self.replay.add(step)
+        self.replay.add(step, self.memory)
+        if self.memory is not None:
+            self.memory.forget(step.terminated | step.truncated)
         before, self.steps = self.steps, self.steps + len(step.reward)
-        due = _crosses(self.config.train_every, before, self.steps)
+        due = crosses(self.config.train_every, before, self.steps)
         metrics = self.update() if due and self.steps > self.config.learning_starts else {}
-        if _crosses(self.config.target_period, before, self.steps):
+        if crosses(self.config.target_period, before, self.steps):
             self.target.load_state_dict(self.q.state_dict())
         return metrics
 
@@ -203,18 +217,12 @@ class DQN(Agent):
         config = self.config
         left = 1.0 - self.progress if config.anneal_learning_rate else 1.0
         self.optimizer.learning_rate = value_at(config.learning_rate, self.progress) * left
-        metrics = dqn_update(
-            self.q,
-            self.optimizer,
-            self.minibatches(config.gradient_steps),
-            config,
-            noise=self.noise,
-            priorities=self.replay.priorities,
-            loss=self.loss,
-        )
+        batches, priorities = self.minibatches(config.gradient_steps), self.replay.priorities
+        given: dict[str, Any] = {"noise": self.noise, "priorities": priorities, "loss": self.loss}
+        metrics = dqn_update(self.q, self.optimizer, batches, config, **given)
         return metrics | {"epsilon": 0.0 if config.noisy else config.epsilon(self.progress)}
 
-    def minibatches(self, count: int) -> Iterator[RainbowMinibatch]:
+    def minibatches(self, count: int) -> Iterator[Minibatch]:
         """Random minibatches, one after the other where priorities or noise change in between."""
         config, successors = self.config, partial(predict, self.target, rng=self.noise)
         return self.replay.minibatches(
@@ -228,22 +236,15 @@ class DQN(Agent):
 
     def state_dict(self) -> State:
         return {
-            "q": dict(self.q.state_dict()),
-            "target": dict(self.target.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
-            "replay": self.replay.state_dict(),
+            **{name: dict(getattr(self, name).state_dict()) for name in SAVED},
             "rngs": [rng_state(rng) for rng in self.generators],
             "steps": self.steps,
+            **({} if self.memory is None else {"memory": self.memory.state_dict()}),
         }
 
     def load_state_dict(self, state: State) -> None:
-        for name in ("q", "target", "optimizer", "replay"):
+        for name in SAVED if self.memory is None else (*SAVED, "memory"):
             getattr(self, name).load_state_dict(state[name])
         for rng, saved in zip(self.generators, state["rngs"], strict=True):
             set_rng_state(rng, saved)
         self.steps = state["steps"]
-
-
-def _crosses(period: int, before: int, after: int) -> bool:
-    """Whether a multiple of `period` lies in (before, after]."""
-    return after // period > before // period

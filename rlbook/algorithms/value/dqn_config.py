@@ -1,9 +1,9 @@
-"""The hyper-parameters of DQN, and settings of them that were found to work."""
+"""The hyper-parameters of DQN, and the numbers that it logs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
 
 from rlbook.checks import (
     at_least,
@@ -21,7 +21,18 @@ from rlbook.hyperparameters import Hyperparameters
 
 
 @dataclass(frozen=True)
-class DQNConfig(Hyperparameters):
+class SequenceConfig(Hyperparameters):
+    """What a Q-network with a memory learns from, with `recurrent`."""
+
+    sequence_length: Annotated[int, positive_int] = 20  # L, steps of a sequence that are trained
+    # steps that a sequence shares with the next one of its episode, below sequence_length
+    overlap: Annotated[int, non_negative_int] = 10
+    # B, steps before a sequence that bring its stored recurrent state up to date
+    burn_in: Annotated[int, non_negative_int] = 10
+
+
+@dataclass(frozen=True)
+class DQNConfig(SequenceConfig):
     gamma: Annotated[float, unit_interval] = 0.99  # discount per environment step, in [0, 1]
     learning_rate: Annotated[float | Schedule, positive] = 1e-3  # Adam's step size, > 0
     anneal_learning_rate: bool = False  # anneal the learning rate linearly to 0 over the run
@@ -30,7 +41,8 @@ class DQNConfig(Hyperparameters):
     buffer_size: Annotated[int, positive_int] = 50_000  # maximum number of transitions stored
     # environment steps before the first update
     learning_starts: Annotated[int, non_negative_int] = 500
-    batch_size: Annotated[int, positive_int] = 64  # transitions per minibatch
+    # transitions per minibatch; with `recurrent`, sequences
+    batch_size: Annotated[int, positive_int] = 64
     train_every: Annotated[int, positive_int] = 4  # environment steps between updates
     gradient_steps: Annotated[int, positive_int] = 1  # gradient steps per update
     # C, environment steps between copies of Q into the target network
@@ -54,8 +66,37 @@ class DQNConfig(Hyperparameters):
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)  # units in each hidden layer
     adam_eps: Annotated[float, positive] = 1e-8  # Adam's ε
     action_bins: Annotated[int, at_least(2)] = 5  # values per dimension of a continuous action, ≥ 2
+    # a memory: the last hidden layer becomes recurrent, and sequences are replayed (R2D2)
+    recurrent: Literal["gru", "lstm"] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.v_min < self.v_max:
             raise ValueError(f"v_max must be a number above v_min {self.v_min}, got {self.v_max}")
+        if self.recurrent is None:
+            for item in fields(SequenceConfig):
+                if getattr(self, item.name) != item.default:
+                    raise ValueError(f"{item.name} has no effect without recurrent; leave it out")
+            return
+        for part in ("prioritized", "noisy", "distributional"):
+            if getattr(self, part):
+                raise ValueError(
+                    f"{part} does not work with recurrent; double, dueling and n_step do"
+                )
+        if self.overlap >= self.sequence_length:
+            raise ValueError(
+                f"overlap must be below sequence_length {self.sequence_length}, got {self.overlap}"
+            )
+
+
+METRICS = {
+    "td_loss": "Huber (or ½ squared) loss of Q(s, a) against its target, or with "
+    "`distributional` the KL divergence in nats; of the update's last minibatch",
+    "q": "mean Q(s, a) of that minibatch, in reward units; "
+    "far above any possible return means divergence",
+    "grad_norm": "L2 norm of the gradient before clipping",
+    "epsilon": "probability of a random action; 0 with `noisy`",
+    "clipped_mass": "with `distributional`, the fraction of the target's probability outside "
+    "[v_min, v_max], which is clipped to them; well above 0, the range is too narrow",
+}
+"""What each number in the log means."""

@@ -6,6 +6,8 @@
     distributional  atoms in the network, and the loss of `distributional_loss`
     prioritized     how the buffer samples transitions, `rlbook.data.prioritized_replay`
     n_step          steps of reward in a transition, `rlbook.data.n_step`
+    recurrent       not Rainbow's: a memory in the network, `rlbook.networks.recurrent_q`, and
+                    sequences in the buffer, `rlbook.data.sequence_replay`
 
 Source: Hessel et al. 2018, arXiv:1710.02298; the parts name their own sources.
 """
@@ -19,7 +21,9 @@ from rlbook.agent import Parts
 from rlbook.algorithms.value.dqn_config import DQNConfig
 from rlbook.data.frame_store import frame_store
 from rlbook.data.rainbow_replay import RainbowReplay
+from rlbook.data.sequence_replay import SequenceReplay
 from rlbook.networks.q_network import QSettings
+from rlbook.networks.recurrent_q import RecurrentQ
 
 
 def network_parts(config: DQNConfig) -> QSettings:
@@ -28,18 +32,37 @@ def network_parts(config: DQNConfig) -> QSettings:
         dueling=config.dueling,
         noise_scale=config.noise_scale if config.noisy else None,
         support=(config.v_min, config.v_max, config.num_atoms) if config.distributional else None,
+        recurrent=config.recurrent,
     )
 
 
-def replay_with_parts(config: DQNConfig, env: VectorEnv, parts: Parts) -> RainbowReplay:
-    """The empty buffer of some environments: prioritised, of several steps."""
+def replay_with_parts(
+    config: DQNConfig, env: VectorEnv, parts: Parts, q: object = None
+) -> RainbowReplay | SequenceReplay:
+    """The empty buffer of some environments: prioritised, of several steps, or of sequences for a
+    network `q` that remembers."""
     observations = env.single_observation_space
     assert isinstance(observations, Box)
+    frames = frame_store(env, config.buffer_size, parts.replay_folder)
+    if isinstance(q, RecurrentQ):
+        return SequenceReplay(
+            config.buffer_size,
+            observations,
+            parts.device,
+            frames=frames,
+            num_envs=env.num_envs,
+            length=config.sequence_length,
+            overlap=config.overlap,
+            burn_in=config.burn_in,
+            state_size=q.state_size,
+            n_step=config.n_step,
+            gamma=config.gamma,
+        )
     return RainbowReplay(
         config.buffer_size,
         observations,
         parts.device,
-        frames=frame_store(env, config.buffer_size, parts.replay_folder),
+        frames=frames,
         num_envs=env.num_envs,
         n_step=config.n_step,
         gamma=config.gamma,

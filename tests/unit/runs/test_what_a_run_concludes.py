@@ -20,7 +20,7 @@ import rlbook
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.policy.ppo import ppo_loss
 from rlbook.algorithms.value.cql import conservative_gap
-from rlbook.algorithms.value.dqn import _crosses
+from rlbook.checks import crosses
 from rlbook.data.replay import Transitions
 from rlbook.evaluation.comparison import LAST, compare
 from rlbook.interaction import play_episodes as playing
@@ -381,7 +381,7 @@ def test_dqn_updates_whenever_the_steps_cross_a_multiple_of_train_every(
     """30 steps, three at a time: multiples of 4 are crossed at 6, 9, 12, 18, 21, 24, 30; of 5 at 6,
     12, 15, 21, 27, 30; of 2 at each."""
     steps = range(0, 30, num_envs)
-    assert sum(_crosses(train_every, before, before + num_envs) for before in steps) == updates
+    assert sum(crosses(train_every, before, before + num_envs) for before in steps) == updates
 
 
 @pytest.mark.parametrize("coefficient", [0.0, 0.5, 4.0])
