@@ -218,10 +218,13 @@ class Rollout:
     Args:
         stores: which observations are kept, as in `Policy.stores`.
         device: where the tensors are to be.
+        state_size: S, the numbers that a recurrent network remembers; 0: it is none.
     """
 
-    def __init__(self, stores: str = "all", device: torch.device | str = "cpu") -> None:
-        self.stores, self.device = stores, device
+    def __init__(
+        self, stores: str = "all", device: torch.device | str = "cpu", state_size: int = 0
+    ) -> None:
+        self.stores, self.device, self.state_size = stores, device, state_size
         self.clear()
 
     def clear(self) -> None:
@@ -304,10 +307,14 @@ class Rollout:
             }
             for step in self.steps
         ]
-        states = {"states": list(self.states)} if self.states else {}
+        states = {"states": list(self.states)} if self.state_size else {}
         return {"steps": steps, "log_probs": list(self.log_probs), **states}
 
     def load_state_dict(self, state: State) -> None:
         self.steps = [Step(**fields) for fields in state["steps"]]
         self.log_probs = list(state["log_probs"])
         self.states = list(state.get("states", ()))
+        shapes = {tuple(one.shape) for one in self.states}
+        shape = (len(self.log_probs[0]), self.state_size) if self.states else ()
+        if self.state_size and (len(self.states) != len(self.steps) or not shapes <= {shape}):
+            raise ValueError("the saved states must be rows for each environment and step")

@@ -134,6 +134,8 @@ class Policy(nn.Module):
     splits: ClassVar[bool] = False
     """Whether several processes share its acting, too, and what it computes without gradients: one
     so small acts sooner than it could be told of."""
+    state_size: int = 0
+    """S, the numbers that a recurrent policy remembers of an episode; 0 for any other."""
     stores: ClassVar[Literal["all", "first"]] = "all"
     """Which observations a rollout must keep. "first": it and the actions rebuild the row."""
 

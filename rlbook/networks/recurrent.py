@@ -155,7 +155,7 @@ class RecurrentPolicy(MLPPolicy):
         networks = [self.actor] if self.critic is None else [self.actor, self.critic]
         widths = [cast(nn.Linear, network.layers[-1]).in_features for network in networks]
         cores = [RecurrentCore(kind, width, width, generator) for width in widths]
-        self.cores = nn.ModuleList(cores)
+        self.cores, self.state_size = nn.ModuleList(cores), sum(core.state_size for core in cores)
         self.sequence_length = sequence_length
 
     def step(self, obs: Tensor, state: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:

@@ -83,8 +83,10 @@ class RecurrentMemory:
         return {"state": self.state}
 
     def load_state_dict(self, state: State) -> None:
-        kept, before = state["state"], None if self.state is None else self.state.shape
+        kept = state["state"]
         if kept is not None and (kept.dim() != 2 or kept.shape[1] != len(self._like)):
-            raise ValueError(f"the saved memory must be [N, {len(self._like)}], got {before}")
+            raise ValueError(
+                f"the saved memory must be [N, {len(self._like)}], got {list(kept.shape)}"
+            )
         # a copy: how a product is rounded may depend on where in memory its factors begin
         self.state = None if kept is None else kept.to(self._like).clone()

@@ -78,7 +78,7 @@ class PolicyAgent(PredictingAgent):
         self.optimizer = self.make_optimizer([self.parameter_group(self.policy)], rate)
         self.exploration = rng_for(seed, "exploration")
         self.shuffling = rng_for(seed, "minibatches")
-        self.rollout_data = Rollout(self.policy.stores, parts.device)
+        self.rollout_data = Rollout(self.policy.stores, parts.device, self.policy.state_size)
         self.reward_scale = None
         if isinstance(config, ScalingOptions) and config.normalize_reward:
             self.reward_scale = RewardScale(env.num_envs, self.config.gamma)

@@ -4,15 +4,17 @@ learn from, whole sequences at a time."""
 from __future__ import annotations
 
 import copy
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from closeness import assert_near, widths
 from gymnasium import spaces
-from random_masks import RandomMasks
+from recurrent_rollouts import WORLDS, agent_in, collect
+from state_content import content
 from torch import Tensor
 
 import rlbook
@@ -24,62 +26,13 @@ from rlbook.algorithms.policy.reinforce import Reinforce
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.errors import RequestError
 from rlbook.interaction.loop import act_step_reset
-from rlbook.interaction.spaces import AdaptedVectorEnv, adapt_to
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.player import Player
 from rlbook.networks.recurrent import RecurrentPolicy, cut_sequences
+from rlbook.plots.films.episode_frames import play_frames
+from rlbook.runs.demonstrations import _sometimes_random as sometimes_random
+from rlbook.runs.demonstrations import record_episodes
 
 KINDS = pytest.mark.parametrize("kind", ["gru", "lstm"])
-
-
-class Noise(gymnasium.Env):
-    """Shows noise and ends at random, half of the times by a time limit. Pays the action."""
-
-    def __init__(self, shown: spaces.Box, actions: spaces.Space) -> None:
-        self.observation_space, self.action_space = shown, actions
-
-    def _look(self) -> np.ndarray:
-        shown: Any = self.observation_space
-        numbers = self.np_random.uniform(0.0, 1.0, shown.shape)
-        return (numbers * (255 if shown.dtype == np.uint8 else 1)).astype(shown.dtype)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return self._look(), {}
-
-    def step(self, action: Any) -> Any:
-        ends = self.np_random.random()
-        return self._look(), float(np.mean(action)), ends < 0.1, 0.1 <= ends < 0.2, {}
-
-
-VECTOR, IMAGE = (
-    spaces.Box(0.0, 1.0, (3,), np.float32),
-    spaces.Box(0, 255, (6, 6, 1), np.uint8),
-)
-WORLDS = {
-    "discrete": lambda: Noise(VECTOR, spaces.Discrete(4)),
-    "continuous": lambda: Noise(VECTOR, spaces.Box(-1.0, 1.0, (2,), np.float32)),
-    "image": lambda: Noise(IMAGE, spaces.Discrete(4)),
-    "masks": RandomMasks,
-}
-
-
-def agent_in(
-    world: str, kind: type[PolicyAgent] = PPO, num_envs: int = 3, **settings: Any
-) -> tuple[Any, VectorInteraction]:
-    env = SyncVector([WORLDS[world]() for _ in range(num_envs)])
-    config = kind.Config(**{"recurrent": "gru", "hidden_sizes": (8,), **settings})
-    adapted = AdaptedVectorEnv(env, adapt_to(kind, env, config))
-    agent = kind(adapted, config, seed=0)
-    rng = np.random.default_rng(1)
-    return agent, VectorInteraction(adapted, rng, rollout=agent.rollout)
-
-
-def collect(agent: Any, interaction: VectorInteraction, steps: int) -> None:
-    """Fills the rollout and does not learn."""
-    taken = act_step_reset(interaction, agent.act, agent.collect, agent.begin)
-    for _ in range(steps):
-        next(taken)
 
 
 @torch.no_grad()
@@ -145,7 +98,7 @@ def test_memory_goes_on_from_one_rollout_to_the_next_and_ends_with_the_episode(k
     agent, interaction = agent_in("discrete", recurrent=kind)
     collect(agent, interaction, 6)
     first = agent.rollout_data
-    agent.rollout_data = type(first)()
+    agent.rollout_data = type(first)(state_size=first.state_size)
     state = copy.deepcopy(agent._acting.state)
     collect(agent, interaction, 9)
     assert torch.equal(agent.rollout_data.states[0], state) and (state != 0).any()
@@ -329,3 +282,91 @@ def test_agents_without_the_option_have_no_memory():
     agent, _ = agent_in("discrete", recurrent=None)
     assert agent.new_memory() is None and not isinstance(agent.policy, RecurrentPolicy)
     assert Batch.__dataclass_fields__["starts"].default is None
+
+
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "rollout_steps": 16,
+    "batch_size": 32,
+    "hidden_sizes": (8,),
+    "anneal_learning_rate": False,
+    "eval_every": 0,
+    "quiet": True,
+    "seed": 3,
+}
+
+
+@KINDS
+def test_a_run_that_stopped_within_episodes_and_a_rollout_goes_on_bit_for_bit(
+    kind: str, tmp_path: Path
+):
+    settings = {**SMALL, "recurrent": kind}
+    whole = rlbook.train("ppo", "CartPole-v1", steps=400, **settings)
+    part = rlbook.train("ppo", "CartPole-v1", steps=172, out=tmp_path / "run", **settings)
+    assert 0 < len(part.agent.rollout_data) < 16 and (part.agent._acting.state != 0).any()
+    on = rlbook.load(tmp_path / "run").resume(steps=400)
+    assert content(on.agent.state_dict()) == content(whole.agent.state_dict())
+    assert on.episode_returns == whole.episode_returns
+
+
+def test_environments_in_processes_of_their_own_give_the_same_run(tmp_path: Path):
+    settings = {**SMALL, "recurrent": "lstm"}
+    one = rlbook.train("ppo", "CartPole-v1", steps=200, **settings)
+    two = rlbook.train("ppo", "CartPole-v1", steps=200, workers=2, out=tmp_path / "run", **settings)
+    assert content(one.agent.state_dict()) == content(two.agent.state_dict())
+
+
+def test_whoever_plays_forgets_an_episode_when_it_ends():
+    """Also where it ends in the middle of the others'."""
+    agent, interaction = agent_in("discrete")
+    player, befores, ends = Player(agent), [], []
+
+    def observe(step: Step) -> None:
+        befores.append(player.memory.before)
+        ends.append(step.terminated | step.truncated)
+        player.observe(step)
+
+    taken = act_step_reset(interaction, player.act, observe, player.begin)
+    for _ in range(20):
+        next(taken)
+    assert np.any(ends[:-1])
+    for over, before in zip(ends[:-1], befores[1:], strict=True):
+        assert ((before == 0).all(1).numpy() == over).all()
+    player.begin()
+    assert (player.memory.rows(3) == 0).all()
+
+
+def test_films_and_recordings_remember_as_a_loop_of_ones_own_does():
+    """Each plays the actions that `predict` gives along its observations, from nothing on at the
+    start of each episode."""
+    settings = {**SMALL, "learning_rate": 0.03, "env_kwargs": {"length": 2}}
+    run = rlbook.train("ppo", "TMaze-v0", steps=1280, recurrent="gru", **settings)
+    recipe = run.request.recipe
+    recorded = islice(record_episodes(run.agent, recipe, 7, longest=20), 4)
+    episodes = [(episode.observations, episode.actions) for episode in recorded]
+    seen, frames = [], play_frames(run.agent, recipe, None, episodes=4, seed=7)
+    for frame in frames:
+        if frame.action is None:
+            seen.append(([frame.obs], []))
+        else:
+            seen[-1][0].append(frame.obs)
+            seen[-1][1].append(frame.action)
+    assert len(episodes) == len(seen) == 4
+    for observations, actions in [*episodes, *seen]:
+        state = None
+        for obs, action in zip(observations, actions, strict=False):
+            expected, state = run.predict(int(obs), state=state)
+            assert int(action) == expected
+
+
+def test_a_random_share_of_actions_leaves_no_hole_in_the_memory():
+    """What is seen before an action that is drawn at random is remembered, too."""
+    agent, _ = agent_in("discrete")
+    player, rng = Player(agent), np.random.default_rng(0)
+    space = spaces.Discrete(4)
+    act = sometimes_random(player.act, space, 1.0, rng, batched=True, looks=True)
+    obs = np.ones((1, 3), np.float32)
+    act(obs)
+    once = player.memory.state
+    act(obs)
+    assert once is not None and (once != 0).any() and not torch.equal(player.memory.state, once)
