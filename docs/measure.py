@@ -1023,6 +1023,13 @@ MEASUREMENTS = {
     "dqn_mountain": Measurement(
         "MountainCar-v0", "dqn MountainCar-v0", mean_return, seeds=5, evaluate="--episodes 50"
     ),
+    "dqn_lander": Measurement(
+        "LunarLander-v3, 200 000 steps, best checkpoint",
+        "dqn LunarLander-v3",
+        mean_return,
+        seeds=5,
+        evaluate="--checkpoint best --episodes 100",
+    ),
     "fitted_q_maze": Measurement(
         "the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10
     ),
@@ -1654,6 +1661,7 @@ def presets_file(algorithm: str) -> Path:
 
 
 GOALS = {
+    "dqn_lander": (200.0, "154 ± 79, 100 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
     "ppo_empty_room": (0.95 * 0.968, "0.968 ± 0.013, 100 000 steps"),
     "ppo_door_key": (0.95 * 0.964, "0.964 ± 0.006, 100 000 steps"),

@@ -126,8 +126,9 @@ class ReplayAgent(Agent):
         self.check_batch(observation)
         if not explore:
             return self.choose(observation, None, action_mask)
-        if self.acted % self.config.hold == 0:
-            self.held = self.exploration.random(self.held.shape)
+        rows = len(observation)  # an evaluation may play more episodes at once than training did
+        if self.acted % self.config.hold == 0 or rows != len(self.held):
+            self.held = self.exploration.random((rows, self.held.shape[1]))
         self.acted += 1
         if self.steps >= self.config.learning_starts:
             return self.choose(observation, self.held, action_mask)

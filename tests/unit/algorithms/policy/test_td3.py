@@ -14,6 +14,7 @@ import torch
 from closeness import assert_near, near
 from steps import actor_loss_of, critic_loss_of
 
+import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.policy.ddpg import DDPG, DDPGConfig
 from rlbook.algorithms.policy.replay_agent import Minibatch
@@ -300,3 +301,15 @@ def test_discrete_actions_are_refused() -> None:
         match=r"td3 does not train on CartPole-v1: needs continuous actions \(Box\), got Discrete",
     ):
         rlbook.train("td3", "CartPole-v1", steps=10)
+
+
+@pytest.mark.parametrize("algorithm", ["td3", "ddpg", "sac"])
+def test_an_exploring_evaluation_may_play_more_episodes_at_once_than_training_did(
+    algorithm: str,
+) -> None:
+    run = rlbook.train(
+        algorithm, "Pendulum-v1", steps=60, num_envs=2, hold=7, learning_starts=20, eval_every=0
+    )
+    held = run.agent.held.copy()  # type: ignore[attr-defined]
+    assert len(rlbook.evaluate(run, episodes=5, explore=True).returns) == 5
+    assert (run.agent.held == held).all()  # type: ignore[attr-defined]
