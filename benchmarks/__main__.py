@@ -14,6 +14,7 @@ NAMES = (
     "ppo_cartpole",
     "a2c_cartpole",
     "dqn_cartpole",
+    "dqn_pong",
     "sac_pendulum",
     "sampling",
     "training",

@@ -103,7 +103,8 @@ class ReplayBuffer:
         for kept, field in zip(self.rows, new, strict=True):
             if kept is not None and field is not None:
                 kept[self.position : self.position + first] = field[:first]
-                kept[: count - first] = field[first:]
+                if first < count:
+                    kept[: count - first] = field[first:]
         self.position = (self.position + count) % self.capacity
         self.size = min(self.size + count, self.capacity)
         if self.frames is not None and len(self.frames.blocks) > blocks:

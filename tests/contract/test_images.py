@@ -183,6 +183,26 @@ def test_a_byte_counts_as_a_share_of_255_whatever_its_type() -> None:
     assert_near(made(seen), made.head(x.flatten(1)), terms=widths(made), size=1.0)
 
 
+@pytest.mark.parametrize("pixels", [12, 36])
+def test_the_layout_in_memory_changes_no_gradient(pixels: int) -> None:
+    """An image [C, H, W] has its channels last in memory where there is a gradient, and only there;
+    what is given stays as it was."""
+    last, first = network(box(pixels, pixels, 3)), network(box(3, pixels, pixels))
+    seen = torch.from_numpy(images(5, pixels, pixels, 3)).float()
+    kept = seen.clone()
+    for made, given in ((last, seen), (first, seen.movedim(-1, -3).contiguous())):
+        with torch.no_grad():
+            acted = made(given)
+        out = made(given)
+        assert_near(out, acted, terms=widths(made), size=1.0)
+        out.square().sum().backward()
+    assert torch.equal(seen, kept)
+    for one, other in zip(last.parameters(), first.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        size = float(one.grad.abs().max())
+        assert_near(one.grad, other.grad, terms=2 * widths(last) + pixels**2, size=size)
+
+
 def test_the_gradient_of_the_filters_is_the_difference_quotient() -> None:
     made, seen = network(box(6, 6, 2)).double(), torch.from_numpy(images(3, 6, 6, 2))
     weight = made.filters[0].weight

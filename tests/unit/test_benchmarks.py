@@ -14,6 +14,7 @@ from closeness import assert_near, rounding_bound, widths
 from benchmarks import (
     a2c_cartpole,
     dqn_cartpole,
+    dqn_pong,
     fit_steps,
     grpo_step,
     maze_steps,
@@ -36,6 +37,18 @@ def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:
         )
         and done.stderr.count("\n") == 1
     )
+
+
+@pytest.mark.slow
+def test_our_side_of_pong_plays_and_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ale_py")
+    monkeypatch.setattr(dqn_pong, "GRADIENT_STEPS", 2)
+    side = dqn_pong.Ours()
+    side.play()
+    side.train()
+    assert side.agent.optimizer.steps == (dqn_pong.STEPS - dqn_pong.STARTS) // dqn_pong.EVERY + 2  # type: ignore[attr-defined]
+    frames = side.agent.replay.frames
+    assert frames is not None and frames.stack == 4 and frames.count == dqn_pong.STEPS + 1
 
 
 @pytest.mark.slow

@@ -38,7 +38,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete
 from gymnasium.vector import VectorEnv
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
@@ -56,6 +55,7 @@ from rlbook.data.sequence_replay import SequenceMinibatch
 from rlbook.functional.value_losses import double_q_target, huber_loss, q_target, squared_value_loss
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.networks.build import build_action_value
+from rlbook.networks.mlp import action_size
 from rlbook.networks.optimizer import (
     Group,
     LossOutput,
@@ -153,8 +153,7 @@ class DQN(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: DQNConfig = config
-        assert isinstance(env.single_action_space, Discrete)
-        self.num_actions = int(env.single_action_space.n)
+        self.num_actions = action_size(env.single_action_space)
         check_buffer_size(config.buffer_size, env.num_envs)
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         q = build_action_value(env, rng, hidden_sizes, parts.model, network_parts(config))
@@ -181,14 +180,15 @@ class DQN(Agent):
         self.check_batch(observation)
         noise = self.noise if explore else None
         memory = memory or (self.memory if explore else None)
+        random = drawn = np.zeros(len(observation), dtype=bool)
+        if explore and noise is None:
+            random = self.exploration.random(len(observation)) < self.config.epsilon(self.progress)
+            count = self.num_actions if action_mask is None else action_mask.sum(axis=1)
+            drawn = nth_allowed(action_mask, self.exploration.integers(count, size=len(random)))
+            if random.all() and memory is None:
+                return drawn
         values = acting_values(self.q, torch.from_numpy(observation), noise, memory)
-        action = greedy_actions(values, action_mask)
-        if not explore or noise is not None:
-            return action
-        random = self.exploration.random(len(action)) < self.config.epsilon(self.progress)
-        count = self.num_actions if action_mask is None else action_mask.sum(axis=1)
-        drawn = self.exploration.integers(count, size=len(action))
-        return np.where(random, nth_allowed(action_mask, drawn), action)
+        return np.where(random, drawn, greedy_actions(values, action_mask))
 
     def new_memory(self) -> RecurrentMemory | None:
         return self.q.initial_state() if isinstance(self.q, RecurrentQ) else None

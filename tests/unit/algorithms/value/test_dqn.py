@@ -95,6 +95,18 @@ def test_the_loss_is_the_hand_computed_one(
     assert q == near((2.0 + 0.5 + 3.0) / 3, dtype="float32", terms=3)
 
 
+def test_the_network_is_not_asked_where_chance_chooses_for_all() -> None:
+    """And the actions are those of an agent that asks it: chance is drawn from one generator."""
+    asked, unasked = (linear([[0.0, 1.0]], epsilon=Constant(1.0)) for _ in range(2))
+    obs = np.ones((50, 1), np.float32)
+    expected = asked.act(obs)
+    assert {*expected.tolist()} == {0, 1}
+    unasked.q = None  # type: ignore[assignment]
+    assert np.array_equal(unasked.act(obs), expected)
+    with pytest.raises(TypeError):
+        unasked.act(obs, explore=False)
+
+
 def test_one_hot_states_without_hidden_layers_are_a_table(fixtures: Any) -> None:
     """Batches of one, squared error, the target network always fresh: the gradient of the table is
     minus the TD error, at one entry.
