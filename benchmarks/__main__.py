@@ -12,6 +12,7 @@ NAMES = (
     "planning",
     "maze_steps",
     "ppo_cartpole",
+    "recurrent_ppo",
     "a2c_cartpole",
     "dqn_cartpole",
     "dqn_pong",

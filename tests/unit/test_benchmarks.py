@@ -19,6 +19,7 @@ from benchmarks import (
     grpo_step,
     maze_steps,
     ppo_cartpole,
+    recurrent_ppo,
     sac_pendulum,
     sampling,
     training,
@@ -56,6 +57,7 @@ def test_our_side_of_pong_plays_and_trains(monkeypatch: pytest.MonkeyPatch) -> N
     "run",
     [
         lambda: ppo_cartpole.ours(512, ppo_cartpole.ZOO),
+        lambda: recurrent_ppo.ours(recurrent_ppo.without_velocities, 1024),
         lambda: a2c_cartpole.ours(80),
         lambda: maze_steps.acting_steps_per_second(num_envs=16, rounds=2),
         lambda: dqn_cartpole.our_agent().update(),
@@ -65,7 +67,18 @@ def test_our_side_of_pong_plays_and_trains(monkeypatch: pytest.MonkeyPatch) -> N
         lambda: fit_steps.our_dpo(),
         lambda: fit_steps.our_reward_model(),
     ],
-    ids=["ppo", "a2c", "maze", "dqn", "sac", "grpo", "fine-tuning", "dpo pairs", "reward model"],
+    ids=[
+        "ppo",
+        "recurrent ppo",
+        "a2c",
+        "maze",
+        "dqn",
+        "sac",
+        "grpo",
+        "fine-tuning",
+        "dpo pairs",
+        "reward model",
+    ],
 )
 def test_our_side_of_a_comparison_runs(run):
     assert run()
