@@ -25,6 +25,7 @@ extensions = [
     "sphinx_copybutton",
     "formulas",
     "animations",
+    "agent_films",
     "api_pages",
     "beside",
     "book_directives",

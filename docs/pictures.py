@@ -127,16 +127,18 @@ def thumbnails() -> None:
     shrink(folder / "tokens.png")
 
 
-def make_small(film: Path, small: Path) -> None:
-    """A film of fewer and smaller frames."""
+def make_small(
+    film: Path, small: Path, size: int = THUMBNAIL, most: int = THUMBNAIL_FRAMES
+) -> None:
+    """A film of fewer and smaller frames: at most about `most`, none longer than `size` pixels."""
     from PIL import Image, ImageSequence
 
     with Image.open(film) as whole:
         frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(whole)]
-    every = -(-len(frames) // THUMBNAIL_FRAMES)
+    every = -(-len(frames) // most)
     kept = frames[::every] + ([frames[-1]] if (len(frames) - 1) % every else [])
     for frame in kept:
-        frame.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+        frame.thumbnail((size, size), Image.Resampling.LANCZOS)
     palette = kept[-1].quantize(48, dither=Image.Dither.NONE)
     drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in kept]
     waits = [120] * (len(drawn) - 1) + [1500]

@@ -1,0 +1,60 @@
+"""Each algorithm's page opens with a film of its agent, its curve, and a page to play with."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rlbook.interaction.environments import find
+from rlbook.plots.pages.play_pages import PAGES
+from rlbook.registry import ALGORITHMS
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.insert(0, str(DOCS))
+import films  # noqa: E402
+
+
+@pytest.mark.parametrize("name", films.FILMS)
+def test_every_agent_has_a_small_film_and_where_returns_tell_a_small_curve(name: str) -> None:
+    shown = films.FILMS[name]
+    film, curve = films.FOLDER / f"{name}.gif", films.FOLDER / f"{name}.png"
+    assert find(shown.env)
+    assert film.read_bytes()[:4] == b"GIF8" and film.stat().st_size < films.LARGEST
+    assert curve.exists() == shown.curve
+    assert not shown.curve or curve.stat().st_size < films.LARGEST
+
+
+def test_no_film_is_left_of_an_algorithm_that_is_gone() -> None:
+    assert {path.stem for path in films.FOLDER.iterdir()} == set(films.FILMS)
+    assert set(ALGORITHMS) - set(films.FILMS) == set(films.WITHOUT) and len(films.WITHOUT) <= 5
+
+
+def load_extension() -> ModuleType:
+    pytest.importorskip("sphinx")
+    sys.path.insert(0, str(DOCS / "ext"))
+    spec = importlib.util.spec_from_file_location("agent_films", DOCS / "ext" / "agent_films.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["agent_films"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_page_opens_with_what_its_agent_does(name: str) -> None:
+    extension = load_extension()
+    source = ["# Title\n\n## Idea\n"]
+    extension.open_page(None, f"algorithms/{name}", source)
+    before, idea, _ = source[0].partition("## Idea")
+    assert before.startswith("# Title\n") and idea
+    filmed = name in films.FILMS
+    assert filmed == (f"figures/films/{name}.gif" in before) == (f"train {name} " in before)
+    assert f"{{try-it}} {name}\n" in before
+    assert extension.PLAY[name].name in PAGES
+    untouched = ["# Overview\n"]
+    extension.open_page(None, "algorithms/index", untouched)
+    assert untouched == ["# Overview\n"]
