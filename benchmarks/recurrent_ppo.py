@@ -19,7 +19,7 @@ import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
 
 ROUNDS, UNITS, STEPS = 5, 64, 4_096
-SETTINGS = {"num_envs": 8, "rollout_steps": 128, "batch_size": 256, "epochs": 4}
+SETTINGS: dict[str, Any] = {"num_envs": 8, "rollout_steps": 128, "batch_size": 256, "epochs": 4}
 
 
 def without_velocities() -> gymnasium.Env:
