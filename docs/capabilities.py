@@ -21,7 +21,13 @@ HEADER = (
     "recorded data",
 )
 YES, NO = "✓", "–"
-CONTINUOUS = {"discrete": "in bins", "any": YES, "scaled": YES, "scaled box": YES}
+CONTINUOUS = {
+    "discrete": "in bins",
+    "discrete only": NO,
+    "any": YES,
+    "scaled": YES,
+    "scaled box": YES,
+}
 DATA = {
     "Episodes": "episodes",
     "Steps": "steps",
@@ -33,14 +39,13 @@ DATA = {
 
 def capabilities(agent: type[Agent]) -> tuple[str, ...]:
     """The cells behind the name."""
-    of_few_actions = agent.data_kinds == ("Steps",)  # it ranks the actions that were recorded
     # GAIL compares single steps, and a text is judged as a whole
     reads_text = agent.observations == "policy" and "demonstrations" not in agent.uses
     masks = agent.plays() and takes_action_mask(agent.act) and agent.actions != "scaled box"
     return (
         " or ".join(agent.sources()),
         NO if agent.actions == "scaled box" else YES,
-        NO if of_few_actions else CONTINUOUS[agent.actions],
+        CONTINUOUS[agent.actions],
         "transformer" if reads_text else NO,
         YES if masks else NO,
         ", ".join(DATA[kind] for kind in agent.data_kinds) or NO,

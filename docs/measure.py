@@ -978,6 +978,11 @@ MEASUREMENTS = {
         "model_errors",
         seeds=5,
     ),
+    "exploration_steps": Experiment(
+        "steps of Q-learning to the first treasure of a deep sea; medians of 10 seeds",
+        "exploration_steps",
+        seeds=10,
+    ),
     "dqn_maze": Measurement("the maze", "dqn Maze-v0", optimal(3.0), seeds=10),
     "dqn_cartpole": Measurement(
         "CartPole-v1, best checkpoint",
@@ -1098,6 +1103,18 @@ MEASUREMENTS = {
     "cql_cliff": Measurement(
         "the cliff, from a narrow recording",
         f"cql {NARROW}",
+        tally,
+        seeds=10,
+        evaluate="--episodes 1",
+        record=NARROWLY,
+    ),
+    "iql_maze": Measurement(
+        "the maze, from 100 random walks", "iql Maze-v0", optimal(3.0), seeds=10
+    ),
+    "iql_cliff": Measurement(
+        "the cliff, from a narrow recording",
+        "iql CliffWalking-v1 --data walks --steps 3000 --expectile 0.95 --tau 0.05"
+        " --inverse-temperature 1 --eval-every 0",
         tally,
         seeds=10,
         evaluate="--episodes 1",

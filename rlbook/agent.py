@@ -263,9 +263,9 @@ class Agent:
     with its bounds), "vector" (float32 [O]), "network" (an image as it is, else a vector), "policy"
     (what the policy takes), "any"."""
     actions: ClassVar[str] = "any"
-    """What the environment's actions must look like: "discrete"; "any" (discrete or a box);
-    "scaled" (discrete, or a bounded box, which becomes [-1, 1]); "scaled box" (such a box
-    alone)."""
+    """What the environment's actions must look like: "discrete" (of a box, some values);
+    "discrete only" (no box); "any" (discrete or a box); "scaled" (discrete, or a bounded box, which
+    becomes [-1, 1]); "scaled box" (such a box alone)."""
     default_num_envs: ClassVar[int] = 1
     """Environments side by side where the user names no number."""
     uses: ClassVar[tuple[str, ...]] = ()

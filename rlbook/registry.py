@@ -60,6 +60,7 @@ ALGORITHMS = {
     "dqn": "rlbook.algorithms.value.dqn:DQN",
     "fitted_q": "rlbook.algorithms.value.fitted_q:FittedQ",
     "cql": "rlbook.algorithms.value.cql:CQL",
+    "iql": "rlbook.algorithms.value.iql:IQL",
     "reinforce": "rlbook.algorithms.policy.reinforce:Reinforce",
     "a2c": "rlbook.algorithms.policy.a2c:A2C",
     "trpo": "rlbook.algorithms.policy.trpo:TRPO",
@@ -272,8 +273,6 @@ def check_teachable(agent: type[Agent], env: gymnasium.Env) -> None:
             check_rankable(env)
         return
     if "Steps" in agent.data_kinds:
-        if not isinstance(env.action_space, Discrete):
-            raise ValueError(f"needs discrete actions, got {env.action_space}")
         return
     asks = "advice" in agent.uses
     if asks:

@@ -22,6 +22,7 @@ PURPOSES = (
     "planning",
     "model",
     "peer",
+    "bonus",
 )
 
 

@@ -69,9 +69,9 @@ def train(
             shows them in a notebook only, and there not if RLBOOK_QUIET is set.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
             passes, seed, num_envs, eval_every, eval_episodes, stop_at_return, workers, inspect,
-            data, expert, teacher, reference, start, reward_model, reward_caution, model, device,
-            replay_folder, sampler; frame_stack, grayscale, resize, max_and_skip, reward_clip,
-            noop_starts, episodic_life),
+            data, expert, teacher, reference, start, reward_model, reward_caution,
+            exploration_bonus, bonus_coef, model, device, replay_folder, sampler; frame_stack,
+            grayscale, resize, max_and_skip, reward_clip, noop_starts, episodic_life),
             and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
             passes: a sensible budget for the pair.
 

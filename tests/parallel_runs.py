@@ -123,6 +123,7 @@ RUNS = {
     ),
     "fitted q": Asked("fitted_q", "CartPole-v1", {"passes": 1}),
     "cql": Asked("cql", "CartPole-v1", {"passes": 1}),
+    "iql": Asked("iql", "CartPole-v1", {"passes": 1}),
     "gail": Asked("gail", "Maze-v0", {"steps": 288, **ROUNDS, "demonstrations": 100}),
     "distillation": Asked("distillation", "Maze-v0", {"steps": 600, "num_envs": 6}),
     "distillation text": Asked("distillation", "Addition-v0", {"steps": 100, **TEXT}),

@@ -405,7 +405,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "several-seeds": ("seeds", "jobs", "cluster"),
     "data-and-model": (
         *("data", "passes", "expert", "teacher", "reference", "start"),
-        *("reward_model", "reward_caution", "model", "device", "replay_folder", "sampler"),
+        *("reward_model", "reward_caution", "exploration_bonus", "bonus_coef"),
+        *("model", "device", "replay_folder", "sampler"),
     ),
     "pixels": PIXELS,
 }

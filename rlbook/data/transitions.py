@@ -21,8 +21,8 @@ class Steps(DataSet[Transitions]):
         digest: the sha256 of the content, where it is known without reading all of it again.
 
     Raises:
-        ValueError: the episodes are texts, have no rewards or no discrete actions, or lack what was
-            seen last.
+        ValueError: the episodes are texts, have no rewards, have actions that are neither numbered
+            nor vectors or not all alike, or lack what was seen last.
     """
 
     def __init__(self, episodes: Sequence[Episode], *, digest: str | None = None) -> None:
@@ -30,7 +30,7 @@ class Steps(DataSet[Transitions]):
         if not len(episodes):
             raise ValueError("a data set must have at least one episode, got none")
         for number, episode in enumerate(episodes):
-            _check(number, episode)
+            _check(number, episode, episodes[0].action)
         self.episodes, self._digest = episodes, digest
         reward = [episode.reward for episode in episodes if episode.reward is not None]
         over = [np.arange(len(episode.action)) == len(episode.action) - 1 for episode in episodes]
@@ -67,16 +67,22 @@ def _next_observations(episode: Episode) -> np.ndarray:
     return np.concatenate([episode.obs[1:], last[None]])
 
 
-def _check(number: int, episode: Episode) -> None:
+def _check(number: int, episode: Episode, first: np.ndarray) -> None:
     where = f"episode {number} of the data"
     if episode.is_text:
         raise ValueError(f"{where} is a text, but values are learned from single steps")
     if episode.reward is None:
         raise ValueError(f"{where} was recorded without rewards, which learning values requires")
-    if episode.action.ndim != 1 or episode.action.dtype.kind not in "iu":
+    numbered = episode.action.ndim == 1 and episode.action.dtype.kind in "iu"
+    if not numbered and not (episode.action.ndim == 2 and episode.action.dtype.kind == "f"):
         raise ValueError(
-            f"{where} has actions of shape {list(episode.action.shape[1:])}, but learning values"
-            " needs discrete actions"
+            f"{where} has actions of shape {list(episode.action.shape[1:])} and type"
+            f" {episode.action.dtype}; they must be whole numbers, or vectors of float32"
+        )
+    if episode.action.shape[1:] != first.shape[1:]:
+        raise ValueError(
+            f"{where} has actions of shape {list(episode.action.shape[1:])}, and episode 0 of"
+            f" {list(first.shape[1:])}"
         )
     if not episode.terminated and episode.last_obs is None:
         raise ValueError(f"{where} was truncated and lacks its last observation")

@@ -34,6 +34,7 @@ def register() -> None:
     _register_tabular("rlbook/TicTacToe-v0", "rlbook.envs.tic_tac_toe:TicTacToe", None)
     _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
     _register_tabular("rlbook/TMaze-v0", "rlbook.envs.t_maze:TMaze", 1_000)
+    _register_tabular("rlbook/DeepSea-v0", "rlbook.envs.deep_sea:DeepSea", None)
     _register(
         "rlbook/Addition-v0",
         "rlbook.llm.environments.token_env:Addition",

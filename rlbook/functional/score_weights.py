@@ -1,6 +1,9 @@
-"""Weights for the episodes of a group, from their scores."""
+"""Weights of recorded behaviour: of a group's episodes from their scores, of single actions from
+their advantages."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -40,3 +43,27 @@ def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tens
     standardised = (centred / deviation).masked_fill(flat, 0.0)
     logits = (standardised / temperature).masked_fill(~mask, -torch.inf)
     return where_masked(logits.softmax(1), mask)
+
+
+@torch.no_grad()
+def advantage_weights(
+    advantage: Tensor, inverse_temperature: float, largest: float = 100.0
+) -> Tensor:
+    """w = min( exp(β A), w_max ), the weight of a recorded action in advantage-weighted regression.
+
+    The policy that maximises E[w log π(a|s)] is π(a|s) ∝ μ(a|s) w(s, a), where μ is the recorded
+    behaviour. Among all policies it has the largest expected advantage less KL(π ‖ μ) / β, as long
+    as the bound is not reached.
+
+    Args:
+        advantage: A(s, a), any shape, in reward units.
+        inverse_temperature: β ≥ 0, per reward unit; 0 weighs all actions alike.
+        largest: w_max > 0; bounds what a single row can weigh.
+
+    Returns:
+        The same shape, without gradient, in (0, w_max].
+
+    Source: Peng et al. 2019 (AWR), arXiv:1910.00177, eq. 10; Kostrikov et al. 2021 (IQL),
+    arXiv:2110.06169, eq. 7, with the bound of its code, 100.
+    """
+    return (inverse_temperature * advantage).clamp(max=math.log(largest)).exp()

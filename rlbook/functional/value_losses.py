@@ -105,6 +105,41 @@ def huber_loss(
     return weighted_sum(loss, mask, average)
 
 
+def expectile_loss(
+    value: Tensor,
+    target: Tensor,
+    expectile: float,
+    *,
+    mask: Tensor | None = None,
+    average: Average = per_token,
+) -> Tensor:
+    """Half the squared error, with other weights above and below; V becomes the τ-expectile of the
+    targets.
+
+    L = ½ mean( |τ - 1[u < 0]| u² ),   u = y - V
+
+    With τ = ½ it is half of `squared_value_loss`, whose minimum is the mean. A target above V
+    counts τ / (1 - τ) times as much as one below, so that V rises with τ towards the largest
+    target.
+
+    Args:
+        value: [B] or [B, T]. V(s), in reward units; carries gradient.
+        target: same shape. y, such as Q(s, a) of recorded actions, in reward units.
+        expectile: τ, in (0, 1).
+        mask, average: as in `squared_value_loss`.
+
+    Returns:
+        A scalar, in reward units squared; zero if nothing is unmasked.
+
+    Source: Newey and Powell 1987, doi:10.2307/1911031; Kostrikov et al. 2021 (IQL),
+    arXiv:2110.06169, eq. 5. The factor ½ is ours.
+    """
+    same_shape(value=value, target=target, mask=mask)
+    error = where_masked(target, mask) - where_masked(value, mask)
+    weight = torch.where(error < 0, 1.0 - expectile, expectile)
+    return 0.5 * weighted_sum(weight * error.square(), mask, average)
+
+
 def q_target(
     reward: Tensor,
     terminated: Tensor,

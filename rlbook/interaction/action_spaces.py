@@ -1,7 +1,8 @@
 """Adapts an environment's action space to an agent by joining, binning, clipping or scaling; raises
 an error with the reason if no sensible mapping exists.
 
-What an agent wants stands in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
+What an agent wants stands in `Agent.actions` ("discrete", "discrete only",
+"any", "scaled", "scaled box").
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def adapt_actions(
     """
     if agent.actions == "scaled box" and not isinstance(space, spaces.Box):
         raise RequestError(f"needs continuous actions (Box), got {type(space).__name__}")
+    if agent.actions == "discrete only" and isinstance(space, spaces.Box):
+        raise RequestError(f"needs discrete actions, got {space}")
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return (space, None) if start == 0 else (spaces.Discrete(int(space.n)), lambda a: a + start)

@@ -7,6 +7,10 @@ reward. Where the model is an ensemble, `disagreement` is the standard deviation
 
 Beside it: where the environment has a `model_weight` w, a step earns what the environment says and
 w times what the model says, which is logged as `reward/model` where an episode ends.
+
+An exploration bonus (`rlbook.interaction.exploration_bonus`) pays in the same way, beside the
+environment's own reward. It learns from the steps that it scores, so its state is saved with the
+environment's.
 """
 
 from __future__ import annotations
@@ -65,30 +69,52 @@ class PaidEnv(gymnasium.Wrapper):
         model: pays.
         caution: λ ≥ 0; what is paid is the mean of an ensemble minus λ times its standard
             deviation.
+        added: whether it is a bonus, which is added to the environment's reward.
     """
 
-    def __init__(self, env: ResumableEnv, model: LearnedReward, caution: float = 0.0) -> None:
+    def __init__(
+        self,
+        env: ResumableEnv | PaidEnv,
+        model: LearnedReward,
+        caution: float = 0.0,
+        *,
+        added: bool = False,
+    ) -> None:
         super().__init__(env)
-        self.model, self.caution = model, caution
+        self.model, self.caution, self.added = model, caution, added
         self._true_return = 0.0  # of the episode in progress, in the environment's own reward
+
+    @property
+    def obs(self) -> Any:
+        """The latest observation."""
+        return self.env.obs  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self._true_return = 0.0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: ArrayLike) -> Any:
-        before = self._row(self.env.obs)  # type: ignore[attr-defined]
+        before = self._row(self.obs)
         after, own, terminated, truncated, info = self.env.step(action)
         over = np.array([terminated or truncated])
         chosen = np.asarray(action)[None]
         reward, spread = _pay(
-            self.model, before, chosen, self._row(after), over, self.env.action_space, self.caution
+            self.model,
+            before,
+            chosen,
+            self._row(after),
+            over,
+            self.env.action_space,
+            self.caution,
+            np.ones(1, dtype=bool),
         )
         self._true_return += float(own)  # type: ignore[arg-type]
         named = {name: float(value[0]) for name, value in spread.items()}
         if over[0]:
             named["true_return"] = self._true_return
         paid, weight = float(reward[0]), model_weight(self.env)
+        if self.added:
+            return after, float(own) + paid, terminated, truncated, _with_numbers(info, named)  # type: ignore[arg-type]
         if weight is None:
             return after, paid, terminated, truncated, _with_numbers(info, named)
         named |= {LOGGED: paid} if over[0] else {}
@@ -96,11 +122,16 @@ class PaidEnv(gymnasium.Wrapper):
 
     def snapshot(self) -> State:
         """All state needed to continue."""
-        return {"env": self.env.get_wrapper_attr("snapshot")(), "true_return": self._true_return}
+        return {
+            "env": self.env.get_wrapper_attr("snapshot")(),
+            "true_return": self._true_return,
+            **_model_state(self.model),
+        }
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         self.env.get_wrapper_attr("restore")(state["env"])
+        _load_model(self.model, state)
         self._true_return = saved_number("true_return", state["true_return"])
 
     def _row(self, obs: Observations) -> Any:
@@ -113,9 +144,11 @@ class PaidVectorEnv(VectorWrapper):
     """N environments rewarded by a model; environments whose episode has ended receive no reward.
     Arguments as for `PaidEnv`."""
 
-    def __init__(self, env: VectorEnv, model: LearnedReward, caution: float = 0.0) -> None:
+    def __init__(
+        self, env: VectorEnv, model: LearnedReward, caution: float = 0.0, *, added: bool = False
+    ) -> None:
         super().__init__(env)
-        self.model, self.caution = model, caution
+        self.model, self.caution, self.added = model, caution, added
         # of the episodes in progress, in the environment's own reward
         self._true_return = np.zeros(env.num_envs)
         self._obs: Any = None  # [N, ...], before the next step
@@ -141,11 +174,15 @@ class PaidVectorEnv(VectorWrapper):
         if self._deferred:
             return self._obs, np.zeros(self.num_envs), terminated, truncated, info
         ended, space = self._over & ~waiting, self.env.single_action_space
-        reward, named = _pay(self.model, before, actions, self._obs, ended, space, self.caution)
+        reward, named = _pay(
+            self.model, before, actions, self._obs, ended, space, self.caution, ~waiting
+        )
         self._true_return += np.where(waiting, 0.0, own)
         named["true_return"] = np.where(ended, self._true_return, np.nan)
         reward, weight = np.where(waiting, 0.0, reward), model_weight(self.env)
-        if weight is not None:
+        if self.added:
+            reward = own + reward
+        elif weight is not None:
             named[LOGGED] = np.where(ended, reward, np.nan)
             reward = own + weight * reward
         return self._obs, reward, terminated, truncated, _with_numbers(info, named)
@@ -168,7 +205,9 @@ class PaidVectorEnv(VectorWrapper):
         own, named = scorer.score_round()
         space = self.env.single_action_space
         actions = np.zeros(self.num_envs, dtype=np.int64)
-        reward, spread = _pay(self.model, self._obs, actions, self._obs, ended, space, self.caution)
+        reward, spread = _pay(
+            self.model, self._obs, actions, self._obs, ended, space, self.caution, ended
+        )
         named = {**named, **spread, "true_return": np.where(ended, own, np.nan)}
         reward, weight = np.where(ended, reward, 0.0), model_weight(self.env)
         if weight is None:
@@ -182,11 +221,13 @@ class PaidVectorEnv(VectorWrapper):
             "obs": self._obs,
             "over": self._over,
             "true_return": self._true_return,
+            **_model_state(self.model),
         }
 
     def restore(self, state: State) -> None:
         """The inverse of `snapshot`."""
         outermost_keeper(self.env).restore(state["env"])
+        _load_model(self.model, state)
         shape = self._over.shape
         self._obs, self._over = state["obs"], saved_array("over", state["over"], np.bool_, shape)
         self._true_return = saved_array("true_return", state["true_return"], np.float64, shape)
@@ -238,18 +279,36 @@ def _pay(
     over: NDArray[np.bool_],
     space: spaces.Space,
     caution: float,
+    active: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float64], dict[str, NDArray[np.float64]]]:
     """The model's rewards [N] for steps in the environment's own spaces, and the numbers to log;
-    NaN where there is none."""
+    NaN where there is none. A model that learns is told which of the steps were taken, `active`."""
     chosen = encode_actions(np.asarray(actions), space)
+    taken = {"active": active} if _learns(model) else {}
     reward, spread = model.score_steps(
-        model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), over
+        model.adapt_observations(obs), chosen, model.adapt_observations(next_obs), over, **taken
     )
     if spread is None:
         return reward, {}
     return reward - caution * np.nan_to_num(spread), {"disagreement": spread}
 
 
+def _learns(model: LearnedReward) -> bool:
+    """Whether the model changes with the steps that it scores, as a bonus does."""
+    return getattr(model, "learns", False)
+
+
+def _model_state(model: LearnedReward) -> State:
+    """What is to be saved of the model: of one that does not learn, nothing."""
+    return {"bonus": model.state_dict()} if _learns(model) else {}  # type: ignore[attr-defined]
+
+
+def _load_model(model: LearnedReward, state: State) -> None:
+    if _learns(model):
+        model.load_state_dict(state["bonus"])  # type: ignore[attr-defined]
+
+
 def _with_numbers(info: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """`info` with further metrics for the log."""
-    return {**info, METRICS: {**info.get(METRICS, {}), **named}}
+    """`info` with further metrics for the log; what a model within has said stays."""
+    within = info.get(METRICS, {})
+    return {**info, METRICS: {**within, **named, **within}}

@@ -2,7 +2,8 @@
 raises an error with the reason if no sensible mapping exists.
 
 What an agent wants stands in `Agent.observations` ("index", "numbers", "vector", "network",
-"policy") and in `Agent.actions` ("discrete", "any", "scaled", "scaled box").
+"policy") and in `Agent.actions` ("discrete", "discrete only", "any", "scaled", "scaled
+box").
 
     index    one integer: Discrete as it is; MultiDiscrete, Tuple and Dict numbered in mixed radix; Box cut into bins
     numbers  Discrete as it is; everything else a vector, int64 where all its components are whole,

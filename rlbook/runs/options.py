@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any
 
-from rlbook.checks import check, optional, whole_number
+from rlbook.checks import check, did_you_mean, optional, whole_number
 from rlbook.errors import RequestError
 from rlbook.networks.model_spec import DEVICE
 
@@ -38,6 +38,8 @@ MOST = {
 UNWRITTEN = ("workers", "inspect")
 """Options that nothing in a run depends on: they stand in no config.yaml, and a run may be resumed
 with others."""
+BONUSES = ("count", "rnd")
+"""What `exploration_bonus` may be."""
 BUDGETS = ("steps", "episodes", "passes")
 """Options that say how long to train."""
 SAMPLER_URL = re.compile(r"https?://[^\s/@]+(/\S*)?")
@@ -81,6 +83,11 @@ class RunOptions:
     # λ: the reward of an ensemble of reward models is its mean minus λ times its standard deviation
     # (default: 0)
     reward_caution: Return = None
+    # reward added in training for steps that were seldom taken: count (β / √n for an action taken n
+    # times in its state) or rnd (random network distillation, for states that are never seen twice)
+    exploration_bonus: str | None = None
+    # β, size of the exploration bonus, in reward units (default: 0.1)
+    bonus_coef: Return = None
     # local Hugging Face model to initialise the networks from; in Python a ModelSpec, whose fields
     # are --model.KEY VALUE here
     model: Folder = None
@@ -120,6 +127,13 @@ class RunOptions:
         if self.reward_caution is not None:
             object.__setattr__(
                 self, "reward_caution", _finite("reward_caution", self.reward_caution)
+            )
+        if self.bonus_coef is not None:
+            object.__setattr__(self, "bonus_coef", _finite("bonus_coef", self.bonus_coef))
+        if self.exploration_bonus not in (None, *BONUSES):
+            raise RequestError(
+                f"exploration_bonus must be one of {', '.join(BONUSES)}, got"
+                f" {self.exploration_bonus!r}{did_you_mean(self.exploration_bonus, BONUSES)}"
             )
         if self.sampler is not None and not SAMPLER_URL.fullmatch(str(self.sampler)):
             raise RequestError(

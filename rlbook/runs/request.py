@@ -400,8 +400,14 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
             "reward_caution must be at least 0, and is for a reward_model; got"
             f" {asked.reward_caution:g}"
         )
-    if asked.reward_model is not None:
-        _check_paid(agent, asked, sources)
+    if asked.bonus_coef is not None and (asked.exploration_bonus is None or asked.bonus_coef < 0.0):
+        raise RequestError(
+            "bonus_coef must be at least 0, and is for an exploration_bonus; got"
+            f" {asked.bonus_coef:g}"
+        )
+    for option in ("reward_model", "exploration_bonus"):
+        if getattr(asked, option) is not None:
+            _check_paid(agent, asked, sources, option)
 
 
 def _check_stop(agent: type[Agent], asked: RunOptions) -> None:
@@ -467,24 +473,27 @@ def _check_pixels(agent: type[Agent], asked: RunOptions) -> None:
         )
 
 
-def _check_paid(agent: type[Agent], asked: RunOptions, sources: tuple[str, ...]) -> None:
-    """Raises RequestError if a reward model was given but would have no effect."""
+def _check_paid(
+    agent: type[Agent], asked: RunOptions, sources: tuple[str, ...], option: str
+) -> None:
+    """Raises RequestError if a reward model or a bonus was given but would have no effect."""
     name = name_of(agent)
+    what = f"{'an' if option[0] == 'e' else 'a'} {option}"
     if "environment" not in sources or "model" in sources:
         raise RequestError(
-            f"{name} gets no rewards from an environment, so it has no use for a reward_model"
+            f"{name} gets no rewards from an environment, so it has no use for {what}"
         )
     if "demonstrations" in agent.uses:
-        raise RequestError(f"{name} learns its reward itself, so it has no use for a reward_model")
+        raise RequestError(f"{name} learns its reward itself, so it has no use for {what}")
     if asked.data is not None:
         raise RequestError(
-            f"{name} learns from recorded data here, whose rewards a reward_model does not"
-            " replace; give only one of the two"
+            f"{name} learns from recorded data here, whose rewards {what} does not"
+            f" {'replace' if option == 'reward_model' else 'change'}; give only one of the two"
         )
     if agent.bind_env is not Agent.bind_env:
         raise RequestError(
-            f"{name} plans in a copy of its environment, whose rewards a reward_model does not"
-            " replace"
+            f"{name} plans in a copy of its environment, whose rewards {what} does not"
+            f" {'replace' if option == 'reward_model' else 'change'}"
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gymnasium import Env
-from gymnasium.spaces import Dict
+from gymnasium.spaces import Dict, Space
 from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner
@@ -20,7 +20,9 @@ from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.table_interaction import interaction_for
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
+from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.interaction.learned_reward import (
+    LearnedReward,
     PaidEnv,
     PaidVectorEnv,
     check_readable,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 Adapted = AdaptedEnv | AdaptedVectorEnv
+BONUS_COEF = 0.1
+"""The size of an exploration bonus, where none is named, in reward units."""
 
 
 class Ready(NamedTuple):
@@ -185,10 +189,12 @@ def _paid_environment(request: Request, model: Agent | None, workers: Workers | 
     raw = ResumableEnv(request.recipe.make())
     _check_named(model, raw)
     adaptation = adapt_to(request.agent, raw, request.config)
-    if model is None:
-        return AdaptedEnv(raw, adaptation)
-    _check_pays(request, model, raw)
-    return AdaptedEnv(PaidEnv(raw, model, request.options.reward_caution or 0.0), adaptation)  # type: ignore[arg-type]
+    paid: ResumableEnv | PaidEnv = raw
+    if model is not None:
+        _check_pays(request, model, raw)
+        paid = PaidEnv(raw, model, request.options.reward_caution or 0.0)  # type: ignore[arg-type]
+    bonus = _bonus(request, raw.observation_space)
+    return AdaptedEnv(paid if bonus is None else PaidEnv(paid, bonus, added=True), adaptation)
 
 
 def _vector(
@@ -197,13 +203,36 @@ def _vector(
     """So many training environments of an agent that has several."""
     env = adapted_vector(request.agent, request.recipe, num_envs, request.config, workers)
     _check_named(model, env.env)
-    if model is None:
-        return env
-    _check_pays(request, model, env.env)
-    return AdaptedVectorEnv(
-        PaidVectorEnv(env.env, model, request.options.reward_caution or 0.0),  # type: ignore[arg-type]
-        env.adaptation,
-    )
+    adaptation, bonus = env.adaptation, _bonus(request, env.env.single_observation_space)
+    if model is not None:
+        _check_pays(request, model, env.env)
+        caution = request.options.reward_caution or 0.0
+        env = AdaptedVectorEnv(PaidVectorEnv(env.env, model, caution), adaptation)  # type: ignore[arg-type]
+    if bonus is not None:
+        env = AdaptedVectorEnv(PaidVectorEnv(env.env, bonus, added=True), adaptation)
+    return env
+
+
+def _bonus(request: Request, space: Space) -> LearnedReward | None:
+    """The exploration bonus that was asked for, for observations of this space.
+
+    Raises:
+        RequestError: several processes share the environments, each of which would count alone.
+    """
+    options = request.options
+    if options.exploration_bonus is None:
+        return None
+    if process_group() is not None:
+        raise RequestError(
+            "exploration_bonus counts the steps of all environments, which several processes do"
+            " not have; train it in one process"
+        )
+    coef = BONUS_COEF if options.bonus_coef is None else options.bonus_coef
+    if options.exploration_bonus == "count":
+        return CountBonus(coef)
+    from rlbook.networks.random_distillation import RandomDistillation  # torch
+
+    return RandomDistillation(space, coef, rng_for(request.seed, "bonus"))
 
 
 def _check_named(model: Agent | None, env: Env | VectorEnv) -> None:
@@ -348,6 +377,16 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
     return Ready(agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from)
 
 
+def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) -> None:
+    """Raises RequestError if recorded actions of this shape are none of the environment's."""
+    space = getattr(env, "single_action_space", env.action_space)
+    if recorded != space.shape:
+        raise RequestError(
+            f"{request.algorithm} cannot learn from these data: their actions have shape"
+            f" {list(recorded)}, and those of {request.recipe.name} {list(space.shape or ())}"
+        )
+
+
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The named data set, or else demonstrations; shuffled with the run's seed."""
     from rlbook.data import load as load_data
@@ -380,6 +419,8 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
             raise RequestError(
                 f"{request.algorithm} cannot learn from these data: {error}"
             ) from None
+    if isinstance(data, Steps):
+        _check_actions(request, env, data.rows.action.shape[1:])
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
             f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are"

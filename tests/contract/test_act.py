@@ -25,12 +25,13 @@ NETWORKS = (
     "dagger",
     "behavior_cloning",
     "cql",
+    "iql",
 )
 
 
 @cache
 def trained(algorithm: str, env: str) -> Run:
-    budget = {"passes": 1} if algorithm in ("behavior_cloning", "cql") else {"steps": 8}
+    budget = {"passes": 1} if algorithm in ("behavior_cloning", "cql", "iql") else {"steps": 8}
     limit = {"max_episode_steps": 3} if env == "Maze-v0" else {}
     return rlbook.train(algorithm, env, **budget, eval_episodes=1, env_kwargs=limit)
 

@@ -186,7 +186,7 @@ def test_who_is_taught_and_who_teaches_keep_to_the_masks(name: str, teacher: rlb
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
 
 
-@pytest.mark.parametrize("name", ["fitted_q", "cql", "rce"])
+@pytest.mark.parametrize("name", ["fitted_q", "cql", "iql", "rce"])
 def test_who_learns_from_random_walks_keeps_to_the_masks(name: str) -> None:
     run = rlbook.train(name, ENV, passes=2, walks=20, seed=2, eval_every=0, **SMALL)
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20

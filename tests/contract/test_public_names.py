@@ -99,6 +99,7 @@ def test_algorithms_and_environments_are_listed_by_name() -> None:
             "reward_model",
             "fitted_q",
             "cql",
+            "iql",
             "dqn",
             "reinforce",
             "a2c",

@@ -126,6 +126,7 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
         # not tried held down
         ("dagger_slippery", "clone_slippery"),
         ("cql_cliff", "fitted_q_cliff"),
+        ("iql_cliff", "fitted_q_cliff"),
         # docs/algorithms/dpo.md: with the NLL term the model knows more than before, without it
         # much is lost
         ("dpo_nll_round", "addition_before"),

@@ -33,7 +33,6 @@ from typing import Annotated
 
 import numpy as np
 import torch
-from gymnasium.spaces import Discrete
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
@@ -121,6 +120,7 @@ class FittedQ(Agent):
     loss = staticmethod(fitted_q_loss)
     batched = True
     observations = "network"
+    actions = "discrete only"
     data_kinds = ("Steps",)
     uses = ("model", "device")
     budget = {"passes": 30}
@@ -138,9 +138,6 @@ class FittedQ(Agent):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: FittedQConfig = config
-        if not isinstance(env.unwrapped.single_action_space, Discrete):
-            space = env.unwrapped.single_action_space
-            raise ValueError(f"needs discrete actions, got {space}")
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
         self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
