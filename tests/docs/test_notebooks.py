@@ -269,6 +269,17 @@ WRONG: dict[str, tuple[str, str, str]] = {
             " layers if name.rpartition('.')[2] in targets)"
         ),
     ),
+    "tokens-from-nothing": (
+        # k is added to the count alone
+        "def smoothed(pair, single, k, V): return (pair + k) / (single + V)",
+        # how often a word has the pair, whatever its count
+        (
+            "def best_count(words): return max(Counter(pair for symbols in words for pair in"
+            " pairwise(symbols)).values())"
+        ),
+        # the base of the power is not that of the logarithm
+        "def perplexity(p): return 2 ** -np.mean(np.log(p))",
+    ),
     "transformer-from-nothing": (
         # without the root
         "def share_of_the_first(D, s): return 1 / (1 + np.exp(-s / D))",
