@@ -53,7 +53,7 @@ Word = Annotated[Any, text("NAME"), NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), NO_DEFAULT]
 Flag = Annotated[bool, NO_DEFAULT]
 Tracker = Annotated[Any, text("{tensorboard,wandb}"), NO_DEFAULT]
-Preset = Annotated[Any, text("{dapo,gsm8k,sft_full,sft_lora}"), NO_DEFAULT]
+Preset = Annotated[Any, text("{atari_dqn,atari_ppo,dapo,gsm8k,sft_full,sft_lora}"), NO_DEFAULT]
 
 
 @dataclass(frozen=True)

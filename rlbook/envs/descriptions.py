@@ -16,6 +16,7 @@ DESCRIPTIONS: dict[str, str] = {
     "ShortCorridor-v0": "three states that look alike, where only a stochastic policy succeeds",
     "TMaze-v0": "a sign at the start says which arm is right at the end: a test of memory",
     "DeepSea-v0": "a treasure at the end of one path of 2ⁿ: a test of exploration",
+    "Catch-v0": "a ball falls through 10 × 5 pixels, and a paddle catches it: learning from images",
     "TicTacToe-v0": "a two-player game whose perfect play is known",
     "Addition-v0": "sums of two-digit numbers, generated one token per step",
     "Reverse-v0": "words to spell backwards, one token per step",

@@ -33,6 +33,7 @@ def register() -> None:
     _register_tabular("rlbook/DynaMaze-v0", "rlbook.envs.gridworlds.dyna_maze:DynaMaze", 10_000)
     _register_tabular("rlbook/TicTacToe-v0", "rlbook.envs.tic_tac_toe:TicTacToe", None)
     _register_tabular("rlbook/ShortCorridor-v0", "rlbook.envs.short_corridor:ShortCorridor", 1_000)
+    _register_tabular("rlbook/Catch-v0", "rlbook.envs.catch:Catch", None)
     _register_tabular("rlbook/TMaze-v0", "rlbook.envs.t_maze:TMaze", 1_000)
     _register_tabular("rlbook/DeepSea-v0", "rlbook.envs.deep_sea:DeepSea", None)
     _register(

@@ -82,7 +82,7 @@ def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
     return evaluate(x, "relu", [list(weights)])[0]
 
 
-def weights_of(network: MLP, x: Tensor) -> Weights | None:
+def weights_of(network: nn.Module, x: Tensor) -> Weights | None:
     """The network's weights, or None where the functions below do not compute what its layers
     would."""
     dtype = x.dtype

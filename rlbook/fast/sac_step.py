@@ -109,6 +109,7 @@ def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
     if (
         type(critics) is not Critics
         or not is_unmodified(critics)
+        or critics.filters is not None
         or len(critics.networks) != 2
         or not is_unmodified(critics.networks)
     ):

@@ -23,7 +23,7 @@ from torch import nn
 
 from rlbook.checks import nearest
 from rlbook.interaction.spaces import is_image
-from rlbook.networks.cnn import ConvolutionalNetwork, ImagePolicy, ImageReward
+from rlbook.networks.cnn import ConvolutionalNetwork, FeedForward, ImagePolicy, ImageReward
 from rlbook.networks.mlp import MLP, MLPPolicy
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.policy import Policy
@@ -84,9 +84,10 @@ def build_policy(
     generator, layers = torch_generator(rng), dataclasses.asdict(settings)
     recurrent, length = layers.pop("recurrent"), layers.pop("sequence_length")
     observations, actions = env.single_observation_space, env.single_action_space
+    check_network(spec, observations)
     if is_image(observations):
         del layers["normalize_observation"]
-        policy = ImagePolicy(observations, actions, generator, **layers)
+        policy = ImagePolicy(observations, actions, generator, network=spec.network, **layers)
     else:
         policy = MLPPolicy(_size(observations), actions, generator, **layers)
     if recurrent is not None:
@@ -111,13 +112,45 @@ def build_reward_network(
     refuse_language(spec)
     generator = torch_generator(rng)
     observations, actions = env.single_observation_space, env.single_action_space
+    check_network(spec, observations)
     if is_image(observations):
-        network = ImageReward(observations, actions, generator, hidden_sizes)
+        network = ImageReward(observations, actions, generator, hidden_sizes, spec.network)
     else:
         network = StepReward(_size(observations), actions, generator, hidden_sizes)
     in_numbers(network, spec.dtype)
     choose_trained(network, spec.trained_parts, network.network.layers[-1].parameters())
     return network
+
+
+def plain_spec(model: object, space: spaces.Space) -> ModelSpec:
+    """Reads a model of which nothing but the `network` may be said, for the networks of `space`.
+
+    Raises:
+        ValueError: it says more, or names filters and the observations are no images.
+    """
+    spec = ModelSpec.from_value(model) or ModelSpec()
+    for name in spec.explicit_fields():
+        if name != "network":
+            raise ValueError(f"the model's {name} has no effect on this agent's networks")
+    check_network(spec, space)
+    return spec
+
+
+def build_actor(
+    space: spaces.Space, layers: tuple[int, ...], generator: torch.Generator, spec: ModelSpec
+) -> FeedForward:
+    """A network with ReLU whose outputs are the parameters of a distribution: [B, ...] → [B, out].
+
+    Args:
+        space: of the observations.
+        layers: units of each layer, the outputs last.
+        generator: draws the weights.
+        spec: names the filters of images.
+    """
+    settings: dict[str, Any] = {"activation": "relu", "orthogonal": False}
+    if is_image(space):
+        return ConvolutionalNetwork(space, layers, generator, network=spec.network, **settings)
+    return MLP((_size(space), *layers), generator, **settings)
 
 
 def build_action_value(
@@ -136,16 +169,24 @@ def build_action_value(
     spec = ModelSpec.from_value(model) or ModelSpec()
     refuse_language(spec)
     generator, observations = torch_generator(rng), env.single_observation_space
+    check_network(spec, observations)
     assert isinstance(env.single_action_space, spaces.Discrete)
     num_actions = int(env.single_action_space.n)
     sizes = (*hidden_sizes, num_actions)
     if settings is not None and settings.recurrent is not None:
         network = RecurrentQ(observations, num_actions, hidden_sizes, generator, settings)
     elif settings is not None and settings != QSettings():
-        network = QNetwork(observations, num_actions, hidden_sizes, generator, settings)
+        network = QNetwork(
+            observations, num_actions, hidden_sizes, generator, settings, spec.network
+        )
     elif is_image(observations):
         network = ConvolutionalNetwork(
-            observations, sizes, generator, activation="relu", orthogonal=False
+            observations,
+            sizes,
+            generator,
+            activation="relu",
+            orthogonal=False,
+            network=spec.network,
         )
     else:
         sizes = (_size(observations), *sizes)
@@ -160,6 +201,15 @@ def build_action_value(
 def _size(space: spaces.Space) -> int:
     """The number of elements of an observation."""
     return math.prod(space.shape or ())
+
+
+def check_network(spec: ModelSpec, space: spaces.Space) -> None:
+    """Raises ValueError if filters are named and the observations are no images."""
+    if spec.network is not None and not is_image(space):
+        raise ValueError(
+            f"the model's network {spec.network} reads images, and the observations here are none;"
+            " use hidden_sizes for the layers of an MLP"
+        )
 
 
 def _import_function(name: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ a stack [S, H, W, C] or [S, C, H, W], whose S C planes are the channels of one i
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from gymnasium import spaces
@@ -28,6 +28,13 @@ SMALL_FILTERS = ((16, 3, 2, 1), (32, 3, 2, 1))
 """The same for smaller images: 3 x 3 kernels, which leave a quarter of each side."""
 SMALLEST = 36
 """Pixels of a side from which the large filters leave something."""
+FILTERS = {"small": SMALL_FILTERS, "nature": LARGE_FILTERS}
+"""By the names that a `ModelSpec` has for them; the third is "impala"."""
+IMPALA_CHANNELS = (16, 32, 32)
+"""Of the three stages of residual blocks; each halves the sides.
+
+Source: Espeholt et al. 2018, arXiv:1802.01561, figure 3, right, without the LSTM.
+"""
 
 
 class ConvolutionalNetwork(nn.Module):
@@ -38,6 +45,12 @@ class ConvolutionalNetwork(nn.Module):
         sizes: units of each layer after the filters, the outputs last.
         generator: draws the weights.
         activation, orthogonal, out_gain: as of an `MLP`.
+        network: "small", "nature" or "impala"; None: nature's filters where they fit, else the
+            small ones. Nature's whole network is its filters and `sizes` (512, outputs) with ReLU,
+            IMPALA's (256, outputs).
+
+    Raises:
+        ValueError: the image is too small for such filters.
     """
 
     def __init__(
@@ -49,20 +62,34 @@ class ConvolutionalNetwork(nn.Module):
         activation: str = "tanh",
         orthogonal: bool = True,
         out_gain: float = 1.0,
+        network: str | None = None,
     ) -> None:
         super().__init__()
         height, width, channels = image_size(space)
-        kinds = LARGE_FILTERS if min(height, width) >= SMALLEST else SMALL_FILTERS
+        self.network = network or ("nature" if min(height, width) >= SMALLEST else "small")
+        if self.network == "nature" and min(height, width) < SMALLEST:
+            raise ValueError(
+                f"network nature needs images of at least {SMALLEST} x {SMALLEST} pixels, got"
+                f" {height} x {width}"
+            )
         self.channels_first, self.rank = channels_first(space), len(space.shape or ())
         self.largest = 1.0 if space.dtype == bool else 255.0
-        inputs = (channels, *(kind[0] for kind in kinds))
-        self.filters = nn.ModuleList(
-            _filter(fan, *kind, generator, orthogonal)
-            for (fan, _), kind in zip(pairwise(inputs), kinds, strict=True)
-        )
-        for _, kernel, stride, padding in kinds:
+        if self.network == "impala":
+            fans = (channels, *IMPALA_CHANNELS)
+            stages = [ResidualStage(*fan, generator, orthogonal) for fan in pairwise(fans)]
+            self.filters = nn.ModuleList(stages)
+            shrinks = [POOLING] * len(stages)
+        else:
+            kinds = FILTERS[self.network]
+            fans = (channels, *(kind[0] for kind in kinds))
+            self.filters = nn.ModuleList(
+                _filter(fan, *kind, generator, orthogonal)
+                for (fan, _), kind in zip(pairwise(fans), kinds, strict=True)
+            )
+            shrinks = [kind[1:] for kind in kinds]
+        for kernel, stride, padding in shrinks:
             height, width = ((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
-        self.features_size = inputs[-1] * height * width
+        self.features_size = fans[-1] * height * width
         self.head = MLP(
             (self.features_size, *sizes),
             generator,
@@ -93,9 +120,39 @@ class ConvolutionalNetwork(nn.Module):
             # third of the time
             x = x.contiguous(memory_format=torch.channels_last)
         x = x.to(next(self.parameters()), copy=True).div_(self.largest)
-        for layer in self.filters:
-            x = torch.relu(layer(x))
+        if self.network == "impala":
+            for stage in self.filters:
+                x = stage(x)
+            x = torch.relu(x)
+        else:
+            for layer in self.filters:
+                x = torch.relu(layer(x))
         return x.reshape(*images.shape[: -self.rank], self.features_size)
+
+
+POOLING = (3, 2, 1)
+"""Kernel, stride and padding with which a residual stage halves the sides."""
+
+
+class ResidualStage(nn.Module):
+    """[N, C, H, W] → [N, outputs, ⌈H/2⌉, ⌈W/2⌉]: a convolution, the maximum of each 3 x 3 pixels,
+    and two residual blocks x + conv(relu(conv(relu(x))))."""
+
+    def __init__(
+        self, inputs: int, outputs: int, generator: torch.Generator, orthogonal: bool
+    ) -> None:
+        super().__init__()
+        shape = (3, 1, 1)  # kernel, stride and padding
+        self.first = _filter(inputs, outputs, *shape, generator, orthogonal)
+        self.blocks = nn.ModuleList(
+            _filter(outputs, outputs, *shape, generator, orthogonal) for _ in range(4)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.max_pool2d(self.first(x), *POOLING)
+        for one, other in zip(self.blocks[::2], self.blocks[1::2], strict=True):
+            x = x + other(torch.relu(one(torch.relu(x))))
+        return x
 
 
 def _filter(
@@ -122,11 +179,16 @@ def _filter(
     return layer
 
 
+FeedForward = MLP | ConvolutionalNetwork
+"""A network of layers for vectors, or with filters first, for images."""
+
+
 class ImagePolicy(MLPPolicy):
     """π and V for images; otherwise as `MLPPolicy`. `hidden_sizes` are the layers after the
     convolutions.
 
-    A V that is `shared` sees the policy's last hidden layer, filters and all.
+    With filters that are named the layers after them have ReLU, as in the papers; see
+    `ConvolutionalNetwork`. A V that is `shared` sees the policy's last hidden layer, filters and all.
     """
 
     idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
@@ -142,12 +204,15 @@ class ImagePolicy(MLPPolicy):
         shared: bool = False,
         orthogonal: bool = True,
         temperature: float = 1.0,
+        network: str | None = None,
     ) -> None:
         Policy.__init__(self)
         self.discrete = isinstance(action_space, spaces.Discrete)
         actions = action_size(action_space)
+        layers: dict[str, Any] = {"network": network, "orthogonal": orthogonal}
+        layers["activation"] = "tanh" if network is None else "relu"
         self.actor = ConvolutionalNetwork(
-            space, (*hidden_sizes, actions), generator, orthogonal=orthogonal, out_gain=0.01
+            space, (*hidden_sizes, actions), generator, out_gain=0.01, **layers
         )
         self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
         self.critic = self.value_head = None
@@ -156,7 +221,7 @@ class ImagePolicy(MLPPolicy):
             self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
         elif critic:
             sizes = (*hidden_sizes, 1)
-            self.critic = ConvolutionalNetwork(space, sizes, generator, orthogonal=orthogonal)
+            self.critic = ConvolutionalNetwork(space, sizes, generator, **layers)
         self.temperature = temperature
 
     def _forward(
@@ -179,8 +244,9 @@ class ImageReward(StepReward):
         action_space: spaces.Space,
         generator: torch.Generator,
         hidden_sizes: tuple[int, ...],
+        network: str | None = None,
     ) -> None:
-        filters = ConvolutionalNetwork(space, (), generator)
+        filters = ConvolutionalNetwork(space, (), generator, network=network)
         super().__init__(filters.features_size, action_space, generator, hidden_sizes)
         self.filters = filters
 

@@ -9,6 +9,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from rlbook.interaction.spaces import is_image
+from rlbook.networks.cnn import ConvolutionalNetwork
 from rlbook.networks.mlp import MLP, action_size, side_by_side
 
 
@@ -16,11 +18,12 @@ class Critics(nn.Module):
     """K estimates of Q(s, a) in reward units, which differ only in their initial weights.
 
     Args:
-        observation_space: a Box of vectors [O].
+        observation_space: a Box of vectors [O], or of images, which pass through filters first.
         action_space: Discrete, or a Box [A], whose actions the networks see beside the state.
         generator: draws the weights.
         count: K.
         hidden_sizes: units in each hidden layer of a network, each followed by ReLU.
+        network: the name of the filters; see `rlbook.networks.cnn`.
     """
 
     def __init__(
@@ -31,9 +34,24 @@ class Critics(nn.Module):
         *,
         count: int,
         hidden_sizes: tuple[int, ...],
+        network: str | None = None,
     ) -> None:
         super().__init__()
         size, actions = math.prod(observation_space.shape or ()), action_size(action_space)
+        self.filters = None
+        if is_image(observation_space):
+            made = [
+                ConvolutionalNetwork(
+                    observation_space,
+                    (),
+                    generator,
+                    activation="relu",
+                    orthogonal=False,
+                    network=network,
+                )
+                for _ in range(count)
+            ]
+            self.filters, size = nn.ModuleList(made), made[0].features_size
         self.discrete = isinstance(action_space, spaces.Discrete)
         inputs, outputs = (size, actions) if self.discrete else (size + actions, 1)
         sizes = (inputs, *hidden_sizes, outputs)
@@ -44,6 +62,12 @@ class Critics(nn.Module):
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Q of every discrete action, [B, O] → [K, B, A]; or of box actions [B, A], → [K, B]."""
         networks = [cast(MLP, network) for network in self.networks]
+        if self.filters is not None:
+            seen = [cast(ConvolutionalNetwork, filters).features(obs) for filters in self.filters]
+            if action is not None:
+                seen = [torch.cat([features, action], -1) for features in seen]
+            q = torch.stack([each(x) for each, x in zip(networks, seen, strict=True)])
+            return q if action is None else q.squeeze(-1)
         if action is None:
             return torch.stack(side_by_side(networks, obs))
         return torch.stack(side_by_side(networks, torch.cat([obs, action], -1))).squeeze(-1)

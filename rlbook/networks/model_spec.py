@@ -18,6 +18,7 @@ from rlbook.checks import Kind, boolean, check, did_you_mean, one_of, optional
 FOUR_BIT = "4bit"
 DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
 COMPUTE = ("float32", "bfloat16")
+NETWORKS = ("small", "nature", "impala")
 DEVICES = ("cpu", "cuda", "cuda:0", "cuda:1", "auto")
 """Examples of what `DEVICE` allows."""
 DEVICE = Kind(
@@ -63,6 +64,9 @@ class ModelSpec:
     gradient_checkpointing: bool = False
     """Whether a language model keeps of each layer its input alone, and computes the layer once
     more for the gradient: less memory for more time."""
+    network: str | None = None
+    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`. None:
+    chosen by the size of the image."""
     device: str | None = None
     """The same as the run's option `device`."""
 
@@ -84,6 +88,7 @@ class ModelSpec:
                 f"compute {self.compute} needs weights of dtype float32, got dtype {self.dtype}"
             )
         check("gradient_checkpointing", self.gradient_checkpointing, boolean)
+        check("network", self.network, optional(one_of(*NETWORKS)))
         check("device", self.device, optional(DEVICE))
         self._check_trainable()
 

@@ -45,6 +45,7 @@ class QNetwork(nn.Module):
         hidden_sizes: units in each hidden layer.
         generator: draws the weights.
         settings: which of the parts.
+        network: the name of the filters; see `rlbook.networks.cnn`.
     """
 
     support: Tensor
@@ -56,6 +57,7 @@ class QNetwork(nn.Module):
         hidden_sizes: tuple[int, ...],
         generator: torch.Generator,
         settings: QSettings,
+        network: str | None = None,
     ) -> None:
         super().__init__()
         self.settings, self.num_actions = settings, num_actions
@@ -66,7 +68,7 @@ class QNetwork(nn.Module):
         inputs = math.prod(space.shape or ())
         if is_image(space):
             self.filters = ConvolutionalNetwork(
-                space, (), generator, activation="relu", orthogonal=False
+                space, (), generator, activation="relu", orthogonal=False, network=network
             )
             inputs = self.filters.features_size
         shared = hidden_sizes[:-1] if settings.dueling else ()

@@ -19,8 +19,8 @@ from rlbook.algorithms.policy.options import ReplayConfig
 from rlbook.algorithms.policy.replay_agent import ReplayAgent, add_noise
 from rlbook.checks import non_negative
 from rlbook.functional.schedules import Schedule
+from rlbook.networks.cnn import FeedForward
 from rlbook.networks.critics import Critics, polyak_update
-from rlbook.networks.mlp import MLP
 from rlbook.networks.policy import as_array
 
 
@@ -34,10 +34,10 @@ class DeterministicConfig(ReplayConfig):
 class DeterministicNetworks(NamedTuple):
     """What an update changes."""
 
-    actor: MLP
+    actor: FeedForward
     critics: Critics
     target: Critics
-    actor_target: MLP
+    actor_target: FeedForward
 
 
 def follow_both(networks: DeterministicNetworks, tau: float) -> None:

@@ -26,16 +26,14 @@ from torch import Tensor, nn
 from rlbook import checks
 from rlbook.agent import Agent, Metrics, Parts, State, Step
 from rlbook.algorithms.policy.options import ReplayConfig
-from rlbook.checks import (
-    value_at,
-)
 from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.interaction.process_group import training_group
+from rlbook.networks.build import build_actor, plain_spec
 from rlbook.networks.critics import Critics
 from rlbook.networks.data_parallel import split_step
-from rlbook.networks.mlp import MLP, action_size
+from rlbook.networks.mlp import action_size
 from rlbook.networks.optimizer import Group, Optimizer, adam, mean_metrics
 from rlbook.networks.policy import as_array
 from rlbook.seeding import rng_for, rng_state, set_rng_state, torch_generator
@@ -70,8 +68,8 @@ class ReplayAgent(Agent):
     """
 
     batched = True
-    observations = "vector"
-    uses = ("device", "replay_folder")
+    observations = "network"
+    uses = ("model", "device", "replay_folder")
     splits: ClassVar[bool] = True
     """Whether several processes each backpropagate their own rows of a minibatch."""
     critic_optimizer: Optimizer
@@ -92,14 +90,19 @@ class ReplayAgent(Agent):
         observations, actions = env.single_observation_space, env.single_action_space
         assert isinstance(observations, Box) and isinstance(actions, Discrete | Box)
         checks.check_buffer_size(config.buffer_size, env.num_envs)
+        spec = plain_spec(parts.model, observations)
         self.discrete, self.num_actions = isinstance(actions, Discrete), action_size(actions)
         size, hidden_sizes = math.prod(observations.shape), tuple(config.hidden_sizes)
         generator = torch_generator(rng_for(seed, "initialisation"))
-        sizes = (size, *hidden_sizes, outputs * self.num_actions)
-        actor = MLP(sizes, generator, activation="relu", orthogonal=False)
-        self.actor = actor.to(parts.device)
+        layers = (*hidden_sizes, outputs * self.num_actions)
+        self.actor = build_actor(observations, layers, generator, spec).to(parts.device)
         self.critics = Critics(
-            observations, actions, generator, count=critics, hidden_sizes=hidden_sizes
+            observations,
+            actions,
+            generator,
+            count=critics,
+            hidden_sizes=hidden_sizes,
+            network=spec.network,
         ).to(parts.device)
         self.target = copy.deepcopy(self.critics).requires_grad_(False)
         frames = frame_store(env, config.buffer_size, parts.replay_folder)
@@ -113,7 +116,7 @@ class ReplayAgent(Agent):
         """Adam for a network with the decay that the config asks for, and for modules without."""
         config = self.config
         groups = [Group([network], weight_decay=config.weight_decay), Group(undecayed)]
-        rate = value_at(config.learning_rate, 0.0)
+        rate = checks.value_at(config.learning_rate, 0.0)
         return adam(groups, rate, warmup_steps=config.warmup_steps)
 
     def act(
@@ -172,7 +175,7 @@ class ReplayAgent(Agent):
         """`gradient_steps` minibatches; returns the diagnostics of the last one."""
         group = training_group()
         for optimizer in self.optimizers().values():
-            optimizer.learning_rate = value_at(self.config.learning_rate, self.progress)
+            optimizer.learning_rate = checks.value_at(self.config.learning_rate, self.progress)
         with products(self.config.matmul_precision):
             for batch in self.minibatches(self.config.gradient_steps):
                 self.updates += 1

@@ -46,9 +46,9 @@ from rlbook.functional.action_masks import masked_logits
 from rlbook.functional.maximum_entropy import expected_soft_value, soft_value, temperature_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss
+from rlbook.networks.cnn import FeedForward
 from rlbook.networks.critics import Critics, polyak_update
 from rlbook.networks.distributions import Categorical, SquashedGaussian, sample_categorical
-from rlbook.networks.mlp import MLP
 from rlbook.networks.optimizer import LossOutput, Optimizer
 from rlbook.networks.policy import as_array
 from rlbook.networks.values import as_mask
@@ -132,7 +132,7 @@ def value_and_entropy(
 
 
 def sac_policy(
-    actor: MLP, obs: Tensor, action_mask: Tensor | None = None, *, discrete: bool
+    actor: FeedForward, obs: Tensor, action_mask: Tensor | None = None, *, discrete: bool
 ) -> Categorical | SquashedGaussian:
     """π(·|s) of states [B, O]; of discrete actions over those that a mask [B, A] allows."""
     output = actor(obs)
@@ -186,7 +186,7 @@ class Temperature(nn.Module):
 class SACNetworks(NamedTuple):
     """What `sac_update` changes."""
 
-    actor: MLP
+    actor: FeedForward
     critics: Critics
     target: Critics
     temperature: Temperature

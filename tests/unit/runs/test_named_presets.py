@@ -22,7 +22,7 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", SMALL)
 def test_every_preset_trains_and_its_settings_are_those_of_the_run(
     name: str, tmp_path: Path
 ) -> None:
@@ -41,6 +41,30 @@ def test_every_preset_trains_and_its_settings_are_those_of_the_run(
     assert run.steps > 0 and run.request.budget.episodes is run.request.budget.passes is None
     if name == "sft_lora":
         assert run.request.options.model.explicit_fields()["adapter"]["lora_alpha"] == 16
+
+
+@pytest.mark.parametrize("name", ["atari_dqn", "atari_ppo"])
+def test_the_presets_of_atari_show_four_grey_frames_to_natures_network(name: str) -> None:
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    preset = named_preset(name)
+    run = (
+        rlbook.train(
+            preset.algorithm, preset.env, preset=name, steps=8, eval_every=0, rollout_steps=2
+        )
+        if name == "atari_ppo"
+        else rlbook.train(
+            preset.algorithm, preset.env, preset=name, steps=8, eval_every=0, buffer_size=16
+        )
+    )
+    agent: Any = run.agent
+    assert agent.adaptation.observation_space.shape == (4, 84, 84)
+    network = agent.q if name == "atari_dqn" else agent.policy.actor
+    assert network.network == "nature" and network.layers[0].out_features == 512
+
+
+def test_every_preset_is_tried() -> None:
+    assert sorted([*SMALL, "atari_dqn", "atari_ppo"]) == preset_names()
 
 
 def test_the_batch_words_are_verls() -> None:
