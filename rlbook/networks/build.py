@@ -174,7 +174,9 @@ def build_action_value(
     num_actions = int(env.single_action_space.n)
     sizes = (*hidden_sizes, num_actions)
     if settings is not None and settings.recurrent is not None:
-        network = RecurrentQ(observations, num_actions, hidden_sizes, generator, settings)
+        network = RecurrentQ(
+            observations, num_actions, hidden_sizes, generator, settings, spec.network
+        )
     elif settings is not None and settings != QSettings():
         network = QNetwork(
             observations, num_actions, hidden_sizes, generator, settings, spec.network

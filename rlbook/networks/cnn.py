@@ -188,7 +188,8 @@ class ImagePolicy(MLPPolicy):
     convolutions.
 
     With filters that are named the layers after them have ReLU, as in the papers; see
-    `ConvolutionalNetwork`. A V that is `shared` sees the policy's last hidden layer, filters and all.
+    `ConvolutionalNetwork`. A V that is `shared` sees the policy's last hidden layer, filters and
+    all.
     """
 
     idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}

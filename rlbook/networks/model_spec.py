@@ -65,8 +65,8 @@ class ModelSpec:
     """Whether a language model keeps of each layer its input alone, and computes the layer once
     more for the gradient: less memory for more time."""
     network: str | None = None
-    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`. None:
-    chosen by the size of the image."""
+    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`.
+    None: chosen by the size of the image."""
     device: str | None = None
     """The same as the run's option `device`."""
 

@@ -37,6 +37,7 @@ class RecurrentQ(nn.Module):
         hidden_sizes: units of the torso's layers; the core has as many as the last of them.
         generator: draws the weights.
         settings: `recurrent` names the core; `dueling` the streams behind it.
+        network: the name of the filters of images; see `rlbook.networks.cnn`.
 
     Raises:
         ValueError: there is no hidden layer.
@@ -49,6 +50,7 @@ class RecurrentQ(nn.Module):
         hidden_sizes: tuple[int, ...],
         generator: torch.Generator,
         settings: QSettings,
+        network: str | None = None,
     ) -> None:
         super().__init__()
         assert settings.recurrent is not None
@@ -58,7 +60,7 @@ class RecurrentQ(nn.Module):
         self.filters, inputs = None, math.prod(space.shape or ())
         if is_image(space):
             self.filters = ConvolutionalNetwork(
-                space, (), generator, activation="relu", orthogonal=False
+                space, (), generator, activation="relu", orthogonal=False, network=network
             )
             inputs = self.filters.features_size
         sizes = (inputs, *hidden_sizes)
