@@ -446,6 +446,27 @@ def draw_parts(parts: list[dict[str, Any]], picture: Path) -> None:
     save_figure(figure, picture)
 
 
+def draw_hidden(known: dict[str, Any]) -> None:
+    """The picture of the chapter on hidden states: a dot for each seed of what is measured there;
+    returns below -1, of agents that stand still until they are cut, are drawn at -1."""
+    from rlbook.plots.colours import CURVES, GREY, fraction_rgb
+    from rlbook.plots.figure import new_figure, plain_axes, save_figure, words
+
+    rows = [item for name, item in known.items() if name.startswith("hidden_")]
+    figure = new_figure(6.4, 1.0 + 0.35 * len(rows))
+    axes = plain_axes(figure.subplots())
+    for best in (0.0, 1.0):
+        axes.axvline(best, color=fraction_rgb(GREY), linestyle=(0, (5, 3)), linewidth=1.2)
+    for row, item in enumerate(rows):
+        returns = [max(mean, -1.0) for mean in item["means"]]
+        axes.plot(returns, [row] * len(returns), "o", color=fraction_rgb(CURVES[0]), alpha=0.4)
+    axes.set_yticks(range(len(rows)), [item["what"] for item in rows])
+    axes.invert_yaxis()
+    axes.set_xlabel("mean greedy return of a seed (reward units)", **words())
+    save_figure(figure, HERE / "figures" / "hidden-states.png")
+    shrink(HERE / "figures" / "hidden-states.png")
+
+
 def evaluated(folder: Path) -> list[float]:
     """The mean return of each evaluation of a run."""
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
@@ -1836,6 +1857,7 @@ def main(wanted: list[str]) -> None:
         )
     write_results_page(results())
     write_expected(results())
+    draw_hidden(results())
 
 
 def results() -> dict[str, Any]:

@@ -25,6 +25,17 @@ CLAIMS = yaml.safe_load(
 """Notebook → what is true behind which of its cells; a reader does not see these checks."""
 
 WRONG: dict[str, tuple[str, str, str]] = {
+    "hidden-states": (
+        # filled with 0
+        "def stack(seen, k): return np.concatenate([np.zeros(k), seen])[-k:]",
+        # never reset
+        (
+            "def remembered(seen, starts, w):\n    h, found = 0.0, []\n    for o in seen:\n"
+            "        h = w * h + o\n        found.append(h)\n    return found"
+        ),
+        # the last step is left out
+        "def mask(ended): return (np.cumsum(ended) == 0).astype(int)",
+    ),
     "q-learning-from-nothing": (
         # bootstraps behind the end
         (

@@ -26,7 +26,14 @@ from numpy.typing import ArrayLike
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
 
-PARTS = ("part_one", "part_one_learning", "part_two", "part_three_models", "part_three")
+PARTS = (
+    "part_one",
+    "part_one_learning",
+    "part_two",
+    "part_two_memory",
+    "part_three_models",
+    "part_three",
+)
 CASES, SEED, TOLERANCE = 24, 20, 1e-6
 
 

@@ -169,6 +169,36 @@ def ppo_loss(ratio, advantage):
     return -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
 
 
+def next_belief(b, P, seen):
+    joint = np.array([seen[s] * sum(b[k] * P[k, s] for k in range(3)) for s in range(3)])
+    return joint / joint.sum()
+
+
+def frame_stack(seen, k):
+    return [seen[max(len(seen) - k + place, 0)] for place in range(k)]
+
+
+def gru_step(x, u, h):
+    r, z = (1 / (1 + np.exp(-x[part] - u[part])) for part in (0, 1))
+    return (1 - z) * np.tanh(x[2] + r * u[2]) + z * h
+
+
+def remembered(seen, starts, h):
+    found = []
+    for o, start in zip(seen, starts, strict=True):
+        h = o if start else h / 2 + o
+        found.append(h)
+    return found
+
+
+def sequence_mask(ended):
+    mask, over = [], False
+    for end in ended:
+        mask.append(not over)
+        over = over or end
+    return mask
+
+
 def soft_value(q, p, alpha):
     return p @ (q - alpha * np.log(p))
 
