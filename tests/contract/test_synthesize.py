@@ -224,3 +224,8 @@ def test_rows_of_several_shapes_are_read() -> None:
         "Question: ?\n\nA. x\nB. y\n\nOption A is right. Explain step by step why."
     )
     assert second.prompt("{label}: {option}") == "B: y"
+    braces = {"question": "Is {options} a set?", "options": ["{label}", "y"], "answer": 0}
+    assert (
+        next(iter(tasks_of(braces, ""))).prompt("{question} {option}")
+        == "Is {options} a set? {label}"
+    )

@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError
+from rlbook.llm.judging.verdicts import fill_template
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -66,10 +67,7 @@ class OptionTask:
             "option": self.texts[self.place],
             "verdict": {True: "right", False: "wrong", None: "right or wrong"}[self.right],
         }
-        text = template or usual
-        for name, value in fields.items():
-            text = text.replace("{" + name + "}", value)
-        return text
+        return fill_template(template or usual, fields)
 
 
 @dataclass(frozen=True)
