@@ -41,15 +41,24 @@ def capabilities(agent: type[Agent]) -> tuple[str, ...]:
     """The cells behind the name."""
     # GAIL compares single steps, and a text is judged as a whole
     reads_text = agent.observations == "policy" and "demonstrations" not in agent.uses
+    remembers = _has_memory(agent.Config)
     masks = agent.plays() and takes_action_mask(agent.act) and agent.actions != "scaled box"
     return (
         " or ".join(agent.sources()),
         NO if agent.actions == "scaled box" else YES,
         CONTINUOUS[agent.actions],
-        "transformer" if reads_text else NO,
+        ", ".join(["gru, lstm"] * remembers + ["transformer"] * reads_text) or NO,
         YES if masks else NO,
         ", ".join(DATA[kind] for kind in agent.data_kinds) or NO,
     )
+
+
+def _has_memory(config: type) -> bool:
+    try:
+        config(recurrent="gru")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def capability_table() -> str:

@@ -179,6 +179,14 @@ class GAILConfig(PPOConfig):
     # expert steps to record if no data set is given
     demonstrations: Annotated[int, positive_int] = 1_000
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.recurrent is not None:
+            raise ValueError(
+                f"recurrent must be none in gail, got {self.recurrent!r}: D compares single steps,"
+                " in which what a memory holds does not show"
+            )
+
 
 class GAIL(PPO):
     """Generative adversarial imitation learning; see the module docstring."""

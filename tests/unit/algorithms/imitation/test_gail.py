@@ -249,3 +249,8 @@ def test_one_episode_of_the_expert_is_enough_for_the_maze() -> None:
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_it_is_enough_from_every_seed(seed: int) -> None:
     assert one_episode(seed) == 3.0
+
+
+def test_a_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="recurrent must be none in gail, got 'lstm'"):
+        GAIL.Config(recurrent="lstm")
