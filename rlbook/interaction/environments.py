@@ -74,7 +74,9 @@ def environments() -> dict[str, EnvSpec]:
     yours = {
         id: spec
         for id, spec in gymnasium.registry.items()
-        if not _ships_with_gymnasium(spec) and not id.startswith("rlbook/")
+        if not _ships_with_gymnasium(spec)
+        and not id.startswith("rlbook/")
+        and not needs_an_extra(spec)
     }
     return dict(sorted(ours.items())) | dict(sorted(theirs.items())) | dict(sorted(yours.items()))
 

@@ -28,7 +28,10 @@ SMALL_FILTERS = ((16, 3, 2, 1), (32, 3, 2, 1))
 """The same for smaller images: 3 x 3 kernels, which leave a quarter of each side."""
 SMALLEST = 36
 """Pixels of a side from which the large filters leave something."""
-FILTERS = {"small": SMALL_FILTERS, "nature": LARGE_FILTERS}
+FILTERS: dict[str, tuple[tuple[int, int, int, int], ...]] = {
+    "small": SMALL_FILTERS,
+    "nature": LARGE_FILTERS,
+}
 """By the names that a `ModelSpec` has for them; the third is "impala"."""
 IMPALA_CHANNELS = (16, 32, 32)
 """Of the three stages of residual blocks; each halves the sides.

@@ -433,3 +433,9 @@ def test_a_run_on_a_game_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     whole = rlbook.train("dqn", "ALE/Breakout-v5", steps=40, **options)
     weights = agent_weights(whole)
     assert all(torch.equal(weight, weights[name]) for name, weight in agent_weights(again).items())
+
+
+def test_the_games_of_a_package_are_not_listed_as_ones_own() -> None:
+    """`environments` names what needs no further package, also after a game was made."""
+    made_game("ALE/Pong-v5").close()
+    assert not [name for name in rlbook.environments() if "Pong" in name]

@@ -112,7 +112,7 @@ def test_a_models_folder_joins_what_a_preset_trains_of_it() -> None:
         ("grpo Addition-v0 --preset gsm9k", "unknown preset 'gsm9k'; did you mean 'gsm8k'?"),
         (
             "ppo Addition-v0 --preset gsm8k",
-            "preset gsm8k is for grpo, got ppo (presets of ppo: none)",
+            "preset gsm8k is for grpo, got ppo (presets of ppo: atari_ppo)",
         ),
         ("sft Chat-v0 --preset dapo", "presets of behavior_cloning: sft_full, sft_lora"),
     ],
