@@ -203,7 +203,9 @@ class Experiment:
         save_figure(home.draw(result), picture)
         shrink(picture)
         numbers = home.measurements(result)
-        told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
+        told = "; ".join(
+            f"{name} {f'{value:.4g}'.replace('-', '−')}" for name, value in numbers.items()
+        )
         seeds = {"seeds": list(seeds_of(self.seeds))} if self.seeds else {}
         return {
             "what": self.what,
@@ -234,7 +236,9 @@ class Drawn:
         facts = called("figure", self.name, "--runs", str(self.runs), "--out", str(picture))
         shrink(picture)
         numbers = facts["measured"]
-        told = "; ".join(f"{name} {value:.4g}".replace("-", "−") for name, value in numbers.items())
+        told = "; ".join(
+            f"{name} {f'{value:.4g}'.replace('-', '−')}" for name, value in numbers.items()
+        )
         drawn = "seed" in facts["options"]
         seeds = {"seeds": list(seeds_of(self.runs))} if drawn else {}
         return {
@@ -1203,6 +1207,9 @@ MEASUREMENTS = {
     "attention_cost": Drawn(
         "a layer with d = 128, 4 heads and f = 384, and a model of two such layers",
         "attention-cost",
+    ),
+    "bandit_regret": Drawn(
+        "five machines that pay 0 or 1; means of 500 learners", "bandit-regret", runs=500
     ),
     "sampling": Drawn(
         "256 held-out sums, 8 answers each, by the model that ships; means of 3 noises", "sampling"

@@ -509,11 +509,14 @@ def train(
     reward_clip: bool | None = ...,
     noop_starts: int | None = ...,
     episodic_life: bool | None = ...,
-    method: Literal["epsilon-greedy", "ucb", "gradient"] = ...,
+    method: Literal["epsilon-greedy", "ucb", "thompson", "gradient"] = ...,
     alpha: float | None = ...,
     epsilon: float | Schedule = ...,
     confidence: float = ...,
     initial_value: float = ...,
+    prior: Literal["normal", "beta"] = ...,
+    prior_std: float = ...,
+    noise_std: float = ...,
     baseline: bool = ...,
 ) -> Run: ...
 @overload
@@ -3381,7 +3384,7 @@ def train(
     epsilon: float | Schedule = ...,
     gamma: float = ...,
     method: Literal["in-place", "synchronous", "linear"]
-    | Literal["epsilon-greedy", "ucb", "gradient"] = ...,
+    | Literal["epsilon-greedy", "ucb", "thompson", "gradient"] = ...,
     tolerance: float = ...,
     max_sweeps: int = ...,
     sampled_steps: int = ...,
@@ -3400,6 +3403,9 @@ def train(
     alpha: float | Schedule | None = ...,
     confidence: float = ...,
     initial_value: float = ...,
+    prior: Literal["normal", "beta"] = ...,
+    prior_std: float = ...,
+    noise_std: float = ...,
     baseline: bool
     | Literal["none", "leave-one-out", "learned"]
     | Literal["mean", "leave-one-out", "batch", "none"] = ...,

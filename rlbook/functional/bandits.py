@@ -51,6 +51,72 @@ def upper_confidence_bound(values: Array, counts: NDArray[np.int64], confidence:
     return np.where(counts > 0, values + confidence * width, np.inf)
 
 
+def normal_posterior(
+    means: Array,
+    counts: NDArray[np.int64],
+    prior_mean: float = 0.0,
+    prior_std: float = 1.0,
+    noise_std: float = 1.0,
+) -> tuple[Array, Array]:
+    """What is believed of each action's mean reward, if rewards are N(q*(a), σ²) and q*(a) was
+    drawn from N(m, s²): again a normal distribution.
+
+    std(a) = 1 / √(1/s² + N(a)/σ²),   mean(a) = std(a)² (m/s² + N(a) Q(a)/σ²)
+
+    Args:
+        means: [..., A]. Q(a), the mean of the N(a) rewards of a, in reward units.
+        counts: [..., A]. N(a).
+        prior_mean, prior_std: m and s, in reward units.
+        noise_std: σ, in reward units.
+
+    Returns:
+        Its means and standard deviations: two arrays [..., A], in reward units.
+
+    Source: Russo et al. 2018, arXiv:1707.02038, section 4.
+    """
+    precision = 1.0 / prior_std**2 + counts / noise_std**2
+    weighted = prior_mean / prior_std**2 + counts * means / noise_std**2
+    return weighted / precision, 1.0 / np.sqrt(precision)
+
+
+def beta_posterior(means: Array, counts: NDArray[np.int64]) -> tuple[Array, Array]:
+    """What is believed of each action's mean reward, if rewards are 0 or 1 and every mean was as
+    likely as any other: Beta(1 + ones, 1 + zeros).
+
+    Args:
+        means: [..., A]. Q(a), the share of ones among the N(a) rewards of a, in [0, 1].
+        counts: [..., A]. N(a).
+
+    Returns:
+        Its two parameters: arrays [..., A].
+
+    Source: Thompson 1933, doi:10.1093/biomet/25.3-4.285; Agrawal & Goyal 2012, arXiv:1111.1797,
+    algorithm 1.
+    """
+    ones = counts * means
+    return 1.0 + ones, 1.0 + counts - ones
+
+
+def lai_robbins_rate(means: Array) -> float:
+    """The least regret per ln t that a method can have in the long run, if it is good at all
+    problems whose rewards are 0 or 1.
+
+    Σ_a Δ(a) / KL(μ(a), μ*)   over the actions below the best, Δ(a) = μ* - μ(a)
+
+    Args:
+        means: [A]. μ(a), the probability of a 1, in (0, 1).
+
+    Returns:
+        Reward units per unit of ln t.
+
+    Source: Lai & Robbins 1985, doi:10.1016/0196-8858(85)90002-8, theorem 2.
+    """
+    best = means.max()
+    worse = means[means < best]
+    divergence = worse * np.log(worse / best) + (1 - worse) * np.log((1 - worse) / (1 - best))
+    return float(((best - worse) / divergence).sum())
+
+
 def softmax(preferences: Array) -> Array:
     """π(a) = exp H(a) / Σ_b exp H(b): [..., A] → [..., A].
 

@@ -3,6 +3,7 @@
     action values                                   gradient
     a ← argmax Q(a), at random with probability ε   a ~ π = softmax(H)
         or argmax Q(a) + c √(ln t / N(a))
+        or argmax of draws from what is believed of each mean
     take a, see r                                   take a, see r
     N(a) ← N(a) + 1                                 H(·) ← H(·) + α (r - r̄) (1[· = a] - π(·))
     Q(a) ← Q(a) + α [ r - Q(a) ]                    r̄ ← mean of the rewards so far
@@ -13,6 +14,7 @@ The agent ignores the state, and learns only from the reward of the current step
 
 Source: Sutton & Barto 2018, chapter 2: the box on page 32, eq. 2.10 and eq. 2.12. No deliberate
 difference: r̄ is the mean of the earlier rewards, and the first reward itself at the first step.
+Thompson sampling, the third line: Russo et al. 2018, arXiv:1707.02038, sections 3 and 4.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.checks import finite, non_negative, positive, unit_interval
+from rlbook.errors import TrainingError
 from rlbook.functional.bandits import (
+    beta_posterior,
+    normal_posterior,
     preference_gradient,
     random_argmax,
     softmax,
@@ -47,11 +52,21 @@ def choose(
         cumulative = softmax(memory.preferences).cumsum(axis=-1)
         drawn = rng.random(problems)[..., None] if problems else rng.random()
         return (drawn * cumulative[..., -1:] >= cumulative).sum(axis=-1)
+    if config.method == "thompson":
+        return draw_means(memory, config, rng).argmax(axis=-1)
     if config.method == "ucb":
         bound = upper_confidence_bound(memory.q, memory.counts, config.confidence)
         return random_argmax(bound, rng)
     explores = rng.random(problems) < epsilon
     return np.where(explores, rng.integers(arms, size=problems), random_argmax(memory.q, rng))
+
+
+def draw_means(memory: BanditMemory, config: BanditConfig, rng: Generator) -> NDArray[np.float64]:
+    """A mean reward of each action, as likely as it is after the rewards so far: [..., A]."""
+    if config.prior == "beta":
+        return rng.beta(*beta_posterior(memory.q, memory.counts))
+    prior = config.initial_value, config.prior_std, config.noise_std
+    return rng.normal(*normal_posterior(memory.q, memory.counts, *prior))
 
 
 def update(
@@ -82,17 +97,39 @@ def update(
 @dataclass(frozen=True)
 class BanditConfig(Hyperparameters):
     # how actions are chosen while learning
-    method: Literal["epsilon-greedy", "ucb", "gradient"] = "epsilon-greedy"
+    method: Literal["epsilon-greedy", "ucb", "thompson", "gradient"] = "epsilon-greedy"
     # step size α, > 0; none means 1/N(a), and 0.1 for the gradient method
     alpha: Annotated[float, positive] | None = None
     # probability ε of a random action, in [0, 1]
     epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
     # ucb: weight c of the exploration bonus, in reward units, at least 0
     confidence: Annotated[float, non_negative] = 2.0
-    # initial Q, in reward units; optimistic if above the largest reward
+    # initial Q, in reward units; optimistic if above the largest reward; thompson: the prior's mean
     initial_value: Annotated[float, finite] = 0.0
+    # thompson: what is believed of a mean at first; beta is for rewards that are 0 or 1
+    prior: Literal["normal", "beta"] = "normal"
+    # thompson: standard deviation of the normal prior, in reward units, > 0
+    prior_std: Annotated[float, positive] = 1.0
+    # thompson: standard deviation of a reward around its mean, in reward units, > 0
+    noise_std: Annotated[float, positive] = 1.0
     # gradient: subtract the mean reward as a baseline
     baseline: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.method == "thompson" and self.alpha is not None:
+            raise ValueError(
+                f"alpha must be none where method is thompson, got {self.alpha}: a posterior is that"
+                " of all rewards, which count alike"
+            )
+
+
+def check_coin(reward: float) -> None:
+    """Raises TrainingError for a reward that is neither 0 nor 1."""
+    if reward not in (0.0, 1.0):
+        raise TrainingError(
+            f"prior beta is for rewards that are 0 or 1, got {reward:g}; set prior to normal"
+        )
 
 
 class BanditMemory(NamedTuple):
@@ -149,6 +186,8 @@ class Bandit(Agent):
     def learn(self, step: Step) -> Metrics:
         action = np.asarray(step.action, dtype=np.int64)
         reward = np.asarray(step.reward, dtype=float)
+        if self.config.method == "thompson" and self.config.prior == "beta":
+            check_coin(float(reward))
         shown = {"reward_error": abs(float(update(self.memory, self.config, action, reward)))}
         if self.config.method == "epsilon-greedy":
             shown["epsilon"] = self.config.epsilon(self.progress)

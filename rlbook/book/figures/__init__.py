@@ -86,6 +86,7 @@ FIGURES: dict[str, str] = {
 """Number → what it shows, in the order of the book."""
 
 EXPERIMENTS: dict[str, str] = {
+    "bandit-regret": "The regret of ε-greedy, UCB and Thompson sampling, beside the bounds",
     "translation": (
         "An encoder-decoder reverses and sorts words; without positions it cannot reverse them, and"
         " without the causal mask it only seems to learn"

@@ -13,9 +13,14 @@ from scipy import integrate, stats
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig, choose, empty_memory, update
+from rlbook.book.experiments import bandit_regret
 from rlbook.book.figures import figure, measurements
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed, machine_means
+from rlbook.errors import TrainingError
 from rlbook.functional.bandits import (
+    beta_posterior,
+    lai_robbins_rate,
+    normal_posterior,
     preference_gradient,
     random_argmax,
     softmax,
@@ -205,3 +210,69 @@ def test_figures_2_3_to_2_5_show_what_their_titles_say() -> None:
         shares["with baseline, α = 0.1"][-100:].mean()
         > shares["without baseline, α = 0.1"][-100:].mean() + 0.2
     )
+
+
+def test_the_posteriors_are_bayes_rule() -> None:
+    """Against prior times likelihood, integrated."""
+    rewards = np.array([1.5, -0.5, 2.0])
+    q, count = np.array([rewards.mean()]), np.array([3])
+    mean, std = normal_posterior(q, count, prior_mean=0.5, prior_std=2.0, noise_std=1.5)
+
+    def weight(x: float) -> float:
+        return stats.norm.pdf(x, 0.5, 2.0) * float(stats.norm.pdf(rewards, x, 1.5).prod())
+
+    total, first, second = (
+        integrate.quad(lambda x, power=power: weight(x) * x**power, -20, 20)[0]
+        for power in range(3)
+    )
+    assert mean[0] == near(first / total, decimals=7)
+    assert std[0] ** 2 == near(second / total - (first / total) ** 2, decimals=7)
+
+    ones, zeros = beta_posterior(np.array([0.75]), np.array([4]))
+    share = integrate.quad(lambda x: x**3 * (1 - x), 0, 1)[0]
+    expected = integrate.quad(lambda x: x * x**3 * (1 - x), 0, 1)[0] / share
+    assert ones[0] / (ones[0] + zeros[0]) == near(expected, decimals=7)
+
+
+@pytest.mark.parametrize("prior", ["normal", "beta"])
+def test_thompson_pulls_each_machine_as_often_as_it_is_the_best(prior: str) -> None:
+    """The probability is an integral; 20 000 problems that stand alike draw from it."""
+    config = BanditConfig("thompson", prior=prior)  # type: ignore[arg-type]
+    rewards = ([0.0], [1.0, 1.0, 0.0, 1.0])
+    memory = empty_memory((20_000, 2), config)
+    for arm, paid in enumerate(rewards):
+        for reward in paid:
+            update(memory, config, np.full(20_000, arm), np.full(20_000, reward))
+    pulled = choose(memory, config, np.random.default_rng(5), 0.0)
+    if prior == "beta":
+        first, second = stats.beta(1, 2), stats.beta(4, 2)
+    else:
+        first, second = (
+            stats.norm(sum(paid) / (1 + len(paid)), (1 + len(paid)) ** -0.5) for paid in rewards
+        )
+    chance = integrate.quad(lambda x: second.pdf(x) * first.sf(x), -8, 8, points=[0.0, 1.0])[0]
+    error = math.sqrt(chance * (1 - chance) / 20_000)
+    assert abs((pulled == 0).mean() - chance) < 4 * error
+
+
+def test_what_thompson_cannot_believe_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"alpha must be none where method is thompson, got 0\.1"):
+        BanditConfig("thompson", alpha=0.1)
+    with pytest.raises(TrainingError, match=r"prior beta is for rewards that are 0 or 1, got 0\.5"):
+        taught(BanditConfig("thompson", prior="beta"), [(0, 0.5)])
+
+
+def test_the_rate_of_lai_and_robbins_by_hand() -> None:
+    """Two coins: Δ over the divergence; equal machines cost nothing."""
+    divergence = 0.25 * math.log(0.25 / 0.5) + 0.75 * math.log(0.75 / 0.5)
+    assert lai_robbins_rate(np.array([0.5, 0.25, 0.5])) == near(0.25 / divergence, terms=4)
+    assert lai_robbins_rate(np.array([0.3, 0.3])) == 0.0
+
+
+def test_thompson_misses_less_than_ucb_and_epsilon_greedy() -> None:
+    """On each of ten seeds, in the mean of 20 learners."""
+    for seed in range(10, 20):
+        found = bandit_regret.run(seed, runs=20, steps=1_500)
+        end = {name: regret[:, -1].mean() for name, regret in found.regret.items()}
+        assert min(end, key=lambda name: end[name]) == "Thompson"
+        assert end["UCB, c = √2"] < found.ucb_bound[-1]
