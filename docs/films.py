@@ -68,7 +68,7 @@ PREDICTION = (
     "lstd",
     "gradient_td",
 )
-FROM_DATA = ("fitted_q", "cql", "behavior_cloning", "co_distillation", "rce")
+FROM_DATA = ("fitted_q", "cql", "iql", "behavior_cloning", "co_distillation", "rce")
 WITHOUT = ("reward_model", "distillation", "sac", "td3", "mbpo")
 FILMS: dict[str, Filmed] = {
     **{name: Filmed() for name in ALGORITHMS if name not in WITHOUT},

@@ -3,6 +3,7 @@ evaluation, in a folder, and bit for bit after a resume."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,13 @@ class Corridor(gymnasium.Env[np.ndarray, np.int64]):
         return self._frame(), 5.0, self.time == 12, False, {"lives": 3 - self.time // 4}
 
 
-gymnasium.register("Corridor-v0", entry_point=Corridor)  # type: ignore[arg-type]
+@pytest.fixture(autouse=True)
+def corridor() -> Iterator[None]:
+    gymnasium.register("LivesCorridor-v0", entry_point=Corridor)  # type: ignore[arg-type]
+    yield
+    del gymnasium.registry["LivesCorridor-v0"]
+
+
 QUICK: dict[str, Any] = {"num_envs": 2, "eval_every": 0, "hidden_sizes": (8,)}
 DQN: dict[str, Any] = {
     **QUICK,
@@ -83,7 +90,7 @@ def agent_weights(run: Run) -> dict[str, torch.Tensor]:
 
 
 def test_a_stack_holds_the_last_frames_with_the_newest_last() -> None:
-    env = Preprocessing(frame_stack=4).wrap(Corridor(1), "Corridor-v0")
+    env = Preprocessing(frame_stack=4).wrap(Corridor(1), "LivesCorridor-v0")
     assert type(env) is FrameStackObservation
     first, _ = env.reset()
     assert first[:, 0, 0, 0].tolist() == [0, 0, 0, 0]
@@ -92,14 +99,14 @@ def test_a_stack_holds_the_last_frames_with_the_newest_last() -> None:
 
 
 def test_skipped_frames_pay_together_and_show_the_maximum_of_the_last_two() -> None:
-    env = Preprocessing(max_and_skip=4, frame_stack=2).wrap(Corridor(1), "Corridor-v0")
+    env = Preprocessing(max_and_skip=4, frame_stack=2).wrap(Corridor(1), "LivesCorridor-v0")
     env.reset()
     obs, reward, *_ = env.step(0)
     assert reward == 4 * 5 and obs[:, 0, 0, 0].tolist() == [0, max(3, 4)]
 
 
 def test_grey_frames_are_the_channels_of_a_stack_and_one_channel_without() -> None:
-    grey = Preprocessing(grayscale=True).wrap(Corridor(), "Corridor-v0").observation_space
+    grey = Preprocessing(grayscale=True).wrap(Corridor(), "LivesCorridor-v0").observation_space
     both = Preprocessing(grayscale=True, frame_stack=4).wrap(Corridor(), "").observation_space
     assert grey.shape == (SIDE, SIDE, 1) and image_size(grey) == (SIDE, SIDE, 1)
     assert both.shape == (4, SIDE, SIDE) and image_size(both) == (SIDE, SIDE, 4)
@@ -107,7 +114,7 @@ def test_grey_frames_are_the_channels_of_a_stack_and_one_channel_without() -> No
 
 def test_frames_are_resized_by_area() -> None:
     pytest.importorskip("cv2")
-    env = Preprocessing(resize=6).wrap(Corridor(), "Corridor-v0")
+    env = Preprocessing(resize=6).wrap(Corridor(), "LivesCorridor-v0")
     env.reset()
     assert env.step(0)[0].shape == (6, 6, 3)
     assert (env.step(0)[0] == 2).all()  # the mean of equal pixels
@@ -131,7 +138,7 @@ def test_a_stack_of_coloured_images_is_one_image_with_all_their_channels() -> No
 
 
 def clipped_run(**options: Any) -> Run:
-    return rlbook.train("dqn", "Corridor-v0", steps=60, reward_clip=True, **DQN | options)
+    return rlbook.train("dqn", "LivesCorridor-v0", steps=60, reward_clip=True, **DQN | options)
 
 
 def test_rewards_are_clipped_for_the_learner_and_in_no_report() -> None:
@@ -152,7 +159,7 @@ def test_a_table_learns_from_clipped_rewards_and_reports_the_others() -> None:
 
 
 def test_a_lost_life_ends_the_value_and_not_the_game() -> None:
-    env = Preprocessing(episodic_life=True).wrap(Corridor(), "Corridor-v0")
+    env = Preprocessing(episodic_life=True).wrap(Corridor(), "LivesCorridor-v0")
     interaction = SingleInteraction(env, np.random.default_rng(0))
     interaction.start()
     ends = []
@@ -197,22 +204,22 @@ USED: dict[str, Any] = {
 
 
 def test_only_what_is_used_stands_in_the_config() -> None:
-    request = Request.build("dqn", "Corridor-v0", **USED)
+    request = Request.build("dqn", "LivesCorridor-v0", **USED)
     text = request.as_yaml()
     assert "frame_stack: 3\n" in text and "grayscale: true\n" in text
     assert "resize" not in text and "noop_starts" not in text
     assert Request.from_yaml(text).recipe.preprocessing == request.recipe.preprocessing
-    plain = Request.build("dqn", "Corridor-v0").as_yaml()
+    plain = Request.build("dqn", "LivesCorridor-v0").as_yaml()
     assert not any(name in plain for name in (*USED, "resize", "noop_starts"))
 
 
-@pytest.mark.parametrize("env", ["Corridor-v0", "CartPole-v1"])
+@pytest.mark.parametrize("env", ["LivesCorridor-v0", "CartPole-v1"])
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_run_is_resumed_bit_for_bit(env: str, keeps: bool, tmp_path: Path) -> None:
     """With snapshots of the environment, and by playing the episode again; the cut lies within an
     episode, where the stack holds earlier frames."""
     options: dict[str, Any] = DQN | {"frame_stack": 3, "max_and_skip": 2, "reward_clip": True}
-    if env == "Corridor-v0":
+    if env == "LivesCorridor-v0":
         options |= {"env_kwargs": {"keeps": keeps}, "episodic_life": True}
     rlbook.train("dqn", env, steps=34, out=tmp_path / "run", **options)
     again = rlbook.load(tmp_path / "run").resume(steps=90)
@@ -242,7 +249,9 @@ def test_a_snapshot_holds_frames_that_a_first_skipped_step_still_shows() -> None
 
 def test_another_environment_is_evaluated_through_the_same_wrappers(tmp_path: Path) -> None:
     run = clipped_run(frame_stack=2, out=tmp_path / "run")
-    found = rlbook.evaluate(tmp_path / "run", "Corridor-v0", episodes=2, env_kwargs={"keeps": True})
+    found = rlbook.evaluate(
+        tmp_path / "run", "LivesCorridor-v0", episodes=2, env_kwargs={"keeps": True}
+    )
     assert found.mean == run.evaluate(episodes=2).mean == 12 * 5.0
 
 
@@ -300,7 +309,7 @@ def test_a_stack_as_long_as_the_corridor_solves_the_t_maze() -> None:
         ("value_iteration", "FrozenLake-v1", {"frame_stack": 2}, "plans with the environment's"),
         ("mcts", "FrozenLake-v1", {"reward_clip": True}, "plans in a copy of its environment"),
         ("behavior_cloning", "Maze-v0", {"reward_clip": True}, "gets no rewards"),
-        ("grpo", "Corridor-v0", {"episodic_life": True}, "learns from whole episodes"),
+        ("grpo", "LivesCorridor-v0", {"episodic_life": True}, "learns from whole episodes"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
@@ -313,13 +322,21 @@ def test_what_cannot_be_is_one_sentence(
 def test_opencv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RequestError, match=r'resize needs opencv; `pip install "rlbook\[atari\]"`'):
-        Preprocessing(resize=6).wrap(Corridor(), "Corridor-v0")
+        Preprocessing(resize=6).wrap(Corridor(), "LivesCorridor-v0")
 
 
 def test_the_command_line_has_the_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["train", "dqn", "--grayscale", "Corridor-v0", "--frame-stack", "3", "--reward-clip"]
+    words = [
+        "train",
+        "dqn",
+        "--grayscale",
+        "LivesCorridor-v0",
+        "--frame-stack",
+        "3",
+        "--reward-clip",
+    ]
     quick = ["--steps", "20", "--eval-every", "0", "--eval-episodes", "1", "--hidden-sizes", "4"]
     out = str(tmp_path / "run")
     assert cli.main([*words, "--no-episodic-life", *quick, "--out", out]) == 0

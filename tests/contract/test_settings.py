@@ -251,12 +251,17 @@ AFTER: dict[str, tuple[dict[str, Any], Any]] = {
         0.1,
     ),
     "double": ({"learning_rate": 0.1}, False),
+    "recurrent": ({}, "gru"),
+    "sequence_length": ({"recurrent": "gru"}, 2),
+    "overlap": ({"recurrent": "gru"}, 1),
+    "burn_in": ({"recurrent": "gru", "learning_rate": 0.1}, 1),
     "stochastic": ({}, "chance"),
 }
 """Setting → the other settings without which it has no effect, and another value of it."""
 OF: dict[str, dict[str, tuple[dict[str, Any], Any]]] = {
     "sac": {"temperature": ({}, 0.5)},
     "mbpo": {"temperature": ({}, 0.5)},
+    "dqn": {"sequence_length": ({"recurrent": "gru", "overlap": 1}, 2)},
     "ppo": {"kl_in": ({"kl_coef": 0.5, "kl_estimator": "k2"}, "loss")},
     "reinforce": {"baseline": ({}, "none"), "value_coef": ({"baseline": "learned"}, 3.0)},
     "grpo": {

@@ -112,6 +112,7 @@ def test_the_help_of_an_algorithm_begins_with_what_one_changes_most(
         "evaluation options",
         "several-seeds options",
         "data-and-model options",
+        "pixels options",
         "other options",
     ]
     assert "type: ignore" not in shown  # what a comment says to a type checker

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "def stack(seen, k): return np.concatenate([np.zeros(k), seen])[-k:]",
         # never reset
         (
-            "def remembered(seen, starts, w):\n    h, found = 0.0, []\n    for o in seen:\n"
+            "def hidden_states(seen, starts, w):\n    h, found = 0.0, []\n    for o in seen:\n"
             "        h = w * h + o\n        found.append(h)\n    return found"
         ),
         # the last step is left out

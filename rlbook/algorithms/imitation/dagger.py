@@ -143,9 +143,10 @@ class DAgger(PolicyAgent):
         observation: Elements,
         explore: bool,
         action_mask: NDArray[np.bool_] | None,
+        memory: Any = None,
     ) -> Any:
         """Where `predict` is asked there is no expert to follow."""
-        return super()._act_in_env(observation, False, action_mask)
+        return super()._act_in_env(observation, False, action_mask, memory)
 
     def learn(self, step: Step) -> Metrics:
         if self.new < self.config.rollout_steps * len(step.reward):

@@ -11,8 +11,7 @@ A discriminator D is trained to tell the two apart. With equally many steps of b
 log(ρ_E / ρ_π), how much more often the expert takes a step than π does. This is the reward: π is
 rewarded for what it does too rarely and penalised for what it does too often, until the two cannot
 be told apart. Behaviour cloning matches the action in each recorded state; GAIL also matches the
-states, so that few episodes suffice to recover towards them. It needs the environment but no
-reward.
+states, so that few episodes suffice to recover. It needs the environment but no reward.
 
 The gradient penalty keeps the slope of f near 1 between the two kinds of steps. Without it D soon
 becomes certain, and a reward that is the same everywhere teaches nothing.
@@ -169,6 +168,7 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
+    no_memory = "D compares single steps, in which what a memory holds does not show"
     # reward computed from D: f, -log(1 - D) or log D; each has a bias of its own, see above
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout
@@ -178,14 +178,6 @@ class GAILConfig(PPOConfig):
     gradient_penalty: Annotated[float, non_negative] = 1.0  # λ, weight of the penalty; 0 for none
     # expert steps to record if no data set is given
     demonstrations: Annotated[int, positive_int] = 1_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.recurrent is not None:
-            raise ValueError(
-                f"recurrent must be none in gail, got {self.recurrent!r}: D compares single steps,"
-                " in which what a memory holds does not show"
-            )
 
 
 class GAIL(PPO):

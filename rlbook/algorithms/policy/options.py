@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from rlbook.checks import (
     bound,
@@ -61,9 +61,13 @@ class RecurrentOptions(PolicyOptions):
     # steps of the sequences that a recurrent network learns from, through which its gradient flows;
     # none: all that a rollout has of an environment
     sequence_length: Annotated[int, positive_int] | None = None
+    no_memory: ClassVar[str] = ""
+    """Why `recurrent` cannot be set, if it cannot."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.recurrent is not None and self.no_memory:
+            raise ValueError(f"recurrent must be none, got {self.recurrent!r}: {self.no_memory}")
         if self.recurrent is None and self.sequence_length is not None:
             raise ValueError(
                 "sequence_length has no effect without recurrent, got"

@@ -104,7 +104,7 @@ class BanditConfig(Hyperparameters):
     epsilon: Annotated[Schedule, unit_interval] = Constant(0.1)
     # ucb: weight c of the exploration bonus, in reward units, at least 0
     confidence: Annotated[float, non_negative] = 2.0
-    # initial Q, in reward units; optimistic if above the largest reward; thompson: the prior's mean
+    # initial Q, and thompson's prior mean, in reward units; optimistic if above all rewards
     initial_value: Annotated[float, finite] = 0.0
     # thompson: what is believed of a mean at first; beta is for rewards that are 0 or 1
     prior: Literal["normal", "beta"] = "normal"
@@ -119,8 +119,8 @@ class BanditConfig(Hyperparameters):
         super().__post_init__()
         if self.method == "thompson" and self.alpha is not None:
             raise ValueError(
-                f"alpha must be none where method is thompson, got {self.alpha}: a posterior is that"
-                " of all rewards, which count alike"
+                f"alpha must be none where method is thompson, got {self.alpha}: in a posterior all"
+                " rewards count alike"
             )
 
 

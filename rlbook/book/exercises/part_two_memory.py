@@ -110,7 +110,7 @@ def gates(x: Array, u: Array) -> Array:
         ),
     },
 )
-def remembered(seen: Array, starts: Array, h: float) -> Array:
+def hidden_states(seen: Array, starts: Array, h: float) -> Array:
     """What a network with h ← h / 2 + o remembers after each observation: [T].
 
     seen [T] are the observations, starts [T] is true where an episode starts, and h is what was

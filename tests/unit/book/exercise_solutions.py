@@ -183,7 +183,7 @@ def gru_step(x, u, h):
     return (1 - z) * np.tanh(x[2] + r * u[2]) + z * h
 
 
-def remembered(seen, starts, h):
+def hidden_states(seen, starts, h):
     found = []
     for o, start in zip(seen, starts, strict=True):
         h = o if start else h / 2 + o

@@ -252,5 +252,5 @@ def test_it_is_enough_from_every_seed(seed: int) -> None:
 
 
 def test_a_memory_is_refused() -> None:
-    with pytest.raises(ValueError, match="recurrent must be none in gail, got 'lstm'"):
+    with pytest.raises(ValueError, match="recurrent must be none, got 'lstm': D compares"):
         GAIL.Config(recurrent="lstm")
