@@ -49,6 +49,7 @@ OBSERVATIONS = {
 }
 ACTIONS = {
     "discrete": "discrete",
+    "discrete only": "discrete, and no continuous ones in bins",
     "any": "discrete or continuous",
     "scaled": "discrete, or a bounded box, scaled to [−1, 1]",
     "scaled box": "a bounded box, scaled to [−1, 1]",

@@ -83,7 +83,7 @@ def gru_step(x: Array, u: Array, h: float) -> float:
     x [3] is what comes from the input for r, z and n, u [3] what comes from the state, in the same
     order; h was remembered before. r = σ(x_r + u_r), z = σ(x_z + u_z), n = tanh(x_n + r u_n).
     """
-    return float(gru_cell(tensor(x)[None], tensor(u)[None], tensor([[h]])))
+    return float(gru_cell(tensor(x)[None], tensor(u)[None], tensor(np.array([[h]]))))
 
 
 def gates(x: Array, u: Array) -> Array:
