@@ -65,7 +65,7 @@ PLAY: dict[str, Page] = {
     **dict.fromkeys(["mc_control", "mc_prediction", "off_policy_mc"], EPISODES),
     **dict.fromkeys(["sarsa", "td_prediction", "semi_gradient_sarsa", "semi_gradient_td"], STEPS),
     **dict.fromkeys(["expected_sarsa", "lstd", "gradient_td"], STEPS),
-    **dict.fromkeys(["q_learning", "double_q_learning", "dqn", "fitted_q", "cql"], GREEDY),
+    **dict.fromkeys(["q_learning", "double_q_learning", "dqn", "fitted_q", "cql", "iql"], GREEDY),
     **dict.fromkeys(["sarsa_lambda", "td_lambda", "n_step_td", "n_step_sarsa"], TRACES),
     "watkins_q_lambda": TRACES,
     **dict.fromkeys(["dyna_q", "dyna_q_plus", "certainty_equivalence"], MODEL),

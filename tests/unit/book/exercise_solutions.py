@@ -216,6 +216,35 @@ def refitted_mean(plans, G, best):
     return plans[np.argsort(G)[::-1][:best]].mean(axis=0)
 
 
+def add_k_probabilities(counts, k):
+    return (counts + k) / (counts.sum() + k * len(counts))
+
+
+def best_pair(words, counts):
+    seen = {}
+    for row, count in zip(words, counts, strict=True):
+        for pair in zip(row[:-1], row[1:], strict=True):
+            seen[pair] = seen.get(pair, 0) + count
+    return sorted(seen, key=lambda pair: (-seen[pair], *pair))[0]
+
+
+def pull_of_company(hidden, there, drawn):
+    def sigma(x):
+        return 1 / (1 + np.exp(-x))
+
+    return (sigma(there @ hidden) - 1) * there + sigma(drawn @ hidden) @ drawn
+
+
+def padding_mask(lengths):
+    T = max(lengths)
+    return [[0] * (T - n) + [1] * n for n in lengths]
+
+
+def new_token_probability(logits):
+    odds = np.exp(logits)
+    return np.exp(logits.mean()) / (odds.sum() + np.exp(logits.mean()))
+
+
 def attend(q, K, V):
     odds = np.exp(K @ q / np.sqrt(len(q)))
     return odds @ V / odds.sum()
