@@ -223,7 +223,8 @@ def add_k_probabilities(counts, k):
 def best_pair(words, counts):
     seen = {}
     for row, count in zip(words, counts, strict=True):
-        for pair in zip(row[:-1], row[1:], strict=True):
+        for place in range(len(row) - 1):
+            pair = row[place], row[place + 1]
             seen[pair] = seen.get(pair, 0) + count
     return sorted(seen, key=lambda pair: (-seen[pair], *pair))[0]
 
