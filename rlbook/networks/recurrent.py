@@ -211,7 +211,9 @@ class RecurrentPolicy(MLPPolicy):
             raise RequestError(NEEDS_MEMORY)
         before = state.rows(len(obs))
         with torch.inference_mode():
-            output, _, after = self.step(torch.from_numpy(obs), before)
+            # a copy: how a product is rounded may depend on where in memory its factors begin, and
+            # NumPy's arrays begin elsewhere after a resume
+            output, _, after = self.step(torch.from_numpy(obs).clone(), before)
         state.advance(before, after)
         return self.choose(as_array(output), rng, action_mask)
 
