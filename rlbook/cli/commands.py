@@ -122,6 +122,7 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
     import rlbook
     from rlbook.cli.train import check_unchanged, new_budget
     from rlbook.runs.options import BUDGETS, UNWRITTEN
+    from rlbook.runs.run import STRETCH
 
     changes = {name: training.options.get(name) for name in UNWRITTEN}
     run = rlbook.load(folder, allow_import=training.run.allow_import, **changes)
@@ -131,6 +132,11 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
             training,
             options={name: v for name, v in training.options.items() if name not in BUDGETS},
         )
+    elif training.schedules is not None:
+        raise RequestError(
+            "--schedules says what schedules do in a larger budget; give that too, such as"
+            f" --steps {2 * run.steps:.0f}"
+        )
     check_unchanged(training, run.request, folder)
     return run.resume(
         steps=budget.get("steps"),
@@ -138,6 +144,7 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
         passes=budget.get("passes"),
         on_report=on_report,
         quiet=True,
+        schedules=training.schedules or STRETCH,
     )
 
 

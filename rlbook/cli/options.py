@@ -53,6 +53,7 @@ Word = Annotated[Any, text("NAME"), NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), NO_DEFAULT]
 Flag = Annotated[bool, NO_DEFAULT]
 Tracker = Annotated[Any, text("{tensorboard,wandb}"), NO_DEFAULT]
+Schedules = Annotated[Any, text("{stretch,hold}"), NO_DEFAULT]
 Preset = Annotated[Any, text("{atari_dqn,atari_ppo,dapo,gsm8k,sft_full,sft_lora}"), NO_DEFAULT]
 
 
@@ -64,6 +65,9 @@ class CommandOptions:
     out: Folder = None  # the run's folder (default: a new one under runs/)
     # continue the run in FOLDER, or in that of --out, bit for bit from its last checkpoint
     resume: Folder = None
+    # what schedules do when --resume is given a larger budget: stretch over it, or hold their last
+    # values (default: stretch)
+    schedules: Schedules = None
     # read all settings from a YAML file such as a run's config.yaml; the command line takes
     # precedence
     config: File = None

@@ -74,6 +74,11 @@ class Training:
         return self.out_folder if folder == "" else folder
 
     @property
+    def schedules(self) -> str | None:
+        """What they do when the budget of a resumed run grows, where that is said."""
+        return word(getattr(self.run, "schedules", None))
+
+    @property
     def trackers(self) -> list[str]:
         """Where reports go beside the folder."""
         named = (word(getattr(self.run, "track", None)) or "").split(",")
@@ -277,6 +282,8 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
 def _complete(training: Training, command: str) -> Training:
     if word(getattr(training.run, "resume", None)) == "" and training.resume is None:
         raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
+    if training.schedules is not None and training.resume is None:
+        raise RequestError("--schedules belongs to --resume FOLDER with a larger budget")
     # some of several seeds may not have begun
     new = training.resume is None or training.several.seeds is not None
     if new and training.algorithm is None:

@@ -45,7 +45,7 @@ Examples:
   rlbook tune q_learning CliffWalking-v1 --trials 20
   rlbook tune ppo LunarLander-v3 --trials 50 --jobs 2
   rlbook tune ppo CartPole-v1 --search learning_rate clip=0.1..0.4"""
-LEFT_OUT = ("resume", "tensorboard", "track", "inspect")
+LEFT_OUT = ("resume", "schedules", "tensorboard", "track", "inspect")
 """Options of `rlbook train` that a search does not use."""
 INSTEAD = {
     "out": "the search's folder (default: runs/ALGORITHM-ENV-tune)",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, NamedTuple
 
 CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
@@ -288,3 +288,18 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
         )
         raise ValueError(f"a schedule must be {forms}, got {text!r}") from None
     return kind(*numbers, **warmup)
+
+
+def hold_schedule(schedule: Schedule, share: float) -> Schedule:
+    """The same schedule in a budget that has grown: it ends where it ended before, and keeps its
+    last value for the rest.
+
+    Args:
+        schedule: of the old budget.
+        share: old budget / new budget, in (0, 1].
+    """
+    if isinstance(schedule, Constant | Inverse):
+        return schedule
+    if isinstance(schedule, Cosine):
+        schedule = replace(schedule, warmup=schedule.warmup * share)
+    return replace(schedule, fraction=schedule.fraction * share)

@@ -15,7 +15,7 @@ import yaml
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError
-from rlbook.functional.schedules import Schedule
+from rlbook.functional.schedules import Schedule, hold_schedule
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
@@ -40,6 +40,8 @@ PASSES = 10
 """Over recorded data, of an agent whose own budget is one of steps in an environment."""
 SAMPLER_CAP = 2.0
 """The cap on importance weights where another program samples, unless one is given: verl's."""
+RATES = ("learning_rate", "alpha")
+"""The hyper-parameters that are step sizes."""
 _MAPPINGS = ("env_kwargs", "hyperparameters", "digests")
 
 
@@ -175,6 +177,34 @@ class Request:
         return dataclasses.replace(
             self.with_options(steps=budget.steps, episodes=budget.episodes, passes=budget.passes),
             earlier_budgets=(*self.earlier_budgets, budgets_of(self.options)),
+        )
+
+    def with_held_schedules(self, budget: dict[str, int]) -> Request:
+        """The same request, whose schedules end where they ended in the old `budget`.
+
+        Raises:
+            RequestError: the budgets count different things, or a learning rate that is 0 by then
+                would be held.
+        """
+        new = budgets_of(self.options)
+        if len(budget) != 1 or budget.keys() != new.keys():
+            raise RequestError(
+                f"schedules can be held where both budgets count one thing, got {' and '.join(budget)}"
+                f" and {' and '.join(new)}; stretch the schedules instead"
+            )
+        (name,) = new
+        changed: dict[str, Any] = {}
+        for setting in schedule_names(self.config):
+            value = getattr(self.config, setting)
+            if value is True or (setting in RATES and value(1.0) == 0.0):
+                raise RequestError(
+                    f"{setting} has brought the learning rate to 0 by {budget[name]:,} {name}; held"
+                    " there, nothing more would be learned: stretch the schedules instead"
+                )
+            changed[setting] = hold_schedule(value, budget[name] / new[name])
+        config = dataclasses.replace(self.config, **changed)
+        return dataclasses.replace(
+            self, config=config, hyperparameters=_plain(field_values(config))
         )
 
     def check_continues(self, held: Request, names: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent, Data, Parts, State
-from rlbook.checks import parse_json
+from rlbook.checks import did_you_mean, parse_json
 from rlbook.errors import RequestError
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
@@ -63,6 +63,8 @@ from rlbook.runs.training_loop import TrainingLoop
 if TYPE_CHECKING:
     from rlbook.runs.token_record import TokenRecorder
 
+STRETCH, HOLD = "stretch", "hold"
+"""What the schedules of a run do when its budget grows."""
 SECONDS, SECONDS_LIMIT = "seconds.json", 10_000  # where the time went, and its bytes at most
 
 
@@ -220,17 +222,19 @@ class Run(RunViews):
         on_episode: Callback | None = None,
         on_evaluation: Callback | None = None,
         quiet: bool | None = None,
+        schedules: str = STRETCH,
     ) -> Run:
         """Continues training for the given number of further steps, episodes or passes; with none
         of the three, for the rest of the budget.
 
         A run with a folder continues from its last checkpoint there, a run without one from its
         current state. Schedules, such as an annealed learning rate, are stretched over the whole
-        new budget, and a note lists them.
+        new budget or held at their last values, and a note lists them.
 
         Args:
             steps, episodes, passes: added to what the run has already taken.
             callbacks, on_report, on_episode, on_evaluation, quiet: as in `rlbook.train`.
+            schedules: "stretch" or "hold", as in `resume`.
 
         Raises:
             RequestError: the budget is used up and none of the three is given.
@@ -252,11 +256,11 @@ class Run(RunViews):
             callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
         )
         if self.folder is not None:
-            return self.resume(**budget, callbacks=[hooks], quiet=quiet)
+            return self.resume(**budget, callbacks=[hooks], quiet=quiet, schedules=schedules)
         if self.workers is not None:
             raise RequestError("a run with workers goes on from its folder only; train it with out")
         if budget:
-            self._extend(RunOptions(**budget))
+            self._extend(RunOptions(**budget), schedules)
         return self.complete(hooks, quiet=quiet)
 
     def save(self, folder: str | Path) -> Path:
@@ -342,6 +346,7 @@ class Run(RunViews):
         callbacks: Sequence[object] = (),
         on_report: Callback | None = None,
         quiet: bool | None = None,
+        schedules: str = STRETCH,
     ) -> Run:
         """Continues a run from the last checkpoint in its folder, bit for bit; a finished run stays
         as it is.
@@ -370,7 +375,7 @@ class Run(RunViews):
             self._follow(self.folder)
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.explicit_options():
-            self._extend(budget)
+            self._extend(budget, schedules)
         hooks = Callbacks.collect(callbacks, on_report=on_report)
         return self.complete(hooks, quiet=quiet, restored=state)
 
@@ -385,23 +390,33 @@ class Run(RunViews):
         self.metrics = [report for report in self.metrics if report["step"] <= self.steps]
         self._episodes = [episode for episode in self._episodes if episode[0] <= self.steps]
 
-    def _extend(self, budget: RunOptions) -> None:
+    def _extend(self, budget: RunOptions, schedules: str) -> None:
         """Gives the run a larger budget, and writes it down where there is a folder."""
+        if schedules not in (STRETCH, HOLD):
+            hint = did_you_mean(schedules, (STRETCH, HOLD))
+            raise RequestError(
+                f"schedules must be one of {STRETCH!r}, {HOLD!r}, got {schedules!r}{hint}"
+            )
         done = self._source.progress(Budget(budget.steps, budget.episodes, budget.passes))
         if done >= 1.0:
             raise RequestError(
                 f"the run has already taken {self._progress_text()}; give a larger budget"
             )
-        before, stretched = self._budgets(), schedule_names(self.request.config)
-        self.request = self.request.with_budget(budget)
-        if stretched:
+        before, scheduled = self._budgets(), schedule_names(self.request.config)
+        request = self.request.with_budget(budget)
+        if schedules == HOLD and scheduled:
+            request = request.with_held_schedules(before)
+            self._replace_agent(request)
+        self.request = request
+        if scheduled:
             ways = [
                 " and ".join(f"{n:,} {name}" for name, n in item.items())
                 for item in (before, self._budgets())
             ]
+            what = "keeps its last value" if schedules == HOLD else "is stretched over the new one"
             self._add_note(
-                f"the budget grew from {ways[0]} to {ways[1]}; what follows it is stretched over"
-                f" the new one: {', '.join(stretched)}"
+                f"the budget grew from {ways[0]} to {ways[1]}; what follows it {what}:"
+                f" {', '.join(scheduled)}"
             )
         self.reports.marks = math.floor(done * REPORTS)
         if self.folder is None:
@@ -411,6 +426,16 @@ class Run(RunViews):
             # killed here, the old config still fits
             seal_with(self.folder, [str(self._sealed), seal(config.encode())])
             self._sealed = write_config(self.folder, config)
+
+    def _replace_agent(self, request: Request) -> None:
+        """The same agent where it stands, made with other settings."""
+        if self.workers is not None:
+            raise RequestError("schedules can be held by one worker only; leave workers out")
+        check_saveable(self.agent)
+        fresh = Run(request).open()
+        fresh.agent.load_state_dict(self.agent.state_dict())
+        fresh._source.load_state_dict(self._source.state_dict())
+        self.agent, self._source = fresh.agent, fresh._source
 
     def _budgets(self) -> dict[str, int]:
         """The budget, by what it counts."""

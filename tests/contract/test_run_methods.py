@@ -51,6 +51,74 @@ def test_what_follows_the_budget_is_said() -> None:
     assert run.agent.progress == 1.0
 
 
+SCHEDULED = [
+    ("q_learning", "Maze-v0", {"alpha": "linear(0.5, 0.1{})", "epsilon": "linear(1, 0.05{})"}),
+    (
+        "dqn",
+        "CartPole-v1",
+        {
+            "anneal_learning_rate": False,
+            "epsilon": "exponential(1, 0.1{})",
+            "importance_exponent": "linear(0.4, 1{})",
+        },
+    ),
+    ("sac", "Pendulum-v1", {"learning_starts": 20, "learning_rate": "cosine(1e-3, 1e-4{})"}),
+    ("ppo", "CartPole-v1", {"anneal_learning_rate": False, "clip": "linear(0.3, 0.1{})"}),
+    ("grpo", "Addition-v0", {"anneal_learning_rate": False, "kl_coef": "linear(0.2, 0.1{})"}),
+]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings"), SCHEDULED, ids=lambda item: str(item)[:9]
+)
+def test_held_schedules_are_those_of_a_run_whose_schedules_end_halfway(
+    algorithm: str, env: str, settings: dict[str, Any], kept: bool, tmp_path: Path
+) -> None:
+    def settings_with(fraction: str) -> dict[str, Any]:
+        return {
+            name: value.format(fraction) if isinstance(value, str) else value
+            for name, value in settings.items()
+        }
+
+    steps = 512 if algorithm == "grpo" else 128
+    extended = rlbook.train(
+        algorithm,
+        env,
+        steps=steps,
+        eval_every=0,
+        out=tmp_path / "run" if kept else None,
+        **settings_with(""),
+    )
+    assert extended.train(steps=steps, schedules="hold") is extended
+    whole = rlbook.train(algorithm, env, steps=2 * steps, eval_every=0, **settings_with(", 0.5"))
+    assert extended.request.hyperparameters == whole.request.hyperparameters
+    assert content(extended.agent.state_dict()) == content(whole.agent.state_dict())
+    assert any("what follows it keeps its last value: " in note for note in extended.notes)
+    if kept:
+        held = rlbook.load(tmp_path / "run")
+        assert held.request.hyperparameters == whole.request.hyperparameters
+
+
+def test_a_learning_rate_is_not_held_at_zero(tmp_path: Path, capsys: Any) -> None:
+    run = short(tmp_path / "run")
+    before = (tmp_path / "run" / "config.yaml").read_bytes()
+    with pytest.raises(RequestError, match="the learning rate to 0 by 400 steps; held there, noth"):
+        run.train(steps=400, schedules="hold")
+    with pytest.raises(RequestError, match=r"one of 'stretch', 'hold', got 'holt'; did you mean"):
+        run.train(steps=400, schedules="holt")
+    with pytest.raises(RequestError, match="both budgets count one thing, got steps and episodes"):
+        short(anneal_learning_rate=False, clip="linear(0.2, 0.1)").train(
+            episodes=100, schedules="hold"
+        )
+    again = ["train", "--resume", str(tmp_path / "run"), "--schedules", "hold"]
+    assert main(again) == 2 and "a larger budget; give that too" in capsys.readouterr().err
+    assert main([*again, "--steps", "800"]) == 2 and "learned" in capsys.readouterr().err
+    assert main(["train", "ppo", "Maze-v0", "--schedules", "hold"]) == 2
+    assert "--schedules belongs to --resume" in capsys.readouterr().err
+    assert (tmp_path / "run" / "config.yaml").read_bytes() == before
+
+
 def test_a_run_that_has_used_its_budget_wants_to_know_how_much_more() -> None:
     with pytest.raises(RequestError, match=r"has used its budget, 400 steps and .* run\.train\(st"):
         short().train()
@@ -64,7 +132,7 @@ def test_a_run_that_has_used_its_budget_wants_to_know_how_much_more() -> None:
         ("behavior_cloning", "Maze-v0", {"passes": 1}),
     ],
 )
-def test_every_kind_of_run_goes_on(algorithm: str, env: str, budget: dict[str, int]) -> None:
+def test_every_kind_of_run_goes_on(algorithm: str, env: str, budget: dict[str, Any]) -> None:
     run = rlbook.train(algorithm, env, **budget, eval_every=0)
     before = run.steps
     run.train(**budget)
