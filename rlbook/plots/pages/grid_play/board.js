@@ -20,9 +20,9 @@ function makeBoard(svg, world) {
       ground: make("rect", { x: -SIDE / 2, y: -SIDE / 2, width: SIDE, height: SIDE, stroke: "var(--line)" }, group),
       trace: make("circle", { r: 24, fill: "none", stroke: "var(--trace)", "stroke-width": 4 }, group),
       arrows: make("g", {}, group),
-      value: make("text", { y: 25, "font-size": 12.5 }, group),
+      value: make("text", { y: 25 }, group),
       mark: make("text", { x: -22, y: -16, "font-size": 14, "font-weight": "bold" }, group),
-      pays: make("text", { x: 28, y: -19, "font-size": 10.5, "text-anchor": "end" }, group),
+      pays: make("text", { x: 28, y: -19, "font-size": 10.5, "text-anchor": "end", "paint-order": "stroke", "stroke-width": 4 }, group),
     };
   });
   const over = make("g", { "pointer-events": "none" }, svg);
@@ -44,7 +44,7 @@ function draw(board, view) {
   }
   if (view.agent !== undefined && view.agent !== null) {
     const [x, y] = centre(view.agent);
-    make("circle", { cx: x + 17, cy: y - 17, r: 9, fill: "var(--agent)", stroke: "var(--paper)", "stroke-width": 3 }, board.over);
+    make("circle", { cx: x + 19, cy: y - 19, r: 8, fill: "var(--agent)", stroke: "var(--paper)", "stroke-width": 3 }, board.over);
   }
 }
 
@@ -63,14 +63,17 @@ function drawCell(cell, state, world, view, roomy) {
   cell.group.classList.toggle("grip", kind === START);
   const place = `${Math.floor(state / world.columns)},${state % world.columns}`;
   cell.pays.textContent = place in world.rewards && kind !== WALL ? (world.rewards[place] > 0 ? "+" : "") + short(world.rewards[place]) : "";
-  cell.value.textContent = alone || unknown || !roomy ? "" : number(view.V[state], Math.abs(view.V[state]) >= 99.5 ? 0 : Math.abs(view.V[state]) >= 9.95 ? 1 : 2);
+  cell.pays.setAttribute("stroke", cell.ground.getAttribute("fill"));
+  const value = alone || unknown || !roomy ? "" : number(view.V[state]);
+  cell.value.textContent = value;
+  cell.value.setAttribute("font-size", Math.min(12.5, (1.6 * SIDE) / (value.length || 1)));
   for (const part of [cell.value, cell.mark, cell.pays]) part.setAttribute("fill", ink);
   const trace = view.traces?.[state] ?? 0;
   cell.trace.setAttribute("opacity", terminal ? 0 : trace);
   drawArrows(cell.arrows, alone || unknown ? [0, 0, 0, 0] : view.arrows[state], ink);
 }
 
-// The arrow of each action, as strong as its share; one alone is larger. Shares below 1/20 are not shown.
+// The arrow of each action, as strong as its share; one alone is larger. Shares below 1/20 are not shown. All stay above the number.
 function drawArrows(group, shares, ink) {
   const key = shares.join() + ink;
   if (group.dataset.key === key) return;
@@ -79,8 +82,8 @@ function drawArrows(group, shares, ink) {
   const alone = shares.filter((share) => share > 0.05).length === 1;
   shares.forEach((share, action) => {
     if (share <= 0.05) return;
-    const path = alone ? "M-14 -2.5H3V-8L14 0L3 8V2.5H-14Z" : "M5 -1.8H12V-6L20 0L12 6V1.8H5Z";
-    make("path", { d: path, fill: ink, opacity: alone ? 1 : 0.25 + 0.75 * share, transform: `translate(0 -4) rotate(${[-90, 90, 180, 0][action]})` }, group);
+    const path = alone ? "M-14 -2.5H3V-8L14 0L3 8V2.5H-14Z" : "M4 -1.8H10V-5.5L17 0L10 5.5V1.8H4Z";
+    make("path", { d: path, fill: ink, opacity: alone ? 1 : 0.25 + 0.75 * share, transform: `translate(0 -8) rotate(${[-90, 90, 180, 0][action]})` }, group);
   });
 }
 

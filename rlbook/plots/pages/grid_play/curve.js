@@ -6,18 +6,19 @@ function drawCurve(svg, points, optimal, { unit, mean }) {
   svg.replaceChildren();
   svg.setAttribute("aria-label", points.length ? `curve: the last return is ${number(points.at(-1))}${optimal === null ? "" : `, the best possible ${number(optimal)}`}` : "no return yet");
   const best = optimal ?? points.at(-1) ?? 0;
-  const [left, right, top, bottom] = [52, 628, 12, 168];
+  const wide = svg.clientWidth || 640;         // letters keep their size, however narrow the page is
+  svg.setAttribute("viewBox", `0 0 ${wide} 200`);
+  const [left, right, top, bottom] = [72, wide - 12, 12, 168];
   const sorted = [...points].sort((a, b) => a - b);
   const low = Math.min(best, sorted.length ? sorted[Math.floor(0.05 * sorted.length)] : best), high = Math.max(best, sorted.at(-1) ?? best);
   const margin = 0.08 * (high - low) || 1, [lowest, highest] = [low - margin, high + margin];
-  const digits = highest - lowest > 20 ? 0 : highest - lowest > 2 ? 1 : 2;
   const x = (place) => left + (right - left) * (points.length > 1 ? place / (points.length - 1) : 0.5);
   const y = (value) => bottom - (bottom - top) * (Math.max(lowest, value) - lowest) / (highest - lowest);
   const text = (words, attributes) => { make("text", { "font-size": 13, fill: "var(--faint)", "font-family": "DejaVu Sans, sans-serif", ...attributes }, svg).textContent = words; };
   make("path", { d: `M${left} ${top}V${bottom}H${right}`, fill: "none", stroke: "var(--line)" }, svg);
   if (optimal !== null) make("path", { d: `M${left} ${y(best)}H${right}`, stroke: "var(--good)", "stroke-width": 2, "stroke-dasharray": "7 5" }, svg);
-  text(number(best, digits), { x: left - 6, y: y(best) + 4, "text-anchor": "end", fill: "var(--good)" });
-  if (y(low) - y(best) > 16) text(number(low, digits), { x: left - 6, y: y(low) + 4, "text-anchor": "end" });
+  text(number(best), { x: left - 6, y: y(best) + 4, "text-anchor": "end", fill: "var(--good)" });
+  if (y(low) - y(best) > 16) text(number(low), { x: left - 6, y: y(low) + 4, "text-anchor": "end" });
   text(points.length ? `${unit} 1` : "", { x: left, y: bottom + 18 });
   text(points.length > 1 ? String(points.length) : "", { x: right, y: bottom + 18, "text-anchor": "end" });
   const every = Math.max(1, Math.ceil(points.length / 600));

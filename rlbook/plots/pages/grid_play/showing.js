@@ -64,17 +64,18 @@ function quality(known, reachable) {
 function showQuality(known, reachable) {
   const { method, world } = run, { kind } = METHODS[method], found = quality(known, reachable), { unit } = WORDS[method], uses = WORDS[method].uses;
   const done = kind === "planner" ? `${unit} ${run.memory.sweep}` : `${count(run.steps, unit)}, ${count(run.returns.length, "episode")} finished; this one is at step ${run.time}`;
-  const decays = uses.includes("decay") && settings.decay > 0 ? `; ε is now ${number(epsilonNow(run), 3)}` : "";
+  const decays = uses.includes("decay") && settings.decay > 0 ? `; ε is now ${precise(epsilonNow(run))}` : "";
   const pays = best.V ? `the best possible is ${number(found.optimalReturn)}` : "with γ = 1 no policy is the best one here";
   const solved = best.V && found.greedyReturn !== null && found.greedyReturn >= found.optimalReturn - 1e-6;
-  const facts = [["so far", done + decays]];
-  facts.push(["greedy episode", method === "mcts" ? `see the curve: the moves that were made; ${pays}` : `pays <b>${number(found.greedyReturn)}</b> on average; ${pays}${solved ? ". Solved" : ""}`]);
-  if (found.actingReturn !== null) facts.push([method === "reinforce" ? "its own policy" : "exploring", `an episode as it acts now pays ${number(found.actingReturn)} on average`]);
-  if (kind !== "search" && best.V) {
+  const facts = [["so far", done + decays]], begun = kind === "planner" ? run.memory.sweep > 0 : run.steps > 0;
+  if (!begun) facts.push(["greedy episode", `nothing is learned yet; ${pays}`]);
+  else facts.push(["greedy episode", method === "mcts" ? `see the curve: the moves that were made; ${pays}` : `pays <b>${number(found.greedyReturn)}</b> on average; ${pays}${solved ? ". Solved" : ""}`]);
+  if (begun && found.actingReturn !== null) facts.push([method === "reinforce" ? "its own policy" : "exploring", `an episode as it acts now pays ${number(found.actingReturn)} on average`]);
+  if (begun && kind !== "search" && best.V) {
     facts.push(["V at the start", `<b>${number(known.V[world.start])}</b>; V* is ${number(best.V[world.start])}${found.actingValue === null ? "" : `, and the policy that acts is worth ${number(found.actingValue)}`}`]);
     facts.push(["error of V", `at most ${number(found.largestError)}, on average ${number(found.meanError)}, against V* of the cells that can be reached`]);
   }
-  const why = whyNotBest(run, solved);
+  const why = begun && whyNotBest(run, solved);
   if (why) facts.push(["why", why]);
   find("facts").innerHTML = facts.map(([term, text]) => `<dt>${term}</dt><dd>${text}</dd>`).join("");
   find("curveTitle").textContent = kind === "planner" ? `return of the greedy policy after each ${unit}; dashed: the best possible`

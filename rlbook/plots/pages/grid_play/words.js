@@ -2,6 +2,13 @@
 
 const number = (value, digits = 2) => (Object.is(Math.round(value * 10 ** digits), -0) ? 0 : value).toFixed(digits).replace("-", "−");
 const short = (value) => number(value, 4).replace(/\.?0+$/, "");
+// Two decimals; of a small number that is not 0, so many that its first two digits are seen.
+const precise = (value) => number(value, value === 0 ? 2 : Math.min(8, Math.max(2, 1 - Math.floor(Math.log10(Math.abs(value))))));
+// A number before and after an update: two decimals, or up to four where the change needs them to be seen.
+function moved(before, after) {
+  const change = Math.abs(after - before), digits = change < 5e-5 ? 2 : Math.max(2, Math.min(4, Math.ceil(-Math.log10(change))));
+  return [number(before, digits), number(after, digits)];
+}
 const inside = (value, digits) => value < 0 ? `(${number(value, digits)})` : number(value, digits);
 const placeOf = (world, state) => `(${Math.floor(state / world.columns)}, ${state % world.columns})`;
 const pair = (world, state, action) => `Q(${placeOf(world, state)}, ${ACTIONS[action]})`;
@@ -77,36 +84,40 @@ function tellUpdate(run, last, world) {
   const follows = terminated ? "0" : `${short(gamma)} · ${inside(bootstrap)}`;
   const source = terminated ? "" : nextAction === undefined
     ? `, where ${number(bootstrap)} is the largest Q in ${placeOf(world, next)}` : `, where ${number(bootstrap)} is ${pair(world, next, nextAction)}, the action it will take`;
-  const delta = `${short(reward)} + ${follows} − ${inside(before)}`;
+  const delta = `${short(reward)} + ${follows} − ${inside(before)}`, [was, is] = moved(before, after);
   if (run.method === "sarsa_lambda") return tellMove(run, last, world)
-    + now(`δ = ${delta} = ${number(error, 3)}${source}`)
-    + now(`${pair(world, state, action)} ← ${number(before)} + ${inside(error, 3)} · ${short(alpha)} = <b>${number(after, 3)}</b>`)
-    + `<p>The same δ moved ${last.reached === 1 ? "this pair only" : `${last.reached} pairs, each by its trace`}. Traces then fade by γλ = ${short(gamma)} · ${short(lambda)} = ${number(gamma * lambda, 3)}.</p>`;
+    + now(`δ = ${delta} = ${number(error)}${source}`)
+    + now(`${pair(world, state, action)} ← ${was} + ${inside(error)} · ${short(alpha)} = <b>${is}</b>`)
+    + `<p>The same δ moved ${last.reached === 1 ? "this pair only" : `${last.reached} pairs, each by its trace`}. Traces then fade by γλ = ${short(gamma)} · ${short(lambda)} = ${precise(gamma * lambda)}.</p>`;
   return tellMove(run, last, world)
-    + now(`${pair(world, state, action)} ← ${number(before)} + ${short(alpha)} [ ${delta} ] = ${number(before)} + ${short(alpha)} · ${inside(error, 3)} = <b>${number(after, 3)}</b>`)
+    + now(`${pair(world, state, action)} ← ${was} + ${short(alpha)} [ ${delta} ] = ${was} + ${short(alpha)} · ${inside(error)} = <b>${is}</b>`)
     + `<p>The bracket is the TD error${source}.</p>${last.planned ? tellPlanned(last.planned, world) : ""}`;
 }
 
 function tellPlanned(planned, world) {
   if (planned.length === 0) return "<p>n = 0: it remembers, but repeats nothing. This is Q-learning.</p>";
-  const moved = planned.filter(({ before, after }) => Math.abs(after - before) >= 0.005);
-  const shown = moved.slice(0, 4).map(({ state, action, before, after }) => `${pair(world, state, action)}: ${number(before)} → <b>${number(after)}</b>`);
-  return `<p>Then ${planned.length} remembered steps, of which ${moved.length} changed something${shown.length ? ":" : "."}</p>${shown.map(now).join("")}`;
+  const changed = planned.filter(({ before, after }) => Math.abs(after - before) >= 0.005);
+  const shown = changed.slice(0, 4).map(({ state, action, before, after }) => `${pair(world, state, action)}: ${number(before)} → <b>${number(after)}</b>`);
+  return `<p>Then ${planned.length} remembered steps, of which ${changed.length} changed something${shown.length ? ":" : "."}</p>${shown.map(now).join("")}`;
 }
 
 function tellMonteCarlo(run, last, world) {
   const { alpha, gamma } = run.settings;
   if (last.updates.length === 0) return tellMove(run, last, world) + `<p>This is step ${run.time} of the episode. Nothing is learned before its end.</p>`;
-  const lines = last.updates.slice(-5).map(({ state, action, time, G, before, after }) =>
-    now(`t = ${time}: &nbsp; ${pair(world, state, action)} ← ${number(before)} + ${short(alpha)} [ ${number(G)} − ${inside(before)} ] = <b>${number(after, 3)}</b>`));
+  const lines = last.updates.slice(-5).map(({ state, action, time, G, before, after }) => {
+    const [was, is] = moved(before, after);
+    return now(`t = ${time}: &nbsp; ${pair(world, state, action)} ← ${was} + ${short(alpha)} [ ${number(G)} − ${inside(before)} ] = <b>${is}</b>`);
+  });
   return tellMove(run, last, world) + `<p>The episode had ${last.length} steps. Backwards from its end, G = r + γ G with γ = ${short(gamma)}. The last of ${last.updates.length} updates:</p>${lines.join("")}`;
 }
 
 function tellGradient(run, last, world) {
   const { alpha, gamma } = run.settings;
   if (last.updates.length === 0) return tellMove(run, last, world) + `<p>This is step ${run.time} of the episode. Nothing is learned before its end.</p>`;
-  const lines = last.updates.slice(0, 4).map(({ state, action, time, G, baseline, before, after }) =>
-    now(`t = ${time}: &nbsp; α γ<sup>t</sup> [ G − v ] = ${short(alpha)} · ${number(gamma ** time, 3)} · [ ${number(G)} − ${inside(baseline)} ] = ${number(alpha * gamma ** time * (G - baseline), 3)}; &nbsp; π(${ACTIONS[action]} | ${placeOf(world, state)}): ${number(before, 3)} → <b>${number(after, 3)}</b>`));
+  const lines = last.updates.slice(0, 4).map(({ state, action, time, G, baseline, before, after }) => {
+    const [was, is] = moved(before, after);
+    return now(`t = ${time}: &nbsp; α γ<sup>t</sup> [ G − v ] = ${short(alpha)} · ${precise(gamma ** time)} · [ ${number(G)} − ${inside(baseline)} ] = ${precise(alpha * gamma ** time * (G - baseline))}; &nbsp; π(${ACTIONS[action]} | ${placeOf(world, state)}): ${was} → <b>${is}</b>`);
+  });
   return tellMove(run, last, world) + `<p>The episode had ${last.length} steps. The first of its updates; a probability stands for all visits of its state in the episode:</p>${lines.join("")}`;
 }
 
@@ -127,14 +138,14 @@ function tellActions(run, V, state) {
 function tellSweep(run, last, world, selected) {
   const state = world.terminal[selected] ? world.start : selected;
   return `<p>Sweep ${run.memory.sweep} set all cells at once. In ${placeOf(world, state)}, with the V of the sweep before:</p>${tellActions(run, last.before, state)}`
-    + now(`V(${placeOf(world, state)}) ← max = <b>${number(run.memory.V[state], 3)}</b>, before it was ${number(last.before[state], 3)}`)
-    + `<p>${last.change < 1e-9 ? "No value changes any more: this is V*." : `The largest change of this sweep was ${number(last.change, 4)}.`} Click a cell to see its numbers.</p>`;
+    + now(`V(${placeOf(world, state)}) ← max = <b>${moved(last.before[state], run.memory.V[state])[1]}</b>, before it was ${moved(last.before[state], run.memory.V[state])[0]}`)
+    + `<p>${last.change < 1e-9 ? "No value changes any more: this is V*." : `The largest change of this sweep was ${precise(last.change)}.`} Click a cell to see its numbers.</p>`;
 }
 
 function tellRound(run, last, world, selected) {
   const state = world.terminal[selected] ? world.start : selected, { V, actions, sweep } = run.memory, { gamma } = run.settings;
   return `<p>Round ${sweep}. In ${placeOf(world, state)} the policy went ${ACTIONS[last.before[state]]}, and the solved V agrees with itself:</p>`
-    + now(`V(${placeOf(world, state)}) = ${backupTerms(world, V, gamma, state, last.before[state])} = <b>${number(V[state], 3)}</b>`)
+    + now(`V(${placeOf(world, state)}) = ${backupTerms(world, V, gamma, state, last.before[state])} = <b>${number(V[state])}</b>`)
     + `<p>Improvement looks at all four actions:</p>${tellActions(run, V, state)}`
     + `<p>${last.before[state] === actions[state] ? `It stays ${ACTIONS[actions[state]]}.` : `It becomes <b>${ACTIONS[actions[state]]}</b>.`} ${last.changed === 0 ? "No cell changed: the policy is optimal." : `In this round the policy changed in ${count(last.changed, "cell")}.`}</p>`;
 }
