@@ -1,9 +1,9 @@
 """Makes the film and the learning curve that open each algorithm's page again:
-`python docs/films.py [NAME …]`, ten minutes for all of them.
+`python docs/films.py [NAME …]`, half an hour for all of them.
 
-An algorithm is trained once, with seed 0 and its preset. The film is what `rlbook animate` or `rlbook
-watch` make of it, the curve is that of `rlbook plot`, beside the optimum where it is known. Both lie
-in docs/figures/films, small, so that the site's build has nothing to train;
+An algorithm is trained once, with seed 0 and its preset, some with fewer steps. The film is what
+`rlbook animate` or `rlbook watch` make of it, the curve is that of `rlbook plot`, beside the optimum
+where it is known. Both lie in docs/figures/films, small, so that the site's build has nothing to train;
 docs/ext/agent_films.py shows them.
 """
 
@@ -17,20 +17,20 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 from measure import shrink
 from pictures import make_small
 
 from rlbook.cli.main import main as cli
+from rlbook.plots.curves import plot_curves
+from rlbook.plots.figure import save_figure
 from rlbook.registry import ALGORITHMS
 
-FOLDER = Path(__file__).parent / "figures" / "films"
+FOLDER = Path(__file__).resolve().parent / "figures" / "films"
 WIDTH, FRAMES = 300, 14  # of a film: pixels and pictures
-CURVE = 420  # pixels: the width of a curve
+SIZE = 5.2, 4.0  # of a curve, in inches: small, so that its letters can be read on a phone
 LARGEST = 100_000  # bytes of a film
-FIRST_PANEL = 0.44  # of the height of three panels: where the legend of the first one ends
-NEARLY_WHITE = 250  # of 255
 VALUES, PLAYED = "values", "played"
+RETURNS, ERRORS = "returns", "errors"
 
 
 class Filmed(NamedTuple):
@@ -40,9 +40,11 @@ class Filmed(NamedTuple):
     """What follows `rlbook train NAME`."""
     film: str = VALUES
     """VALUES: the values as they are learned. PLAYED: an episode of what was learned."""
-    curve: bool = True
-    """Whether its returns say how it learns: not where it plays nothing, or evaluates a policy that
-    stays as it is."""
+    curve: str = RETURNS
+    """RETURNS: those of its episodes. ERRORS: how far its values are from the exact ones, where the
+    policy stays as it is."""
+    teacher: str = ""
+    """What follows `rlbook train` for the agent that it learns from."""
 
     @property
     def env(self) -> str:
@@ -69,24 +71,29 @@ PREDICTION = (
     "gradient_td",
 )
 FROM_DATA = ("fitted_q", "cql", "iql", "behavior_cloning", "co_distillation", "rce")
-WITHOUT = ("reward_model", "distillation", "sac", "td3", "mbpo")
+WITHOUT = ("reward_model",)
 FILMS: dict[str, Filmed] = {
     **{name: Filmed() for name in ALGORITHMS if name not in WITHOUT},
-    **dict.fromkeys(PLAYED_IN_THE_MAZE, Filmed("Maze-v0", PLAYED)),
-    **dict.fromkeys(PREDICTION, Filmed(curve=False)),
-    **dict.fromkeys(FROM_DATA, Filmed("Maze-v0", PLAYED, curve=False)),
+    **dict.fromkeys((*PLAYED_IN_THE_MAZE, *FROM_DATA), Filmed("Maze-v0", PLAYED)),
+    **dict.fromkeys(PREDICTION, Filmed(curve=ERRORS)),
     **dict.fromkeys(["ppo", "a2c"], Filmed("CartPole-v1", PLAYED)),
     **dict.fromkeys(["ddpg", "world_model"], Filmed("Pendulum-v1", PLAYED)),
+    **dict.fromkeys(["sac", "td3"], Filmed("Pendulum-v1 --steps 8000", PLAYED)),
+    "mbpo": Filmed("Pendulum-v1 --steps 2000", PLAYED),
     "semi_gradient_sarsa": Filmed("MountainCar-v0", PLAYED),
+    "distillation": Filmed("Maze-v0 --teacher runs/ppo", PLAYED, teacher="ppo Maze-v0"),
     "bandit": Filmed("TenArmedTestbed-v0"),
 }
-"""Of each algorithm, what trains it and what its film shows. A reward model does not act, distillation
-needs a teacher's run, and the three others train for minutes."""
+"""Of each algorithm, what trains it and what its film shows. A reward model does not act."""
 
 
-def training(name: str) -> str:
-    """The command that trains an algorithm for its film, as its page shows it."""
-    return f"rlbook train {name} {FILMS[name].training}"
+def training(name: str) -> list[str]:
+    """The commands that train an algorithm for its film, as its page shows them; the first of two
+    trains its teacher."""
+    shown = FILMS[name]
+    asked = [shown.teacher] if shown.teacher else []
+    asked.append(f"{name} {shown.training}")
+    return [f"rlbook train {words} --seed 0 --out runs/{words.split()[0]}" for words in asked]
 
 
 def filming(name: str) -> str:
@@ -99,18 +106,15 @@ def filming(name: str) -> str:
 
 def make(name: str) -> None:
     """Trains, films and draws one algorithm."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        run, film, curve = folder / "run", folder / "film.gif", folder / "curve.png"
-        given = shlex.split(FILMS[name].training)
-        command("train", name, *given, "--seed", "0", "--out", str(run))
-        if FILMS[name].curve:
-            command("plot", str(run), "--out", str(curve))
-            make_narrow(curve, FOLDER / f"{name}.png")
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        run, film = f"runs/{name}", Path("film.gif")
+        for words in training(name):
+            command(*shlex.split(words)[1:])
+        draw_curve(run, FILMS[name].curve, FOLDER / f"{name}.png")
         if FILMS[name].film == PLAYED:
-            command("watch", str(run), "--gif", str(film))
+            command("watch", run, "--gif", str(film))
         else:
-            command("animate", name, *given, "--out", str(film))
+            command("animate", name, *shlex.split(FILMS[name].training), "--out", str(film))
         make_small(film, FOLDER / f"{name}.gif", WIDTH, FRAMES)
 
 
@@ -123,19 +127,18 @@ def command(*words: str) -> None:
         raise RuntimeError(f"rlbook {shlex.join(words)}: {told.getvalue().strip()[-300:]}")
 
 
-def make_narrow(picture: Path, small: Path) -> None:
-    """The panel of the returns, the uppermost one, of the width of a curve."""
-    from PIL import Image
-
-    with Image.open(picture) as opened:
-        whole = opened.convert("RGB")
-    if whole.height > 1.2 * whole.width:  # two panels of exact errors stand below it
-        rows = np.asarray(whole.convert("L")).min(axis=1)
-        blank = np.flatnonzero(rows > NEARLY_WHITE)
-        first = blank[blank > FIRST_PANEL * whole.height][0]
-        whole = whole.crop((0, 0, whole.width, int(first)))
-    height = round(whole.height * CURVE / whole.width)
-    whole.resize((CURVE, height), Image.Resampling.LANCZOS).save(small)
+def draw_curve(run: str, shown: str, small: Path) -> None:
+    """The panel of a run's returns, or of the errors of its values, of the width of a curve."""
+    figure = plot_curves(run)
+    panels = figure.axes
+    chosen = panels[0] if shown == RETURNS else panels[1]
+    for other in panels:
+        if other is not chosen:
+            other.remove()
+    chosen.set_subplotspec(figure.add_gridspec(1, 1)[0])
+    figure.supxlabel("")
+    figure.set_size_inches(*SIZE)
+    save_figure(figure, small)
     shrink(small)
 
 

@@ -82,6 +82,19 @@ PLAY: dict[str, Page] = {
 """The page that shows each algorithm's update, or that of the nearest method which has a page."""
 
 
+CURVES = {
+    films.RETURNS: (
+        "The learning curve of {} on {}",
+        "its learning curve; a dashed line is the optimum, where it is known",
+    ),
+    films.ERRORS: (
+        "The errors of {} on {}",
+        "how far they are from the exact ones",
+    ),
+}
+"""What a curve shows → what it is called, and how the line below the pictures says it."""
+
+
 def opening(name: str) -> str:
     """What stands behind the title of an algorithm's page, as Markdown."""
     link = f"```{{try-it}} {name}\n```\n"
@@ -91,21 +104,19 @@ def opening(name: str) -> str:
     values = shown.film == films.VALUES
     told = "The values of {} as they are learned" if values else "An episode of {}, after training"
     told = told.format(shown.env)
-    pictures, seen = f"![{told}](../figures/films/{name}.gif)", told
-    if shown.curve:
-        curve = f"The learning curve of {name} on {shown.env}"
-        pictures += f"\n\n![{curve}](../figures/films/{name}.png)"
-        seen += ", and its learning curve; a dashed line is the optimum, where it is known"
+    curve, seen = CURVES[shown.curve]
+    commands = "\n".join([*films.training(name), films.filming(name)])
     return f"""
 :::::{{container}} agent-film
-{pictures}
+![{told}](../figures/films/{name}.gif)
+
+![{curve.format(name, shown.env)}](../figures/films/{name}.png)
 :::::
 
-*{seen}.* Try it:
+*{told}, and {seen}.* Try it:
 
 ```sh
-{films.training(name)} --seed 0 --out runs/{name}
-{films.filming(name)}
+{commands}
 ```
 
 {link}"""

@@ -1,5 +1,7 @@
 """Learning curves: the return of the training episodes over environment steps, as the run logged
-it; over episodes, where the budget of all runs in a picture counts these.
+it; over episodes, where the budget of all runs in a picture counts these. A run that learns from
+recorded data plays no training episodes: its curve is the return of its greedy evaluations over
+minibatches.
 
 Where a table was compared with the exact answer, two panels below show how far its values are from
 it, and what its greedy policy loses.
@@ -45,8 +47,12 @@ POINTS = 200  # of a curve that is the mean of several
 ROUNDING = 1e-9  # reward units; a smaller error is none
 TWO_COLUMNS = 36  # letters of a label up to which two of them stand side by side
 DECADE = 10  # ratio of numbers from which on a logarithmic axis tells them apart better
+STEPS = "environment steps"
+UNITS = {"return": STEPS, "value": "sweeps", "eval_return": "minibatches"}
+"""What is drawn → what the run's steps are."""
+DOTS = ("sweeps", "minibatches")
 FEWEST = 3  # points that a panel below the returns must have; two say nothing
-DOTTED = 40  # sweeps up to which each has a dot
+DOTTED = 40  # sweeps or evaluations up to which each has a dot
 # of the book's site; what an SVG or a PDF that lies beside it links to
 PAGE = "logged-numbers.html"
 
@@ -146,8 +152,8 @@ def plot_curves(
         The figure.
 
     Raises:
-        RequestError: a folder that is no run's, a run in which no episode has ended, or a file that
-            cannot be written.
+        RequestError: a folder that is no run's, a run in which no episode has ended and nothing was
+            evaluated, or a file that cannot be written.
     """
     if out is not None:
         format_of(Path(out))
@@ -161,10 +167,10 @@ def plot_curves(
     ]
     if not curves:
         raise RequestError("there is no run to draw; give at least one folder")
-    played = [curve for curve in curves if curve.unit != "sweeps"]
+    played = [curve for curve in curves if curve.unit == STEPS]
     stepped = {curve.world for curve in played if not curve.episodes[0].size}
     curves = [
-        curve if curve.unit == "sweeps" or curve.world in stepped else curve.convert_to_episodes()
+        curve if curve.unit != STEPS or curve.world in stepped else curve.convert_to_episodes()
         for curve in curves
     ]
     panels = list(dict.fromkeys((curve.world, curve.unit) for curve in curves))
@@ -252,7 +258,8 @@ def read_curve(run: Run | str | Path) -> Curve:
     environment is not made.
 
     Raises:
-        RequestError: no run folder, or a run in which no episode has ended.
+        RequestError: no run folder, or a run without a training episode that ended or, of recorded
+            data, without an evaluation.
     """
     if isinstance(run, str | Path):
         folder, metrics, config = str(run), _read_log(Path(run)), config_of(Path(run))
@@ -265,10 +272,11 @@ def read_curve(run: Run | str | Path) -> Curve:
     quantity = _quantity(metrics)
     steps, returns = _points(metrics, quantity)
     if not steps.size:
-        raise RequestError(f"{folder} has nothing to draw yet: no episode has ended")
+        missing = "evaluation" if quantity == "eval_return" else "episode"
+        raise RequestError(f"{folder} has nothing to draw yet: no {missing} has ended")
     settings = {"num_envs": config.get("num_envs"), **(config.get("hyperparameters") or {})}
     env = str(config["env"]).removeprefix("rlbook/")
-    unit = "environment steps" if quantity == "return" else "sweeps"
+    unit = UNITS[quantity]
     evaluated = [
         report | {"cut": report.get("eval_unfinished") or 0.0}
         for report in metrics
@@ -284,7 +292,7 @@ def read_curve(run: Run | str | Path) -> Curve:
     }
     counted = _points(metrics, "episodes") if config.get("episodes") else _points([], "episodes")
     episodes = counted if quantity == "return" else _points([], "episodes")
-    tokens = _token_points(metrics) if unit == "environment steps" and _is_text(env) else {}
+    tokens = _token_points(metrics) if unit == STEPS and _is_text(env) else {}
     kwargs = config.get("env_kwargs") or {}
     return Curve(
         str(config["algorithm"]),
@@ -323,8 +331,12 @@ def _read_log(folder: Path) -> list[dict[str, Any]]:
 
 
 def _quantity(metrics: list[dict[str, Any]]) -> str:
-    """What is drawn: returns, or for a planner, which plays no episodes, the value of the start."""
-    return "value" if any("sweep" in report for report in metrics) else "return"
+    """What is drawn: returns; for a planner, which plays no episodes, the value of the start; for
+    what learned from recorded data, evaluations."""
+    if any("sweep" in report for report in metrics):
+        return "value"
+    recorded = any("passes" in report for report in metrics)
+    return "eval_return" if recorded else "return"
 
 
 def _points(metrics: list[dict[str, Any]], name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -492,7 +504,7 @@ def _on_policy(curve: Curve) -> bool:
 
 def _quantity_of(unit: str) -> str:
     """What a panel's curves show, by what their steps are."""
-    return "value" if unit == "sweeps" else "return"
+    return next((quantity for quantity, counted in UNITS.items() if unit == counted), "return")
 
 
 def _error_means(name: str, curves: list[Curve]) -> dict[int, Mean]:
@@ -551,7 +563,7 @@ def _draw_group(
     if smooth > 1:
         label += f", mean of {smooth} reports"
         axes.plot(logged.steps, logged.mean, color=colour, linewidth=1.0, alpha=0.3)
-    dots = len(mean.steps) == 1 or (group[0].unit == "sweeps" and len(mean.steps) <= DOTTED)
+    dots = len(mean.steps) == 1 or (group[0].unit in DOTS and len(mean.steps) <= DOTTED)
     style, marker = "--" if dashed else "-", "o" if dots else ""
     axes.plot(
         mean.steps,

@@ -160,6 +160,30 @@ def test_each_environment_has_its_panel(tmp_path: Path) -> None:
     assert "optimum 3" in lines(figure, 0) and "optimum 9.2" in lines(figure, 1)
 
 
+def test_what_learned_from_recorded_data_is_drawn_by_its_evaluations(tmp_path: Path) -> None:
+    steps, returns = [207, 414, 621], [-100.0, 1.0, 3.0]
+    reports: list[dict[str, Any]] = [
+        {"step": step, "passes": step / 207, "eval_return": value}
+        for step, value in zip(steps, returns, strict=True)
+    ]
+    between = {"step": 300, "passes": 300 / 207, "td_loss": 1.0}
+    folder = write_run(tmp_path / "cql", [*reports, between], algorithm="cql")
+    curve = read_curve(folder)
+    assert (curve.steps.tolist(), curve.returns.tolist(), curve.unit) == (
+        steps,
+        returns,
+        "minibatches",
+    )
+    figure = plot_curves([folder, write_run(tmp_path / "ppo", rising(0))])
+    drawn, played = figure.axes
+    assert (drawn.get_xlabel(), played.get_xlabel()) == ("minibatches", "environment steps")
+    assert lines(figure)["cql"].get_marker() == "o" and "greedy episodes" not in lines(figure)
+    assert "rlbook explain eval_return" in figure.get_supxlabel()
+    silent = write_run(tmp_path / "silent", [between], algorithm="cql")
+    with pytest.raises(RequestError, match="nothing to draw yet: no evaluation has ended"):
+        plot_curves(silent)
+
+
 def test_planners_have_a_panel_of_their_own_in_sweeps(tmp_path: Path) -> None:
     sweeps = [{"step": sweep, "sweep": sweep, "value": -float(sweep)} for sweep in (1, 2, 3)]
     figure = plot_curves(
