@@ -50,14 +50,6 @@ class RainbowMinibatch:
         """The mean over rows, weighted by their importance weights."""
         return per_token if self.weight is None else given_weights(self.weight / len(self))
 
-    def split(self, size: int) -> Iterator[RainbowMinibatch]:
-        """Splits the minibatch into consecutive parts of `size` rows."""
-        if size == len(self):
-            yield self
-            return
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
 
 class RainbowReplay(ReplayBuffer):
     """A replay buffer with optional prioritised sampling and optional n-step transitions.
@@ -123,7 +115,11 @@ class RainbowReplay(ReplayBuffer):
             )
             with torch.no_grad():
                 next_q = successors(rows.next_obs)
-            yield from RainbowMinibatch(rows, next_q, discount, weight, places).split(size)
+            drawn = RainbowMinibatch(rows, next_q, discount, weight, places)
+            if together == 1:
+                yield drawn
+            else:
+                yield from (drawn[first : first + size] for first in range(0, len(drawn), size))
 
     def _draw(
         self, size: int, rng: np.random.Generator, beta: float

@@ -51,28 +51,21 @@ class Batch:
     def __len__(self) -> int:
         return len(self.action)
 
-    def rows_of(self, size: int) -> int:
-        """The rows of a minibatch of this size, which counts steps, or whole episodes; of sequences
-        as many as have so many steps, and at least one."""
-        return size if self.starts is None else max(1, size // self.starts.shape[1])
-
-    @property
-    def policy_share(self) -> Share:
-        """The same for the policy's loss, where steps that another program drew have weights
-        besides."""
-        if self.importance is None or self.weight is None:
-            return self.share
-        return {"mask": self.mask, "average": given_weights(self.weight * self.importance)}
-
     @property
     def share(self) -> Share:
         """Which elements count in a mean, and their weights: keyword arguments for
         `rlbook.functional.averages.weighted_sum` and for losses."""
-        return (
-            {}
-            if self.weight is None
-            else {"mask": self.mask, "average": given_weights(self.weight)}
-        )
+        if self.weight is None:
+            return {}
+        return {"mask": self.mask, "average": given_weights(self.weight)}
+
+    @property
+    def policy_share(self) -> Share:
+        """As `share`, for the policy's loss, in which steps that another program drew have their
+        importance weights besides."""
+        if self.importance is None or self.weight is None:
+            return self.share
+        return {"mask": self.mask, "average": given_weights(self.weight * self.importance)}
 
     @property
     def step_share(self) -> Share:
@@ -184,12 +177,13 @@ def _to_device(value: Any, device: torch.device | str) -> Any:
     return None if value is None else to_device(value, device)
 
 
-def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; not copied if it is there.
+def to_device(numbers: Tensor | np.ndarray, device: torch.device | str) -> Tensor:
+    """A tensor, or an array as one, on a device; not copied if it is there.
 
     To a GPU it goes through pinned memory, which the GPU reads by itself while the CPU goes on.
     torch keeps that memory until it has been read.
     """
+    tensor = numbers if isinstance(numbers, Tensor) else torch.from_numpy(numbers)
     if torch.device(device).type != "cuda" or not tensor.is_cpu:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
@@ -202,8 +196,13 @@ def as_rows(value: Tensor, mask: Tensor, unit: str) -> Tensor:
 
 def minibatches(batch: Batch, size: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Splits the shuffled rows into minibatches of `size`, the last of which may be smaller. If
-    they fit one minibatch, they are not shuffled. Sequences stay whole."""
-    size = batch.rows_of(size)
+    they fit one minibatch, they are not shuffled.
+
+    The size counts steps, or whole episodes. Sequences stay whole: a minibatch has as many as have
+    so many steps, and at least one.
+    """
+    if batch.starts is not None:
+        size = max(1, size // batch.starts.shape[1])
     if size >= len(batch):
         yield dataclasses.replace(batch)
         return
@@ -267,7 +266,7 @@ class Rollout:
 
     def tensor(self, name: str) -> Tensor:
         """One field of all steps as a tensor: [T, N, ...]."""
-        return self.to_tensor(self.stack_field(name))
+        return to_device(self.stack_field(name), self.device)
 
     def action_mask(self) -> Tensor | None:
         """The action masks of all steps, [T, N, A] bool; steps without a mask allow everything.
@@ -278,23 +277,16 @@ class Rollout:
         if shown is None:
             return None
         every = np.ones_like(shown)
-        return self.to_tensor(
-            np.stack(
-                [every if step.action_mask is None else step.action_mask for step in self.steps]
-            )
-        )
+        masks = [every if step.action_mask is None else step.action_mask for step in self.steps]
+        return to_device(np.stack(masks), self.device)
 
     def log_prob(self) -> Tensor:
         """log π(a|s) at the time of sampling: [T, N], in nats."""
-        return self.to_tensor(np.stack(self.log_probs))
+        return to_device(np.stack(self.log_probs), self.device)
 
     def state(self) -> Tensor:
         """What a recurrent network remembered before each step: [T, N, S]."""
         return torch.stack(self.states)
-
-    def to_tensor(self, array: np.ndarray) -> Tensor:
-        """Converts an array to a tensor on the rollout's device."""
-        return to_device(torch.from_numpy(array), self.device)
 
     def state_dict(self) -> State:
         # not written where there are none

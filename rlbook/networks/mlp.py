@@ -214,7 +214,10 @@ class MLPPolicy(Policy):
     @torch.inference_mode()
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in reward units: [..., O] → [...]."""
-        return self._value(self._input(obs))
+        seen = self._input(obs)
+        value = self._forward(seen)[1] if self.critic is None else self.critic(seen).squeeze(-1)
+        assert value is not None
+        return value
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         value = self.value(rollout.tensor("obs"))  # [T, N]
@@ -250,11 +253,6 @@ class MLPPolicy(Policy):
             return self._distribution(self.actor(obs), action_mask), None
         output, value = side_by_side([self.actor, self.critic], obs)
         return self._distribution(output, action_mask), value.squeeze(-1)
-
-    def _value(self, obs: Tensor) -> Tensor:
-        value = self.critic(obs).squeeze(-1) if self.critic is not None else self._forward(obs)[1]
-        assert value is not None
-        return value
 
     def _distribution(self, output: Tensor, action_mask: Tensor | None = None) -> Distribution:
         output = full_precision(output)

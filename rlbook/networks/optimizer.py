@@ -123,14 +123,13 @@ def _step_on_rows(
             if done is not None:
                 return done
     metrics: dict[str, Tensor] = {}
-    parts: Iterable[R] = [batch]
-    if micro_batch_size is not None and micro_batch_size < len(batch):
-        starts = range(0, len(batch), micro_batch_size)
-        parts = (batch[start : start + micro_batch_size] for start in starts)  # type: ignore[index]
+    if micro_batch_size is None or micro_batch_size >= len(batch):
+        total, metrics = loss(batch)
+        return {**metrics, "grad_norm": optimizer.step(total, max_grad_norm)}
 
     def losses() -> Iterable[Tensor]:
-        for rows in parts:
-            output = loss(rows)
+        for start in range(0, len(batch), micro_batch_size):
+            output = loss(batch[start : start + micro_batch_size])  # type: ignore[index]
             for name, value in output.metrics.items():
                 metrics[name] = metrics[name] + value if name in metrics else value
             yield output.loss
@@ -213,7 +212,7 @@ class Adam:
         """The parameter groups passed to torch's optimiser: one for each parameter."""
         self.groups, self.learning_rate, self.parameters = groups, learning_rate, trainable(groups)
         self.masters = [_master(p) for p in self.parameters]
-        self._trained = _identities(groups)
+        self._trained = [(id(p), p.dtype, p.device) for p in self.parameters]
         return [
             {"params": [master], "lr": learning_rate, "weight_decay": group.weight_decay}
             for master, group in zip(self.masters, self.parameters.values(), strict=True)
@@ -243,17 +242,25 @@ class Adam:
         Returns:
             The gradient's L2 norm before clipping, a scalar.
         """
-        if _identities(self.groups) != self._trained:
+        if [(id(p), p.dtype, p.device) for p in trainable(self.groups)] != self._trained:
             raise TrainingError(REPLACED)
         pairs = list(zip(self.parameters, self.masters, strict=True))
-        self._set_gradients(losses, pairs)
+        copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
+        for parameter, master in pairs:
+            parameter.grad = torch.zeros_like(parameter)
+            master.grad = parameter.grad if master is parameter else torch.zeros_like(master)
+        for loss in [losses] if isinstance(losses, Tensor) else losses:
+            loss.backward()
+            for parameter, master in copies:  # added up in float32, which keeps small terms
+                assert parameter.grad is not None and master.grad is not None
+                master.grad.add_(parameter.grad)
+                parameter.grad.zero_()
         sum_gradients([master.grad for master in self.masters if master.grad is not None])
         limit, rate = math.inf if max_grad_norm is None else max_grad_norm, self.step_size
         norm = nn.utils.clip_grad_norm_(self.masters, limit, foreach=False)
         for settings, group in zip(self.torch.param_groups, self.parameters.values(), strict=True):
             settings["lr"] = rate * group.rate
         with torch.no_grad():
-            copies = [(parameter, master) for parameter, master in pairs if master is not parameter]
             for parameter, master in copies:
                 kept = master.to(parameter.dtype) == parameter  # False where somebody set it
                 master.copy_(torch.where(kept, master, parameter.to(master.dtype)))
@@ -261,24 +268,6 @@ class Adam:
             for parameter, master in copies:
                 parameter.copy_(master)
         return norm
-
-    def _set_gradients(
-        self, losses: Tensor | Iterable[Tensor], pairs: list[tuple[nn.Parameter, Tensor]]
-    ) -> None:
-        """Sets the gradients of the sum of the losses. Gradients of 16-bit weights are accumulated
-        in float32, so that small terms are not lost.
-        """
-        for parameter, master in pairs:
-            parameter.grad = torch.zeros_like(parameter)
-            if master is not parameter:
-                master.grad = torch.zeros_like(master)
-        for loss in [losses] if isinstance(losses, Tensor) else losses:
-            loss.backward()
-            for parameter, master in pairs:
-                if master is not parameter:
-                    assert parameter.grad is not None and master.grad is not None
-                    master.grad.add_(parameter.grad)
-                    parameter.grad.zero_()
 
     def state_dict(self) -> State:
         """The moments, flattened and concatenated under the names of the fast form, and the float32
@@ -377,8 +366,3 @@ def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:
                 if parameter.requires_grad:
                     found.setdefault(parameter, group)
     return found
-
-
-def _identities(groups: Sequence[Group]) -> list[tuple[int, torch.dtype, torch.device]]:
-    """The identity of each trainable tensor, in order."""
-    return [(id(parameter), parameter.dtype, parameter.device) for parameter in trainable(groups)]

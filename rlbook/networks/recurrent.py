@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook.checks import check_memory
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.errors import RequestError
 from rlbook.fast_forms import has_fast_form
 from rlbook.functional.recurrent_cells import gru_cell, lstm_cell
@@ -277,7 +277,7 @@ class RecurrentPolicy(MLPPolicy):
 
     def _value_after(self, rollout: Rollout, time: int, after: Tensor) -> Tensor:
         """V [N] of what followed a step, from the states [N, S] after it."""
-        value = self.step(rollout.to_tensor(rollout.steps[time].next_obs), after)[1]
+        value = self.step(to_device(rollout.steps[time].next_obs, rollout.device), after)[1]
         assert value is not None
         return value
 

@@ -38,7 +38,7 @@ from rlbook.agent import Metrics, Parts, State, Step
 from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
 from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
-from rlbook.checks import positive_int, unit_interval
+from rlbook.checks import positive_int, unit_interval, value_at
 from rlbook.data.rollout import Batch
 from rlbook.envs.space_batches import Elements
 from rlbook.functional.schedules import Linear, Schedule
@@ -135,7 +135,7 @@ class DAgger(PolicyAgent):
         self.labels.append(label)
         same = (own == label).reshape(len(label), -1).all(axis=1)
         self.new, self.agreed = self.new + len(label), self.agreed + int(same.sum())
-        follows = self.exploration.random(len(label)) < self.now("beta")
+        follows = self.exploration.random(len(label)) < value_at(self.config.beta, self.progress)
         return np.where(follows.reshape(-1, *[1] * (label.ndim - 1)), label, own)
 
     def _act_in_env(
@@ -153,7 +153,7 @@ class DAgger(PolicyAgent):
             return {}
         agreement, self.new, self.agreed = self.agreed / self.new, 0, 0
         self.obs, self.labels = [np.concatenate(self.obs)], [np.concatenate(self.labels)]
-        labels, beta = float(len(self.labels[0])), self.now("beta")
+        labels, beta = float(len(self.labels[0])), value_at(self.config.beta, self.progress)
         return self.update() | {"agreement": agreement, "labels": labels, "beta": beta}
 
     def update(self) -> Metrics:

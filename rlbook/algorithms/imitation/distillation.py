@@ -44,7 +44,7 @@ from rlbook.algorithms.imitation.teacher import Teacher, teacher_of
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
 from rlbook.algorithms.policy.reference import Observations
-from rlbook.checks import non_negative, positive, positive_int, unit_interval
+from rlbook.checks import non_negative, positive, positive_int, unit_interval, value_at
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.averages import weighted_sum
 from rlbook.functional.distillation_losses import soft_label_loss
@@ -189,7 +189,8 @@ class Distillation(PolicyAgent):
     def begin(self) -> None:
         super().begin()
         self._guiding = self.teacher.initial_state()
-        played_by_student = self.exploration.random() < self.now("student_share")
+        share = value_at(self.config.student_share, self.progress)
+        played_by_student = self.exploration.random() < share
         self.guided = not played_by_student and self.progress < 1.0  # a finished one plays alone
 
     def act(

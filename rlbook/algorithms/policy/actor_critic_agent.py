@@ -43,7 +43,8 @@ class ActorCriticAgent(PolicyAgent):
 
     def learn(self, step: Step) -> Metrics:
         self.collect(step)
-        if not self.rollout_over(step, self.config.rollout_steps):
+        full = len(self.rollout_data) == self.config.rollout_steps
+        if not (full if self.rollout == "steps" else self.round_over(step)):
             return {}
         batch, metrics = self.prepare()
         metrics |= self.update(batch)

@@ -32,12 +32,6 @@ class KLPenalty:
     def __init__(self, config: ReferenceOptions) -> None:
         self.config, self.coef, self.kl = config, value_at(config.kl_coef, 0.0), 0.0
 
-    def coef_at(self, progress: float) -> float:
-        """β at a point of training in [0, 1]."""
-        return (
-            value_at(self.config.kl_coef, progress) if self.config.kl_target is None else self.coef
-        )
-
     @torch.no_grad()
     def penalize(
         self, reward: Tensor, policy: Policy, reference: Policy, rollout: Rollout, kl_coef: float
@@ -88,12 +82,6 @@ class KLControl:
 
     def __init__(self, config: GRPOConfig) -> None:
         self.config, self.kl_coef, self.kl = config, value_at(config.kl_coef, 0.0), 0.0
-
-    def coef_at(self, progress: float) -> float:
-        """β at a point of training in [0, 1]."""
-        return (
-            value_at(self.config.kl_coef, progress) if self.config.kl_band is None else self.kl_coef
-        )
 
     def follow(self, kl: float) -> Metrics:
         """Moves β after an update that has led to this KL; returns what β was."""

@@ -68,6 +68,7 @@ class PolicyAgent(PredictingAgent):
         settings = config.policy_settings(critic=self.critic)
         rng = rng_for(seed, "initialisation")
         self.policy = build_policy(env, rng, settings, parts.model).to(parts.device)
+        self.remembers = self.policy.unit == "sequence"
         refuse_idle(self.policy, config)
         if parts.start is not None:
             self.policy.start_from(named_policy(parts.start, self, "start"))
@@ -162,12 +163,6 @@ class PolicyAgent(PredictingAgent):
             self.policy.normalizer.update(steps)
         self.rollout_data.clear()
 
-    def rollout_over(self, step: Step, rollout_steps: int) -> bool:
-        """Whether the rollout is complete: its steps of all environments, or a whole round."""
-        if self.rollout == "episodes":
-            return self.round_over(step)
-        return len(self.rollout_data) == rollout_steps
-
     def round_over(self, step: Step) -> bool:
         """Whether the last environment of this round has just ended (`rollout = "episodes"`)."""
         return not (step.valid & ~(step.terminated | step.truncated)).any()
@@ -181,17 +176,13 @@ class PolicyAgent(PredictingAgent):
         """Sets the learning rate for this point of training, and returns that of the next step,
         which in a warm-up is less."""
         left = 1.0 - self.progress if self.config.anneal_learning_rate else 1.0
-        self.optimizer.learning_rate = self.now("learning_rate") * left
+        self.optimizer.learning_rate = value_at(self.config.learning_rate, self.progress) * left
         return self.optimizer.step_size
 
     @property
     def settings(self) -> Any:
         """The config with its schedules at this point of training."""
         return self.config.resolve(self.progress)
-
-    def now(self, name: str) -> float:
-        """The value at this point of training of a hyper-parameter that may be a schedule."""
-        return value_at(getattr(self.config, name), self.progress)
 
     def state_dict(self) -> State:
         return {

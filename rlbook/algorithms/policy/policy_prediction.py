@@ -32,11 +32,8 @@ class PredictingAgent(Agent):
     rollout_data: Rollout
     _log_prob: NDArray[np.float32]
     _acting: Any
-
-    @property
-    def remembers(self) -> bool:
-        """Whether the policy is recurrent."""
-        return self.policy.unit == "sequence"
+    remembers: bool
+    """Whether the policy is recurrent."""
 
     def new_memory(self) -> RecurrentMemory | None:
         return self.policy.initial_state() if self.remembers else None

@@ -105,7 +105,7 @@ def ppo_update(
     rows: list[Batch] = []
     metrics: list[dict[str, Tensor]] = []
     for epoch in range(config.epochs):
-        if epoch == 0 or len(batch) > batch.rows_of(config.batch_size):  # one stays as it is
+        if epoch == 0 or len(rows) > 1:  # one minibatch stays as it is
             shuffled = minibatches(batch, config.batch_size, rng)
             rows = [standardize_advantages(minibatch, policy, config) for minibatch in shuffled]
         # diagnostics take a tenth of an update: only where somebody looks at them
@@ -223,7 +223,8 @@ class PPO(ActorCriticAgent):
 
     @property
     def settings(self) -> PPOConfig:
-        return self.config.resolve(self.progress, kl_coef=self.penalty.coef_at(self.progress))
+        moved = {} if self.config.kl_target is None else {"kl_coef": self.penalty.coef}
+        return self.config.resolve(self.progress, **moved)
 
     def prepare(self) -> tuple[Batch, Metrics]:
         reward, data = self.rewards(), self.rollout_data

@@ -63,8 +63,12 @@ def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
     ·]. A prompt of several completions is read once."""
     rows = rows.to(module_device(module)).with_prefix()
     columns = rows.completion.shape[1] + 1
-    if len(rows.index) > len(rows.prompt) and (cache := _first_pass(module)) is not None:
-        return _read_in_two_passes(module, rows, output, cache)
+    if len(rows.index) > len(rows.prompt) and _takes(module, "past_key_values"):
+        from rlbook.llm.models.cache_layers import first_pass
+
+        config: Any = module.config
+        if (cache := first_pass(config)) is not None:
+            return _read_in_two_passes(module, rows, output, cache)
     tokens = torch.cat([rows.prompt[rows.index], rows.completion], dim=1)
     found = module(**_inputs(module, rows, tokens), use_cache=False, **_last(module, columns))
     return found[output][:, -columns:]
@@ -92,15 +96,6 @@ def _read_in_two_passes(
         use_cache=True,
     )
     return torch.cat([behind_prompt, found[output]], dim=1)
-
-
-def _first_pass(module: nn.Module) -> DynamicCache | None:
-    """An empty cache through which gradients flow; None where the architecture has no such cache,
-    or keeps more of a text than keys and values."""
-    from rlbook.llm.models.cache_layers import first_pass
-
-    config: Any = module.config
-    return first_pass(config) if _takes(module, "past_key_values") else None
 
 
 def _last(module: nn.Module, columns: int) -> dict[str, int]:

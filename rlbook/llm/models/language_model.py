@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rlbook.data.rollout import Batch, Rollout
+from rlbook.data.rollout import Batch, Rollout, to_device
 from rlbook.llm.generation.kv_cache import ActingState
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
@@ -115,7 +115,7 @@ class LanguageModelPolicy(Policy):
         if unit == "step":
             raise ValueError("unit must be 'episode' for a language model, got 'step'")
         prompts = {
-            name: rollout.to_tensor(np.asarray(rollout.steps[0].obs[name]))
+            name: to_device(np.asarray(rollout.steps[0].obs[name]), rollout.device)
             for name in ("tokens", "length")
         }
         action, log_prob, mask = (
