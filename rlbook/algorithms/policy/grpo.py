@@ -44,7 +44,7 @@ from rlbook.algorithms.policy.recorded_groups import fit_groups
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
-from rlbook.functional.averages import weighted_sum
+from rlbook.functional.averages import given_weights, weighted_sum
 from rlbook.functional.divergences import k3
 from rlbook.functional.policy_losses import (
     clip_fraction,
@@ -128,26 +128,29 @@ def grpo_update(
 
 def grpo_loss(policy: Policy, batch: Batch, *, config: GRPOConfig) -> LossOutput:
     """The clipped surrogate, the entropy bonus and the KL penalty of some rows; lower is better."""
-    assert batch.advantage is not None
+    assert batch.advantage is not None and batch.weight is not None
     log_prob, entropy, _ = policy.evaluate(batch, entropy_gradient=config.entropy_coef > 0)
     assert entropy is not None
     new, old, mask = log_prob, batch.log_prob, batch.mask
     if config.ratio in ("sequence", "product"):  # ρ of the whole episode, at each of its steps
         new = episode_log_ratio(new, old, mask, mean=config.ratio == "sequence")
         old = torch.zeros_like(old)
-    bounds: Any = {"clip": config.clip, "clip_high": config.clip_high}
+    weight = batch.weight if batch.importance is None else batch.weight * batch.importance
+    clip: Any = {"clip": config.clip, "clip_high": config.clip_high, "mask": mask}
+    weighted = clip | {"average": given_weights(weight)}
     if config.ratio == "cispo":
-        policy_loss = clipped_weight_loss(new, old, batch.advantage, **bounds, **batch.policy_share)
+        policy_loss = clipped_weight_loss(new, old, batch.advantage, **weighted)
     else:
         policy_loss = clipped_surrogate_loss(
-            new, old, batch.advantage, **bounds, dual_clip=config.dual_clip, **batch.policy_share
+            new, old, batch.advantage, dual_clip=config.dual_clip, **weighted
         )
     entropy, kl = weighted_sum(entropy, **batch.share), loss_penalty(log_prob, batch, config)
     coefs = {"entropy_coef": config.entropy_coef, "kl_coef": config.kl_coef}
     total = regularised_loss(policy_loss, entropy, kl, **coefs)
     advantage = None if config.ratio == "cispo" else batch.advantage
-    share = clip_fraction(new.detach(), old, advantage, **bounds, **batch.step_share)
-    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **batch.step_share)
+    steps, bounds = batch.step_share, {"clip": config.clip, "clip_high": config.clip_high}
+    share = clip_fraction(new.detach(), old, advantage, **bounds, **steps)
+    moved = weighted_sum(k3(batch.log_prob, log_prob.detach(), mask), **steps)
     metrics = {"policy_loss": policy_loss.detach(), "entropy": entropy.detach()}
     return LossOutput(total, metrics | {"approx_kl": moved, "clip_fraction": share})
 
