@@ -11,6 +11,7 @@ NAMES = (
     "imports",
     "planning",
     "maze_steps",
+    "many_environments",
     "ppo_cartpole",
     "recurrent_ppo",
     "a2c_cartpole",

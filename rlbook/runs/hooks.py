@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 DEEP, MANY = 4, 100
 """How far from the agent a network may be, and how many items of a list or dict are looked at."""
+LEAVES = (str, bytes, int, float, complex, type(None), np.ndarray, np.random.Generator)
+"""What holds no network; most attributes are such."""
 KINDS = {
     "_forward_hooks": "a forward hook",
     "_forward_pre_hooks": "a forward pre-hook",
@@ -73,6 +77,8 @@ def _networks(
                 yield name, module
         return
     for name, part in _parts(item) if deep else ():
+        if isinstance(part, LEAVES):
+            continue
         yield from _networks(part, f"{path}.{name}" if path else name, deep - 1, seen)
 
 
