@@ -13,6 +13,19 @@ from closeness import near
 from javascript import returned
 
 from rlbook.algorithms.tabular import bandit
+from rlbook.book.exercises.part_two_memory import next_belief
+from rlbook.envs.t_maze import (
+    CORRIDOR,
+    FORWARD,
+    JUNCTION,
+    SIGN_DOWN,
+    SIGN_UP,
+    UP,
+    t_maze_model,
+    t_maze_views,
+)
+from rlbook.envs.tabular.belief_mdp import hidden_model
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.advantages import gae
 from rlbook.functional.bandits import preference_gradient, softmax, upper_confidence_bound
 from rlbook.functional.distillation_losses import forward_kl
@@ -141,6 +154,54 @@ def share_of_best(options: dict[str, Any]) -> float:
         if step >= 350:
             best += (action == means.argmax(axis=1)).mean() / 50
     return float(best)
+
+
+def test_a_step_of_a_belief_is_the_packages() -> None:
+    rng = np.random.default_rng(0)
+    belief, seen = rng.dirichlet(np.ones(5)), rng.uniform(size=5)
+    moves = rng.dirichlet(np.ones(5), size=5)
+    found = run("return nextBelief(...data);", [belief.tolist(), moves.tolist(), seen.tolist()])
+    assert found == near(next_belief.function(belief, moves, seen).tolist(), terms=16)
+
+
+@pytest.mark.parametrize(("looks", "corridor"), [([1, 1, 0], 2), ([0], 4), ([1, 0, 0, 0], 1)])
+def test_the_belief_in_the_t_maze_is_that_of_the_packages_maze(
+    looks: list[int], corridor: int
+) -> None:
+    """Standing still at the start, with a sign that is misread at times, and then going forward;
+    what the arms pay at the junction is what the page says."""
+    quality, places = 0.8, corridor + 1
+    model = t_maze_model(corridor, observable=False)
+    sure = np.eye(4)[t_maze_views(corridor)]
+    blurred = sure.copy()
+    blurred[[0, places], :2] = [[quality, 1 - quality], [1 - quality, quality]]
+    hidden = hidden_model(model, blurred)
+    script = "return signBeliefs(data[0], data[1], data[2], Infinity);"
+    found = run(script, [looks, quality, corridor])
+    moves = dense_moves(model)
+    belief = model.initial * hidden.observed[:, SIGN_UP if looks[0] else SIGN_DOWN]
+    belief /= belief.sum()
+    actions = [UP] * (len(looks) - 1) + [FORWARD] * corridor
+    seen = [SIGN_UP if up else SIGN_DOWN for up in looks[1:]]
+    seen += [CORRIDOR] * (corridor - 1) + [JUNCTION]
+    expected = [belief[:places].sum()]
+    for action, observation in zip(actions, seen, strict=True):
+        belief = next_belief.function(belief, moves[action], hidden.observed[:, observation])
+        expected.append(belief[:places].sum())
+    assert found == near(expected, terms=64)
+    assert belief @ model.rewards[:, UP] == near(2 * found[-1] - 1, terms=64)
+    forgotten = run("return signBeliefs(data[0], 0.8, data[1], data[1]);", [looks, corridor])
+    assert forgotten[-1] == 0.5  # the last look is one observation too old
+
+
+def dense_moves(model: TabularMDP) -> list[np.ndarray]:
+    """Each action's probabilities [S, S] of going on from a state to another one."""
+    unit = np.eye(model.num_states)
+    columns = [model.backup(one, 1.0) - model.backup(0 * one, 1.0) for one in unit]  # [S, A] each
+    return [
+        np.stack([column[:, action] for column in columns], axis=1)
+        for action in range(model.num_actions)
+    ]
 
 
 @pytest.mark.parametrize("name", formula_page.SMALL_PAGES)

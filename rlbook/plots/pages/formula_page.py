@@ -66,6 +66,20 @@ SMALL_PAGES = {
             "With T = 0.5, how much must the logit of B rise until it is as likely as A?",
         ),
     ),
+    "belief": SmallPage(
+        "A belief in the T-maze",
+        "A sign says in which arm at the end of a corridor the prize is: +1, and −1 in the other"
+        " arm. Here the agent misreads the sign at times: a look is right with the probability q,"
+        " and each look after the first costs 0.1. In the corridor nothing is seen. The belief b is"
+        " the probability that the prize is up; the dashed line is the belief of an agent that"
+        " remembers the last k observations only.",
+        (
+            "Look up twice and down once. Which single look leads to the same belief, and why?",
+            "How large must k be for the first look to count at the junction?",
+            "One look pays 2q − 1. Show that two looks pay no more on average, so that a second"
+            " one alone is never worth its price.",
+        ),
+    ),
     "bandits": SmallPage(
         "A race of bandits",
         "Ten machines with unknown mean rewards; three methods look for the best one. Each curve is"

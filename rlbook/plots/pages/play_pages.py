@@ -28,6 +28,7 @@ PAGES = {
     "gae": (FORMULAS, "generalised advantage estimation of one episode, as λ and γ move"),
     "kl": (FORMULAS, "forward and reverse KL between two peaks and a normal distribution"),
     "softmax": (FORMULAS, "the probabilities of four tokens, as their logits and T move"),
+    "belief": (FORMULAS, "the belief in a T-maze with a blurred sign, and a memory that forgets"),
     "bandits": (FORMULAS, "ε-greedy, UCB and the gradient method on ten machines"),
 }
 """Name → the module that makes the page, and what is on it."""

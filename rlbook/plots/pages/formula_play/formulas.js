@@ -60,6 +60,21 @@ function preferenceGradient(preferences, action, reward, baseline) {
   return softmax(preferences).map((p, b) => (reward - baseline) * ((b === action) - p));
 }
 
+// rlbook.book.exercises.part_two_memory.next_belief: the belief [S] after a step with the probabilities P [S, S], and what was seen [S].
+function nextBelief(belief, P, seen) {
+  const joint = seen.map((chance, next) => chance * belief.reduce((sum, b, state) => sum + b * P[state][next], 0));
+  const total = joint.reduce((sum, x) => sum + x, 0);
+  return joint.map(x => x / total);
+}
+
+// In a T-maze whose sign is read rightly with a probability: the belief that the prize is up, at each step, where the last `memory`
+// observations count. First come the looks (true: the sign seemed to point up), then the corridor, which says nothing.
+function signBeliefs(looks, quality, corridor, memory) {
+  const stays = [[1, 0], [0, 1]], seen = looks.map(up => (up ? [quality, 1 - quality] : [1 - quality, quality]));
+  seen.push(...Array.from({ length: corridor }, () => [1, 1]));
+  return seen.map((_, t) => seen.slice(Math.max(0, t + 1 - memory), t + 1).reduce((belief, one) => nextBelief(belief, stays, one), [0.5, 0.5])[0]);
+}
+
 // Numbers from 0 to 1 that a seed fixes (mulberry32).
 function randomNumbers(seed) {
   let state = seed >>> 0;

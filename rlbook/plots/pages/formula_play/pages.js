@@ -84,6 +84,32 @@ const PAGES = {
       };
     },
   },
+  belief: {
+    controls: [
+      { name: "quality", label: "reads right: q", low: 0.5, high: 0.99, step: 0.01, first: 0.8 },
+      { name: "ups", label: "looks up", low: 0, high: 6, step: 1, first: 2 },
+      { name: "downs", label: "looks down", low: 0, high: 6, step: 1, first: 1 },
+      { name: "corridor", label: "corridor steps", low: 1, high: 10, step: 1, first: 5 },
+      { name: "memory", label: "memory k", low: 1, high: 22, step: 1, first: 4 },
+    ],
+    draw: ({ quality, ups, downs, corridor, memory }) => {
+      const looks = Array.from({ length: ups + downs }, (_, t) => t < ups), last = looks.length + corridor - 1;
+      const whole = signBeliefs(looks, quality, corridor, Infinity), short = signBeliefs(looks, quality, corridor, memory);
+      const [b, forgotten] = [whole[last], short[last]], price = 0.1 * Math.max(0, looks.length - 1);
+      const earned = value => `${number(Math.max(value, 1 - value))} − ${number(Math.min(value, 1 - value))} = ${number(Math.abs(2 * value - 1))}`;
+      const powers = [[quality, ups, downs], [1 - quality, ups, downs]].map(([right, same, other]) => `${number(right)}${superscript(same)} · ${number(1 - right)}${superscript(other)}`);
+      return {
+        chart: {
+          x: [0, Math.max(last, 1)], y: [0, 1], labels: ["step; the last one is the junction", "belief that the prize is up"], rules: looks.length ? [looks.length - 1] : [],
+          lines: [{ from: [...whole.entries()], colour: "blue" }, { from: [...short.entries()], colour: "orange", dashed: true }],
+          points: [{ at: last, value: b, colour: "blue" }, { at: last, value: forgotten, colour: "orange" }],
+        },
+        key: [["blue", "all that was seen"], ["orange", `the last ${memory} observation${memory === 1 ? "" : "s"}`]],
+        said: `b = ${powers[0]} / (${powers[0]} + ${powers[1]}) = ${number(b)}. At the junction the better arm pays ${earned(b)} on average`
+          + (price ? `, and the looks after the first one have cost ${number(price)}` : "") + `. With the last ${memory} alone b = ${number(forgotten)}, and it pays ${earned(forgotten)}.`,
+      };
+    },
+  },
   bandits: {
     controls: [
       { name: "epsilon", label: "ε of ε-greedy", low: 0, high: 0.5, step: 0.01, first: 0.1 },
@@ -106,6 +132,8 @@ const PAGES = {
     },
   },
 };
+
+const superscript = power => [...String(power)].map(digit => "⁰¹²³⁴⁵⁶⁷⁸⁹"[digit]).join("");
 
 // A target with peaks at −2 and 2, and a normal distribution.
 function twoPeaks(mean, deviation) {
