@@ -17,7 +17,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib
 import importlib.util
 import json
 import multiprocessing
@@ -41,7 +40,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from rlbook.book.experiments import one_axis
+from rlbook.book.experiments import find_experiment, one_axis
 
 HERE = Path(__file__).parent
 PATH = HERE / "results.json"
@@ -197,7 +196,7 @@ class Experiment:
         """Makes it, and draws it into docs/figures."""
         from rlbook.plots.figure import save_figure
 
-        home = importlib.import_module(f"rlbook.book.experiments.{self.module}")
+        home: Any = find_experiment(self.module)
         picture = HERE / "figures" / f"{self.module.replace('_', '-')}.png"
         result = home.run(self.seeds, first=FIRST_SEED) if self.seeds else home.run()
         save_figure(home.draw(result), picture)
@@ -298,8 +297,7 @@ class FromRecipe:
         """The picture of what became of the recipe, where there is one."""
         from rlbook.plots.figure import save_figure
 
-        module = f"rlbook.book.experiments.{self.recipe}"
-        home = importlib.import_module(module) if importlib.util.find_spec(module) else None
+        home: Any = find_experiment(self.recipe)
         if hasattr(home, "draw"):
             picture = HERE / "figures" / f"{self.recipe.replace('_', '-')}.png"
             save_figure(home.draw(folders), picture)

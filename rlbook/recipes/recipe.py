@@ -6,7 +6,7 @@ written.
     measure:                                 # before and after each stage: what `rlbook.evaluate` takes, or a function of the book
       accuracy: {env: Addition-v0, env_kwargs: {split: held_out}, episodes: 512}
     stages:
-      demonstrations: {make: "rlbook.book.experiments.rlhf:write_demonstrations"}            # a data file
+      demonstrations: {make: "rlbook.book.experiments.language_models.rlhf:write_demonstrations"}            # a data file
       sft: {train: sft, data: {stage: demonstrations}, steps: 100}               # what `rlbook.train` takes
       ppo: {train: ppo, start: {stage: sft}, steps: 20000, kl_coef: 0.02}
       free: {like: ppo, kl_coef: 0}                                              # all that an earlier stage says, but for this

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments import tabular_language_model as tabular
+from rlbook.book.experiments.language_models import tabular_language_model as tabular
 from rlbook.functional.bandits import softmax
 
 LOGITS = np.random.default_rng(3).normal(size=(tabular.END, tabular.TOKENS))

@@ -1,1 +1,19 @@
-"""Experiments behind the pages: each module is one, run by `python -m`."""
+"""Experiments behind the pages: each module is one, run by `python -m`. Those on language models
+have a folder of their own."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+
+def find_experiment(name: str) -> ModuleType | None:
+    """The module of an experiment, by its name without a folder; None if there is none."""
+    here = Path(__file__).parent
+    path = next((path for path in here.rglob("*.py") if path.stem == name), None)
+    if path is None:
+        return None
+    return importlib.import_module(
+        ".".join((__name__, *path.relative_to(here).with_suffix("").parts))
+    )

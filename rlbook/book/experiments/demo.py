@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rlbook
-from rlbook.book.experiments import starting_weights as weights
+from rlbook.book.experiments.language_models import starting_weights as weights
 from rlbook.plots.colours import GREEN, RED
 from rlbook.plots.terminal import Terminal, value_map_text
 from rlbook.runs.progress import progress

@@ -23,6 +23,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlbook.book.experiments import find_experiment
 from rlbook.checks import Kind, check, non_negative_int, positive_int
 from rlbook.errors import RequestError
 
@@ -152,7 +153,9 @@ def home(number: str) -> ModuleType:
         RequestError: no such figure; the nearest is named.
     """
     if number in EXPERIMENTS:
-        return importlib.import_module(f"rlbook.book.experiments.{number.replace('-', '_')}")
+        found = find_experiment(number.replace("-", "_"))
+        assert found is not None
+        return found
     if number not in FIGURES:
         match = _nearest(number)
         hint = f"; the nearest is {match!r}" if match else ""

@@ -4,7 +4,7 @@ Face folder.
 From random weights no completion is ever right, and a reward of 0 teaches nothing. So the built-in
 model has been taught about half of each built-in task before, and the weights ship with the package
 (`weights/TASK.safetensors`, 16-bit floats): 0.1 M parameters, the same on every machine.
-`rlbook.book.experiments.starting_weights` makes them: behaviour cloning of the right answers, from
+`rlbook.book.experiments.language_models.starting_weights` makes them: behaviour cloning of the right answers, from
 new weights, stopped early.
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments import answer_probability, intrinsic_rewards
+from rlbook.book.experiments.language_models import answer_probability, intrinsic_rewards
 
 
 @pytest.mark.slow

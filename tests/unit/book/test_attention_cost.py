@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlbook.book.experiments import attention_cost
+from rlbook.book.experiments.language_models import attention_cost
 
 
 def test_the_multiplications_and_bytes_are_those_of_the_formulas() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments import beam_stages
+from rlbook.book.experiments.language_models import beam_stages
 
 
 def test_a_folder_is_of_the_seed_that_it_is_named_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlbook.book.experiments import distilled_sizes
+from rlbook.book.experiments.language_models import distilled_sizes
 
 
 def test_a_small_run_has_a_teacher_a_third_size_student_and_a_picture() -> None:

@@ -11,14 +11,14 @@ import pytest
 from closeness import assert_near
 
 import rlbook
-from rlbook.book.experiments import grpo_notebook
-from rlbook.book.experiments.grpo_notebook import (
+from rlbook.book.experiments.language_models import grpo_notebook
+from rlbook.book.experiments.language_models.grpo_notebook import (
     answer_of,
     answered_rows,
     word_problems,
     write_problems,
 )
-from rlbook.book.experiments.laptop import completion_rewards, write_sums
+from rlbook.book.experiments.language_models.laptop import completion_rewards, write_sums
 from rlbook.errors import RequestError
 
 

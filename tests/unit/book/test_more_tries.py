@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlbook.book.experiments import more_tries
+from rlbook.book.experiments.language_models import more_tries
 from rlbook.plots.figure import save_figure
 
 

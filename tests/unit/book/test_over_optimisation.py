@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments import over_optimisation as book
+from rlbook.book.experiments.language_models import over_optimisation as book
 
 
 def test_the_area_is_the_share_of_pairs_that_are_ordered_rightly() -> None:

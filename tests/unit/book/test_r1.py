@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments import r1
+from rlbook.book.experiments.language_models import r1
 from rlbook.llm.rewards import Completion, language
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.run_recipe import run_recipe

@@ -11,7 +11,7 @@ import pytest
 from closeness import near
 from served import served
 
-from rlbook.book.experiments import r1_scenarios as scenarios
+from rlbook.book.experiments.language_models import r1_scenarios as scenarios
 from rlbook.llm.judging.comparisons import Preference
 from rlbook.llm.judging.judge_model import JudgeSettings
 from rlbook.llm.rewards import Completion, numeric

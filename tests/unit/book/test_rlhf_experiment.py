@@ -10,7 +10,7 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.book.experiments import rlhf
+from rlbook.book.experiments.language_models import rlhf
 from rlbook.data import Episode
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tokenizers.tokenizer import character_codec

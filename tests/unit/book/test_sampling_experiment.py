@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from closeness import near
 
-from rlbook.book.experiments import sampling
+from rlbook.book.experiments.language_models import sampling
 
 
 def test_filters_keep_fewer_tokens_of_a_decided_distribution_except_top_k() -> None:

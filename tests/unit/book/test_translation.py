@@ -10,7 +10,7 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 
-from rlbook.book.experiments import translation
+from rlbook.book.experiments.language_models import translation
 
 
 @pytest.mark.parametrize("task", ["reverse", "sort"])

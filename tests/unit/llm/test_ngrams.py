@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from closeness import near
 
-from rlbook.book.experiments.village_text import village
+from rlbook.book.experiments.language_models.village_text import village
 from rlbook.llm.tokenizers.ngrams import END, NgramModel
 
 TEXT = [sentence.split() for sentence in ("the cat sleeps", "the dog sleeps", "the cat eats")]

@@ -15,7 +15,7 @@ import torch
 from closeness import near
 
 import rlbook
-from rlbook.book.experiments import beams as book
+from rlbook.book.experiments.language_models import beams as book
 from rlbook.data import Groups, load
 from rlbook.errors import RequestError
 from rlbook.functional.divergences import k3

@@ -9,7 +9,7 @@ import pytest
 import torch
 from closeness import assert_near, near
 
-from rlbook.book.experiments import village_text, village_vectors
+from rlbook.book.experiments.language_models import village_text, village_vectors
 from rlbook.functional.word_vectors import negative_sampling_gradients, negative_sampling_loss
 from rlbook.llm.tokenizers.word_vectors import (
     VectorSettings,

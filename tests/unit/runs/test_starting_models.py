@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load
 
 import rlbook
-from rlbook.book.experiments.starting_weights import (
+from rlbook.book.experiments.language_models.starting_weights import (
     ENVIRONMENTS,
     command,
     options,

@@ -17,7 +17,7 @@ from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchC
 from rlbook.algorithms.planning.search_world import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
-from rlbook.book.experiments import tabular_language_model as three_tokens
+from rlbook.book.experiments.language_models import tabular_language_model as three_tokens
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.errors import RequestError

@@ -1,7 +1,7 @@
 """The small language model's starting weights: the command that trains them, and how the shipped
 files are written.
 
-    python -m rlbook.book.experiments.starting_weights            trains both with seed 0, about a minute, and writes
+    python -m rlbook.book.experiments.language_models.starting_weights            trains both with seed 0, about a minute, and writes
                                                                   rlbook/llm/models/weights/TASK.safetensors
 
 Behaviour cloning on the task's right answers, from new weights, stopped at the first evaluation in

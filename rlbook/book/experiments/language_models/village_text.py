@@ -1,6 +1,6 @@
 """The text on which the chapter on tokens trains n-grams and word vectors.
 
-    python -m rlbook.book.experiments.village_text      writes village.txt, beside this file, again
+    python -m rlbook.book.experiments.language_models.village_text      writes village.txt, beside this file, again
 
 No sentence is taken from anywhere: the frames below were written for this book, and a generator
 fills them in. A word can only be learned from its neighbours, so the frames say of each word what

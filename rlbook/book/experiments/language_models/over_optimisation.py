@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.book.experiments.rlhf import true_score
+from rlbook.book.experiments.language_models.rlhf import true_score
 from rlbook.evaluation.episodes import evaluate_samples
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.llm.rewards.composite import LOGGED

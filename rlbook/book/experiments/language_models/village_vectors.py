@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.book.experiments.village_text import COUPLES, GROUPS, village
+from rlbook.book.experiments.language_models.village_text import COUPLES, GROUPS, village
 from rlbook.llm.tokenizers.word_vectors import MODELS, WordVectors, train_word_vectors
 
 if TYPE_CHECKING:

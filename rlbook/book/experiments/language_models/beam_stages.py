@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.book.experiments.beams import right_without_shots, scores
+from rlbook.book.experiments.language_models.beams import right_without_shots, scores
 from rlbook.llm.tasks.retrieval import RetrievalTask
 from rlbook.llm.tasks.task import build_task
 

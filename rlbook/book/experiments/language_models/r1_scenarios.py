@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import rlbook
-from rlbook.book.experiments.r1 import sums
-from rlbook.book.experiments.rlhf import write_rows
+from rlbook.book.experiments.language_models.r1 import sums
+from rlbook.book.experiments.language_models.rlhf import write_rows
 from rlbook.data.schemas import Example
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.sampling import Sampling

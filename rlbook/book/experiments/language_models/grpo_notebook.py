@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import rlbook
-from rlbook.book.experiments.laptop import sample_answers, write_rows
+from rlbook.book.experiments.language_models.laptop import sample_answers, write_rows
 from rlbook.checks import check, one_of, positive_int, unit_interval
 from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError

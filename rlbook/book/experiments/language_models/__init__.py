@@ -1,0 +1,1 @@
+"""Experiments on language models: each module is one, run by `python -m`."""
