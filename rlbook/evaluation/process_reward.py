@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from rlbook.data.rollout import Batch
 from rlbook.evaluation.best_of_n import SampledCompletions
 from rlbook.evaluation.outcome_value import completion_batch
-from rlbook.functional.process_rewards import aggregate_steps, step_label_loss
+from rlbook.functional.post_training.process_rewards import aggregate_steps, step_label_loss
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.llm.environments.token_rows import TokenRules, pad_rows
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of

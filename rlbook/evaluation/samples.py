@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlbook.errors import RequestError
-from rlbook.functional.success_rates import majority_at_k, pass_at_k, perplexity
+from rlbook.functional.post_training.success_rates import majority_at_k, pass_at_k, perplexity
 from rlbook.interaction.play_episodes import Evaluation, t_interval
 
 RESAMPLES = 2_000  # of the bootstrap

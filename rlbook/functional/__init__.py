@@ -16,21 +16,21 @@ _MODULES = (
     "advantages",
     "averages",
     "divergences",
-    "kto_losses",
     "linear_td",
     "maximum_entropy",
     "moments",
     "natural_gradient",
     "policy_gradients",
     "policy_losses",
-    "preference_losses",
-    "process_rewards",
+    "post_training.kto_losses",
+    "post_training.preference_losses",
+    "post_training.process_rewards",
+    "post_training.success_rates",
     "rainbow",
     "recurrent_cells",
     "returns",
     "schedules",
     "shaping",
-    "success_rates",
     "value_losses",
 )
 
@@ -38,7 +38,7 @@ _MODULES = (
 def __getattr__(name: str) -> Any:
     """Imports submodules, and the names that they define, on first use, so that `import rlbook` is
     fast."""
-    if name in _MODULES:
+    if name in (*_MODULES, "post_training"):
         return importlib.import_module(f"{__name__}.{name}")
     if not name.startswith("_"):
         for module in map(importlib.import_module, (f"{__name__}.{module}" for module in _MODULES)):

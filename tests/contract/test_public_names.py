@@ -252,7 +252,7 @@ def test_reports_come_as_training_goes_on() -> None:
 
 def test_every_equation_has_its_short_name() -> None:
     assert rlbook.functional.gae is rlbook.functional.advantages.gae
-    assert rlbook.functional.dpo_loss is rlbook.functional.preference_losses.dpo_loss
+    assert rlbook.functional.dpo_loss is rlbook.functional.post_training.preference_losses.dpo_loss
     assert rlbook.functional.k3 is rlbook.functional.divergences.k3
     for name in ("Tensor", "torch", "_shapes_", "gea"):
         assert not hasattr(rlbook.functional, name), name

@@ -11,7 +11,9 @@ import pytest
 import rlbook.functional
 
 FOLDER = Path(rlbook.functional.__file__).parent
-MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+MODULES = sorted(
+    ".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("[!_]*.py")
+)
 WITHOUT_SOURCE = {
     "weighted_sum",
     "given_weights",
@@ -55,7 +57,7 @@ def test_every_loss_states_shapes_arguments_and_result(function):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_the_equations_import_nothing_else_of_rlbook(name):
-    for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text())):
+    for node in ast.walk(ast.parse((FOLDER / f"{name.replace('.', '/')}.py").read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for imported in names:

@@ -23,7 +23,11 @@ from rlbook.functional.advantages import gae, group_advantage, leave_one_out_adv
 from rlbook.functional.bandits import random_argmax, softmax, upper_confidence_bound
 from rlbook.functional.maximum_entropy import expected_soft_value
 from rlbook.functional.policy_gradients import discounted_visits
-from rlbook.functional.preference_losses import bradley_terry_loss, dpo_loss, implicit_reward
+from rlbook.functional.post_training.preference_losses import (
+    bradley_terry_loss,
+    dpo_loss,
+    implicit_reward,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.insert(0, str(DOCS / "ext"))

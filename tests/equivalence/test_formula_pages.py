@@ -28,8 +28,8 @@ from rlbook.envs.tabular.belief_mdp import hidden_model
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.advantages import gae
 from rlbook.functional.bandits import preference_gradient, softmax, upper_confidence_bound
-from rlbook.functional.distillation_losses import forward_kl
 from rlbook.functional.policy_losses import clipped_surrogate_loss
+from rlbook.functional.post_training.distillation_losses import forward_kl
 from rlbook.plots.pages import formula_page
 from rlbook.plots.pages.templates import text_of
 

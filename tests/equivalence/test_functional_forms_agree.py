@@ -23,7 +23,11 @@ from rlbook.functional.policy_losses import (
     policy_gradient_loss,
     truncated_importance_weight,
 )
-from rlbook.functional.preference_losses import dpo_loss, hinge_preference_loss, ipo_loss
+from rlbook.functional.post_training.preference_losses import (
+    dpo_loss,
+    hinge_preference_loss,
+    ipo_loss,
+)
 from rlbook.functional.value_losses import clipped_value_loss, huber_loss, squared_value_loss
 
 ELEMENTWISE = {

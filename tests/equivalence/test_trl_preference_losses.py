@@ -17,8 +17,8 @@ import torch
 from closeness import near
 from torch import Tensor
 
-from rlbook.functional import kto_losses
-from rlbook.functional import preference_losses as losses
+from rlbook.functional.post_training import kto_losses
+from rlbook.functional.post_training import preference_losses as losses
 
 # log π of each token: two better episodes, of 3 and 2 tokens, and two worse ones, of 2 and 3
 LOG_PROB = torch.tensor(

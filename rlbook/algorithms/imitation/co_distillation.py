@@ -33,8 +33,8 @@ from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, Behavi
 from rlbook.checks import non_negative, positive, value_at
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, given_weights, weighted_sum
-from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import PolicySettings, build_policy
 from rlbook.networks.distributions import Categorical

@@ -47,8 +47,8 @@ from rlbook.algorithms.policy.reference import Observations
 from rlbook.checks import non_negative, positive, positive_int, unit_interval, value_at
 from rlbook.data.rollout import Batch, minibatches
 from rlbook.functional.averages import weighted_sum
-from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.functional.schedules import Schedule
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.data_parallel import act_on_rows

@@ -54,7 +54,7 @@ from rlbook.checks import value_at
 from rlbook.data.episodes import RankedBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import Average, per_token
-from rlbook.functional.preference_losses import (
+from rlbook.functional.post_training.preference_losses import (
     bradley_terry_loss,
     centring_loss,
     plackett_luce_loss,

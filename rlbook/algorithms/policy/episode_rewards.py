@@ -29,13 +29,13 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor
 
 from rlbook.data.rollout import Batch
-from rlbook.functional.intrinsic_rewards import (
+from rlbook.functional.post_training.intrinsic_rewards import (
     debias,
     mean_over_steps,
     mean_probability,
     self_certainty,
 )
-from rlbook.functional.preference_losses import sequence_log_prob
+from rlbook.functional.post_training.preference_losses import sequence_log_prob
 from rlbook.networks.data_parallel import log_prob_by_rows
 from rlbook.networks.distributions import Categorical
 from rlbook.networks.policy import Policy

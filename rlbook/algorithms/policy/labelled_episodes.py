@@ -26,9 +26,9 @@ from rlbook.algorithms.policy.preference_pairs import (
 from rlbook.data.labelled import LabelledBatch
 from rlbook.data.rollout import Batch
 from rlbook.functional.averages import given_weights, per_token, weighted_sum
-from rlbook.functional.kto_losses import labelled_kto_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
-from rlbook.functional.preference_losses import implicit_reward
+from rlbook.functional.post_training.kto_losses import labelled_kto_loss
+from rlbook.functional.post_training.preference_losses import implicit_reward
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step
 from rlbook.networks.policy import Policy
 

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE, SMOOTHED, DPOConfig
 from rlbook.data.rollout import Batch
-from rlbook.functional import preference_losses as losses
 from rlbook.functional.averages import Average, per_token, weighted_sum
-from rlbook.functional.kto_losses import kto_loss, mismatched_kl
-from rlbook.functional.preference_losses import (
+from rlbook.functional.post_training import preference_losses as losses
+from rlbook.functional.post_training.kto_losses import kto_loss, mismatched_kl
+from rlbook.functional.post_training.preference_losses import (
     implicit_reward,
     mean_log_prob,
     preference_accuracy,

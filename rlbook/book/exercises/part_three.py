@@ -12,8 +12,9 @@ from numpy.random import Generator
 
 from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array, tensor
-from rlbook.functional import advantages, divergences, preference_losses, success_rates
-from rlbook.functional.distillation_losses import soft_label_loss
+from rlbook.functional import advantages, divergences
+from rlbook.functional.post_training import preference_losses, success_rates
+from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.functional.score_weights import score_weights
 from rlbook.functional.word_vectors import negative_sampling_gradients
 from rlbook.llm.tokenizers.batches import pad

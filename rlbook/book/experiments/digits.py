@@ -25,8 +25,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlbook.functional.distillation_losses import soft_label_loss
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
+from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.seeding import rng_for, torch_generator
 
 if TYPE_CHECKING:

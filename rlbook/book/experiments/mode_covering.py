@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from rlbook.functional.distillation_losses import DIVERGENCES, divergence
+from rlbook.functional.post_training.distillation_losses import DIVERGENCES, divergence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,19 +13,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rlbook.functional import (
     advantages,
     adversarial,
-    distillation_losses,
     divergences,
-    intrinsic_rewards,
-    kto_losses,
     maximum_entropy,
     policy_losses,
-    preference_losses,
     rainbow,
     returns,
-    success_rates,
     value_losses,
 )
 from rlbook.functional.averages import constant, per_sequence
+from rlbook.functional.post_training import (
+    distillation_losses,
+    intrinsic_rewards,
+    kto_losses,
+    preference_losses,
+    success_rates,
+)
 
 MASK = torch.tensor([[True, True, True, False], [True, False, False, False], [False] * 4])
 ENDS = torch.tensor([False, True, False, False])

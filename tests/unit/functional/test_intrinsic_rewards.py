@@ -15,7 +15,7 @@ from closeness import assert_near, near, widths
 import rlbook
 from rlbook.data.rollout import Batch
 from rlbook.functional.advantages import group_advantage
-from rlbook.functional.intrinsic_rewards import (
+from rlbook.functional.post_training.intrinsic_rewards import (
     debias,
     mean_over_steps,
     mean_probability,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from closeness import assert_near, near
 
-from rlbook.functional.preference_losses import (
+from rlbook.functional.post_training.preference_losses import (
     dpo_loss,
     hinge_preference_loss,
     implicit_reward,

@@ -8,7 +8,11 @@ import pytest
 import torch
 from closeness import near
 
-from rlbook.functional.process_rewards import AGGREGATES, aggregate_steps, step_label_loss
+from rlbook.functional.post_training.process_rewards import (
+    AGGREGATES,
+    aggregate_steps,
+    step_label_loss,
+)
 
 SCORE = torch.tensor([[0.5, 0.25, 0.75], [0.5, 0.125, float("nan")], [0.9, 0.9, 0.9]])
 MASK = torch.tensor([[True, True, True], [True, True, False], [False, False, False]])

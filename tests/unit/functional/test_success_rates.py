@@ -10,7 +10,7 @@ import pytest
 import torch
 from closeness import near
 
-from rlbook.functional.success_rates import majority_at_k, pass_at_k, perplexity
+from rlbook.functional.post_training.success_rates import majority_at_k, pass_at_k, perplexity
 
 
 def test_pass_at_k_by_hand() -> None:

@@ -21,9 +21,9 @@ from rlbook.algorithms.policy.sac import SAC, TARGET_SHARE, SACConfig
 from rlbook.data.refill import Refill
 from rlbook.data.replay import Transitions
 from rlbook.data.rollout import Batch, Rollout, concatenate
-from rlbook.functional.distillation_losses import DIVERGENCES, divergence
 from rlbook.functional.maximum_entropy import expected_soft_value
 from rlbook.functional.natural_gradient import fisher_vector_product, flat_gradient
+from rlbook.functional.post_training.distillation_losses import DIVERGENCES, divergence
 from rlbook.networks.mlp import MLPPolicy
 
 INF = math.inf

@@ -39,7 +39,7 @@ function entropy(p) {
   return -p.reduce((sum, x) => sum + (x > 0 ? x * Math.log(x) : 0), 0);
 }
 
-// rlbook.functional.distillation_losses.forward_kl with p as the teacher: KL(p ‖ q), in nats.
+// rlbook.functional.post_training.distillation_losses.forward_kl with p as the teacher: KL(p ‖ q), in nats.
 function kl(p, q) {
   return p.reduce((sum, x, i) => sum + (x > 0 ? x * Math.log(x / q[i]) : 0), 0);
 }

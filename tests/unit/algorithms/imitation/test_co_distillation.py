@@ -17,7 +17,7 @@ import rlbook
 from rlbook.algorithms.imitation.co_distillation import CoDistillation, StudentRows, logits_of
 from rlbook.data import Episode, Episodes
 from rlbook.errors import RequestError
-from rlbook.functional.distillation_losses import forward_kl
+from rlbook.functional.post_training.distillation_losses import forward_kl
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.runs.interrupts import Interrupted

@@ -21,7 +21,7 @@ from rlbook.algorithms.imitation.distillation import Distillation
 from rlbook.data import Episode, Episodes
 from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
-from rlbook.functional.distillation_losses import (
+from rlbook.functional.post_training.distillation_losses import (
     divergence,
     forward_kl,
     generalised_jsd,

@@ -20,7 +20,7 @@ from rlbook.algorithms.imitation.preference_scores import member_averages
 from rlbook.algorithms.imitation.reward_model import RewardModel
 from rlbook.data import Episode, Groups, Pairs
 from rlbook.errors import RequestError, TrainingError
-from rlbook.functional.preference_losses import (
+from rlbook.functional.post_training.preference_losses import (
     bradley_terry_loss,
     centring_loss,
     plackett_luce_loss,

@@ -22,7 +22,7 @@ from rlbook.data import Episode, Labelled, load
 from rlbook.data.rollout import Batch
 from rlbook.data.schemas import schema_of
 from rlbook.errors import RequestError
-from rlbook.functional import kto_losses
+from rlbook.functional.post_training import kto_losses
 
 Make = Callable[..., Any]
 RATIOS = torch.tensor([0.4, -0.3, 1.1, -2.0])

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlbook.functional._shapes import same_shape
 from rlbook.functional.averages import Average, per_token, weighted_sum
-from rlbook.functional.preference_losses import log_ratios
+from rlbook.functional.post_training.preference_losses import log_ratios
 
 
 def kto_loss(
