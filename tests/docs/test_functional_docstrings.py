@@ -23,6 +23,7 @@ WITHOUT_SOURCE = {
     "divergence",
     "preference_accuracy",
     "parse_schedule",
+    "hold_schedule",
     "flat_gradient",
     "log_ratios",
 }
