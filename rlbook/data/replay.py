@@ -111,7 +111,12 @@ class ReplayBuffer:
             self.frames.drop_before(int(self.rows.obs[: self.size].min()))
 
     def _empty(self, fields: Transitions) -> Transitions:
-        return fields.each(lambda field: field.new_zeros(self.capacity, *field.shape[1:]))
+        """Zeros in NumPy's memory: unlike torch's, they take none before they are written to."""
+        return fields.each(
+            lambda field: torch.from_numpy(
+                np.zeros((self.capacity, *field.shape[1:]), dtype=field.numpy().dtype)
+            )
+        )
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         """Samples `size` transitions uniformly, with replacement."""

@@ -140,7 +140,7 @@ class SequenceReplay(ReplayBuffer):
         self.slot = np.full(capacity, -1, np.int64)
         slots = 1 + capacity // self.period + num_envs
         check_memory("buffer_size", slots, 4 * state_size)
-        self.states = torch.zeros(slots, state_size)
+        self.states = torch.from_numpy(np.zeros((slots, state_size), dtype=np.float32))
         self.next_slot = 1
         self.recent = torch.zeros(burn_in + 1, num_envs, state_size)  # the latest states
         self.next_age = np.zeros(num_envs, np.int64)

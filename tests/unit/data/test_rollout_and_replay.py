@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import resource
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -121,6 +123,20 @@ def test_what_comes_back_is_what_was_given(obs: np.ndarray, action: np.ndarray) 
         replay.add(
             Step(np.zeros((1, 3)), action, np.zeros(1), np.zeros((1, 3)), flags, flags, ~flags)
         )
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="Linux tells what is resident")
+def test_room_that_is_not_used_yet_takes_no_memory() -> None:
+    """A million rows of 400 numbers are 3.2 GB, and a run may end after a thousand steps."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    obs, flag = np.zeros((1, 400), np.float32), np.array([False])
+    replay, before = ReplayBuffer(1_000_000, 400), resident()
+    replay.add(Step(obs, np.array([0]), np.array([1.0], np.float32), obs, flag, flag))
+    assert replay.rows is not None and len(replay.rows.obs) == 1_000_000
+    assert resident() - before < 100e6
 
 
 def test_sampling_is_uniform_over_what_is_there() -> None:
