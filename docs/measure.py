@@ -47,6 +47,8 @@ PATH = HERE / "results.json"
 FIRST_SEED = 10
 """Settings are chosen on seeds below it, or from 100 on; results are reported on those that begin
 with it. One setting, one set of seeds: a seed that helped to choose a setting flatters it."""
+OTHER_SEEDS = 20
+"""The first seed where one of those that begin with FIRST_SEED helped to choose a setting."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +90,12 @@ class Measurement:
     record: str = ""  # `rlbook record RECORD --out walks` comes first, with the run's seed
     # `rlbook train EXPERT --out runs/expert` comes before that, with the run's seed
     expert: str = ""
+    first: int = FIRST_SEED  # of the seeds
 
     def commands(self, seeds: Sequence[int] | None = None) -> list[str]:
         """As the pages show them, with these seeds; None: those that it would be measured with
         now."""
-        seeds = seeds_of(self.seeds) if seeds is None else seeds
+        seeds = seeds_of(self.seeds, self.first) if seeds is None else seeds
         folder = f"runs/{self.arguments.split()[0]}"
         seed = "" if len(seeds) == 1 else f" --seed {seeds[0]}"
         more = (
@@ -121,10 +124,11 @@ class Measurement:
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
         with tempfile.TemporaryDirectory() as folder:
-            runs = [self._train(Path(folder) / str(seed), seed) for seed in seeds_of(self.seeds)]
+            seeds = seeds_of(self.seeds, self.first)
+            runs = [self._train(Path(folder) / str(seed), seed) for seed in seeds]
         told = {"what": self.what, "result": self.tell(runs), "commands": self.commands()}
         told |= {
-            "seeds": list(seeds_of(self.seeds)),
+            "seeds": list(seeds),
             "seconds": float(f"{statistics.median(run.seconds for run in runs):.2g}"),
         }
         told |= (
@@ -589,21 +593,24 @@ def command_server() -> ForkServerContext:
 # Telling
 
 
-def optimal(best: float) -> Callable[[list[Training]], str]:
+def untimed_optimal(best: float) -> Callable[[list[Training]], str]:
     """How many seeds earn the optimal return in every episode."""
 
     def tell(runs: list[Training]) -> str:
         good = sum(all(abs(value - best) < 1e-4 for value in run.returns) for run in runs)
-        return (
-            f"optimal return {best:g} from {good} of {len(runs)} seeds; {seconds(runs)} of training"
-        )
+        return f"optimal return {best:g} from {good} of {len(runs)} seeds"
 
     return tell
 
 
-def seeds_of(count: int) -> range:
+def optimal(best: float) -> Callable[[list[Training]], str]:
+    """The same, with the time of training."""
+    return lambda runs: f"{untimed_optimal(best)(runs)}; {seconds(runs)} of training"
+
+
+def seeds_of(count: int, first: int = FIRST_SEED) -> range:
     """The seeds that a result is reported on."""
-    return range(FIRST_SEED, FIRST_SEED + count) if count > 1 else range(1)
+    return range(first, first + count) if count > 1 else range(1)
 
 
 def seeds_asked(seconds: float) -> int:
@@ -927,6 +934,13 @@ MEASUREMENTS = {
     "sarsa_cliff": Measurement(
         "the cliff", f"sarsa {CLIFF}", tally, seeds=10, evaluate="--episodes 1"
     ),
+    "sarsa_cliff_clipped": Measurement(
+        "the cliff, rewards clipped",
+        f"sarsa {CLIFF} --reward-clip",
+        tally,
+        seeds=10,
+        evaluate="--episodes 1",
+    ),
     "expected_sarsa_maze": Measurement(
         "the maze", "expected_sarsa Maze-v0", optimal(3.0), seeds=10
     ),
@@ -1001,6 +1015,11 @@ MEASUREMENTS = {
         "model_errors",
         seeds=5,
     ),
+    "catch_filters": Experiment(
+        "DQN on Catch-v0, compared with the exact values of its 225 states; means of 3 seeds",
+        "catch_filters",
+        seeds=3,
+    ),
     "exploration_steps": Experiment(
         "steps of Q-learning to the first treasure of a deep sea; medians of 10 seeds",
         "exploration_steps",
@@ -1044,6 +1063,14 @@ MEASUREMENTS = {
     ),
     "hidden_dqn": Measurement(
         "DQN, a GRU", f"dqn {SIGN} --recurrent gru", untimed_return, seeds=10
+    ),
+    "dqn_catch": Measurement(
+        "Catch-v0, from pixels",
+        "dqn Catch-v0",
+        untimed_optimal(1.0),
+        seeds=5,
+        evaluate="--episodes 100",
+        first=OTHER_SEEDS,
     ),
     "dqn_acrobot": Measurement(
         "Acrobot-v1", "dqn Acrobot-v1", mean_return, seeds=5, evaluate="--episodes 50"

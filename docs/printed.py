@@ -44,6 +44,7 @@ COLUMNS = 76  # that a page shows without scrolling
 LONG = (
     "rlbook train alphazero TicTacToe-v0 --env.opponent self",
     "rlbook train dqn CartPole-v1 --out",
+    "rlbook train dqn Catch-v0",
     "rlbook train dqn TMaze-v0 --recurrent gru",
     "rlbook train grpo Addition-v0 --out runs/sums",
     "rlbook train grpo Addition-v0 --env.reward '{exact: 1.0, length: 0.1}'",

@@ -15,6 +15,7 @@ _MODULES = (
     "action_masks",
     "advantages",
     "averages",
+    "convolution",
     "divergences",
     "linear_td",
     "maximum_entropy",

@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from rlbook.functional.convolution import output_size
 from rlbook.interaction.spaces import channels_first, image_size
 from rlbook.networks.distributions import Distribution
 from rlbook.networks.mlp import MLP, MLPPolicy, action_size, initialise, with_second_head
@@ -91,7 +92,7 @@ class ConvolutionalNetwork(nn.Module):
             )
             shrinks = [kind[1:] for kind in kinds]
         for kernel, stride, padding in shrinks:
-            height, width = ((n + 2 * padding - kernel) // stride + 1 for n in (height, width))
+            height, width = (output_size(n, kernel, stride, padding) for n in (height, width))
         self.features_size = fans[-1] * height * width
         self.head = MLP(
             (self.features_size, *sizes),

@@ -38,6 +38,7 @@ PART_TWO = [
     "rainbow",
     "policy-gradient",
     "trust-regions",
+    "pixels",
     "hidden-states",
     "maximum-entropy",
     "imitation",

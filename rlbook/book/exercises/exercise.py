@@ -31,6 +31,7 @@ PARTS = (
     "part_one_learning",
     "part_two",
     "part_two_memory",
+    "part_two_pixels",
     "part_three_models",
     "part_three",
 )

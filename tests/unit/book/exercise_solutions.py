@@ -169,6 +169,32 @@ def ppo_loss(ratio, advantage):
     return -np.minimum(ratio * advantage, np.clip(ratio, 0.8, 1.2) * advantage).mean()
 
 
+def filter_places(n, kernel, stride, padding):
+    return len(range(-padding, n + padding - kernel + 1, stride))
+
+
+def feature_map(x, w, b, stride):
+    rows, columns = range(0, len(x) - 1, stride), range(0, len(x[0]) - 1, stride)
+    return [[max(0, (x[i : i + 2, j : j + 2] * w).sum() + b) for j in columns] for i in rows]
+
+
+def max_and_skip(frames, rewards):
+    return [*np.maximum(frames[2], frames[3]), sum(rewards)]
+
+
+def clipped_return(rewards):
+    return sum(0.9**t * max(-1, min(1, reward)) for t, reward in enumerate(rewards))
+
+
+def frame_bytes(lengths):
+    return sum((steps + 1) * 84**2 for steps in lengths)
+
+
+def life_targets(reward, next_q, over, lost, cut):
+    goes_on = ~over & ~lost
+    return np.clip(reward, -1, 1) + 0.99 * np.where(goes_on, next_q.max(axis=1), 0)
+
+
 def next_belief(b, P, seen):
     joint = np.array([seen[s] * sum(b[k] * P[k, s] for k in range(3)) for s in range(3)])
     return joint / joint.sum()

@@ -75,7 +75,7 @@ def test_a_learners_files_are_written_once_and_kept(tmp_path: Path) -> None:
     ] and not there
     written[0].write_text(FIRST_VISIT)
     more, kept = start(tmp_path / "mine", select_weeks("3-4"))
-    assert len(more) == 3 and kept == written
+    assert len(more) == 6 and kept == written
     assert written[0].read_text() == FIRST_VISIT
     (tmp_path / "file").write_text("")
     with pytest.raises(RequestError, match="cannot write to"):
