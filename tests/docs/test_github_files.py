@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from check_jsonschema import main
-from click.testing import CliRunner
 
 import rlbook
 
@@ -28,6 +26,9 @@ SCHEMAS = {
 
 def schema_errors(schema: str, files: list[Path]) -> str:
     """What check-jsonschema says of files that do not follow a schema; empty where they do."""
+    from check_jsonschema import main  # seconds, which only the process of these tests should pay
+    from click.testing import CliRunner
+
     done = CliRunner().invoke(main, ["--builtin-schema", schema, *map(str, files)])
     return "" if done.exit_code == 0 else done.output or repr(done.exception)
 

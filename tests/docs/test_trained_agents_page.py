@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -30,6 +28,9 @@ def test_the_blocks_of_the_page_run_in_their_order(
 @pytest.fixture(scope="module")
 def cells() -> list[list[dict]]:
     """The outputs of a notebook's cells."""
+    import nbformat  # seconds, which only the process of this test should pay
+    from nbclient import NotebookClient
+
     code = (
         "import rlbook\nrun = rlbook.train('q_learning', 'Maze-v0', episodes=200, alpha=0.5)",
         "run",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
 from rlbook.book.experiments import digits
 from rlbook.seeding import rng_for, torch_generator
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
 
 def test_the_digits_are_split_once_and_the_same_each_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from rlbook.evaluation.classification import (
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 LABEL = np.array([True, True, True, False, False, False, False, False])
 SCORE = np.array([0.9, 0.8, 0.3, 0.7, 0.4, 0.2, 0.1, 0.0])
 
