@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from warm_process import WarmProcess
 
 import rlbook
 from rlbook.interaction.process_group import place
@@ -171,7 +171,7 @@ def gradient_steps(run: Any) -> int:
 
 def start(
     processes: int, words: Sequence[str], environment: Mapping[str, str] = {}
-) -> list[subprocess.Popen[str]]:
+) -> list[WarmProcess]:
     """Starts so many processes of `python WORDS`, numbered as torchrun would number them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -185,18 +185,12 @@ def start(
         **environment,
     }
     return [
-        subprocess.Popen(
-            [sys.executable, *words],
-            env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        WarmProcess(words, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(processes)
     ]
 
 
-def finish(started: Sequence[subprocess.Popen[str]], seconds: float) -> list[tuple[int, str, str]]:
+def finish(started: Sequence[WarmProcess], seconds: float) -> list[tuple[int, str, str]]:
     """The exit code, standard output and standard error of each process; those that are not done
     in time are ended, and the test fails."""
     try:
@@ -204,7 +198,7 @@ def finish(started: Sequence[subprocess.Popen[str]], seconds: float) -> list[tup
     finally:
         for process in started:
             process.kill()
-    return [(process.returncode, *said) for process, said in zip(started, found, strict=True)]
+    return [(process.wait(), *said) for process, said in zip(started, found, strict=True)]
 
 
 def main() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from warm_process import WarmProcess
 
 import rlbook
 from rlbook.llm.models.sources import small_llama
@@ -31,7 +30,7 @@ ROOT = Path(rlbook.__file__).parents[1]
 class RunningServer:
     """A server that answers."""
 
-    def __init__(self, url: str, process: subprocess.Popen[str] | None = None) -> None:
+    def __init__(self, url: str, process: WarmProcess | None = None) -> None:
         self.url, self.process = url, process
         self.engine: Any = None
         self.clients = ExitStack()
@@ -81,14 +80,11 @@ def served(
 @contextmanager
 def served_by_process(folder: Path | str, *options: str) -> Iterator[RunningServer]:
     """`rlbook serve` in a process of its own."""
-    words = [sys.executable, "-m", "rlbook", "serve", str(folder), "--port", "0", "--json"]
+    words = ["-m", "rlbook", "serve", folder, "--port", "0", "--json", *options]
     given = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
     given.pop("RLBOOK_API_KEY", None)
-    process = subprocess.Popen(
-        [*words, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given
-    )
+    process = WarmProcess(words, env=given)
     try:
-        assert process.stdout is not None and process.stderr is not None
         line = process.stdout.readline()
         assert line, process.stderr.read()
         running = RunningServer(json.loads(line)["url"], process)

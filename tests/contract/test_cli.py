@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from closeness import near
+from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
@@ -48,18 +49,20 @@ SMALL = [
 ]
 
 
-def command(*words: object, **options: Any) -> subprocess.Popen[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+def variables() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+def command(*words: object) -> subprocess.Popen[str]:
+    """The real command, from the first line of the interpreter on."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(
-        [sys.executable, "-m", "rlbook", *map(str, words)], env=environment, **pipes, **options
-    )
+    words = (sys.executable, "-m", "rlbook", *map(str, words))
+    return subprocess.Popen(words, env=variables(), **pipes)
 
 
-def run(*words: object, **options: Any) -> tuple[int, str, str]:
-    process = command(*words, **options)
-    out, err = process.communicate(timeout=120)
-    return process.returncode, out, err
+def run(*words: object) -> tuple[int, str, str]:
+    done = run_python(["-m", "rlbook", *words], env=variables())
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(autouse=True)
@@ -80,16 +83,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_help_names_every_command_and_loads_nothing_heavy() -> None:
-    code, out, err = run("--help")
-    assert code == 0 and err == ""
-    for name in cli.COMMANDS:
-        assert name in out
-    loaded = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "rlbook", "--help"],
         capture_output=True,
         text=True,
         cwd=ROOT,
-    ).stderr
+    )
+    loaded = done.stderr
+    assert done.returncode == 0
+    assert [line for line in loaded.splitlines() if not line.startswith("import time:")] == []
+    for name in cli.COMMANDS:
+        assert name in done.stdout
     for heavy in ("torch", "transformers", "gymnasium", "matplotlib", "scipy", "numba"):
         assert f" {heavy}\n" not in loaded
 
@@ -277,9 +281,11 @@ def test_a_wrong_request_gets_one_line_exit_code_2_and_writes_nothing(
 
 
 def test_a_wrong_request_to_the_real_command_shows_no_traceback(empty_folder: Path) -> None:
-    code, out, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5")
-    assert (code, out, err) == (2, "", "rlbook: gamma must be a number in [0, 1], got 1.5\n")
-    code, out, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5", "--debug")
+    process = command("train", "ppo", "Maze-v0", "--gamma", "1.5")
+    said = process.communicate(timeout=120)
+    assert said == ("", "rlbook: gamma must be a number in [0, 1], got 1.5\n")
+    assert process.returncode == 2
+    code, _, err = run("train", "ppo", "Maze-v0", "--gamma", "1.5", "--debug")
     assert code == 2 and "Traceback" in err
     assert list(empty_folder.iterdir()) == []
 
@@ -351,9 +357,7 @@ def test_an_unforeseen_error_is_one_line_and_exit_code_1(
 
 
 def test_training_prints_one_json_object_and_progress_elsewhere(empty_folder: Path) -> None:
-    code, out, err = run(
-        "train", "ppo", "Maze-v0", *SMALL, "--json", "--out", "a", cwd=empty_folder
-    )
+    code, out, err = run("train", "ppo", "Maze-v0", *SMALL, "--json", "--out", "a")
     assert code == 0
     facts = json.loads(out)
     assert out.count("\n") == 1
@@ -537,13 +541,14 @@ LONG = [
 
 def interrupted(signum: int, out: str, folder: Path) -> tuple[int, str, str]:
     """Starts a long run, and sends the signal once its log shows that it learns."""
-    process = command("train", "ppo", "Maze-v0", *LONG, "--out", out, cwd=folder)
+    words = ["-m", "rlbook", "train", "ppo", "Maze-v0", *LONG, "--out", out]
+    process = WarmProcess(words, cwd=folder, env=variables())
     log = folder / out / "metrics.jsonl"
     while process.poll() is None and not (log.exists() and log.stat().st_size > 0):
         time.sleep(0.02)
     process.send_signal(signum)
     stdout, stderr = process.communicate(timeout=60)
-    return process.returncode, stdout, stderr
+    return process.wait(), stdout, stderr
 
 
 def test_an_interrupted_run_says_how_to_go_on_and_ends_as_an_uninterrupted_one(
@@ -630,17 +635,8 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
         "gymnasium.register('World-v0', entry_point=World)\n"
     )
     words = ["train", "ppo", "broken_world:World-v0", *SMALL, "--allow-import", "--out", "a"]
-    environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{empty_folder}",
-        "OMP_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "rlbook", *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=empty_folder,
-    )
+    environment = variables() | {"PYTHONPATH": f"{ROOT}{os.pathsep}{empty_folder}"}
+    done = run_python(["-m", "rlbook", *words], env=environment)
     assert done.returncode == 1 and done.stdout == "" and "Traceback" not in done.stderr
     last = done.stderr.splitlines()[-1]
     step = latest(empty_folder / "a")
@@ -655,15 +651,8 @@ def test_failed_training_names_the_last_good_checkpoint(empty_folder: Path) -> N
 def test_a_file_size_limit_ends_the_run_with_one_line(empty_folder: Path) -> None:
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))"
     code = f"{limit}; from rlbook.cli.main import main; sys.exit(main())"
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     words = ["train", "ppo", "Maze-v0", *SMALL, "--out", "a"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=empty_folder,
-    )
+    done = run_python(["-c", code, *words], env=variables())
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (
         "file too large" in done.stderr.splitlines()[-1].lower()

@@ -17,6 +17,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
+from warm_process import run_python
 
 import rlbook
 from rlbook.envs.registration import register
@@ -405,13 +406,7 @@ def command(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         "cwd": folder,
         "env": os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
     }
-    return subprocess.run(
-        [sys.executable, "-m", "rlbook", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
+    return run_python(["-m", "rlbook", *words], **options)
 
 
 @pytest.mark.parametrize(

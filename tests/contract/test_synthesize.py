@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 from served import ROOT, RunningServer, served, write_bytes_folder
+from warm_process import WarmProcess
 
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
@@ -98,10 +97,9 @@ def test_a_killed_run_goes_on_and_writes_nothing_twice(
     options = SynthesisOptions(server.url, max_tokens=100, concurrency=2)
     assert synthesize(rows, whole, options).is_complete
     words = ["synthesize", str(rows), "--server", server.url, "--out", str(out)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rlbook", *words, "--max-tokens", "100", "--concurrency", "2"],
+    process = WarmProcess(
+        ["-m", "rlbook", *words, "--max-tokens", "100", "--concurrency", "2"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
     )
     try:
         while process.poll() is None and not (out.is_file() and out.read_bytes().count(b"\n") > 9):

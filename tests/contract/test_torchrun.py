@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from parallel_runs import finish, start
+from warm_process import WarmProcess, run_python
 
 import rlbook
 from rlbook.cli import main as cli
@@ -161,15 +162,11 @@ def test_two_processes_write_once_and_go_on_bit_for_bit(tmp_path: Path, words: l
     assert contents(cut) == contents(whole)
     assert rlbook.load(whole).evaluate(episodes=2).returns.shape == (2,)  # by one process alone
     if "behavior_cloning" not in words:  # which has no environments
-        alone = subprocess.run(
-            [sys.executable, "-m", "rlbook", "train", "--resume", str(cut), "--steps", "9999"],
-            capture_output=True,
-            text=True,
-        )
+        alone = run_python(["-m", "rlbook", "train", "--resume", cut, "--steps", "9999"])
         assert alone.returncode == 2 and "torchrun --nproc-per-node 2" in alone.stderr
 
 
-def wait_for(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+def wait_for(folder: Path, started: list[WarmProcess]) -> None:
     """Until a run has written a checkpoint after its first."""
     end = time.monotonic() + 120
     while not (folder / "checkpoints").exists() or latest(folder) in (None, 0):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from warm_process import WarmProcess
 
 import rlbook
 from rlbook.cli import main as cli
@@ -328,21 +328,9 @@ def test_workers_end_with_the_command_that_started_them(
         "--env.seconds",
         "0.01",
     ]
-    command = [
-        sys.executable,
-        "-m",
-        "rlbook",
-        "train",
-        *words,
-        "--eval-every",
-        "0",
-        "--out",
-        str(tmp_path / "run"),
-    ]
+    command = ["-m", "rlbook", "train", *words, "--eval-every", "0", "--out", tmp_path / "run"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(
-        command, env=environment, process_group=0, stderr=subprocess.PIPE, text=True
-    )
+    process = WarmProcess(command, env=environment, new_group=True)
     while not (workers := children(process.pid)) or latest(tmp_path / "run") is None:
         assert process.poll() is None
         time.sleep(0.02)

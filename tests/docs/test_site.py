@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from site_search import check_searches
+from warm_process import run_python
 
 import rlbook
 from rlbook.book.exercises.exercise import exercises
@@ -517,9 +518,7 @@ def test_each_line_of_the_readme_s_example_runs(tmp_path):
     code = readme_example()
     assert len(code.strip().splitlines()) <= 7
     short = code.replace("seed=0,", "seed=0, steps=512,")
-    done = subprocess.run(
-        [sys.executable, "-c", short], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = run_python(["-c", short], cwd=tmp_path)
     assert short != code and done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1] in ("0", "1")
     assert (tmp_path / "pole.gif").is_file() and (

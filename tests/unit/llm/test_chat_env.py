@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import json
 import resource
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from closeness import assert_near, widths
 from gymnasium.utils.env_checker import check_env
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from warm_process import run_python
 
 import rlbook
 from rlbook.data.rollout import Batch
@@ -677,15 +677,8 @@ def test_a_long_row_is_refused_by_its_line_before_memory_is_taken(
         "--out",
         str(tmp_path / "a"),
     ]
-    command = [sys.executable, "-m", "rlbook", *words]
     limit = 4 * 2**30  # of address space, most of which libraries reserve
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-        check=False,
-    )
+    done = run_python(["-m", "rlbook", *words], address_space=limit)
     assert done.returncode == 2 and not (tmp_path / "a").exists(), done.stderr
     assert (
         "line 21: the prompt" in done.stderr

@@ -9,10 +9,8 @@ import math
 import os
 import pickle
 import shutil
-import signal
 import struct
 import subprocess
-import sys
 import textwrap
 import time
 import tracemalloc
@@ -26,6 +24,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from warm_process import WarmProcess, run_python
 
 from rlbook.runs.storage import checkpoints
 from rlbook.runs.storage.array_files import load_arrays
@@ -650,16 +649,11 @@ def test_a_damaged_best_file_is_refused(tmp_path: Path, content: bytes) -> None:
 def python(
     code: str, *arguments: object, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     root = str(Path(checkpoints.__file__).parents[2])
-    return subprocess.run(
-        command,
-        env=os.environ | {"PYTHONPATH": root} | (env or {}),
-        cwd=cwd,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": root} | (env or {})
+    done = run_python(["-c", textwrap.dedent(code), *arguments], env=environment, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def test_a_file_size_limit_leaves_the_old_checkpoint_and_says_so(tmp_path: Path) -> None:
@@ -716,17 +710,12 @@ def test_killed_at_any_moment_a_loadable_checkpoint_remains(tmp_path: Path) -> N
     delays = np.random.default_rng(0).uniform(0.0, 0.03, size=20)
     last = 0
     for delay in delays:
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
-            stdout=subprocess.PIPE,
-            env=os.environ | {"PYTHONPATH": root},
-        )
-        assert process.stdout is not None
+        environment = os.environ | {"PYTHONPATH": root}
+        process = WarmProcess(["-c", textwrap.dedent(code), tmp_path], env=environment)
         process.stdout.readline()
         time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        process.kill()
+        process.communicate()
         step, state = load_checkpoint(tmp_path)
         # each process finished one save at least
         assert state["step"] == step > last and len(set(state["q"])) == 1

@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import signal
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
+from warm_process import WarmProcess, run_python
 
 from rlbook.runs.storage import log as metrics_log
 from rlbook.runs.storage.log import MetricsLog, read_episodes, read_metrics
@@ -103,16 +101,10 @@ def test_every_line_is_on_disk_at_once_and_parses_after_a_kill(tmp_path: Path) -
                 print("ready", flush=True)
     """
     environment = os.environ | {"PYTHONPATH": str(Path(metrics_log.__file__).parents[1])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        env=environment,
-    )
-    assert process.stdout is not None
+    process = WarmProcess(["-c", textwrap.dedent(code), tmp_path], env=environment)
     process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    process.kill()
+    process.communicate()
     steps = [line["step"] for line in read_metrics(tmp_path)]
     assert steps == list(range(len(steps))) and len(steps) > 100
     assert len(read_episodes(tmp_path)) in (len(steps), len(steps) - 1)
@@ -131,11 +123,8 @@ def test_a_line_that_did_not_fit_is_taken_back_whole(tmp_path: Path) -> None:
             print(error.strerror)
     """
     environment = os.environ | {"PYTHONPATH": str(Path(metrics_log.__file__).parents[1])}
-    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
-    assert (
-        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-        == "File too large\n"
-    )
+    done = run_python(["-c", textwrap.dedent(code), tmp_path], env=environment)
+    assert done.stdout == "File too large\n", done.stderr
     # a line such as {"step": 0, "loss": 0.5} and its end are 25 bytes, so four fit into 100
     assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 4
     assert (tmp_path / "metrics.jsonl").stat().st_size == 100
