@@ -165,7 +165,7 @@ def run_python(
     finally:
         process.kill()
         process.close()
-    return subprocess.CompletedProcess(list(words), process.wait(), out, err)
+    return subprocess.CompletedProcess([str(word) for word in words], process.wait(), out, err)
 
 
 @functools.cache

@@ -56,8 +56,8 @@ def variables() -> dict[str, str]:
 def command(*words: object) -> subprocess.Popen[str]:
     """The real command, from the first line of the interpreter on."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    words = (sys.executable, "-m", "rlbook", *map(str, words))
-    return subprocess.Popen(words, env=variables(), **pipes)
+    given = [sys.executable, "-m", "rlbook", *map(str, words)]
+    return subprocess.Popen(given, env=variables(), **pipes)
 
 
 def run(*words: object) -> tuple[int, str, str]:
