@@ -14,7 +14,7 @@ HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-machines check docs epub pdf wheel notebooks measure bench clean
+.PHONY: help demo test test-all test-machines check docs epub pdf slides wheel notebooks measure bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ epub: .venv/.docs  ## the chapters as an e-book, docs/_build/rlbook.epub
 
 pdf: .venv/.docs  ## the chapters as a PDF, docs/_build/rlbook.pdf; needs Chromium
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/book_file.py pdf
+
+slides: .venv/.docs  ## the slides of each week, docs/_build/slides; WEEKS=3 for one
+	@OMP_NUM_THREADS=1 $(BIN)/python docs/slides.py $(WEEKS)
 
 wheel: .venv/.build  ## build the package, dist/rlbook-VERSION-py3-none-any.whl
 	@said=$$(PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --wheel --outdir dist . 2>&1) || { echo "$$said"; exit 1; }

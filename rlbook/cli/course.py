@@ -19,40 +19,52 @@ from rlbook.cli.output import Result, align_columns, fill_paragraph, for_termina
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
+    from rlbook.book.assignments.assignment import Assignment
     from rlbook.book.course.syllabus import Week
     from rlbook.book.exercises.grading import MarkRow
 
-ACTIONS = ("list", "week", "start", "grade")
+ACTIONS = ("list", "week", "start", "grade", "key")
 LONGEST = 3_600.0  # seconds that an answer may be given
 
 
 @dataclass(frozen=True)
 class Course:
     """A course of twelve weeks: what to read, run and write each week. start writes a learner's
-    files, grade marks a class's hand-ins.
+    files, grade marks a class's hand-ins, key writes the teacher's solutions of assignments.
 
     A class is a folder with one subfolder per student, which holds the files with the exercises'
     functions. Every answer runs in a sandbox with limits, so that no hand-in can stop the grading
-    of the others. The marks are also written to a CSV file.
+    of the others. The marks are also written to a CSV file. An assignment is a whole agent to write,
+    graded by a rubric; its hidden tests are drawn with --seed, which only the teacher needs to know.
 
     Examples:
       rlbook course
       rlbook course week 3
       rlbook course start my-course --weeks 1-4
       rlbook course grade hand-ins --weeks 3 --due 2026-10-01 --details said.csv
+      rlbook course start my-course --assignments dqn_catch
+      rlbook course grade hand-ins --assignments dqn_catch --seed 4711
     """
 
-    action: Positional[Word] = None  # list, week, start or grade
+    action: Positional[Word] = None  # list, week, start, grade or key
     # a week's number, or a folder
     what: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="N|FOLDER")] = ()
-    weeks: Word = None  # start and grade: the weeks, such as 3, 1-4 or 1,3,5-6 (default: all)
+    # start and grade: the weeks, such as 3, 1-4 or 1,3,5-6 (default: all, or with assignments none)
+    weeks: Word = None
+    # start, grade and key: dqn_catch, ppo_maze, find_the_bug, grpo_sums, several with commas, or all
+    assignments: Word = None
+    # grade: chooses the hidden tests; start and key: chooses the bug of find_the_bug (default: 0)
+    seed: Number = None
     # grade: files modified after this date or time are late, such as 2026-10-01 or 2026-10-01T18:00
     due: Word = None
     out: File = None  # grade: the CSV file to write the marks to (default: marks.csv)
     details: File = None  # grade: a file to write the feedback to, one line per answer
+    gradescope: File = None  # grade: a results.json for Gradescope to write, for a single student
+    nbgrader: File = None  # grade: a CSV file to write with the columns of nbgrader export
     # grade: answers to run in parallel (default: one per processor)
     jobs: Number = None
-    seconds: Number = None  # grade: limit of processor time per answer, in seconds (default: 10)
+    # grade: limit of processor time per answer, in seconds (default: 10, or an assignment's own)
+    seconds: Number = None
     # grade: run without a sandbox if the system has none; time and memory are still limited
     trust: Flag = False
     json: Flag = False  # print a single JSON object to standard output, and nothing else
@@ -77,19 +89,30 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
     if action in ("list", "week"):
         asked = select_weeks(options.what[0] if options.what else word(options.weeks))
         return options.json, _syllabus(asked, whole=action == "week")
-    folder, asked = Path(options.what[0]), select_weeks(word(options.weeks))
-    return options.json, (
-        _start_course(folder, asked) if action == "start" else _grade(folder, asked, options)
-    )
+    from rlbook.book.assignments.assignment import select_assignments
+
+    folder, named = Path(options.what[0]), word(options.assignments)
+    assigned = select_assignments("all" if action == "key" and named is None else named)
+    given, seed = word(options.weeks), integer("seed", options.seed) or 0
+    whole_number("seed", seed, 0, 2**32)
+    asked = [] if assigned and given is None else select_weeks(given)
+    if action == "grade":
+        return options.json, _grade(folder, asked, assigned, seed, options)
+    if action == "key":
+        return options.json, _write_key(folder, assigned, seed)
+    return options.json, _start_course(folder, asked, assigned, seed)
 
 
 def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
+    from rlbook.book.assignments.assignment import assignments
     from rlbook.book.exercises.exercise import exercises
 
     texts = []
     for week in asked:
         rows = [("read", ", ".join(week.read)), ("notebooks", ", ".join(week.notebooks))]
         rows += [] if whole else [("write", ", ".join(week.write))]
+        assigned = [item.name for item in assignments().values() if item.week == week.number]
+        rows += [("assignment", ", ".join(assigned))] if assigned else []
         rows += [("read on", week.further), ("show", week.show)]
         lines = [
             f"week {week.number}: {week.title}",
@@ -112,10 +135,13 @@ def _syllabus(asked: Sequence[Week], *, whole: bool) -> Result:
     return {"weeks": [vars(week) for week in asked]}, "\n\n".join(texts)
 
 
-def _start_course(folder: Path, asked: Sequence[Week]) -> Result:
+def _start_course(
+    folder: Path, asked: Sequence[Week], assigned: Sequence[Assignment], seed: int
+) -> Result:
+    from rlbook.book.assignments.hand_out import student_files
     from rlbook.book.course.syllabus import start
 
-    written, there = start(folder, asked)
+    written, there = start(folder, asked, student_files(assigned, seed))
     lines = [f"{path}" for path in written]
     lines += [f"{len(there)} files were there already, and stay as they are"] if there else []
     facts = {
@@ -126,8 +152,26 @@ def _start_course(folder: Path, asked: Sequence[Week]) -> Result:
     return facts, "\n".join([*lines, "", f"  rlbook exercise check {folder}"])
 
 
-def _grade(folder: Path, asked: Sequence[Week], options: Course) -> Result:
+def _write_key(folder: Path, assigned: Sequence[Assignment], seed: int) -> Result:
+    from rlbook.book.assignments.hand_out import key_files
+    from rlbook.book.course.syllabus import write_files
+
+    written, there = write_files(folder, key_files(assigned, seed))
+    lines = [f"{path}" for path in written]
+    lines += [f"{len(there)} files were there already, and stay as they are"] if there else []
+    lines += ["", "Keep this folder from your students."]
+    return {"folder": str(folder), "written": [str(path) for path in written]}, "\n".join(lines)
+
+
+def _grade(
+    folder: Path,
+    asked: Sequence[Week],
+    assigned: Sequence[Assignment],
+    seed: int,
+    options: Course,
+) -> Result:
     from rlbook.book.exercises.grading import as_csv, deadline, details_as_csv, grade, students
+    from rlbook.book.exercises.mark_formats import as_gradescope, as_nbgrader
     from rlbook.llm.rewards.code import isolation_works
 
     due, jobs, seconds = (
@@ -139,9 +183,17 @@ def _grade(folder: Path, asked: Sequence[Week], options: Course) -> Result:
     jobs = (os.cpu_count() or 1) if jobs is None else whole_number("jobs", jobs, 1, 1_000)
     if seconds is not None and not 0.1 <= seconds <= LONGEST:
         raise RequestError(f"seconds must be a number in [0.1, {LONGEST:,.0f}], got {seconds!r}")
-    students(folder)
-    out, details = Path(word(options.out) or "marks.csv"), word(options.details)
-    files = [out, *([Path(details)] if details else [])]
+    class_size = len(students(folder))
+    wanted = (
+        word(options.out) or "marks.csv",
+        *map(word, (options.details, options.gradescope, options.nbgrader)),
+    )
+    files = [Path(name) for name in wanted if name]
+    if options.gradescope and class_size != 1:
+        raise RequestError(
+            f"--gradescope writes the result of one student, and {folder} holds {class_size}; with"
+            " --nbgrader there is a file for the class"
+        )
     for file in files:
         if file.exists():
             raise RequestError(f"{file} exists already; move it away, or choose another file")
@@ -161,16 +213,24 @@ def _grade(folder: Path, asked: Sequence[Week], options: Course) -> Result:
             seconds=seconds,
             isolate=not options.trust,
             on_mark=on_mark,
+            assigned=assigned,
+            seed=seed,
         )
-    for file, text in zip(files, (as_csv(rows, asked), details_as_csv(rows)), strict=False):
+    texts = (
+        as_csv(rows, asked, assigned),
+        details_as_csv(rows) if options.details else None,
+        as_gradescope(rows[0]) if options.gradescope else None,
+        as_nbgrader(rows, asked, assigned, last) if options.nbgrader else None,
+    )
+    for file, text in zip(files, [text for text in texts if text is not None], strict=True):
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
             raise RequestError(
                 f"cannot write {file}: {(error.strerror or str(error)).lower()}"
             ) from error
-    return _facts(rows, asked, files), "\n".join(
-        [_table(rows, asked), "", *_remarks(rows), *map(str, files)]
+    return _facts(rows, asked, assigned, files), "\n".join(
+        [_table(rows, asked, assigned), "", *_remarks(rows), *map(str, files)]
     )
 
 
@@ -189,7 +249,12 @@ def _count_answers() -> Iterator[Callable[[int, int], None]]:
             note("")
 
 
-def _facts(rows: Sequence[MarkRow], asked: Sequence[Week], files: Sequence[Path]) -> dict[str, Any]:
+def _facts(
+    rows: Sequence[MarkRow],
+    asked: Sequence[Week],
+    assigned: Sequence[Assignment],
+    files: Sequence[Path],
+) -> dict[str, Any]:
     return {
         "students": [
             {
@@ -200,40 +265,49 @@ def _facts(rows: Sequence[MarkRow], asked: Sequence[Week], files: Sequence[Path]
                 "hints": row.hints,
                 "unread": [*row.unread],
                 "weeks": {str(week.number): row.points(week.number) for week in asked},
+                "assignments": {item.name: row.points_of(item.name) for item in assigned},
                 "marks": [vars(mark) for mark in row.marks],
             }
             for row in rows
         ],
-        "of": sum(len(week.write) for week in asked),
+        "of": rows[0].total,
         "files": [str(file) for file in files],
     }
 
 
-def _table(rows: Sequence[MarkRow], asked: Sequence[Week]) -> str:
-    """Each mark by its sign, or each week's points where the line would be too long."""
+def _table(rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment]) -> str:
+    """Each mark by its sign, or each week's points where the line would be too long; each
+    assignment's points."""
     from rlbook.book.exercises.grading import SIGNS
 
-    of = sum(len(week.write) for week in asked)
+    def signs(row: MarkRow, week: Week) -> str:
+        return "".join(
+            SIGNS[mark.mark]
+            for mark in row.marks
+            if mark.week == week.number and not mark.assignment
+        )
+
+    earned = [[f"{row.points_of(item.name)}/{item.points}" for item in assigned] for row in rows]
     marks = [
-        [
-            "".join(SIGNS[mark.mark] for mark in row.marks if mark.week == week.number)
-            for week in asked
-        ]
-        for row in rows
+        [*(signs(row, week) for week in asked), *end] for row, end in zip(rows, earned, strict=True)
     ]
-    points = [[f"{row.points(week.number)}" for week in asked] for row in rows]
+    points = [
+        [*(f"{row.points(week.number)}" for week in asked), *end]
+        for row, end in zip(rows, earned, strict=True)
+    ]
 
     def table(cells: list[list[str]]) -> str:
         head = (
             "student",
             *(f"week {week.number}" for week in asked),
+            *(item.name for item in assigned),
             "points",
             "late",
             "missing",
             "hints",
         )
         last = [
-            (f"{row.points()}/{of}", str(row.late), str(row.missing), str(row.hints))
+            (f"{row.points()}/{row.total}", str(row.late), str(row.missing), str(row.hints))
             for row in rows
         ]
         return align_columns(
@@ -255,14 +329,20 @@ def _remarks(rows: Sequence[MarkRow]) -> list[str]:
     from rlbook.book.exercises.checking import FAILED
     from rlbook.book.exercises.grading import mistakes
 
-    lines = [
-        for_terminal(
-            "1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, -"
-            " nothing handed in"
-        ),
-        "",
+    lines = []
+    if any(not mark.assignment for row in rows for mark in row.marks):
+        signs = "1 right, 0 not right, h a known mistake (the hint is counted), ! it did not run, -"
+        lines += [for_terminal(f"{signs} nothing handed in"), ""]
+    lost = [
+        f"{mark.student}: {mark.exercise}: {mark.points} of {mark.of}: {mark.said}"
+        for row in rows
+        for mark in row.marks
+        if mark.assignment and mark.points < mark.of
     ]
-    failed = [mark for row in rows for mark in row.marks if mark.mark == FAILED]
+    lines += [*map(for_terminal, lost), ""] if lost else []
+    failed = [
+        mark for row in rows for mark in row.marks if mark.mark == FAILED and not mark.assignment
+    ]
     said = [f"{mark.student}: {mark.exercise}: {mark.said}" for mark in failed]
     said += [f"{row.student}: {sentence}" for row in rows for sentence in row.unread]
     if said:

@@ -145,6 +145,8 @@ def _hints(name: str) -> Result:
 
 
 def _check_answers(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
+    from rlbook.book.assignments.assignment import NAMES
+    from rlbook.book.assignments.judging import check_assignment
     from rlbook.book.exercises.checking import answers_in, check_file
     from rlbook.llm.rewards.code import isolation_works
 
@@ -157,7 +159,8 @@ def _check_answers(paths: Sequence[Path], *, trust: bool) -> tuple[Result, int]:
     for path in paths:
         for file in answers_in(path) if path.is_dir() else [path]:
             try:
-                verdicts += check_file(file, isolate=not trust)
+                check = check_assignment if file.stem in NAMES else check_file
+                verdicts += check(file, isolate=not trust)
             except RequestError as error:
                 if not path.is_dir():
                     raise

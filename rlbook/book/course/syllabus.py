@@ -9,7 +9,7 @@ rlbook course grade hand-ins        `rlbook.book.exercises.grading`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,8 +78,28 @@ def select_weeks(text: str | None) -> list[Week]:
     return [week for week in weeks() if week.number in numbers]
 
 
-def start(folder: Path, asked: Sequence[Week]) -> tuple[list[Path], list[Path]]:
+def start(
+    folder: Path, asked: Sequence[Week], more: Mapping[str, str] | None = None
+) -> tuple[list[Path], list[Path]]:
     """Writes the exercises' files of some weeks. What is there already stays as it is.
+
+    Args:
+        folder: where to.
+        asked: the weeks.
+        more: further files, name → text.
+
+    Returns:
+        What was written, and what was there.
+
+    Raises:
+        RequestError: the folder cannot be made or written to.
+    """
+    files = {f"{name}.py": starter(find_exercise(name)) for week in asked for name in week.write}
+    return write_files(folder, files | dict(more or {}))
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
+    """Writes files, name → text, into a folder. What is there already stays as it is.
 
     Returns:
         What was written, and what was there.
@@ -89,12 +109,10 @@ def start(folder: Path, asked: Sequence[Week]) -> tuple[list[Path], list[Path]]:
     """
     written: list[Path] = []
     there: list[Path] = []
-    texts = {
-        folder / f"{name}.py": starter(find_exercise(name)) for week in asked for name in week.write
-    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
+        for name, text in files.items():
+            path = folder / name
             try:
                 with path.open("x", encoding="utf-8") as file:
                     file.write(text)

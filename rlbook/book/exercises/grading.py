@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import re
 from collections import Counter
@@ -16,8 +17,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, time
+from itertools import chain
 from pathlib import Path
 
+from rlbook.book.assignments.assignment import Assignment
+from rlbook.book.assignments.judging import judge
 from rlbook.book.course.syllabus import Week
 from rlbook.book.exercises.checking import (
     EMPTY,
@@ -25,7 +29,6 @@ from rlbook.book.exercises.checking import (
     MISTAKEN,
     RIGHT,
     WRONG,
-    Judgement,
     check_answer,
     functions_in,
     printable,
@@ -56,6 +59,10 @@ class Mark:
     points: int
     said: str
     late: bool
+    of: int = 1
+    """The most points that there are."""
+    assignment: str = ""
+    """Its name, where the exercise is a criterion of one."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,21 @@ class MarkRow:
     each."""
 
     def points(self, week: int | None = None) -> int:
-        """Of a week, or of all."""
-        return sum(mark.points for mark in self.marks if week in (None, mark.week))
+        """Of a week's exercises, or of everything."""
+        return sum(
+            mark.points
+            for mark in self.marks
+            if week is None or (week == mark.week and not mark.assignment)
+        )
+
+    def points_of(self, assignment: str) -> int:
+        """Of an assignment."""
+        return sum(mark.points for mark in self.marks if mark.assignment == assignment)
+
+    @property
+    def total(self) -> int:
+        """The most points that there are."""
+        return sum(mark.of for mark in self.marks)
 
     @property
     def late(self) -> int:
@@ -160,6 +180,8 @@ def grade(
     seconds: float | None = None,
     isolate: bool = True,
     on_mark: Callable[[int, int], None] = lambda done, total: None,
+    assigned: Sequence[Assignment] = (),
+    seed: int = 0,
 ) -> list[MarkRow]:
     """Grades all hand-ins.
 
@@ -171,52 +193,111 @@ def grade(
         seconds: of the processor that an answer may take.
         isolate: in the sandbox, without files, network and other processes.
         on_mark: told after each answer how many are done, and of how many.
+        assigned: the assignments that count.
+        seed: of the assignments' hidden cases.
 
     Raises:
         RequestError: as `students`.
     """
-    marks: dict[str, list[Mark | None]] = {}
+    marks: dict[str, list[list[Mark]]] = {}
     unread: dict[str, tuple[str, ...]] = {}
-    waiting: list[tuple[str, int, Mark, str]] = []
+    waiting: list[tuple[str, int, Callable[[], list[Mark]]]] = []
+
+    def answer_marks(mark: Mark, text: str) -> list[Mark]:
+        answer = check_answer(find_exercise(mark.exercise), text, isolate=isolate, seconds=seconds)
+        points = int(answer.mark == RIGHT)
+        return [dataclasses.replace(mark, mark=answer.mark, points=points, said=answer.said)]
+
+    def assignment_marks(item: Assignment, mark: Mark, text: str) -> list[Mark]:
+        found = judge(item, text, seed=seed, seconds=seconds, isolate=isolate)
+        return [
+            dataclasses.replace(
+                mark,
+                exercise=f"{item.name}: {award.criterion}",
+                mark=award.mark,
+                points=award.points,
+                of=award.of,
+                said=award.said,
+            )
+            for award in found
+        ]
+
     for student, files in students(folder).items():
         marks[student] = []
-        found, unread[student] = _collect(student, folder, files, asked, due)
-        for place, (mark, text) in enumerate(found):
-            marks[student].append(mark if text is None else None)
+        found, broken = _collect(student, folder, files, asked, due)
+        handed, unread[student] = _collect_assignments(
+            student, folder, files, assigned, due, broken
+        )
+        for mark, text in found:
             if text is not None:
-                waiting.append((student, place, mark, text))
+                place = len(marks[student])
+                waiting.append((student, place, functools.partial(answer_marks, mark, text)))
+            marks[student].append([mark])
+        for item, mark, text in handed:
+            if text is not None:
+                run = functools.partial(assignment_marks, item, mark, text)
+                waiting.append((student, len(marks[student]), run))
+            marks[student].append([mark])
     with ThreadPoolExecutor(jobs) as pool:
-
-        def run(mark: Mark, text: str) -> Judgement:
-            return check_answer(
-                find_exercise(mark.exercise), text, isolate=isolate, seconds=seconds
-            )
-
-        running = [pool.submit(run, mark, text) for _, _, mark, text in waiting]
+        running = [pool.submit(run) for _, _, run in waiting]
         try:
-            for done, (task, (student, place, mark, _)) in enumerate(
+            for done, (task, (student, place, _)) in enumerate(
                 zip(running, waiting, strict=True), start=1
             ):
-                answer = task.result()
-                points = int(answer.mark == RIGHT)
-                marks[student][place] = dataclasses.replace(
-                    mark, mark=answer.mark, points=points, said=answer.said
-                )
+                marks[student][place] = task.result()
                 on_mark(done, len(waiting))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [
-        MarkRow(printable(student), tuple(mark for mark in row if mark), unread[student])
+        MarkRow(printable(student), tuple(chain.from_iterable(row)), unread[student])
         for student, row in marks.items()
     ]
 
 
+def _collect_assignments(
+    student: str,
+    folder: Path,
+    files: Sequence[Path],
+    assigned: Sequence[Assignment],
+    due: datetime | None,
+    broken: dict[Path, str],
+) -> tuple[list[tuple[Assignment, Mark, str | None]], tuple[str, ...]]:
+    """For each assignment the mark of all of it, and the file's text if there is one to run; and
+    what is said of files in which nothing was recognised."""
+    found: list[tuple[Assignment, Mark, str | None]] = []
+    for item in assigned:
+        mark = Mark(
+            printable(student),
+            item.week,
+            item.name,
+            "",
+            MISSING,
+            0,
+            "not handed in",
+            False,
+            item.points,
+            item.name,
+        )
+        path = next((path for path in files if path.stem == item.name), None)
+        text = None
+        if path is not None:
+            mark = _of_file(mark, path, folder, due)
+            try:
+                text = text_of(path)
+            except RequestError as error:
+                said = printable(str(error).replace(str(path), path.name))
+                mark = dataclasses.replace(mark, mark=FAILED, said=said)
+            broken.pop(path, None)
+        found.append((item, mark, text))
+    return found, tuple(broken.values())
+
+
 def _collect(
     student: str, folder: Path, files: Sequence[Path], asked: Sequence[Week], due: datetime | None
-) -> tuple[list[tuple[Mark, str | None]], tuple[str, ...]]:
+) -> tuple[list[tuple[Mark, str | None]], dict[Path, str]]:
     """For each exercise what will be its mark, and the text of the answer if there is one to run;
-    and what is said of other files."""
+    and what is said of other files that are no Python."""
     texts: dict[Path, str] = {}
     holds: dict[str, list[Path]] = {}
     unread: dict[str, tuple[Path, str]] = {}
@@ -257,7 +338,7 @@ def _collect(
                 )
             else:
                 found.append((mark, None))
-    return found, tuple(broken.values())
+    return found, broken
 
 
 def _defined_in(path: Path) -> list[str]:
@@ -282,14 +363,17 @@ def mistakes(rows: Sequence[MarkRow]) -> list[tuple[str, str, int]]:
     return [(exercise, said, count) for (exercise, said), count in told.most_common()]
 
 
-def as_csv(rows: Sequence[MarkRow], asked: Sequence[Week]) -> str:
-    """A line a student: a column for each exercise, for each week's points, and for what they come
-    to."""
+def as_csv(
+    rows: Sequence[MarkRow], asked: Sequence[Week], assigned: Sequence[Assignment] = ()
+) -> str:
+    """A line a student: a column for each exercise, for each week's points, for each assignment's,
+    and for what they come to."""
     exercises = [name for week in asked for name in week.write]
     head = [
         "student",
         *exercises,
         *(f"week {week.number}" for week in asked),
+        *(item.name for item in assigned),
         "points",
         "of",
         "late",
@@ -299,30 +383,31 @@ def as_csv(rows: Sequence[MarkRow], asked: Sequence[Week]) -> str:
     lines: list[list[object]] = [
         [
             row.student,
-            *(mark.points for mark in row.marks),
+            *(mark.points for mark in row.marks if not mark.assignment),
             *(row.points(week.number) for week in asked),
+            *(row.points_of(item.name) for item in assigned),
             row.points(),
-            len(exercises),
+            row.total,
             row.late,
             row.missing,
             row.hints,
         ]
         for row in rows
     ]
-    return _csv([head, *lines])
+    return write_csv([head, *lines])
 
 
 def details_as_csv(rows: Sequence[MarkRow]) -> str:
     """A line for each student and exercise: with the file, the mark, and what is to be said of
     it."""
     names = [item.name for item in dataclasses.fields(Mark)]
-    return _csv(
+    return write_csv(
         [names, *([getattr(mark, name) for name in names] for row in rows for mark in row.marks)]
     )
 
 
-def _csv(lines: Sequence[Sequence[object]]) -> str:
-    """Text that a spreadsheet would take for a formula begins with an apostrophe."""
+def write_csv(lines: Sequence[Sequence[object]]) -> str:
+    """Lines as CSV. Text that a spreadsheet would take for a formula begins with an apostrophe."""
     out = io.StringIO()
     safe = [
         [

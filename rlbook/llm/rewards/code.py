@@ -106,10 +106,10 @@ def run_program(
         program: its text. It can import the standard library, and `modules`.
         stdin: what it can read.
         seconds, memory_mb, isolate: as for `code`.
-        modules: packages that are imported for it beforehand, such as "numpy".
+        modules: packages and their parts that are imported for it beforehand, such as "numpy".
     """
     places = [
-        (str(Path(str(importlib.import_module(name).__file__)).parents[1]), name)
+        (str(Path(str(importlib.import_module(name.split(".")[0]).__file__)).parents[1]), name)
         for name in modules
     ]
     with (

@@ -1,0 +1,208 @@
+"""Writes the slides of a course, a file for each week of the syllabus, from the chapters that are
+read in it:
+
+    python docs/slides.py           docs/_build/slides/week-01.html … week-12.html, and index.html
+    python docs/slides.py 7         one week
+
+A chapter gives its problem with the picture, the worked example, each equation beside its code, the
+picture to watch, what goes wrong, and three of its questions; the week gives what to run and to
+write. Nothing is written by hand, so a slide says what its page says today. A file needs no network
+and no script but the one in it: arrow keys turn the pages, and a browser prints one a page.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+import sys
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "ext"))
+
+import excerpts  # noqa: E402 - from docs/ext
+import formulas  # noqa: E402
+
+from rlbook.book.assignments.assignment import assignments  # noqa: E402
+from rlbook.book.course.syllabus import Week, select_weeks  # noqa: E402
+
+BUILD = HERE / "_build" / "slides"
+MARKDOWN = MarkdownIt("commonmark").enable("table")
+EQUATIONS, MISTAKES, QUESTIONS = 4, 4, 3  # slides or lines of a chapter
+MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
+SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*$])")
+CODE = HtmlFormatter(style="default", nowrap=False)
+TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif", ".jpg": "image/jpeg"}
+STYLE = """
+*{box-sizing:border-box}body{margin:0;font:26px/1.4 system-ui,sans-serif;color:#1c2430;background:#fff}
+section{width:100vw;height:100vh;padding:4.5vh 5vw 7vh;overflow:hidden;position:relative;break-after:page}
+.fit{height:100%;overflow:hidden}h1{font-size:2.1em;margin:24vh 0 .3em;line-height:1.15}
+h2{font-size:1.35em;margin:0 0 .6em;color:#0b4f8a}p,li{margin:.35em 0}code,pre{font-family:ui-monospace,monospace;font-size:.82em}
+pre{font-size:.7em;background:#f4f6f8;padding:.7em;border-radius:6px;
+overflow:hidden;white-space:pre-wrap;margin:.4em 0}
+img{display:block;max-width:100%;max-height:64vh;margin:auto}.two{display:grid;grid-template-columns:1fr 1fr;gap:3vw}
+.two>*{min-width:0}.katex-display{margin:.5em 0;overflow:hidden}footer{position:absolute;bottom:2vh;left:5vw;right:5vw;font-size:15px;color:#66707c}
+@page{size:1280px 720px;margin:0}
+"""
+SCRIPT = """
+const pages=[...document.querySelectorAll("section")];
+for(const line of document.querySelectorAll(".katex-display"))
+  for(let share=1;share>.4&&line.scrollWidth>line.clientWidth+1;share-=.04)line.style.fontSize=share+"em";
+for(const fit of document.querySelectorAll(".fit"))
+  for(let size=26;size>11&&(fit.scrollHeight>fit.clientHeight+1||fit.scrollWidth>fit.clientWidth+1);size-=.5)
+    fit.style.fontSize=size+"px";
+addEventListener("keydown",event=>{
+  const step={ArrowRight:1,ArrowDown:1,PageDown:1," ":1,ArrowLeft:-1,ArrowUp:-1,PageUp:-1}[event.key];
+  if(!step)return;
+  event.preventDefault();
+  const now=Math.round(scrollY/innerHeight);
+  pages[Math.max(0,Math.min(pages.length-1,now+step))].scrollIntoView();
+});
+"""
+
+
+def render(text: str) -> str:
+    """Markdown as HTML: formulas drawn, links and roles as their text."""
+    drawings: list[str] = []
+
+    def draw(found: re.Match[str]) -> str:
+        block = found[1] is not None
+        parts = formulas.in_parts(found[1]) if block else [found[2]]
+        drawings.append("".join(formulas.drawn(part, block=block) for part in parts))
+        return f"\ue000{len(drawings) - 1}\ue001"
+
+    text = re.sub(r"(?<!!)\[([^\]]*)\]\([^)\s]*\)", r"\1", MATH.sub(draw, text))
+    text = MARKDOWN.render(re.sub(r"\{[\w:-]+\}`([^`<]+?)(?: <[^`]*>)?`", r"\1", text))
+    return re.sub("\ue000(\\d+)\ue001", lambda found: drawings[int(found[1])], text)
+
+
+def first_sentences(paragraphs: list[str], most: int) -> str:
+    """The beginning of a text, as many whole sentences as are wanted; at the end of a paragraph a
+    full stop stands for the colon that introduces a listing."""
+    found: list[str] = []
+    for part in paragraphs:
+        sentences = SENTENCES.split(" ".join(part.split()))[:most]
+        most -= len(sentences)
+        found += [re.sub(r":$", ".", " ".join(sentences))] if sentences else []
+    return "\n\n".join(found)
+
+
+def section_of(page: str, title: str) -> str:
+    """The text below a heading of the second level, up to the next one; empty if there is none."""
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def paragraphs_of(text: str) -> list[str]:
+    """Paragraphs of prose: no listing, picture, heading, table or directive."""
+    text = re.sub(r"^(`{3,}|:{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return [part for part in re.split(r"\n{2,}", text.strip()) if part and part[0] not in "!#|<(:"]
+
+
+def picture_of(text: str) -> str:
+    """The first picture of a section, within the file; empty if it has none."""
+    for alternative, path in re.findall(r"!\[([^\]]*)\]\(([^)\s]+)\)", text):
+        file = (HERE / "chapters" / path).resolve()
+        if file.is_file() and file.suffix in TYPES:
+            data = base64.b64encode(file.read_bytes()).decode()
+            source = f"data:{TYPES[file.suffix]};base64,{data}"
+            return f'<img src="{source}" alt="{html.escape(alternative)}">'
+    return ""
+
+
+def slide(title: str, body: str, foot: str, level: int = 2) -> str:
+    """One page."""
+    head = f"<h{level}>{html.escape(title)}</h{level}>"
+    return f'<section><div class="fit">{head}{body}</div><footer>{html.escape(foot)}</footer></section>'
+
+
+def two_columns(left: str, right: str) -> str:
+    """Side by side, or the left one alone where there is no right one."""
+    return f'<div class="two"><div>{left}</div><div>{right}</div></div>' if right else left
+
+
+def chapter_slides(page: str, questions: str) -> list[str]:
+    """The slides of a chapter.
+
+    Args:
+        page: its Markdown.
+        questions: the Markdown of docs/questions.md.
+    """
+    title = re.findall(r"^# (.+)$", page, re.MULTILINE)[0]
+    slides = [slide(title, "", title, level=1)]
+    for name, most in (("The problem", 5), ("By hand", 5), ("Watch it", 4)):
+        text = section_of(page, name)
+        said = first_sentences(paragraphs_of(text), most)
+        picture = picture_of(text)
+        if said or picture:
+            slides.append(slide(name, two_columns(render(said), picture), title))
+        if name == "By hand":
+            slides += equation_slides(page, title)
+    wrong = [part for part in paragraphs_of(section_of(page, "What goes wrong")) if part[0] == "*"]
+    if wrong:
+        lines = "\n".join(f"- {first_sentences([part], 2)}" for part in wrong[:MISTAKES])
+        slides.append(slide("What goes wrong", render(lines), title))
+    asked = re.findall(r"^\d+\. (.+)$", section_of(questions, title).split("<details>")[0], re.M)
+    if asked:
+        chosen = [asked[place * len(asked) // QUESTIONS] for place in range(QUESTIONS)]
+        slides.append(slide("Questions", render("\n".join(f"1. {text}" for text in chosen)), title))
+    return slides
+
+
+def equation_slides(page: str, title: str) -> list[str]:
+    """Each equation, its sentence, and the lines that compute it."""
+    slides = []
+    for path, name, options, text in excerpts.besides(page)[:EQUATIONS]:
+        before = page[: page.index(text)]
+        head = re.findall(r"^###? (.+)$", before, re.MULTILINE)[-1]
+        code = excerpts.excerpt(path, name, options.get("from"), options.get("to"))
+        shown = highlight(code, PythonLexer(), CODE)
+        where = f"<p><code>{path}</code></p>"
+        slides.append(slide(head, two_columns(render(text), shown + where), title))
+    return slides
+
+
+def week_slides(week: Week) -> str:
+    """The whole file of a week."""
+    foot = f"Week {week.number}: {week.title}"
+    slides = [slide(week.title, f"<p>Week {week.number}</p>", "rlbook", level=1)]
+    questions = (HERE / "questions.md").read_text(encoding="utf-8")
+    for name in week.read:
+        if name.startswith("chapters/"):
+            page = (HERE / f"{name}.md").read_text(encoding="utf-8")
+            slides += chapter_slides(page, questions)
+    whole = [item.title for item in assignments().values() if item.week == week.number]
+    rows = [f"- In the lecture: {week.show}", f"- Notebooks: {', '.join(week.notebooks)}"]
+    rows += [f"- Functions to write: {', '.join(f'`{name}`' for name in week.write)}"]
+    rows += [f"- Assignment: {', '.join(whole)}"] if whole else []
+    slides.append(
+        slide("This week", render("\n".join([*rows, f"- Read on: {week.further}"])), foot)
+    )
+    style = formulas.style_sheet() + STYLE + CODE.get_style_defs()
+    slides = [
+        text.replace("<section>", f'<section id="{number}">')
+        for number, text in enumerate(slides, 1)
+    ]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(foot)}</title>'
+        f"<style>{style}</style>{''.join(slides)}<script>{SCRIPT}</script></html>\n"
+    )
+
+
+def main() -> None:
+    asked = select_weeks(sys.argv[1] if len(sys.argv) > 1 else None)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    for week in asked:
+        file = BUILD / f"week-{week.number:02}.html"
+        file.write_text(week_slides(week), encoding="utf-8")
+        print(f"{file.relative_to(HERE.parent)}, {file.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""What an assignment is: a solution, a rubric, and the hidden cases that decide its points.
+
+rlbook course start my-course --assignments dqn_catch        the student's file, and its page
+rlbook course key for-me --assignments dqn_catch --seed 7    the solution, and what is tested
+rlbook course grade hand-ins --assignments dqn_catch --seed 7
+
+The cases are drawn with the seed, which only the teacher needs to know. A criterion's right answers
+are those of the solution on the same cases, or what is known of the environment.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from rlbook.checks import did_you_mean
+from rlbook.errors import RequestError
+
+NAMES = ("dqn_catch", "ppo_maze", "find_the_bug", "grpo_sums")
+"""In the order of the weeks."""
+KEY = Path(__file__).parent / "key"
+BLOCK = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION\n", re.MULTILINE | re.DOTALL)
+"""What a student writes, between nbgrader's marks."""
+Case = dict[str, Any]
+
+
+class Score(NamedTuple):
+    """What a criterion comes to: a part of its points in [0, 1], and the reason."""
+
+    share: float
+    said: str
+
+
+Judge = Callable[[Sequence[Case], Sequence[Any], Sequence[Any]], Score]
+"""Judges a student's answers by the cases and the solution's answers."""
+
+
+@dataclass(frozen=True)
+class RubricLine:
+    """A line of the rubric."""
+
+    name: str
+    points: int
+    asks: str
+    """What earns the points, as the student's page says it."""
+    probe: str
+    """A function of probes.py."""
+    cases: Callable[[Generator], list[Case]]
+    judge: Judge
+    trains: bool = False
+    """Whether it is a matter of seconds, and runs in a process of its own."""
+
+
+class Bug(NamedTuple):
+    """A line of a solution, and the wrong one in its place."""
+
+    name: str
+    right: str
+    wrong: str
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A whole agent to write."""
+
+    name: str
+    title: str
+    week: int
+    chapters: tuple[str, ...]
+    """Of docs/chapters, which explain it."""
+    hours: int
+    """What a student may need for it."""
+    rubric: tuple[RubricLine, ...]
+    bugs: tuple[Bug, ...] = ()
+    """One of these is planted in a student's file, by the seed; none where there is code to
+    write."""
+    seconds: float = 90.0
+    """Of the processor, for all of its training."""
+
+    @property
+    def points(self) -> int:
+        """The most that it can earn."""
+        return sum(item.points for item in self.rubric)
+
+    @property
+    def solution(self) -> str:
+        """The text of the teacher's file."""
+        return (KEY / f"{self.name}.py").read_text(encoding="utf-8")
+
+    def starter(self, seed: int = 0) -> str:
+        """The student's file: the solution without the parts to write, or with a bug."""
+        if self.bugs:
+            bug = self.bug_of(seed)
+            return plant(self.solution, bug)
+        return BLOCK.sub(r'\1raise NotImplementedError("your code")\n', self.solution)
+
+    def bug_of(self, seed: int) -> Bug:
+        """The bug of a seed."""
+        return self.bugs[int(np.random.default_rng(seed).integers(len(self.bugs)))]
+
+    def draw_cases(self, criterion: RubricLine, seed: int) -> list[Case]:
+        """A criterion's hidden cases, the same for every student."""
+        place = self.rubric.index(criterion)
+        return criterion.cases(np.random.default_rng([seed, place]))
+
+
+def plant(text: str, bug: Bug) -> str:
+    """A file with a bug in it.
+
+    Raises:
+        ValueError: the file does not hold the right line, or holds it twice.
+    """
+    if text.count(bug.right) != 1:
+        raise ValueError(f"{bug.name}: the line stands {text.count(bug.right)} times in the file")
+    return text.replace(bug.right, bug.wrong)
+
+
+@cache
+def assignments() -> Mapping[str, Assignment]:
+    """All of them, by name, in the order of the weeks."""
+    return {
+        name: importlib.import_module(f"rlbook.book.assignments.{name}").ASSIGNMENT
+        for name in NAMES
+    }
+
+
+def select_assignments(text: str | None) -> list[Assignment]:
+    """The assignments that are meant by "dqn_catch,ppo_maze" or "all"; none by None.
+
+    Raises:
+        RequestError: there is no such assignment.
+    """
+    if text is None:
+        return []
+    if text == "all":
+        return [*assignments().values()]
+    asked = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in asked:
+        if name not in NAMES:
+            hint = did_you_mean(name, NAMES)
+            raise RequestError(
+                f"there is no assignment {name!r}{hint} (known: {', '.join(NAMES)}, or all)"
+            )
+    return [assignments()[name] for name in NAMES if name in asked]
+
+
+def matches_solution(hint: str) -> Judge:
+    """Judges by whether every answer is the solution's, up to the rounding of float32.
+
+    Args:
+        hint: what is probably wrong otherwise, a sentence.
+    """
+
+    def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+        for place, (answer, wanted) in enumerate(zip(answers, right, strict=True), start=1):
+            if problem := find_difference(answer, wanted):
+                return Score(0.0, f"{hint}: in case {place} of {len(cases)} {problem}")
+        return Score(1.0, "right")
+
+    return judge
+
+
+def find_difference(answer: object, wanted: object) -> str:
+    """How an answer differs from the right one; empty where it does not."""
+    if answer is None:
+        return "nothing is returned"
+    try:
+        found, exact = (np.asarray(item, dtype=np.float64) for item in (answer, wanted))
+    except (TypeError, ValueError, OverflowError):
+        return "the answer is no array of numbers of the right shape"
+    if found.shape != exact.shape:
+        return f"the shape is {list(found.shape)} and should be {list(exact.shape)}"
+    # float32 keeps 7 digits; three are left for the order of sums and for the optimiser's roots
+    off = ~(np.abs(found - exact) <= 1e-4 * (1 + np.abs(exact)))
+    if not off.any():
+        return ""
+    place = tuple(int(index) for index in np.argwhere(off)[0])
+    where = f"entry {list(place)} is" if place else "it is"
+    return f"{where} {found[place]:.4g} and should be {exact[place]:.4g}"
+
+
+def has_frequencies(hint: str, expected: Callable[[Case], np.ndarray]) -> Judge:
+    """Judges by how often each action is drawn.
+
+    Args:
+        hint: what is probably wrong otherwise, a sentence.
+        expected: a case's probabilities, [A].
+    """
+
+    def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+        del right
+        for case, answer in zip(cases, answers, strict=True):
+            wanted = expected(case)
+            found = np.asarray(answer, dtype=np.float64)
+            # five standard errors of a share of `draws`: missed by one honest answer in 10^6
+            error = 5 * np.sqrt(wanted * (1 - wanted) / case["draws"])
+            if found.shape != wanted.shape or (np.abs(found - wanted) > error + 1e-9).any():
+                return Score(
+                    0.0, f"{hint}: the actions' shares are {_brief(found)}, not {_brief(wanted)}"
+                )
+        return Score(1.0, "right")
+
+    return judge
+
+
+def _brief(numbers: np.ndarray) -> str:
+    return ", ".join(f"{item:.2f}" for item in numbers.reshape(-1))
+
+
+def reaches(
+    wanted: float, best: float, what: str, outcome: Callable[[Case, np.ndarray], float]
+) -> Judge:
+    """Judges by the share of the runs that come to something.
+
+    Args:
+        wanted: what a run must reach.
+        best: what is possible.
+        what: the name of the number.
+        outcome: a case and a run's answer → the number.
+    """
+
+    def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+        del right
+        found = [
+            outcome(case, np.asarray(answer, dtype=np.float64))
+            for case, answer in zip(cases, answers, strict=True)
+        ]
+        good = sum(number >= wanted for number in found)
+        numbers = ", ".join(f"{number:.2f}" for number in found)
+        return Score(
+            good / len(found),
+            f"{good} of {len(found)} runs reach {what} {wanted:g}: {numbers} (the best is {best:g})",
+        )
+
+    return judge
+
+
+def is_off_by_at_most(
+    most: float, hint: str, exact: Callable[[Case], tuple[np.ndarray, tuple[slice | int, ...]]]
+) -> Judge:
+    """Judges by the largest error of what a training has learned.
+
+    Args:
+        most: the error that is allowed.
+        hint: what is probably wrong otherwise, a sentence.
+        exact: a case → the right numbers, and where they stand in the answer.
+    """
+
+    def judge(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+        del right
+        for case, answer in zip(cases, answers, strict=True):
+            wanted, place = exact(case)
+            found = np.asarray(answer, dtype=np.float64)[place]
+            if found.shape != wanted.shape:
+                return Score(0.0, f"{hint}: what was learned has another shape than asked")
+            off = float(np.abs(found - wanted).max())
+            if not off <= most:
+                return Score(0.0, f"{hint}: what was learned is off by {off:.2f}")
+        return Score(1.0, "right")
+
+    return judge

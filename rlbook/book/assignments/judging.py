@@ -1,0 +1,151 @@
+"""Grades an assignment's file: it runs in a sandbox, and its answers are judged outside of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import signal
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlbook.book.assignments import probes
+from rlbook.book.assignments.assignment import Assignment, Case, RubricLine, assignments
+from rlbook.book.exercises.checking import (
+    EMPTY,
+    FAILED,
+    RIGHT,
+    WRONG,
+    Verdict,
+    printable,
+    text_of,
+)
+from rlbook.llm.rewards.code import run_program
+
+MODULES = ("numpy", "torch", "torch._dynamo")
+"""What a student's file may import; torch's optimisers import the last one when they are made."""
+MEMORY_MB, SECONDS = 8_192, 30.0
+SLACK = 1e-9
+
+
+class Award(NamedTuple):
+    """A criterion's line in the grade."""
+
+    criterion: str
+    mark: str
+    """RIGHT where all points are earned; FAILED where it did not run; EMPTY where it is not begun."""
+    points: int
+    of: int
+    said: str
+
+
+def judge(
+    item: Assignment,
+    text: str,
+    *,
+    seed: int = 0,
+    seconds: float | None = None,
+    isolate: bool = True,
+) -> list[Award]:
+    """The points of a student's file, criterion by criterion.
+
+    Args:
+        item: what was asked.
+        text: the file.
+        seed: of the hidden cases.
+        seconds: of the processor, for the training; the assignment's own if None.
+        isolate: in the sandbox: no files, no network, no other processes. Time and memory are
+            limited anyway.
+    """
+    limit = item.seconds if seconds is None else seconds
+    awards: dict[str, Award] = {}
+    for group, most in ((False, min(SECONDS, limit)), (True, limit)):
+        asked = [criterion for criterion in item.rubric if criterion.trains == group]
+        cases = [item.draw_cases(criterion, seed) for criterion in asked]
+        told = _run(text, asked, cases, most, isolate)
+        for criterion, drawn, answer in zip(asked, cases, told, strict=True):
+            awards[criterion.name] = award(item, criterion, drawn, answer)
+    return [awards[criterion.name] for criterion in item.rubric]
+
+
+def check_assignment(path: Path, *, isolate: bool = True) -> list[Verdict]:
+    """Grades a file that is named after an assignment, for the student who writes it: criterion by
+    criterion, on the cases of seed 0.
+
+    Raises:
+        RequestError: no such file.
+    """
+    item = assignments()[path.stem]
+    return [
+        Verdict(
+            f"{item.name}, {found.criterion}",
+            str(path),
+            found.mark == RIGHT,
+            f"{found.points} of {found.of} points: {found.said}",
+        )
+        for found in judge(item, text_of(path), isolate=isolate)
+    ]
+
+
+def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: object) -> Award:
+    """The points for what a probe told of a student's file, which may have told anything."""
+
+    def line(share: float, said: str, failed: str = WRONG) -> Award:
+        # down to whole points; a third of 3 must not fall to 0 by rounding
+        points = int(criterion.points * share + SLACK)
+        mark = RIGHT if points == criterion.points else failed
+        return Award(criterion.name, mark, points, criterion.points, printable(said))
+
+    if not isinstance(told, dict) or isinstance(told.get("error"), str):
+        error = told["error"] if isinstance(told, dict) else "it returned something else"
+        if error == "not yet":
+            return line(0.0, error, EMPTY)
+        return line(0.0, f"it failed: {error}", FAILED)
+    answers = told.get("answers")
+    if not isinstance(answers, list) or len(answers) != len(cases):
+        return line(0.0, "it returned something else than asked")
+    right = [] if criterion.trains else right_answers(item, criterion, cases)
+    try:
+        with np.errstate(all="ignore"):
+            score = criterion.judge(cases, answers, right)
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return line(0.0, "it failed: an answer has another shape or type than asked")
+    return line(score.share, score.said)
+
+
+def right_answers(item: Assignment, criterion: RubricLine, cases: list[Case]) -> list[Any]:
+    """What the teacher's solution answers."""
+    solution = importlib.import_module(f"rlbook.book.assignments.key.{item.name}")
+    return [probes.as_lists(probes.PROBES[criterion.probe](solution, case)) for case in cases]
+
+
+@cache
+def _program() -> str:
+    return Path(probes.__file__).read_text(encoding="utf-8")
+
+
+def _run(
+    text: str, asked: list[RubricLine], cases: list[list[Case]], seconds: float, isolate: bool
+) -> list[Any]:
+    """What the probes of some criteria tell, from one process."""
+    given = [(criterion.probe, drawn) for criterion, drawn in zip(asked, cases, strict=True)]
+    outcome = run_program(
+        _program(),
+        json.dumps({"text": text, "asked": given}),
+        seconds=seconds,
+        memory_mb=MEMORY_MB,
+        isolate=isolate,
+        modules=MODULES,
+    )
+    if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
+        return [{"error": f"it did not end within {seconds:g} seconds"}] * len(asked)
+    try:
+        told = json.loads(outcome.output.strip().splitlines()[-1])
+        if isinstance(told, list) and len(told) == len(asked):
+            return told
+    except (ValueError, LookupError, RecursionError):
+        pass
+    error = f"it ended with exit code {outcome.exit_code} and without an answer"
+    return [{"error": error}] * len(asked)

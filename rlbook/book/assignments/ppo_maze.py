@@ -1,0 +1,235 @@
+"""The assignment ppo_maze: its rubric and hidden cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.random import Generator
+
+from rlbook.book.assignments.assignment import (
+    Assignment,
+    Case,
+    RubricLine,
+    Score,
+    is_off_by_at_most,
+    matches_solution,
+    reaches,
+)
+from rlbook.book.assignments.dqn_catch import numbers
+from rlbook.book.assignments.worlds import (
+    endless_values,
+    endless_world,
+    maze_world,
+    return_of,
+    softmax,
+)
+
+
+def endings(*, terminated: bool, truncated: bool) -> Callable[[Generator], list[Case]]:
+    """Draws rollouts, in the middle of which an episode ends in the ways that are wanted."""
+
+    def draw(rng: Generator) -> list[Case]:
+        return [
+            {
+                "reward": numbers(rng, length),
+                "value": numbers(rng, length),
+                "next_value": numbers(rng, length),
+                "terminated": [terminated and step == length // 2 for step in range(length)],
+                "truncated": [truncated and step == length // 3 for step in range(length)],
+                "gamma": 0.9,
+                "lam": lam,
+            }
+            for length, lam in ((4, 0.8), (7, 0.95), (6, 0.0), (6, 1.0))
+        ]
+
+    return draw
+
+
+def ratios(rng: Generator) -> list[Case]:
+    """Log-probabilities of two policies, near each other and far, with advantages of both signs."""
+    return [
+        {
+            "log_prob": numbers(rng, 6),
+            "old_log_prob": numbers(rng, 6),
+            "advantage": [1.5, -0.5, *numbers(rng, 4)],
+            "clip": clip,
+        }
+        for clip in (0.2, 0.2, 0.5)
+    ]
+
+
+def rollouts(rng: Generator, *, entropy_coef: float, **more: float) -> list[Case]:
+    """Rollouts that another policy has collected, in a world of three states and two actions."""
+    return [
+        {
+            "logits": numbers(rng, 3, 2),
+            "values": numbers(rng, 3),
+            "obs": rng.integers(3, size=8).tolist(),
+            "action": rng.integers(2, size=8).tolist(),
+            "log_prob": (-rng.uniform(0.1, 2.5, 8)).round(2).tolist(),
+            "reward": numbers(rng, 8),
+            "next_obs": rng.integers(3, size=8).tolist(),
+            "terminated": [step == 4 for step in range(8)],
+            "truncated": [step == 1 for step in range(8)],
+            "settings": {"entropy_coef": entropy_coef, "seed": 1} | more,
+        }
+        for _ in range(3)
+    ]
+
+
+def policies(rng: Generator) -> list[Case]:
+    """Policies to draw from."""
+    return [
+        {"logits": numbers(rng, 4), "draws": 3_000, "seed": int(rng.integers(1_000))}
+        for _ in range(2)
+    ]
+
+
+def _draws(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
+    del right
+    for case, (shares, log_probs) in zip(cases, answers, strict=True):
+        wanted = softmax(np.array([case["logits"]]))[0]
+        # five standard errors of a share of `draws`
+        error = 5 * np.sqrt(wanted * (1 - wanted) / case["draws"])
+        if (np.abs(np.asarray(shares) - wanted) > error).any():
+            return Score(0.0, "act draws each action with its probability under the policy")
+        # float32 keeps 7 digits
+        if (np.abs(np.asarray(log_probs) - np.log(wanted)) > 1e-4).any():
+            return Score(0.0, "act returns the log-probability of the action that it has drawn")
+    return Score(1.0, "right")
+
+
+def mazes(steps: int) -> Callable[[Generator], list[Case]]:
+    """Draws mazes with the actions in other orders, to train in."""
+    return lambda rng: [
+        {
+            "world": maze_world(rng),
+            "steps": steps,
+            "gamma": 0.97,
+            "seed": int(rng.integers(1_000, 10_000)),
+        }
+        for _ in range(3)
+    ]
+
+
+def endless(steps: int) -> Callable[[Generator], list[Case]]:
+    """Draws a world that only the time limit ends."""
+    return lambda rng: [
+        {
+            "world": endless_world(rng, pixels=False),
+            "steps": steps,
+            "gamma": 0.7,
+            "seed": int(rng.integers(1_000)),
+        }
+    ]
+
+
+def exact_values(case: Case) -> tuple[np.ndarray, tuple[slice | int, ...]]:
+    """The values of the endless world, and where they stand in what `maze_train` tells."""
+    return endless_values(case["gamma"]), (slice(None), -1)
+
+
+def policy_return(case: Case, found: np.ndarray) -> float:
+    """The expected return of a policy that draws its actions."""
+    shape = (len(case["world"]["next_state"]), 5)
+    policy = softmax(found[:, :-1]) if found.shape == shape else np.zeros((0, 0))
+    return return_of(case["world"], policy) if len(policy) else -np.inf
+
+
+ASSIGNMENT = Assignment(
+    name="ppo_maze",
+    title="Proximal policy optimisation on the maze",
+    week=7,
+    chapters=("policy-gradient", "trust-regions"),
+    hours=7,
+    rubric=(
+        RubricLine(
+            "advantages",
+            2,
+            "gae adds up the TD errors, each discounted by γλ a step",
+            "ppo_gae",
+            endings(terminated=False, truncated=False),
+            matches_solution("without an ending, A_t = δ_t + γ λ A_{t+1}"),
+        ),
+        RubricLine(
+            "terminal",
+            2,
+            "in gae nothing follows a terminated step, neither its value nor the next row",
+            "ppo_gae",
+            endings(terminated=True, truncated=False),
+            matches_solution("after a terminated step nothing follows, and the sum begins anew"),
+        ),
+        RubricLine(
+            "time limit",
+            3,
+            "in gae the value of the last state counts where the time limit cut, and the sum "
+            "begins anew",
+            "ppo_gae",
+            endings(terminated=True, truncated=True),
+            matches_solution("a cut episode would have gone on: its δ has the value, its sum ends"),
+        ),
+        RubricLine(
+            "clipped loss",
+            2,
+            "policy_loss is the clipped surrogate, with the ratio of new to old",
+            "ppo_loss",
+            ratios,
+            matches_solution("ρ = exp(log_prob − old_log_prob), and the smaller of two products"),
+        ),
+        RubricLine(
+            "gradient",
+            2,
+            "the gradient of policy_loss flows through log_prob alone",
+            "ppo_gradient",
+            ratios,
+            matches_solution("the old log-probabilities and the advantages are constants"),
+        ),
+        RubricLine(
+            "acting",
+            1,
+            "act draws from the policy and tells the log-probability of what it drew",
+            "ppo_act",
+            policies,
+            _draws,
+        ),
+        RubricLine(
+            "update",
+            3,
+            "update takes the log-probabilities of the policy that acted, computes the advantages "
+            "once, and makes every epoch's step",
+            "ppo_update",
+            lambda rng: rollouts(rng, entropy_coef=0.0),
+            matches_solution("the ratio is to the rollout's log_prob, in each of the epochs"),
+        ),
+        RubricLine(
+            "entropy",
+            1,
+            "the entropy bonus makes the policy more uniform",
+            "ppo_update",
+            lambda rng: rollouts(rng, entropy_coef=2.0, epochs=1),
+            matches_solution("minus the entropy is minimised"),
+        ),
+        RubricLine(
+            "episodes",
+            1,
+            "train stores what a step led to, not the observation after the reset",
+            "maze_train",
+            endless(20_480),
+            # the reset's observation in its place is off by 0.4 or more
+            is_off_by_at_most(0.25, "next_obs is the last one of its own episode", exact_values),
+            trains=True,
+        ),
+        RubricLine(
+            "learns",
+            3,
+            "the policy's expected return is 2.5 of 3 after 20 480 steps (a point for each of "
+            "three runs, with the actions in another order)",
+            "maze_train",
+            mazes(20_480),
+            reaches(2.5, 3, "the return", policy_return),
+            trains=True,
+        ),
+    ),
+)

@@ -1,0 +1,42 @@
+"""The slides of a week are made from its chapters, and need nothing from outside."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from rlbook.book.course.syllabus import select_weeks
+
+pytest.importorskip("docutils", reason="the slides draw formulas as the site does")
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def load_slides() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("slides", DOCS / "slides.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_weeks_slides_say_what_its_chapters_say_and_need_no_network() -> None:
+    (week,) = select_weeks("7")
+    text = load_slides().week_slides(week)
+    for name in week.read:
+        if name.startswith("chapters/"):
+            title = (DOCS / f"{name}.md").read_text().splitlines()[0].removeprefix("# ")
+            assert f"<h1>{title}</h1>" in text
+    for head in ("The problem", "By hand", "What goes wrong", "Questions", "This week"):
+        assert f"<h2>{head}</h2>" in text
+    assert "Proximal policy optimisation on the maze" in text
+    assert (
+        'class="katex' in text and 'src="data:image/' in text and '<div class="highlight">' in text
+    )
+    body = re.sub(r"<style>.*?</style>|<math.*?</math>", "", text, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!data:)', body)
+    assert not re.search(r"\$[^<]*\\|\{[a-z]+\}`|\]\(", re.sub(r"<script>.*", "", body))
+    assert len(re.findall(r"<section id=", text)) > 20
