@@ -42,12 +42,15 @@ TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif", ".jp
 STYLE = """
 *{box-sizing:border-box}body{margin:0;font:26px/1.4 system-ui,sans-serif;color:#1c2430;background:#fff}
 section{width:100vw;height:100vh;padding:4.5vh 5vw 7vh;overflow:hidden;position:relative;break-after:page}
-.fit{height:100%;overflow:hidden}h1{font-size:2.1em;margin:24vh 0 .3em;line-height:1.15}
-h2{font-size:1.35em;margin:0 0 .6em;color:#0b4f8a}p,li{margin:.35em 0}code,pre{font-family:ui-monospace,monospace;font-size:.82em}
+.fit{height:100%;overflow:hidden}
+h1{font-size:2.1em;margin:24vh 0 .3em;line-height:1.15}
+h2{font-size:1.35em;margin:0 0 .6em;color:#0b4f8a}p,li{margin:.35em 0}
+code,pre{font-family:ui-monospace,monospace;font-size:.82em}
 pre{font-size:.7em;background:#f4f6f8;padding:.7em;border-radius:6px;
 overflow:hidden;white-space:pre-wrap;margin:.4em 0}
 img{display:block;max-width:100%;max-height:64vh;margin:auto}.two{display:grid;grid-template-columns:1fr 1fr;gap:3vw}
-.two>*{min-width:0}.katex-display{margin:.5em 0;overflow:hidden}footer{position:absolute;bottom:2vh;left:5vw;right:5vw;font-size:15px;color:#66707c}
+.two>*{min-width:0}
+.katex-display{margin:.5em 0;overflow:hidden}footer{position:absolute;bottom:2vh;left:5vw;right:5vw;font-size:15px;color:#66707c}
 @page{size:1280px 720px;margin:0}
 """
 SCRIPT = """
