@@ -142,6 +142,26 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     raise RequestError(f"unknown algorithm {name!r}{hint} (known: {', '.join(known)})")
 
 
+MOST_NAMES = 6  # of algorithms in a message
+
+
+def refuse_foreign(algorithm: str, name: str) -> None:
+    """Raises RequestError where `name`, which is none of this algorithm's hyper-parameters, is one
+    of others; they are named."""
+    having = [
+        other
+        for other, agent in algorithms().items()
+        if name in {item.name for item in dataclasses.fields(agent.Config)}
+        and name not in getattr(agent.Config, "refused", {})
+    ]
+    if not having:
+        return
+    few = len(having) <= MOST_NAMES
+    *first, last = having if few else [*having[:MOST_NAMES], f"{len(having) - MOST_NAMES} others"]
+    who = f"{', '.join(first)} and {last} have" if first else f"{last} has"
+    raise RequestError(f"{algorithm} has no hyper-parameter {name!r}; {who} it")
+
+
 def class_names() -> dict[str, str]:
     """Class name → algorithm name, for the built-in algorithms."""
     return {place.split(":")[1]: name for name, place in ALGORITHMS.items()}

@@ -27,12 +27,12 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import Word, flatten, integer, parse, run_options, text, word
+from rlbook.cli.options import Word, flatten, integer, names, parse, run_options, text, word
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, metavar
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
-from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.registry import ALGORITHMS, agent_class, refuse_foreign
 from rlbook.runs.options import (
     BUDGETS,
     COUNTS,
@@ -131,17 +131,10 @@ def parse_train(
     kinds, shape = command_of(algorithm, options)
     if algorithm in words:
         words.remove(algorithm)
-    for name in {
-        this.partition("=")[0].removeprefix("--").replace("-", "_")
-        for this in words
-        if this.startswith("--")
-    } - kinds.keys():
-        refuse_narrowed(str(algorithm), name)
+    words = spell_out(words, kinds | dict.fromkeys(SWITCHES, bool))
+    _refuse_others_options(words, algorithm, {"--help", *map(flag, kinds), *names(shape)})
     prog = f"rlbook {command} {algorithm or 'ALGORITHM'}"
-    switches = kinds | dict.fromkeys(SWITCHES, bool)
-    parsed = flatten(
-        parse(shape, spell_out(words, switches), prog, description or _description(algorithm))
-    )
+    parsed = flatten(parse(shape, words, prog, description or _description(algorithm)))
     given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
     run = SimpleNamespace(**{name: parsed[name] for name in parsed if name not in kinds})
     training = Training(
@@ -157,6 +150,17 @@ def parse_train(
     if preset is not None:
         training = _with_preset(training, preset)
     return _complete(training, command)
+
+
+def _refuse_others_options(words: Sequence[str], algorithm: str | None, known: set[str]) -> None:
+    """Raises RequestError where an option is unknown here and belongs to other algorithms, or to
+    evaluation."""
+    for typed in words:
+        name = typed.partition("=")[0].removeprefix("--").replace("-", "_")
+        if typed.startswith("--") and flag(name) not in known:
+            refuse_narrowed(str(algorithm), name)
+            if algorithm is not None:
+                refuse_foreign(algorithm, name.removeprefix("no_"))
 
 
 def _with_preset(training: Training, preset: NamedPreset) -> Training:

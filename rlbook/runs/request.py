@@ -21,7 +21,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
-from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset
+from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset, refuse_foreign
 from rlbook.runs.options import (
     BUDGETS,
     COUNTS,
@@ -538,6 +538,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
     for key in hyperparameters:
         if key not in names:
             refuse_narrowed(algorithm, key)
+            refuse_foreign(algorithm, key)
             hint = did_you_mean(key, names)
             raise RequestError(
                 f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"

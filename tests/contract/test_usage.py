@@ -8,8 +8,11 @@ import sys
 
 import pytest
 
+import rlbook
 from rlbook.cli import main as cli
+from rlbook.cli.main import main
 from rlbook.cli.usage import GROUPS, usage
+from rlbook.errors import RequestError
 
 WIDTHS = [40, 60, 80, 120]
 
@@ -119,3 +122,26 @@ def test_the_help_of_an_algorithm_begins_with_what_one_changes_most(
     assert cli.main(["train", "sft", "--help"]) == 0
     of_data = re.findall(r"^│ --([a-z-]+)", capsys.readouterr().out, flags=re.MULTILINE)
     assert of_data.index("passes") < of_data.index("learning-rate")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sac", "CartPole-v1", "--recurrent", "gru"], "dqn, reinforce, a2c and ppo have it"),
+        (["mcts", "TMaze-v0", "--recurrent=lstm"], "mcts has no hyper-parameter 'recurrent'; dqn,"),
+        (["ppo", "CartPole-v1", "--no-dueling"], "ppo has no hyper-parameter 'dueling'; dqn"),
+        (["bandit", "TenArmedTestbed-v0", "--learning-rate", "1"], "others have it"),
+        (["ppo", "CartPole-v1", "--learning-rte", "1"], "did you mean '--learning-rate'?"),
+    ],
+)
+def test_an_option_of_other_algorithms_is_said_to_be_theirs(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert said in line
+
+
+def test_a_setting_of_other_algorithms_is_said_to_be_theirs_in_python_too() -> None:
+    with pytest.raises(RequestError, match="'recurrent'; dqn, reinforce, a2c and ppo have"):
+        rlbook.train("sac", "CartPole-v1", recurrent="gru")

@@ -168,7 +168,7 @@ REWARDS = {"log_ratio": log_ratio_reward, "survival": survival_reward, "hurry": 
 
 @dataclass(frozen=True)
 class GAILConfig(PPOConfig):
-    no_memory = "D compares single steps, in which what a memory holds does not show"
+    refused = {"recurrent": "D compares single steps, in which what a memory holds does not show"}
     # reward computed from D: f, -log(1 - D) or log D; each has a bias of its own, see above
     reward: Literal["log_ratio", "survival", "hurry"] = "log_ratio"
     # M, discriminator minibatches per rollout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -61,13 +62,14 @@ class RecurrentOptions(PolicyOptions):
     # steps of the sequences that a recurrent network learns from, through which its gradient flows;
     # none: all that a rollout has of an environment
     sequence_length: Annotated[int, positive_int] | None = None
-    no_memory: ClassVar[str] = ""
-    """Why `recurrent` cannot be set, if it cannot."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Inherited fields that cannot be set, and why."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.recurrent is not None and self.no_memory:
-            raise ValueError(f"recurrent must be none, got {self.recurrent!r}: {self.no_memory}")
+        for name, why in self.refused.items():
+            if (value := getattr(self, name)) is not None:
+                raise ValueError(f"{name} must be none, got {value!r}: {why}")
         if self.recurrent is None and self.sequence_length is not None:
             raise ValueError(
                 "sequence_length has no effect without recurrent, got"

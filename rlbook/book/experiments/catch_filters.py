@@ -56,8 +56,8 @@ def run(seeds: int = 3, *, first: int = FIRST_SEED, **settings: Any) -> CatchFil
         values = networks[0](shown).numpy()
     busiest = seen.var(dim=0).sum(dim=(1, 2)).argsort(descending=True)[:2]
     return CatchFilters(
-        np.array([np.abs(q.max(axis=1) - exact.max(axis=1)).mean() for q in learned]),
-        np.array([is_optimal(q.argmax(axis=1), exact).mean() for q in learned]),
+        np.array([float(np.abs(q.max(axis=1) - exact.max(axis=1)).mean()) for q in learned]),
+        np.array([float(is_optimal(q.argmax(axis=1), exact).mean()) for q in learned]),
         shown[..., 0].numpy(),
         seen[:, busiest].numpy(),
         values,
@@ -70,7 +70,8 @@ def exact_values() -> NDArray[np.float64]:
     row, ball, paddle = np.unravel_index(np.arange(STEPS * COLUMNS**2), STATE_SHAPE)
     moved = np.clip(paddle[:, None] + np.arange(3) - 1, 0, COLUMNS - 1)
     left = STEPS - 1 - row[:, None]  # steps after this one
-    return np.where(np.abs(ball[:, None] - moved) <= left, 1.0, -1.0) * GAMMA**left
+    sign = np.where(np.abs(ball[:, None] - moved) <= left, 1.0, -1.0)
+    return (sign * GAMMA**left).astype(np.float64)
 
 
 def is_optimal(action: NDArray[np.int64], exact: NDArray[np.float64]) -> NDArray[np.bool_]:
