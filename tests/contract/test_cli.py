@@ -117,7 +117,15 @@ def options_without_help(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+FAMILIES = {"bandit", "q_learning", "value_iteration", "mcts", "ppo", "sac", "grpo", "dpo"}
+"""One algorithm of each kind. That each has a meaning for all of its options is tested in
+tests/docs/test_site.py, and the help of all others in `make test-all`."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAMILIES)) for name in ALGORITHMS],
+)
 def test_the_help_of_an_algorithm_teaches_each_hyperparameter(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

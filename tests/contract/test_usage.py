@@ -54,7 +54,9 @@ def test_rlbook_alone_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> Non
     assert alone == capsys.readouterr().out == usage()
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "columns", [60, *(pytest.param(wide, marks=pytest.mark.slow) for wide in (80, 120))]
+)
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_the_help_of_a_command_fits_the_terminal(
     name: str, columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -385,8 +385,9 @@ def test_a_bounded_gradient_lets_the_values_of_a_small_network_run_away() -> Non
         assert max(line.get("q") or 0.0 for line in larger.metrics) < 2 / 0.03
 
 
+@pytest.mark.parametrize("seeds", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_greedy_cloning_votes_random_actions_down(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    seeds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """docs/chapters/learning-from-data.md: half of the actions were random, which costs 24, and
     the clone earns 3."""
@@ -396,7 +397,7 @@ def test_greedy_cloning_votes_random_actions_down(
     assert json.loads(capsys.readouterr().out)["return"] == pytest.approx(
         -21, abs=0.5
     )  # as printed
-    for seed in range(FIRST_SEED, FIRST_SEED + 10):
+    for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         run = rlbook.train("behavior_cloning", "Maze-v0", data=walks, seed=seed, eval_every=0)
         assert rlbook.evaluate(run, episodes=1).mean == 3.0, seed
 
