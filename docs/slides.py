@@ -39,35 +39,6 @@ MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
 SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*$])")
 CODE = HtmlFormatter(style="default", nowrap=False)
 TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif", ".jpg": "image/jpeg"}
-STYLE = """
-*{box-sizing:border-box}body{margin:0;font:26px/1.4 system-ui,sans-serif;color:#1c2430;background:#fff}
-section{width:100vw;height:100vh;padding:4.5vh 5vw 7vh;overflow:hidden;position:relative;break-after:page}
-.fit{height:100%;overflow:hidden}
-h1{font-size:2.1em;margin:24vh 0 .3em;line-height:1.15}
-h2{font-size:1.35em;margin:0 0 .6em;color:#0b4f8a}p,li{margin:.35em 0}
-code,pre{font-family:ui-monospace,monospace;font-size:.82em}
-pre{font-size:.7em;background:#f4f6f8;padding:.7em;border-radius:6px;
-overflow:hidden;white-space:pre-wrap;margin:.4em 0}
-img{display:block;max-width:100%;max-height:64vh;margin:auto}.two{display:grid;grid-template-columns:1fr 1fr;gap:3vw}
-.two>*{min-width:0}
-.katex-display{margin:.5em 0;overflow:hidden}footer{position:absolute;bottom:2vh;left:5vw;right:5vw;font-size:15px;color:#66707c}
-@page{size:1280px 720px;margin:0}
-"""
-SCRIPT = """
-const pages=[...document.querySelectorAll("section")];
-for(const line of document.querySelectorAll(".katex-display"))
-  for(let share=1;share>.4&&line.scrollWidth>line.clientWidth+1;share-=.04)line.style.fontSize=share+"em";
-for(const fit of document.querySelectorAll(".fit"))
-  for(let size=26;size>11&&(fit.scrollHeight>fit.clientHeight+1||fit.scrollWidth>fit.clientWidth+1);size-=.5)
-    fit.style.fontSize=size+"px";
-addEventListener("keydown",event=>{
-  const step={ArrowRight:1,ArrowDown:1,PageDown:1," ":1,ArrowLeft:-1,ArrowUp:-1,PageUp:-1}[event.key];
-  if(!step)return;
-  event.preventDefault();
-  const now=Math.round(scrollY/innerHeight);
-  pages[Math.max(0,Math.min(pages.length-1,now+step))].scrollIntoView();
-});
-"""
 
 
 def render(text: str) -> str:
@@ -139,7 +110,7 @@ def chapter_slides(page: str, questions: str) -> list[str]:
     """
     title = re.findall(r"^# (.+)$", page, re.MULTILINE)[0]
     slides = [slide(title, "", title, level=1)]
-    for name, most in (("The problem", 5), ("By hand", 5), ("Watch it", 4)):
+    for name, most in (("The problem", 6), ("By hand", 8), ("Watch it", 5)):
         text = section_of(page, name)
         said = first_sentences(paragraphs_of(text), most)
         picture = picture_of(text)
@@ -187,14 +158,17 @@ def week_slides(week: Week) -> str:
     slides.append(
         slide("This week", render("\n".join([*rows, f"- Read on: {week.further}"])), foot)
     )
-    style = formulas.style_sheet() + STYLE + CODE.get_style_defs()
+    own, script = (
+        (HERE / "static" / f"slides.{kind}").read_text(encoding="utf-8") for kind in ("css", "js")
+    )
+    style = formulas.style_sheet() + own + CODE.get_style_defs()
     slides = [
         text.replace("<section>", f'<section id="{number}">')
         for number, text in enumerate(slides, 1)
     ]
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(foot)}</title>'
-        f"<style>{style}</style>{''.join(slides)}<script>{SCRIPT}</script></html>\n"
+        f"<style>{style}</style>{''.join(slides)}<script>{script}</script></html>\n"
     )
 
 

@@ -262,19 +262,40 @@ class Course(SphinxDirective):
     """The syllabus, a section a week."""
 
     def run(self) -> list[nodes.Node]:
+        from rlbook.book.assignments.assignment import assignments
         from rlbook.book.course.syllabus import weeks
 
-        self.env.note_dependency(str(ROOT / "rlbook" / "book" / "course.yaml"))
+        self.env.note_dependency(str(ROOT / "rlbook" / "book" / "course" / "syllabus.yaml"))
+        tasks = {
+            item.week: f"- [Assignment](teach.md#assignments): {item.title}\n"
+            for item in assignments().values()
+        }
         text = "\n\n".join(
             f"## Week {week.number}: {week.title}\n\n"
             f"- Read: {', '.join(f'[]({page}.md)' for page in week.read)}\n"
             f"- Run: {', '.join(f'[](notebooks/{name}.ipynb)' for name in week.notebooks)}\n"
             f"- Write: {', '.join(f'`{name}`' for name in week.write)}\n"
+            f"{tasks.get(week.number, '')}"
             f"- In the lecture: {_as_code(week.show)}\n"
             f"- Read on: {week.further}"
             for week in weeks()
         )
         return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+class Assignments(SphinxDirective):
+    """Each assignment with its rubric."""
+
+    def run(self) -> list[nodes.Node]:
+        from rlbook.book.assignments.assignment import assignments
+        from rlbook.book.assignments.hand_out import rubric_table
+
+        text = "\n\n".join(
+            f"**`{item.name}`: {item.title}.** Week {item.week}, about {item.hours} hours,"
+            f" {item.points} points.\n\n" + "\n".join(rubric_table(item))
+            for item in assignments().values()
+        )
+        return self.parse_text_to_nodes(text)
 
 
 def _as_code(text: str) -> str:
@@ -378,6 +399,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "all-logged-numbers": Glossary,
         "exercises": Exercises,
         "course": Course,
+        "assignments": Assignments,
     }
     for name, directive in directives.items():
         app.add_directive(name, directive)
