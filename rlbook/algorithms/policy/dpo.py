@@ -11,7 +11,8 @@ reward model and no critic. Only differences count in the first term, so both lo
 fall while Δ grows; the second term (NLL) keeps the better episode's from falling.
 
 `preference_loss` selects other losses on the same pairs, each of which remedies a weakness of this
-one; `rlbook.functional.post_training.preference_losses` has the formulas. SimPO and ORPO use no π_ref.
+one; `rlbook.functional.post_training.preference_losses` has their formulas. SimPO and ORPO use no
+π_ref.
 
 `learn` ranks the policy's own episodes by their returns; equal returns form no pair (online DPO).
 `fit` uses a data set of pairs as it is (DPO as published). On the maze a pair is two episodes, from
