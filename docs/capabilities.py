@@ -66,7 +66,7 @@ def capability_table() -> str:
     rows: dict[str, dict[tuple[str, ...], list[str]]] = {}
     for name, home in ALGORITHMS.items():
         path = home.partition(":")[0].replace(".", "/") + ".py"
-        family = Path(path).parent.name.replace("_", "-")
+        family = Path(path).parts[2].replace("_", "-")  # rlbook/algorithms/FAMILY
         cells = capabilities(agent_class(name))
         rows.setdefault(family, {}).setdefault(cells, []).append(f"[`{name}`]({path})")
     lines = [HEADER, ("---",) * len(HEADER)]

@@ -60,16 +60,16 @@ from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig
 from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning, DoubleQLearningConfig
 from rlbook.algorithms.tabular.expected_sarsa import ExpectedSarsa, ExpectedSarsaConfig
 from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
-from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.algorithms.tabular.n_step_sarsa import NStepSarsa, NStepSarsaConfig
-from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
 from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
+from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
+from rlbook.algorithms.tabular.prediction.n_step_td import NStepTD, NStepTDConfig
+from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda, TDLambdaConfig
+from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.algorithms.tabular.q_learning import QLearning, QLearningConfig
 from rlbook.algorithms.tabular.sarsa import Sarsa, SarsaConfig
 from rlbook.algorithms.tabular.sarsa_lambda import SarsaLambda, SarsaLambdaConfig
-from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
-from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.algorithms.tabular.watkins_q_lambda import WatkinsQLambda, WatkinsQLambdaConfig
 from rlbook.algorithms.value.cql import CQL, CQLConfig
 from rlbook.algorithms.value.dqn import DQN

@@ -107,7 +107,7 @@ def test_figure_10_4_four_steps_learn_sooner_than_one(monkeypatch: pytest.Monkey
 
 def test_groups_of_the_environment_are_aggregation() -> None:
     """A table of what looks alike learns what features of groups learn, to the bit."""
-    from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
+    from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
     from rlbook.envs.random_walk import RandomWalk, group_states
     from rlbook.functional.schedules import Constant
 

@@ -10,8 +10,8 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
-from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
+from rlbook.algorithms.tabular.prediction.n_step_td import NStepTD, NStepTDConfig
+from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.fast.compiled import available

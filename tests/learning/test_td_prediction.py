@@ -10,7 +10,7 @@ import pytest
 from closeness import near
 
 import rlbook
-from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
+from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.envs import TabularMDP
 from rlbook.envs.random_walk import RandomWalk

@@ -30,7 +30,7 @@ from rlbook.algorithms.planning.linear_solve import chain_values
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.table_planner import TablePlanner
-from rlbook.algorithms.tabular.given_policy import EPSILON_GREEDY, NAMES, OPTIMAL
+from rlbook.algorithms.tabular.prediction.given_policy import EPSILON_GREEDY, NAMES, OPTIMAL
 from rlbook.checks import check, non_negative, one_of, positive_int, unit_interval
 from rlbook.envs.tabular.mdp import TabularMDP, check_ends
 from rlbook.errors import TrainingError

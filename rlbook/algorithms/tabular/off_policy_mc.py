@@ -41,15 +41,15 @@ from rlbook.agent import Metrics
 from rlbook.algorithms.tabular.control_agent import ControlAgent
 from rlbook.algorithms.tabular.episode import EPISODE, EVERY, EpisodeAgent, no_episode, record
 from rlbook.algorithms.tabular.exploration import explore, largest, probability
-from rlbook.algorithms.tabular.given_policy import (
+from rlbook.algorithms.tabular.off_policy_mc_config import PREDICTION, OffPolicyMCConfig
+from rlbook.algorithms.tabular.prediction.given_policy import (
     EPSILON_GREEDY,
     check_cumulative,
     cumulative,
     probabilities,
     restrict_policy,
 )
-from rlbook.algorithms.tabular.off_policy_mc_config import PREDICTION, OffPolicyMCConfig
-from rlbook.algorithms.tabular.off_policy_prediction import (
+from rlbook.algorithms.tabular.prediction.off_policy_prediction import (
     LARGEST,
     WEIGHTINGS,
     OffPolicyMemory,

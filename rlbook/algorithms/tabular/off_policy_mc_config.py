@@ -7,8 +7,8 @@ from typing import Annotated
 
 from rlbook.algorithms.tabular.control_agent import ControlConfig
 from rlbook.algorithms.tabular.episode import VISITS
-from rlbook.algorithms.tabular.given_policy import GivenPolicy, plain_policy
-from rlbook.algorithms.tabular.off_policy_prediction import WEIGHTINGS
+from rlbook.algorithms.tabular.prediction.given_policy import GivenPolicy, plain_policy
+from rlbook.algorithms.tabular.prediction.off_policy_prediction import WEIGHTINGS
 from rlbook.checks import one_of, positive
 from rlbook.functional.schedules import Constant, Inverse, Schedule
 

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent, Metrics, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
-from rlbook.algorithms.tabular.given_policy import (
+from rlbook.algorithms.tabular.prediction.given_policy import (
     UNIFORM,
     GivenPolicy,
     check_epsilon,

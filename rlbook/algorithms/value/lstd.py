@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.tabular.given_policy import (
+from rlbook.algorithms.tabular.prediction.given_policy import (
     UNIFORM,
     GivenPolicy,
     check_epsilon,

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlbook.algorithms.tabular.control_agent import ControlAgent
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
-from rlbook.algorithms.tabular.prediction_agent import PredictionAgent
+from rlbook.algorithms.tabular.prediction.prediction_agent import PredictionAgent
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlbook.algorithms.tabular.n_step_td import NStepTD, NStepTDConfig
+from rlbook.algorithms.tabular.prediction.n_step_td import NStepTD, NStepTDConfig
+from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
-from rlbook.algorithms.tabular.td_lambda import TDLambda, TDLambdaConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.axes import label_axes
 from rlbook.envs.random_walk import random_walk_model

@@ -11,8 +11,8 @@ from closeness import near
 
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.algorithms.tabular.mc_control import MCControl
+from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda
 from rlbook.algorithms.tabular.q_learning import QLearning
-from rlbook.algorithms.tabular.td_lambda import TDLambda
 from rlbook.algorithms.value.dqn import DQN
 from rlbook.errors import RequestError
 from rlbook.recipes.search_space import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
+from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.book.figures.learners import learners
 from rlbook.envs.blackjack import SHAPE, blackjack_model
 from rlbook.plots.colours import GREY, fraction_rgb

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
+from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
+from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
-from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model

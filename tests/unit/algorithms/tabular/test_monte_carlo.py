@@ -13,7 +13,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
-from rlbook.algorithms.tabular.mc_prediction import MCPrediction, MCPredictionConfig
+from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
 from rlbook.fast.table_interaction import interaction_for

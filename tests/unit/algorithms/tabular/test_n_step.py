@@ -13,7 +13,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.n_step_sarsa import NStepSarsa
-from rlbook.algorithms.tabular.n_step_td import NStepTD
+from rlbook.algorithms.tabular.prediction.n_step_td import NStepTD
 from rlbook.functional.schedules import Constant
 
 

@@ -15,8 +15,8 @@ from scipy import stats
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.tabular.given_policy import cumulative
-from rlbook.algorithms.tabular.td_prediction import TDPrediction, TDPredictionConfig
+from rlbook.algorithms.tabular.prediction.given_policy import cumulative
+from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
 from rlbook.cli.train import parse_train
 from rlbook.cli.values import Given, convert
 from rlbook.envs import TabularMDP

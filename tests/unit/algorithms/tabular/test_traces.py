@@ -12,8 +12,8 @@ from closeness import assert_near, near
 
 import rlbook
 from rlbook.agent import Step
+from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda
 from rlbook.algorithms.tabular.sarsa_lambda import SarsaLambda
-from rlbook.algorithms.tabular.td_lambda import TDLambda
 from rlbook.algorithms.tabular.watkins_q_lambda import WatkinsQLambda
 from rlbook.functional.schedules import Constant, Inverse
 

@@ -35,7 +35,7 @@ from rlbook.algorithms.tabular.episode import (
     record,
     to_returns,
 )
-from rlbook.algorithms.tabular.prediction_agent import (
+from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,

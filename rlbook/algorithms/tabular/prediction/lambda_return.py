@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from numpy.random import Generator
 
-from rlbook.algorithms.tabular.prediction_agent import PredictionMemory, state_step_size
+from rlbook.algorithms.tabular.prediction.prediction_agent import PredictionMemory, state_step_size
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.algorithms.tabular.windows import Window
 

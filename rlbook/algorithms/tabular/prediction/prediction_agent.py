@@ -16,7 +16,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics
-from rlbook.algorithms.tabular.given_policy import (
+from rlbook.algorithms.tabular.prediction.given_policy import (
     GivenPolicy,
     check_cumulative,
     check_epsilon,

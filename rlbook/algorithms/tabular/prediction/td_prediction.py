@@ -34,7 +34,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction_agent import (
+from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.random import Generator
 
 from rlbook.agent import State
-from rlbook.algorithms.tabular.prediction_agent import (
+from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     PredictionMemory,

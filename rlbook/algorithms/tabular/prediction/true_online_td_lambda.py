@@ -28,7 +28,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rlbook.algorithms.tabular.prediction_agent import PredictionMemory, state_step_size
+from rlbook.algorithms.tabular.prediction.prediction_agent import PredictionMemory, state_step_size
 from rlbook.algorithms.tabular.records import Settings
 from rlbook.algorithms.tabular.traces import Traces, TraceSettings, fade, forget, visit
 

@@ -31,24 +31,24 @@ from numpy.random import Generator
 
 from rlbook.agent import State
 from rlbook.algorithms.tabular import traces, windows
-from rlbook.algorithms.tabular.lambda_return import (
+from rlbook.algorithms.tabular.prediction.lambda_return import (
     LambdaReturnMemory,
     LambdaReturnSettings,
     lambda_return_update,
 )
-from rlbook.algorithms.tabular.prediction_agent import (
+from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
     state_step_size,
 )
-from rlbook.algorithms.tabular.tabular_agent import Choose, Update
-from rlbook.algorithms.tabular.traces import NAMES, fade, forget, no_traces, visit
-from rlbook.algorithms.tabular.true_online_td_lambda import (
+from rlbook.algorithms.tabular.prediction.true_online_td_lambda import (
     TracedMemory,
     TracedSettings,
     TrueOnlineMemory,
     true_online_td_lambda_update,
 )
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update
+from rlbook.algorithms.tabular.traces import NAMES, fade, forget, no_traces, visit
 from rlbook.checks import ENDLESS, one_of, unit_interval
 
 

@@ -1,0 +1,1 @@
+"""Prediction: learn the values of a policy that is given."""
