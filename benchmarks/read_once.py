@@ -18,8 +18,12 @@ import torch
 from benchmarks.timing import Comparison, in_turn
 from rlbook.llm.generation.prompt_rows import PromptRows, rows_of
 from rlbook.llm.models import causal_lm
+from rlbook.llm.models.architectures.transformer import (
+    Transformer,
+    TransformerSizes,
+    generate_greedy,
+)
 from rlbook.llm.models.sources import small_llama
-from rlbook.llm.models.transformer import Transformer, TransformerSizes, generate_greedy
 
 VOCABULARY, NEW_TOKENS, ROUNDS = 128, 128, 3
 PROMPTS, SHARED, OWN, COMPLETIONS, WRITTEN = 16, 256, 8, 2, 16

@@ -8,7 +8,7 @@ prompt, and a common beginning, once.
 Source: Touvron et al. 2023, arXiv:2302.13971 (RMSNorm, SwiGLU); Su et al. 2021, arXiv:2104.09864
 (RoPE); Ainslie et al. 2023, arXiv:2305.13245 (grouped queries); Yang et al. 2024, arXiv:2407.10671
 (Qwen2: biases of q, k, v); Yang et al. 2025, arXiv:2505.09388 (Qwen3: norms of q and k). Equal to
-transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.models.transformer`.
+transformers' own forward pass to 1e-5. The form to be read is `rlbook.llm.models.architectures.transformer`.
 """
 
 from __future__ import annotations

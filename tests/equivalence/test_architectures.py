@@ -12,8 +12,8 @@ from closeness import assert_near, largest, near, widths
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models import bert, encoder_decoder, gpt2
-from rlbook.llm.models.attention import (
+from rlbook.llm.models.architectures import bert, encoder_decoder, gpt2
+from rlbook.llm.models.architectures.attention import (
     MultiHeadAttention,
     apply_rope,
     attention,
@@ -21,7 +21,7 @@ from rlbook.llm.models.attention import (
     causal_mask,
     sinusoidal_positions,
 )
-from rlbook.llm.models.norms import LayerNorm, RMSNorm
+from rlbook.llm.models.architectures.norms import LayerNorm, RMSNorm
 
 WIDTH, HEADS, PAD = 24, 4, 0
 

@@ -29,9 +29,9 @@ from rlbook.functional.averages import constant, per_sequence, per_token
 from rlbook.functional.policy_losses import clipped_surrogate_loss
 from rlbook.llm.generation.generate import write
 from rlbook.llm.generation.sampling import Sampling
+from rlbook.llm.models.architectures.transformer import Transformer, TransformerSizes
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.starting import WEIGHTS, starting_model, taught_weights
-from rlbook.llm.models.transformer import Transformer, TransformerSizes
 from rlbook.llm.rewards import Completion, exact, is_number, length, prefix
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS, character_codec

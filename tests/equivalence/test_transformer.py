@@ -12,10 +12,14 @@ import pytest
 import torch
 from closeness import assert_near, largest, widths
 
+from rlbook.llm.models.architectures.t5 import (
+    RelativeBias,
+    from_transformers_block,
+    relative_position_bucket,
+)
+from rlbook.llm.models.architectures.transformer import from_folder, generate_greedy
 from rlbook.llm.models.model_folder import FolderError
 from rlbook.llm.models.sources import folder_model
-from rlbook.llm.models.t5 import RelativeBias, from_transformers_block, relative_position_bucket
-from rlbook.llm.models.transformer import from_folder, generate_greedy
 
 KINDS = {
     "llama": ("llama", {"num_key_value_heads": 4}),

@@ -10,8 +10,8 @@ from numpy.random import Generator
 from rlbook.book.exercises.exercise import exercise
 from rlbook.book.exercises.part_one import Array, tensor
 from rlbook.llm.generation.sampling import Sampling, penalize, top_p_filter
-from rlbook.llm.models import attention, encoder_decoder
-from rlbook.llm.models.norms import RMSNorm
+from rlbook.llm.models.architectures import attention, encoder_decoder
+from rlbook.llm.models.architectures.norms import RMSNorm
 
 
 def vectors(rng: Generator, *shape: int) -> Array:

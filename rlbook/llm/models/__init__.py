@@ -1,2 +1,2 @@
-"""Causal language models: a readable transformer, Hugging Face models, adapters, folders, export,
-sizes."""
+"""Language models: Hugging Face models, adapters, folders, export, sizes. The transformers that are
+written out are in `architectures`."""

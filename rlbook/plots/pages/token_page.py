@@ -12,9 +12,9 @@ import html
 
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
 from rlbook.llm.environments.token_rows import TokenRules
+from rlbook.llm.models.architectures.transformer import TransformerSizes
 from rlbook.llm.models.sources import SMALL
 from rlbook.llm.models.starting import taught_weights
-from rlbook.llm.models.transformer import TransformerSizes
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS
 from rlbook.plots.pages.templates import fill_template, script_data, text_of

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlbook.llm.models.attention import attention, causal_mask
-from rlbook.llm.models.transformer import Cache, Layer, Transformer, TransformerSizes
+from rlbook.llm.models.architectures.attention import attention, causal_mask
+from rlbook.llm.models.architectures.transformer import Cache, Layer, Transformer, TransformerSizes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

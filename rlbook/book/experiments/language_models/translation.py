@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models.attention import MultiHeadAttention
-from rlbook.llm.models.encoder_decoder import (
+from rlbook.llm.models.architectures.attention import MultiHeadAttention
+from rlbook.llm.models.architectures.encoder_decoder import (
     DecoderLayer,
     EncoderDecoder,
     EncoderDecoderSizes,

@@ -1,4 +1,4 @@
-/* A causal transformer and its derivative in plain JavaScript: the model of rlbook/llm/models/transformer.py, in the same order.
+/* A causal transformer and its derivative in plain JavaScript: the model of rlbook/llm/models/architectures/transformer.py, in the same order.
 
    All numbers are 64-bit and stand in matrices with one row a token. An operation computes its result at once. Where it is given a
    tape, it also writes down how a gradient goes back through it; played backwards, the tape is backpropagation.

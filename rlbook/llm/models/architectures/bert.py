@@ -15,8 +15,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlbook.llm.models.encoder_decoder import ACTIVATIONS, EncoderDecoderSizes, EncoderLayer
-from rlbook.llm.models.norms import LayerNorm
+from rlbook.llm.models.architectures.encoder_decoder import (
+    ACTIVATIONS,
+    EncoderDecoderSizes,
+    EncoderLayer,
+)
+from rlbook.llm.models.architectures.norms import LayerNorm
 
 NAMES = {
     "attention.self.query": "self_attn.q_proj",

@@ -28,8 +28,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models.attention import MultiHeadAttention, causal_mask, sinusoidal_positions
-from rlbook.llm.models.norms import LayerNorm
+from rlbook.llm.models.architectures.attention import (
+    MultiHeadAttention,
+    causal_mask,
+    sinusoidal_positions,
+)
+from rlbook.llm.models.architectures.norms import LayerNorm
 
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "swish": F.silu}
 OFFSET = 2  # BART's first position has this number

@@ -20,9 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models.attention import attention, causal_mask, join_heads, split_heads
-from rlbook.llm.models.norms import LayerNorm
-from rlbook.llm.models.transformer import Cache
+from rlbook.llm.models.architectures.attention import (
+    attention,
+    causal_mask,
+    join_heads,
+    split_heads,
+)
+from rlbook.llm.models.architectures.norms import LayerNorm
+from rlbook.llm.models.architectures.transformer import Cache
 
 
 class Conv1D(nn.Module):

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models.attention import causal_mask, join_heads, split_heads
-from rlbook.llm.models.norms import RMSNorm
+from rlbook.llm.models.architectures.attention import causal_mask, join_heads, split_heads
+from rlbook.llm.models.architectures.norms import RMSNorm
 
 
 def relative_position_bucket(

@@ -29,9 +29,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlbook.llm.models.attention import apply_rope, attention, causal_mask, join_heads, split_heads
+from rlbook.llm.models.architectures.attention import (
+    apply_rope,
+    attention,
+    causal_mask,
+    join_heads,
+    split_heads,
+)
+from rlbook.llm.models.architectures.norms import RMSNorm
 from rlbook.llm.models.model_folder import FolderError, check_folder, weight_files
-from rlbook.llm.models.norms import RMSNorm
 
 Cache = list[tuple[Tensor, Tensor]]
 """For each layer the keys and the values [B, K, tokens so far, D]; empty before the first token."""

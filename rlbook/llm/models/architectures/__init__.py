@@ -1,0 +1,1 @@
+"""Transformers written out: decoders, an encoder, encoder-decoders, and their parts."""
