@@ -24,7 +24,7 @@ from rlbook.algorithms.value.dqn import DQN, DQNConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 STEPS, GRADIENT_STEPS, ROUNDS = 400, 60, 7
 BATCH, STORED, STARTS, EVERY, RATE, EPSILON, GAMMA = 32, 100_000, 200, 4, 1e-4, 0.1, 0.99

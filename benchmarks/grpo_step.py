@@ -27,7 +27,7 @@ from rlbook.agent import Parts
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.loop import loop
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.models.sources import small_llama
 from rlbook.networks.model_spec import ModelSpec
 

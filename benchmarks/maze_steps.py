@@ -11,7 +11,7 @@ from rlbook.algorithms.policy.ppo import PPO, PPOConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 STREAMS, STEPS = 1_024, 2_000
 

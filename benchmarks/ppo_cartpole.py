@@ -22,7 +22,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import loop
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 ROUNDS, SEEDS = 5, 5
 SOLVED, LAST, AT_MOST = 475.0, 100, 120_000

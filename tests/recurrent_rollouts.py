@@ -13,8 +13,8 @@ from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.spaces import AdaptedVectorEnv, adapt_to
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 
 class Noise(gymnasium.Env):

@@ -142,7 +142,7 @@ def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
     from rlbook.data.rollout import Rollout
     from rlbook.interaction.loop import act_step_reset
     from rlbook.interaction.play_episodes import adapted_vector
-    from rlbook.interaction.vector import VectorInteraction
+    from rlbook.interaction.vector_envs.vector import VectorInteraction
     from rlbook.networks.policy import module_device
 
     if not isinstance(agent, PolicyAgent) or agent.policy.unit != "episode":

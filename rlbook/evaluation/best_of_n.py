@@ -30,7 +30,7 @@ from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.play_episodes import adapted_vector, check_spaces
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.rewards import Completion, given_answer
 from rlbook.networks.policy import as_array, module_device

@@ -20,7 +20,7 @@ from rlbook.interaction.learned_reward import LearnedReward
 from rlbook.interaction.loop import act_step_reset, nothing
 from rlbook.interaction.play_episodes import adapted_vector, check_spaces
 from rlbook.interaction.threads import use_one_thread
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.generation.sampling import sampling_policy
 from rlbook.llm.models.language_model import LanguageModelPolicy

@@ -14,7 +14,7 @@ from rlbook.interaction.guards import totals
 
 if TYPE_CHECKING:
     from rlbook.interaction.single import SingleInteraction
-    from rlbook.interaction.vector import VectorInteraction
+    from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 T = TypeVar("T")
 # one step of so many is timed; prime, so that it falls on every step of a rollout in turn

@@ -16,10 +16,10 @@ from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import Adaptation, AdaptedEnv, AdaptedVectorEnv, adapt_to
-from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import use_one_thread
-from rlbook.interaction.vector import VectorInteraction
-from rlbook.interaction.workers import Workers, WorkerVector
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
+from rlbook.interaction.vector_envs.workers import Workers, WorkerVector
 from rlbook.seeding import rng_for
 
 MAX_ENVS = 512  # episodes played side by side

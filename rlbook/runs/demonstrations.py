@@ -22,9 +22,9 @@ from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
-from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import use_one_thread
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.registry import WALK, WALKED, check_teachable, exact_planner
 from rlbook.runs.request import Request
 from rlbook.seeding import rng_for

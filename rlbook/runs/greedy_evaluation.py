@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlbook.agent import Agent, Metrics
 from rlbook.errors import TrainingError
 from rlbook.interaction.play_episodes import play
-from rlbook.interaction.workers import Workers
+from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.exact_evaluation import ExactEvaluation
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from rlbook.envs.gridworlds.layouts import ACTION_NAMES
 from rlbook.errors import RequestError
 from rlbook.interaction.loop import act_step_reset, logged_rows
 from rlbook.interaction.threads import use_one_thread
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.registry import name_of
 from rlbook.runs.setup import environment_of
 from rlbook.seeding import rng_for

@@ -22,7 +22,7 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.process_group import process_group
 from rlbook.interaction.threads import repeatable, use_one_thread
-from rlbook.interaction.workers import Workers
+from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
 from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions, budgets_of

@@ -12,8 +12,8 @@ from rlbook.agent import Agent, Metrics, State, Totals
 from rlbook.errors import TrainingError
 from rlbook.interaction.action_masks import ACTION_MASK
 from rlbook.interaction.episodes import Episode
-from rlbook.interaction.vector import UNSCORED
-from rlbook.interaction.workers import Workers
+from rlbook.interaction.vector_envs.vector import UNSCORED
+from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.hooks import in_words, modifications
 from rlbook.runs.interrupts import Interrupts
 from rlbook.runs.request import Request

@@ -33,9 +33,9 @@ from rlbook.interaction.preprocessing import ClippedEnv, ClippedVectorEnv
 from rlbook.interaction.process_group import process_group
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, AdaptedVectorEnv, adapt_to
-from rlbook.interaction.split_vector import SplitVectorEnv
-from rlbook.interaction.vector import VectorInteraction
-from rlbook.interaction.workers import Workers
+from rlbook.interaction.vector_envs.split_vector import SplitVectorEnv
+from rlbook.interaction.vector_envs.vector import VectorInteraction
+from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.registry import check_teachable
 from rlbook.runs.parts import agent_of, parts_of
 from rlbook.runs.sources import DataSource, EnvironmentSource, ModelSource, Source

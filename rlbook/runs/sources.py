@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
     from rlbook.interaction.episodes import Episode
     from rlbook.interaction.single import SingleInteraction
-    from rlbook.interaction.vector import VectorInteraction
+    from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 
 class Source(ABC):

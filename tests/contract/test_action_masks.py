@@ -19,8 +19,8 @@ from rlbook.interaction.action_masks import UNUSED
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.loop import loop
 from rlbook.interaction.single import SingleInteraction
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 
 class Opener(Agent):

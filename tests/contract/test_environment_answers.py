@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 import rlbook
 from rlbook.interaction.spaces import AdaptedVectorEnv, adapt
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 AGENTS = {"q_learning": spaces.Discrete(4), "semi_gradient_sarsa": BOX, "dqn": BOX, "ppo": BOX}

@@ -18,8 +18,8 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.loop import loop
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.environments.token_env import AdditionVector
 from rlbook.runs.storage.state_encoding import decode, encode
 

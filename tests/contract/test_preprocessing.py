@@ -22,8 +22,8 @@ from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import image_size, is_image
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.networks.cnn import ConvolutionalNetwork
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run

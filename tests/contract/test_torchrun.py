@@ -20,7 +20,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.interaction.process_group import ProcessGroup, is_follower, place
-from rlbook.interaction.split_vector import join_observations, other_number
+from rlbook.interaction.vector_envs.split_vector import join_observations, other_number
 from rlbook.runs.parallel import check_parallel
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run

@@ -20,8 +20,8 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.workers import Workers, WorkerVector
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.workers import Workers, WorkerVector
 from rlbook.runs.storage.checkpoints import latest
 
 HERE = Path(__file__).parent

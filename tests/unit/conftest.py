@@ -16,7 +16,7 @@ from gymnasium import spaces
 from rlbook.agent import Metrics, Step
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.registry import agent_class
 from rlbook.seeding import rng_for
 

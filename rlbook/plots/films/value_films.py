@@ -22,7 +22,7 @@ from rlbook.runs.request import Request
 
 if TYPE_CHECKING:
     from rlbook.interaction.single import SingleInteraction
-    from rlbook.interaction.vector import VectorInteraction
+    from rlbook.interaction.vector_envs.vector import VectorInteraction
     from rlbook.runs.run import Run
 
 FRAMES = 60  # where nobody says how many at most

@@ -18,8 +18,8 @@ from rlbook.agent import Step
 from rlbook.data.frame_store import FrameStore, frame_store
 from rlbook.data.rainbow_replay import RainbowReplay
 from rlbook.data.replay import ReplayBuffer
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.runs.storage.checkpoints import load_checkpoint, save_checkpoint
 
 SHAPE = (3, 2)

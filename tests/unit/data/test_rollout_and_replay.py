@@ -17,8 +17,8 @@ from scipy import stats
 from rlbook.agent import Step
 from rlbook.data.replay import ReplayBuffer
 from rlbook.data.rollout import Batch, Rollout, as_rows, minibatches
-from rlbook.interaction.sync_vector import SyncVector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 
 
 class Clock(gymnasium.Env):

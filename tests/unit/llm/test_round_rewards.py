@@ -14,7 +14,7 @@ import rlbook
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.round_rewards import round_scorer
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.environments.token_env import AdditionVector
 from rlbook.llm.rewards import Completion, edit, mark_batched
 from rlbook.llm.tokenizers.tokenizer import IDS

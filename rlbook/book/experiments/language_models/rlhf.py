@@ -35,7 +35,7 @@ import rlbook
 from rlbook.data.episodes import Episode, Pairs, collate
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.interaction.vector import VectorInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.llm.rewards import Completion
 from rlbook.llm.tasks import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import character_codec

@@ -34,7 +34,7 @@ from rlbook.interaction.guards import (
 )
 from rlbook.interaction.round_rewards import RoundScorer, round_scorer
 from rlbook.interaction.spaces import outermost_keeper
-from rlbook.interaction.split_vector import check_process_count
+from rlbook.interaction.vector_envs.split_vector import check_process_count
 from rlbook.seeding import rng_state, set_rng_state
 
 UNSCORED = "unscored"
@@ -317,7 +317,10 @@ def _check_resets(env: VectorEnv, rollout: str) -> None:
             " autoreset_mode=AutoresetMode.DISABLED"
         )
     if rollout == "episodes" and isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv)):
-        name, ours = type(env.unwrapped).__name__, "rlbook.interaction.sync_vector.SyncVector"
+        name, ours = (
+            type(env.unwrapped).__name__,
+            "rlbook.interaction.vector_envs.sync_vector.SyncVector",
+        )
         raise ValueError(
             f"{name} cannot let a finished environment wait for the others; use {ours}"
         )

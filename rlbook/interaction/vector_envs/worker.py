@@ -1,7 +1,7 @@
 """The main program of a worker process, which makes, steps and resets environments for its parent;
-see `rlbook.interaction.workers`.
+see `rlbook.interaction.vector_envs.workers`.
 
-python -m rlbook.interaction.worker NUMBER        of the open file that is one end of a pipe
+python -m rlbook.interaction.vector_envs.worker NUMBER        of the open file that is one end of a pipe
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gymnasium.envs.registration import EnvSpec
 
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import end_with_parent
-from rlbook.interaction.sync_vector import SyncVector
 from rlbook.interaction.threads import use_one_thread
+from rlbook.interaction.vector_envs.sync_vector import SyncVector
 
 
 def serve(connection: Connection) -> None:

@@ -33,7 +33,7 @@ from rlbook.agent import State
 from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.processes import start_module
-from rlbook.interaction.sync_vector import (
+from rlbook.interaction.vector_envs.sync_vector import (
     Advanced,
     Masks,
     describe,
@@ -46,7 +46,7 @@ from rlbook.interaction.sync_vector import (
 PATIENCE = 5.0  # seconds that a worker has to close its environments
 Asked = tuple[str, tuple[Any, ...]]
 """A method of `SyncVector` and its arguments, or "make" or "drop"; see
-`rlbook.interaction.worker`."""
+`rlbook.interaction.vector_envs.worker`."""
 
 
 class Worker:
@@ -57,7 +57,7 @@ class Worker:
         with theirs:
             arguments, files = [str(theirs.fileno())], [theirs.fileno()]
             self.process = start_module(
-                "rlbook.interaction.worker", arguments, files=files, apart=True
+                "rlbook.interaction.vector_envs.worker", arguments, files=files, apart=True
             )
 
     def fate(self) -> str:

@@ -1,0 +1,1 @@
+"""Vector environments: N environments in one process, in worker processes, or split among processes."""
