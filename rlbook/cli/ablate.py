@@ -20,9 +20,9 @@ from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
-from rlbook.runs.interrupts import signal_of
+from rlbook.runs.processes.interrupts import signal_of
+from rlbook.runs.processes.side_by_side import side_by_side
 from rlbook.runs.request import Request
-from rlbook.runs.side_by_side import side_by_side
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3

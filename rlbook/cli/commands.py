@@ -23,7 +23,7 @@ from rlbook.cli.output import (
 )
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.process_group import is_follower, place
-from rlbook.runs.interrupts import signal_of
+from rlbook.runs.processes.interrupts import signal_of
 
 if TYPE_CHECKING:
     from rlbook.cli.train import Training

@@ -21,7 +21,7 @@ from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.process_group import is_follower, may_speak, place
-from rlbook.runs.interrupts import Interrupted, signal_of
+from rlbook.runs.processes.interrupts import Interrupted, signal_of
 from rlbook.runs.storage.files import CheckpointError
 
 PARALLEL = ("train",)

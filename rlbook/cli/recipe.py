@@ -17,7 +17,7 @@ from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
 from rlbook.cli.output import Result, align_columns, fail, fill_paragraph, note
 from rlbook.cli.values import scalar
 from rlbook.errors import RequestError
-from rlbook.runs.interrupts import signal_of
+from rlbook.runs.processes.interrupts import signal_of
 
 if TYPE_CHECKING:
     from rlbook.recipes.recipe import Recipe, Stage

@@ -25,10 +25,10 @@ from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row
 from rlbook.interaction.threads import cores
-from rlbook.runs.interrupts import signal_of
-from rlbook.runs.on_cluster import start_commands
+from rlbook.runs.processes.interrupts import signal_of
+from rlbook.runs.processes.on_cluster import start_commands
+from rlbook.runs.processes.side_by_side import Ended, reason_of_end
 from rlbook.runs.request import Request
-from rlbook.runs.side_by_side import Ended, reason_of_end
 from rlbook.runs.storage.folder import CONFIG, check_free, read_config, seed_folder
 
 Facts = dict[str, Any]

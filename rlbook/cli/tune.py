@@ -30,7 +30,7 @@ from rlbook.cli.output import (
 from rlbook.cli.train import parse_train
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
-from rlbook.runs.interrupts import signal_of
+from rlbook.runs.processes.interrupts import signal_of
 
 if TYPE_CHECKING:
     from rlbook.recipes.tuning import Trial, Tuning

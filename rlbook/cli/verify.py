@@ -22,7 +22,7 @@ from rlbook.evaluation.verification import (
 )
 from rlbook.interaction.threads import cores
 from rlbook.runs.options import SeveralSeeds
-from rlbook.runs.side_by_side import side_by_side
+from rlbook.runs.processes.side_by_side import side_by_side
 
 UNITS = {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0}
 Outcome = dict[str, Any]

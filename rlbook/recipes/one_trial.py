@@ -14,7 +14,7 @@ from types import FrameType
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.processes import end_with_parent
 from rlbook.recipes.tuning import run_command
-from rlbook.runs.interrupts import Interrupted, signal_of
+from rlbook.runs.processes.interrupts import Interrupted, signal_of
 from rlbook.runs.storage.files import CheckpointError
 
 

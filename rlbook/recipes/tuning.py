@@ -49,10 +49,10 @@ from rlbook.recipes.study import (
     trials_that_count,
 )
 from rlbook.recipes.tuning_plan import PLAN, TuningPlan, read_plan
-from rlbook.runs.interrupts import Interrupted
-from rlbook.runs.on_cluster import start_commands
+from rlbook.runs.processes.interrupts import Interrupted
+from rlbook.runs.processes.on_cluster import start_commands
+from rlbook.runs.processes.side_by_side import reason_of_end
 from rlbook.runs.progress import recent_return
-from rlbook.runs.side_by_side import reason_of_end
 from rlbook.runs.storage.files import CheckpointError, replace_file
 from rlbook.runs.storage.folder import check_free, lock_folder, report_disk_errors, seed_folder
 

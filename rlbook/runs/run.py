@@ -24,9 +24,7 @@ from rlbook.interaction.process_group import process_group
 from rlbook.interaction.threads import repeatable, use_one_thread
 from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.callbacks import NO_CALLBACKS, Callback, Callbacks
-from rlbook.runs.interrupts import Interrupted, interruptible
 from rlbook.runs.options import RunOptions, budgets_of
-from rlbook.runs.parallel import check_parallel
 from rlbook.runs.parts import (
     check_device,
     check_digests,
@@ -35,6 +33,8 @@ from rlbook.runs.parts import (
     device_of,
     digests_of,
 )
+from rlbook.runs.processes.interrupts import Interrupted, interruptible
+from rlbook.runs.processes.parallel import check_parallel
 from rlbook.runs.progress import is_quiet, progress
 from rlbook.runs.request import Request, schedule_names
 from rlbook.runs.run_state import REPORTS

@@ -15,7 +15,7 @@ from rlbook.interaction.episodes import Episode
 from rlbook.interaction.vector_envs.vector import UNSCORED
 from rlbook.interaction.vector_envs.workers import Workers
 from rlbook.runs.hooks import in_words, modifications
-from rlbook.runs.interrupts import Interrupts
+from rlbook.runs.processes.interrupts import Interrupts
 from rlbook.runs.request import Request
 from rlbook.runs.sources import EnvironmentSource, Source
 from rlbook.runs.storage.checkpoints import mark_best, save_checkpoint

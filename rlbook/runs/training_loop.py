@@ -17,7 +17,7 @@ from rlbook.interaction.process_group import training_group
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.exact_evaluation import ExactEvaluation, exact_evaluation_of
 from rlbook.runs.greedy_evaluation import evaluation_metrics, short_evaluation_note, usual_length
-from rlbook.runs.interrupts import Interrupted, signal_of
+from rlbook.runs.processes.interrupts import Interrupted, signal_of
 from rlbook.runs.run_state import REPORTS, RunState
 from rlbook.runs.sources import EnvironmentSource
 from rlbook.runs.storage.folder import report_disk_errors

@@ -19,7 +19,7 @@ from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.fast.table_interaction import ChunkedInteraction
 from rlbook.registry import agent_class
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 
 
 def begin(root: Path, case: dict[str, Any]) -> None:

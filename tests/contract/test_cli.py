@@ -28,7 +28,7 @@ from rlbook.cli.train import parse_train
 from rlbook.cli.values import convert, scalar
 from rlbook.errors import RequestError, TrainingError
 from rlbook.registry import ALGORITHMS
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
 from rlbook.runs.storage.checkpoints import CheckpointError, latest
 

@@ -18,7 +18,7 @@ import rlbook
 from rlbook.book.experiments.one_axis import greedy_policy
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import UNUSED, mask_table
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.storage.state_encoding import encode
 
 ENV = "tests/RandomMasks-v0"

@@ -23,7 +23,7 @@ from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.recipe_file import recipes
 from rlbook.recipes.run_recipe import plan_stages, run_recipe
 from rlbook.recipes.table import cells, rows
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 from rlbook.runs.storage.files import lock
 

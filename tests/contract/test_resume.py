@@ -19,7 +19,7 @@ import pytest
 from gymnasium import spaces
 
 import rlbook
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.storage.checkpoints import latest
 from rlbook.runs.storage.state_encoding import encode
 

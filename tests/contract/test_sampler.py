@@ -27,7 +27,7 @@ from rlbook.errors import TrainingError
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model, small_llama
 from rlbook.llm.serving.sampler import RemoteSampler
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 
 ROUND: dict[str, Any] = {"num_envs": 16, "eval_every": 0, "seed": 3}
 

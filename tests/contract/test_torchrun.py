@@ -21,7 +21,7 @@ from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.interaction.process_group import ProcessGroup, is_follower, place
 from rlbook.interaction.vector_envs.split_vector import join_observations, other_number
-from rlbook.runs.parallel import check_parallel
+from rlbook.runs.processes.parallel import check_parallel
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.runs.storage.checkpoints import latest

@@ -20,7 +20,7 @@ from rlbook.cli import main as cli
 from rlbook.errors import TrainingError
 from rlbook.recipes.study import JOURNAL
 from rlbook.recipes.tuning import Trial, Tuning, tune
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.request import Request
 from rlbook.runs.storage.log import read_metrics
 from rlbook.runs.storage.plain_yaml import parse_yaml

@@ -19,7 +19,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.exploration_bonuses import count_bonus
 from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.networks.random_distillation import RandomDistillation
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 from rlbook.seeding import rng_for
 

@@ -26,7 +26,7 @@ from rlbook.llm.tasks import retrieval as world
 from rlbook.llm.tasks.task import build_task
 from rlbook.recipes.recipe import Recipe as Stages
 from rlbook.recipes.run_recipe import run_recipe
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 TASK = build_task(world.RetrievalTask)

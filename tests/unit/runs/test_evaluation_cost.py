@@ -11,7 +11,7 @@ import pytest
 
 import rlbook
 from rlbook.runs.greedy_evaluation import affordable, short_evaluation_note, usual_length
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
 from rlbook.runs.run import Run
 

@@ -27,7 +27,7 @@ from rlbook.interaction import play_episodes as playing
 from rlbook.networks.optimizer import Adam, Group, LossOutput, adam
 from rlbook.registry import agent_class
 from rlbook.runs.greedy_evaluation import evaluation_metrics
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.storage.checkpoints import mark_best, read_best, read_best_file
 from rlbook.runs.storage.state_encoding import encode
 

@@ -21,7 +21,7 @@ from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.llm.tasks import AdditionTask
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 

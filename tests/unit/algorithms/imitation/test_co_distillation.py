@@ -20,7 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.post_training.distillation_losses import forward_kl
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 STEPS = Episodes([Episode(np.eye(25, dtype=np.float32)[:4], np.array([0, 1, 3, 2]))])

@@ -24,7 +24,7 @@ from rlbook.interaction.expert_actions import AdvisedVectorEnv
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 

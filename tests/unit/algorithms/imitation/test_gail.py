@@ -34,7 +34,7 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.mlp import MLP
 from rlbook.runs.demonstrations import exact_expert
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 

@@ -22,7 +22,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.score_weights import score_weights
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 BEAMS = torch.tensor([[0.046, 0.045, 0.043, 0.041, 0.039]], dtype=torch.float64)

@@ -20,7 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.policy_losses import policy_gradient_loss
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 RETURNS = torch.tensor([1.0, 3.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0])

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import rlbook
 from rlbook.algorithms.policy.reinforce import baseline
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.storage.state_encoding import encode
 
 Make = Callable[..., Any]

@@ -26,7 +26,7 @@ from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.networks.optimizer import LossOutput
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, record_episodes
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 EYE = np.eye(25, dtype=np.float32)

@@ -29,7 +29,7 @@ from rlbook.errors import RequestError
 from rlbook.functional.schedules import Linear
 from rlbook.functional.score_weights import advantage_weights
 from rlbook.functional.value_losses import expectile_loss, squared_value_loss
-from rlbook.runs.interrupts import Interrupted
+from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.run import Run
 
 EYE = np.eye(3, dtype=np.float32)

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.processes import python_path
-from rlbook.runs.side_by_side import LOOK_EVERY, Ended, side_by_side
+from rlbook.runs.processes.side_by_side import LOOK_EVERY, Ended, side_by_side
 
 PATIENCE = 10.0  # seconds in which a cluster must answer
 LONGEST_STOP = 60.0  # seconds that commands have to stop after an interrupt
