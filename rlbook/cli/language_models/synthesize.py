@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from tyro.conf import Positional
 
 from rlbook.checks import whole_number
+from rlbook.cli.language_models.serve import read_key
 from rlbook.cli.options import (
     NO_DEFAULT,
     File,
@@ -24,7 +25,6 @@ from rlbook.cli.options import (
     word,
 )
 from rlbook.cli.output import Result, note
-from rlbook.cli.serve import read_key
 from rlbook.errors import RequestError
 
 Url = Annotated[Any, text("URL"), NO_DEFAULT]

@@ -1,0 +1,1 @@
+"""The commands of the book: its course, its exercises and its museum of bugs."""

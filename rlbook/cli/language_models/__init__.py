@@ -1,0 +1,1 @@
+"""The commands for language models: import, export, serve, synthesize, and evaluating a judge."""
