@@ -20,9 +20,9 @@ import numpy as np
 
 import rlbook
 from benchmarks.timing import Comparison, in_turn, seconds
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.algorithms.planning.tree_arrays import empty_tree
 from rlbook.envs import Maze
 from rlbook.fast import table_search
 

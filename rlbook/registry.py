@@ -34,7 +34,7 @@ ALGORITHMS = {
     "certainty_equivalence": (
         "rlbook.algorithms.model_based.certainty_equivalence:CertaintyEquivalence"
     ),
-    "mcts": "rlbook.algorithms.planning.mcts:MCTS",
+    "mcts": "rlbook.algorithms.planning.search.mcts:MCTS",
     "bandit": "rlbook.algorithms.tabular.bandit:Bandit",
     "mc_prediction": "rlbook.algorithms.tabular.prediction.mc_prediction:MCPrediction",
     "mc_control": "rlbook.algorithms.tabular.mc_control:MCControl",

@@ -32,7 +32,6 @@ from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
 from rlbook.algorithms.model_based.mbpo import MBPO, MBPOConfig
 from rlbook.algorithms.model_based.world_model import WorldModelAgent
 from rlbook.algorithms.model_based.world_model_config import WorldModelConfig
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.modified_policy_iteration import (
     ModifiedPolicyIteration,
     ModifiedPolicyIterationConfig,
@@ -43,6 +42,7 @@ from rlbook.algorithms.planning.prioritized_sweeping import (
     PrioritizedSweeping,
     PrioritizedSweepingConfig,
 )
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.algorithms.policy.a2c import A2C, A2CConfig
 from rlbook.algorithms.policy.ddpg import DDPG, DDPGConfig

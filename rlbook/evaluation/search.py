@@ -153,7 +153,7 @@ def _tree_search(
     sampling: dict[str, Any],
 ) -> Searched:
     # torch, which tables do without
-    from rlbook.algorithms.planning.guided_search import (
+    from rlbook.algorithms.planning.search.guided_search import (
         GuidedSearch,
         GuidedSearchConfig,
     )
@@ -200,7 +200,7 @@ def _tree_search(
 
 
 def _table(env: Env) -> Any:
-    from rlbook.algorithms.planning.search_world import simulator_of
+    from rlbook.algorithms.planning.search.search_world import simulator_of
 
     return simulator_of(env, None, getattr(env.action_space, "n", 0))
 

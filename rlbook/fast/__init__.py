@@ -3,7 +3,7 @@ function, and which losses have their gradient written out; a test holds each eq
 replaces."""
 
 FORMS = {
-    "rlbook.algorithms.planning.mcts:grow": "rlbook.fast.table_search:grow_tree",
+    "rlbook.algorithms.planning.search.mcts:grow": "rlbook.fast.table_search:grow_tree",
     "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration._sweep": (
         "rlbook.fast.planning:modified_policy_iteration_sweep"
     ),

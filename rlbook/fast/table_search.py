@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from rlbook.algorithms.planning import mcts
-from rlbook.algorithms.planning.mcts import MCTSConfig, World
-from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
-from rlbook.algorithms.planning.tree_arrays import (
+from rlbook.algorithms.planning.search import mcts
+from rlbook.algorithms.planning.search.mcts import MCTSConfig, World
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree_arrays import (
     Tree,
     add_child,
     as_arrays,
@@ -25,7 +24,8 @@ from rlbook.algorithms.planning.tree_arrays import (
     back_up,
     find_child,
 )
-from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
+from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
+from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
 from rlbook.fast.compiled import available, link_globals
 from rlbook.fast.simulation import UniformDraws
 
@@ -47,7 +47,7 @@ def grow(
     open_loop: bool,
     rng: UniformDraws,
 ) -> None:
-    """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.mcts`.
+    """Adds `simulations` simulations from state `root`; see `rlbook.algorithms.planning.search.mcts`.
     Draws from `rng.random()` alone."""
     keys, sibling, visits, child, count, mean, used, bounds, path, rewards = tree
     first, cumulative, successor, reward, ends, _, allowed = table
@@ -143,7 +143,7 @@ def grow_tree(
     config: MCTSConfig,
     rng: np.random.Generator,
 ) -> None:
-    """See `rlbook.algorithms.planning.mcts.grow`. Outside tables only the random numbers come
+    """See `rlbook.algorithms.planning.search.mcts.grow`. Outside tables only the random numbers come
     faster."""
     if type(world) is not TableModel:
         uniforms: Any = BlockUniforms(rng)

@@ -16,7 +16,7 @@ from closeness import near, rounding_bound
 from scipy.stats import binom
 
 from rlbook.algorithms.planning.policy_iteration import policy_iteration_update
-from rlbook.algorithms.planning.puct_selection import select_puct
+from rlbook.algorithms.planning.search.puct_selection import select_puct
 from rlbook.algorithms.planning.value_iteration import value_iteration_update
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.advantages import gae, group_advantage, leave_one_out_advantage

@@ -13,11 +13,11 @@ import torch
 from closeness import assert_near, largest, near, rounding_bound
 from javascript import returned
 
-from rlbook.algorithms.planning.mcts import MCTSConfig, simulate
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
-from rlbook.algorithms.planning.search_tree import SearchTree
+from rlbook.algorithms.planning.search.mcts import MCTSConfig, simulate
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.algorithms.planning.tree_arrays import empty_tree
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs.gridworlds.maze_model import maze_model
 from rlbook.envs.gridworlds.maze_tables import MazeTables, maze_tables

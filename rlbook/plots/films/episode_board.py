@@ -58,7 +58,7 @@ class BoardStage(NamedTuple):
 def stage_for(agent: Agent, recipe: EnvRecipe) -> BoardStage | None:
     """The boards of a toy text environment; None of another one, and for an agent that keeps no
     values."""
-    from rlbook.algorithms.planning.mcts import MCTS
+    from rlbook.algorithms.planning.search.mcts import MCTS
 
     if isinstance(agent, MCTS):  # which knows the states of one tree at a time
         return None

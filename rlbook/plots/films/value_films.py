@@ -152,7 +152,7 @@ def animate_search(
     Raises:
         RequestError: one sentence; nothing is written.
     """
-    from rlbook.algorithms.planning.mcts import MCTS
+    from rlbook.algorithms.planning.search.mcts import MCTS
     from rlbook.plots.search_tree import first_search
 
     request, path, most = _check_request(algorithm, env, out, frames, seed, options)

@@ -19,7 +19,7 @@ import torch
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import Step
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.envs.gridworlds.layouts import MOVES, Layout
 from rlbook.envs.gridworlds.maze_model import maze_model
 from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, apply_slip

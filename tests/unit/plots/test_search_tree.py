@@ -15,7 +15,7 @@ import pytest
 from closeness import near, rounding_bound
 
 import rlbook
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.errors import RequestError
 from rlbook.plots.search_layout import ACROSS, DOWN, laid_out, seen_of
 from rlbook.plots.search_tree import search_frames, search_tree_svg

@@ -16,7 +16,7 @@ import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.model_based.alphazero import AlphaZero, alphazero_loss
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
-from rlbook.algorithms.planning.puct_selection import select_puct, visit_policy, with_noise
+from rlbook.algorithms.planning.search.puct_selection import select_puct, visit_policy, with_noise
 from rlbook.data.positions import Positions
 from rlbook.envs.tic_tac_toe import boards, is_finished, number, perfect_values, positions
 from rlbook.functional.policy_losses import cross_entropy_loss

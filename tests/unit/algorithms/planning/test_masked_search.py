@@ -11,15 +11,15 @@ from gymnasium import spaces
 from masked_doors import GAMMA, OPEN, Doors, DoorsTable, exact_action_values
 
 import rlbook
-from rlbook.algorithms.planning import mcts
-from rlbook.algorithms.planning.guided_search import GuidedSearch, GuidedSearchConfig
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.puct_selection import select_puct
-from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.simulators import Copies, Snapshots
+from rlbook.algorithms.planning.search import mcts
+from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.puct_selection import select_puct
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
+from rlbook.algorithms.planning.search.tree_arrays import empty_tree
+from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.algorithms.planning.tree_arrays import empty_tree
-from rlbook.algorithms.planning.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.fast import table_search
 from rlbook.fast.compiled import available

@@ -18,13 +18,13 @@ from gymnasium.wrappers import TransformReward
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.planning.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.search_world import simulator_of
-from rlbook.algorithms.planning.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.search_world import simulator_of
+from rlbook.algorithms.planning.search.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.search.tree_arrays import back_up, empty_tree
+from rlbook.algorithms.planning.search.ucb_selection import select
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.algorithms.planning.tree_arrays import back_up, empty_tree
-from rlbook.algorithms.planning.ucb_selection import select
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available

@@ -39,16 +39,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
-from rlbook.algorithms.planning.observation_digest import content
-from rlbook.algorithms.planning.puct_selection import puct_choice
-from rlbook.algorithms.planning.search_agent import descend, found_under
-from rlbook.algorithms.planning.search_guide import Descent, Judge, SearchGuide, Shown
-from rlbook.algorithms.planning.search_guide import row as row_of
-from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.search_world import World, simulator_of
-from rlbook.algorithms.planning.simulators import Simulator
+from rlbook.algorithms.planning.search.observation_digest import content
+from rlbook.algorithms.planning.search.puct_selection import puct_choice
+from rlbook.algorithms.planning.search.search_agent import descend, found_under
+from rlbook.algorithms.planning.search.search_guide import Descent, Judge, SearchGuide, Shown
+from rlbook.algorithms.planning.search.search_guide import row as row_of
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.search_world import World, simulator_of
+from rlbook.algorithms.planning.search.simulators import Simulator
+from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
-from rlbook.algorithms.planning.tree_arrays import empty_tree
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import Hyperparameters

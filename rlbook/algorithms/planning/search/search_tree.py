@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlbook.agent import State
-from rlbook.algorithms.planning.tree_arrays import (
+from rlbook.algorithms.planning.search.tree_arrays import (
     Ints,
     Tree,
     as_arrays,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlbook.algorithms.planning.tree_arrays import Floats, Ints
+from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
 from rlbook.seeding import Uniform
 
 

@@ -6,7 +6,7 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from rlbook.algorithms.planning.simulators import Act, Copies, Fields, Simulator, Snapshots
+from rlbook.algorithms.planning.search.simulators import Act, Copies, Fields, Simulator, Snapshots
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.action_masks import (

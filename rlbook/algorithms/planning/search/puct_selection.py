@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.algorithms.planning.search_tree import SearchTree
-from rlbook.algorithms.planning.search_world import World
+from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.search_world import World
+from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
 from rlbook.algorithms.planning.table_model import TableModel
-from rlbook.algorithms.planning.tree_arrays import Floats, Ints
 
 
 def select_puct(

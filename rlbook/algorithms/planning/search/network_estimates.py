@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from rlbook.algorithms.planning.observation_digest import content
+from rlbook.algorithms.planning.search.observation_digest import content
 from rlbook.errors import TrainingError
 from rlbook.functional.bandits import softmax
 from rlbook.networks.policy_value_network import PolicyValueNetwork
