@@ -24,7 +24,7 @@ from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs import Maze
-from rlbook.fast import table_search
+from rlbook.fast.tabular import table_search
 
 DEPTH, GAMMA, ROUNDS = 10, 0.99, 9
 CHANCE = random.Random(0)

@@ -16,8 +16,8 @@ from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs import TabularMDP
-from rlbook.fast import sweeps
 from rlbook.fast.compiled import available
+from rlbook.fast.tabular import sweeps
 
 ERROR = 1e-3
 # states → goal with numba, rounds

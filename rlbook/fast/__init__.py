@@ -3,15 +3,15 @@ function, and which losses have their gradient written out; a test holds each eq
 replaces."""
 
 FORMS = {
-    "rlbook.algorithms.planning.search.mcts:grow": "rlbook.fast.table_search:grow_tree",
+    "rlbook.algorithms.planning.search.mcts:grow": "rlbook.fast.tabular.table_search:grow_tree",
     "rlbook.algorithms.planning.modified_policy_iteration:ModifiedPolicyIteration._sweep": (
-        "rlbook.fast.planning:modified_policy_iteration_sweep"
+        "rlbook.fast.tabular.planning:modified_policy_iteration_sweep"
     ),
     "rlbook.algorithms.planning.policy_evaluation:PolicyEvaluation._sweep": (
-        "rlbook.fast.planning:policy_evaluation_sweep"
+        "rlbook.fast.tabular.planning:policy_evaluation_sweep"
     ),
     "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": (
-        "rlbook.fast.planning:value_iteration_sweep"
+        "rlbook.fast.tabular.planning:value_iteration_sweep"
     ),
     "rlbook.algorithms.policy.sac:sac_update": "rlbook.fast.sac_step:update",
     "rlbook.functional.policy_losses:clipped_surrogate_loss": (

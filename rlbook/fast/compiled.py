@@ -24,7 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from rlbook.fast.list_forms import LIST_FORMS
+from rlbook.fast.tabular.list_forms import LIST_FORMS
 from rlbook.fast_forms import PLAIN, plain_only
 
 PATIENCE = 1.0

@@ -125,7 +125,7 @@ def loop(
 
     The same loop serves every algorithm: planners have planned before it, TD learns at each step,
     PPO when its rollout is full. For an agent with a table the interaction may take many steps at
-    once (`rlbook.fast.table_interaction`), unless `in_chunks` is false.
+    once (`rlbook.fast.tabular.table_interaction`), unless `in_chunks` is false.
     """
     agent.progress = budget.progress(interaction.steps, interaction.episodes)
     if agent.progress >= 1.0:

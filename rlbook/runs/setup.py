@@ -18,7 +18,7 @@ from rlbook.agent import Agent, Data, Parts, Planner
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError
 from rlbook.fast.library_choice import CHOICE, asked_library
-from rlbook.fast.table_interaction import interaction_for
+from rlbook.fast.tabular.table_interaction import interaction_for
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
 from rlbook.interaction.exploration_bonus import CountBonus
 from rlbook.interaction.learned_reward import (

@@ -17,7 +17,7 @@ from typing import Any
 import rlbook
 from rlbook.agent import Metrics, Planner
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
-from rlbook.fast.table_interaction import ChunkedInteraction
+from rlbook.fast.tabular.table_interaction import ChunkedInteraction
 from rlbook.registry import agent_class
 from rlbook.runs.processes.interrupts import Interrupted
 

@@ -367,7 +367,7 @@ def test_a_forged_table_is_refused_before_anything_reads_it(
 
 
 def test_a_replaced_act_or_learn_is_asked_at_every_step() -> None:
-    from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+    from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
     from rlbook.interaction.budget import Budget
     from rlbook.interaction.loop import loop
     from rlbook.interaction.spaces import AdaptedEnv, adapt_to

@@ -14,7 +14,7 @@ from masked_doors import GAMMA, LEADS_TO, OPEN, PAYS, Doors, DoorsTable, exact_a
 
 import rlbook
 from rlbook.errors import TrainingError
-from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import UNUSED
 

@@ -23,9 +23,9 @@ from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import link_globals
-from rlbook.fast.curves import record
-from rlbook.fast.simulation import CHUNK, SimulationClock, simulate
-from rlbook.fast.table_interaction import TableInteraction
+from rlbook.fast.tabular.curves import record
+from rlbook.fast.tabular.simulation import CHUNK, SimulationClock, simulate
+from rlbook.fast.tabular.table_interaction import TableInteraction
 from rlbook.interaction.budget import Budget
 from rlbook.seeding import rng_for
 

@@ -25,7 +25,7 @@ from rlbook.envs.gridworlds.dyna_maze import MAPS, DynaMaze
 from rlbook.envs.gridworlds.grids import parse_grid
 from rlbook.envs.gridworlds.layouts import GOAL, START, WALL
 from rlbook.envs.tabular.tabular_env import TabularEnv
-from rlbook.fast.table_interaction import TableInteraction
+from rlbook.fast.tabular.table_interaction import TableInteraction
 from rlbook.functional.schedules import Constant
 from rlbook.interaction.budget import Budget
 from rlbook.plots.colours import GREY, PALE, fraction_rgb

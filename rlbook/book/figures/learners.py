@@ -10,7 +10,7 @@ import numpy as np
 from rlbook.algorithms.tabular.tabular_agent import TableAgent, TableConfig
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
-from rlbook.fast.table_interaction import TableInteraction
+from rlbook.fast.tabular.table_interaction import TableInteraction
 from rlbook.interaction.budget import Budget
 from rlbook.seeding import rng_for
 

@@ -15,9 +15,9 @@ from scipy import sparse
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs import TabularMDP
-from rlbook.fast import planning, sparse_product, sweeps
-from rlbook.fast.ordered_evaluation import distances, evaluate_in_order
-from rlbook.fast.sparse_product import add_product, runs_in_place
+from rlbook.fast.tabular import planning, sparse_product, sweeps
+from rlbook.fast.tabular.ordered_evaluation import distances, evaluate_in_order
+from rlbook.fast.tabular.sparse_product import add_product, runs_in_place
 from rlbook.fast_forms import plain_forms
 
 

@@ -14,8 +14,8 @@ import rlbook
 from rlbook.algorithms.tabular.tabular_agent import TableAgent
 from rlbook.envs import TabularMDP
 from rlbook.fast import compiled
-from rlbook.fast.simulation import CHUNK, DrawnAhead
-from rlbook.fast.table_interaction import EnvInteraction, TableInteraction
+from rlbook.fast.tabular.simulation import CHUNK, DrawnAhead
+from rlbook.fast.tabular.table_interaction import EnvInteraction, TableInteraction
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.budget import Budget

@@ -21,8 +21,8 @@ from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.fast import table_search
 from rlbook.fast.compiled import available
+from rlbook.fast.tabular import table_search
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import play

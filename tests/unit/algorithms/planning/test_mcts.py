@@ -28,7 +28,7 @@ from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
-from rlbook.fast.table_search import BlockUniforms, arrays_of, grow_compiled, grow_plain
+from rlbook.fast.tabular.table_search import BlockUniforms, arrays_of, grow_compiled, grow_plain
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to

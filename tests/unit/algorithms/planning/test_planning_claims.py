@@ -26,9 +26,9 @@ from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
-from rlbook.fast import planning, sweeps
 from rlbook.fast.compiled import available
-from rlbook.fast.sweeps import CompiledSweeps, SparseSweeps
+from rlbook.fast.tabular import planning, sweeps
+from rlbook.fast.tabular.sweeps import CompiledSweeps, SparseSweeps
 from rlbook.fast_forms import plain_forms
 
 Planner = tuple[type[TablePlanner], dict[str, Any]]

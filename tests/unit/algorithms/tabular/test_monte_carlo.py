@@ -16,7 +16,7 @@ from rlbook.algorithms.tabular.mc_control import MCControl, MCControlConfig
 from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.envs import TabularMDP
 from rlbook.errors import RequestError
-from rlbook.fast.table_interaction import interaction_for
+from rlbook.fast.tabular.table_interaction import interaction_for
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.loop import loop

@@ -31,7 +31,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order
 
 from rlbook.algorithms.planning.bounds import largest
-from rlbook.fast.sparse_product import add_product
+from rlbook.fast.tabular.sparse_product import add_product
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer]

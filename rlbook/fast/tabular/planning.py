@@ -29,9 +29,16 @@ from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.table_planner import TablePlanner
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.envs.tabular.mdp import TabularMDP
-from rlbook.fast.ordered_evaluation import distances, evaluate_in_order
-from rlbook.fast.sparse_product import runs_in_place
-from rlbook.fast.sweeps import CompiledSweeps, Extremes, SparseSweeps, Stop, Sweeps, sweeps_of
+from rlbook.fast.tabular.ordered_evaluation import distances, evaluate_in_order
+from rlbook.fast.tabular.sparse_product import runs_in_place
+from rlbook.fast.tabular.sweeps import (
+    CompiledSweeps,
+    Extremes,
+    SparseSweeps,
+    Stop,
+    Sweeps,
+    sweeps_of,
+)
 
 LOOK = 4
 """Sweeps from one look at the interval to the next."""

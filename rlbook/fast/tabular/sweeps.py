@@ -22,7 +22,7 @@ from scipy import sparse
 
 from rlbook.algorithms.planning.bounds import largest
 from rlbook.fast.compiled import available, link_globals
-from rlbook.fast.kernels import (
+from rlbook.fast.tabular.kernels import (
     compile_kernel,
     evaluate_in_place,
     improve_in_place,
@@ -32,7 +32,7 @@ from rlbook.fast.kernels import (
     policy_sweep,
     solved_chain,
 )
-from rlbook.fast.sparse_product import add_product
+from rlbook.fast.tabular.sparse_product import add_product
 from rlbook.interaction.threads import cores
 
 WORTH_COMPILING = 10_000
@@ -444,7 +444,7 @@ class Rivals:
         until: the sum of γ (h - l) that has to be seen before the others may come back, in reward
             units.
 
-    Source: as for `rlbook.fast.kernels.optimal_sweep`.
+    Source: as for `rlbook.fast.tabular.kernels.optimal_sweep`.
     """
 
     def __init__(self, sweeps: Sweeps, rows: Ints, until: float) -> None:

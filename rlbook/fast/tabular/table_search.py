@@ -27,7 +27,7 @@ from rlbook.algorithms.planning.search.tree_arrays import (
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
 from rlbook.fast.compiled import available, link_globals
-from rlbook.fast.simulation import UniformDraws
+from rlbook.fast.tabular.simulation import UniformDraws
 
 WORTH_COMPILING = 200_000
 """Simulations after which a search goes on in compiled code: about a second of plain ones, which is

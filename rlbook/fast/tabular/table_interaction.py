@@ -2,7 +2,7 @@
 any environment.
 
 They do what `SingleInteraction` and the loop do together, and leave the same table: see
-`rlbook.fast.simulation`.
+`rlbook.fast.tabular.simulation`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlbook.checks import ENDLESS
 from rlbook.envs.tabular.outcomes import Outcomes, draw, normal
 from rlbook.errors import TrainingError
 from rlbook.fast.compiled import announce_compilation, available, link_globals
-from rlbook.fast.simulation import (
+from rlbook.fast.tabular.simulation import (
     CHUNK,
     EPISODES,
     DrawnAhead,

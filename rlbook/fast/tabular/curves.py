@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.records import Memory, Settings
 from rlbook.envs.tabular.outcomes import Outcomes
-from rlbook.fast.simulation import Chunk, SimulationClock, UniformDraws, simulate
+from rlbook.fast.tabular.simulation import Chunk, SimulationClock, UniformDraws, simulate
 
 run: Callable[..., Chunk] = simulate
 """`simulation.simulate`, linked to an agent's functions, stands here in the linked copy."""
