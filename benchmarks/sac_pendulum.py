@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.timing import Comparison, in_turn, seconds
 from rlbook.agent import Step
-from rlbook.algorithms.policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 

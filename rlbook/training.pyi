@@ -45,16 +45,16 @@ from rlbook.algorithms.planning.prioritized_sweeping import (
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.value_iteration import ValueIteration, ValueIterationConfig
 from rlbook.algorithms.policy.a2c import A2C, A2CConfig
-from rlbook.algorithms.policy.ddpg import DDPG, DDPGConfig
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.dpo_config import DPOConfig
 from rlbook.algorithms.policy.grpo import GRPO
 from rlbook.algorithms.policy.grpo_config import GRPOConfig
+from rlbook.algorithms.policy.off_policy.ddpg import DDPG, DDPGConfig
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.off_policy.td3 import TD3, TD3Config
 from rlbook.algorithms.policy.ppo import PPO
 from rlbook.algorithms.policy.ppo_config import PPOConfig
 from rlbook.algorithms.policy.reinforce import Reinforce, ReinforceConfig
-from rlbook.algorithms.policy.sac import SAC, SACConfig
-from rlbook.algorithms.policy.td3 import TD3, TD3Config
 from rlbook.algorithms.policy.trpo import TRPO, TRPOConfig
 from rlbook.algorithms.tabular.bandit import Bandit, BanditConfig
 from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning, DoubleQLearningConfig

@@ -13,7 +13,7 @@ FORMS = {
     "rlbook.algorithms.planning.value_iteration:ValueIteration._sweep": (
         "rlbook.fast.tabular.planning:value_iteration_sweep"
     ),
-    "rlbook.algorithms.policy.sac:sac_update": "rlbook.fast.sac_step:update",
+    "rlbook.algorithms.policy.off_policy.sac:sac_update": "rlbook.fast.sac_step:update",
     "rlbook.functional.policy_losses:clipped_surrogate_loss": (
         "rlbook.fast.losses:clipped_surrogate_loss"
     ),

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import (
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import (
     LOG_STD,
     SACConfig,
     SACNetworks,

@@ -13,8 +13,8 @@ from closeness import rounding_bound
 from torch import Tensor
 from torch.testing import assert_close
 
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig, Temperature
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, Temperature
 from rlbook.data.replay import Transitions
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.environments import EnvRecipe

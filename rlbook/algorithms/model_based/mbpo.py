@@ -38,8 +38,8 @@ from torch import Tensor
 from rlbook import checks
 from rlbook.agent import Metrics, Parts, State
 from rlbook.algorithms.model_based.world_model import world_model_update
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig, SACNetworks, sac_update
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, SACNetworks, sac_update
 from rlbook.checks import positive, positive_int, positive_ints, unit_interval, value_at
 from rlbook.data.replay import Transitions, concatenate
 from rlbook.functional.schedules import Schedule

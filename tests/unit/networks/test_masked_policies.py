@@ -16,8 +16,8 @@ from steps import actor_loss_of, critic_loss_of
 
 from rlbook.agent import Step
 from rlbook.algorithms.imitation.teacher import SoftActionValues
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, TARGET_SHARE, SACConfig
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import SAC, TARGET_SHARE, SACConfig
 from rlbook.data.refill import Refill
 from rlbook.data.replay import Transitions
 from rlbook.data.rollout import Batch, Rollout, concatenate

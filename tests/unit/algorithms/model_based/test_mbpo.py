@@ -14,7 +14,7 @@ from closeness import assert_near, near
 import rlbook
 from rlbook.algorithms.model_based.mbpo import imagine, imagined_step
 from rlbook.algorithms.model_based.world_model import world_model_loss, world_model_update
-from rlbook.algorithms.policy.sac import sac_critic_loss
+from rlbook.algorithms.policy.off_policy.sac import sac_critic_loss
 from rlbook.data.replay import Transitions
 from rlbook.networks.dynamics import Prediction, WorldModel, model_errors
 from rlbook.networks.optimizer import Group, adam

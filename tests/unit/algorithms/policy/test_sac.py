@@ -18,8 +18,8 @@ from steps import actor_loss_of, critic_loss_of
 from torch.testing import assert_close
 
 from rlbook.agent import Step
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig, value_and_entropy
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig, value_and_entropy
 from rlbook.data.replay import Transitions
 from rlbook.functional.maximum_entropy import (
     expected_soft_value,

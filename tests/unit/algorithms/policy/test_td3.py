@@ -16,10 +16,10 @@ from steps import actor_loss_of, critic_loss_of
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.algorithms.policy.ddpg import DDPG, DDPGConfig
-from rlbook.algorithms.policy.replay_agent import Minibatch
-from rlbook.algorithms.policy.sac import SAC, SACConfig
-from rlbook.algorithms.policy.td3 import TD3, TD3Config
+from rlbook.algorithms.policy.off_policy.ddpg import DDPG, DDPGConfig
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.sac import SAC, SACConfig
+from rlbook.algorithms.policy.off_policy.td3 import TD3, TD3Config
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import smoothed_action
 from rlbook.networks.optimizer import LossOutput

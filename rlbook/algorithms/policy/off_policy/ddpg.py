@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.deterministic_agent import (
+from rlbook.algorithms.policy.off_policy.deterministic_agent import (
     DeterministicAgent,
     DeterministicConfig,
     DeterministicNetworks,
     follow_both,
 )
-from rlbook.algorithms.policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.functional.policy_losses import deterministic_policy_loss
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import squared_value_loss

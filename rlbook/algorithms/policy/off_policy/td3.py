@@ -27,14 +27,14 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from rlbook.algorithms.policy.ddpg import ddpg_actor_loss
-from rlbook.algorithms.policy.deterministic_agent import (
+from rlbook.algorithms.policy.off_policy.ddpg import ddpg_actor_loss
+from rlbook.algorithms.policy.off_policy.deterministic_agent import (
     DeterministicAgent,
     DeterministicConfig,
     DeterministicNetworks,
     follow_both,
 )
-from rlbook.algorithms.policy.replay_agent import Minibatch
+from rlbook.algorithms.policy.off_policy.replay_agent import Minibatch
 from rlbook.checks import non_negative, positive_int
 from rlbook.functional.returns import td_target
 from rlbook.functional.value_losses import smoothed_action, squared_value_loss

@@ -1,0 +1,1 @@
+"""Actor-critics that learn from a replay buffer."""
