@@ -24,7 +24,7 @@ at all, and then V is exact.
 With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of
 earlier ones. This takes fewer sweeps if states are numbered along the way; the interval does not
 hold then, only the first criterion. "automatic" is synchronous here. Its fast form
-(`fast/planning.py`) may choose the order of updates, and stops by the same bounds: if the interval
+(`fast/tabular/planning.py`) may choose the order of updates, and stops by the same bounds: if the interval
 shrinks no faster than by γ, as on a map where values propagate cell by cell, it sweeps in place,
 over all actions or over the best ones.
 
