@@ -24,9 +24,9 @@ at all, and then V is exact.
 With `sweep = "gauss-seidel"` there is one array, and later states of a sweep see the new values of
 earlier ones. This takes fewer sweeps if states are numbered along the way; the interval does not
 hold then, only the first criterion. "automatic" is synchronous here. Its fast form
-(`fast/tabular/planning.py`) may choose the order of updates, and stops by the same bounds: if the interval
-shrinks no faster than by γ, as on a map where values propagate cell by cell, it sweeps in place,
-over all actions or over the best ones.
+(`fast/tabular/planning.py`) may choose the order of updates, and stops by the same bounds: if the
+interval shrinks no faster than by γ, as on a map where values propagate cell by cell, it sweeps in
+place, over all actions or over the best ones.
 
 How good the policy is. If V is known to lie within ε of V*, acting greedily by V loses at most 2 ε
 / (1 - γ) against V*; the changes of a sweep prove a tighter bound, γ (h - l) / (1 - γ). This is

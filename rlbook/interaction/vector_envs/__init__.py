@@ -1,1 +1,1 @@
-"""Vector environments: N environments in one process, in worker processes, or split among processes."""
+"""Vector environments: N of them in one process, in worker processes, or split among processes."""

@@ -1,1 +1,1 @@
-"""Runs in several processes: side by side, on a cluster, with torchrun; and the signals that stop them."""
+"""Runs in several processes: side by side, on a cluster, with torchrun; signals that stop them."""
