@@ -153,10 +153,7 @@ def _tree_search(
     sampling: dict[str, Any],
 ) -> Searched:
     # torch, which tables do without
-    from rlbook.algorithms.planning.search.guided_search import (
-        GuidedSearch,
-        GuidedSearchConfig,
-    )
+    from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
     from rlbook.algorithms.planning.table_model import TableModel
 
     idle = next((name for name in sampling if name != "top_k"), None)
@@ -200,7 +197,7 @@ def _tree_search(
 
 
 def _table(env: Env) -> Any:
-    from rlbook.algorithms.planning.search.search_world import simulator_of
+    from rlbook.algorithms.planning.search.world import simulator_of
 
     return simulator_of(env, None, getattr(env.action_space, "n", 0))
 

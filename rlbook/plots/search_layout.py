@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.plots.colours import PALE, Colour, ramp
 
 # pixels: between neighbours, between levels, of a circle, around

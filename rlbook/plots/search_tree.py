@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.algorithms.planning.search.mcts import MCTS
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import MaskReader
 from rlbook.interaction.environments import EnvRecipe

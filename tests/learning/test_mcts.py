@@ -9,7 +9,7 @@ from closeness import near
 
 import rlbook
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.algorithms.model_based.alphazero_config import AlphaZeroConfig
+from rlbook.algorithms.planning.search.agent import SearchAgent, descend
 from rlbook.algorithms.planning.search.network_estimates import NetworkEstimates
 from rlbook.algorithms.planning.search.puct_selection import (
     masks_vary,
@@ -19,10 +20,9 @@ from rlbook.algorithms.planning.search.puct_selection import (
     visit_policy,
     with_noise,
 )
-from rlbook.algorithms.planning.search.search_agent import SearchAgent, descend
-from rlbook.algorithms.planning.search.search_tree import SearchTree
-from rlbook.algorithms.planning.search.search_world import World
 from rlbook.algorithms.planning.search.simulators import Snapshots
+from rlbook.algorithms.planning.search.tree import SearchTree
+from rlbook.algorithms.planning.search.world import World
 from rlbook.algorithms.planning.table_model import TERMINATED
 from rlbook.checks import value_at
 from rlbook.interaction.spaces import as_vector

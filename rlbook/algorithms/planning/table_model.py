@@ -8,7 +8,7 @@ from typing import NamedTuple, SupportsInt, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.seeding import Uniform

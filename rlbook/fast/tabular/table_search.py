@@ -15,7 +15,7 @@ import numpy as np
 
 from rlbook.algorithms.planning.search import mcts
 from rlbook.algorithms.planning.search.mcts import MCTSConfig, World
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import (
     Tree,
     add_child,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.algorithms.planning.search.search_tree import Met, SearchTree
+from rlbook.algorithms.planning.search.tree import Met, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED
 from rlbook.llm.environments.token_rows import TokenRows
 from rlbook.seeding import Uniform

@@ -39,15 +39,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent, State
+from rlbook.algorithms.planning.search.agent import descend, found_under
+from rlbook.algorithms.planning.search.guide import Descent, Judge, SearchGuide, Shown
+from rlbook.algorithms.planning.search.guide import row as row_of
 from rlbook.algorithms.planning.search.observation_digest import content
 from rlbook.algorithms.planning.search.puct_selection import puct_choice
-from rlbook.algorithms.planning.search.search_agent import descend, found_under
-from rlbook.algorithms.planning.search.search_guide import Descent, Judge, SearchGuide, Shown
-from rlbook.algorithms.planning.search.search_guide import row as row_of
-from rlbook.algorithms.planning.search.search_tree import SearchTree
-from rlbook.algorithms.planning.search.search_world import World, simulator_of
 from rlbook.algorithms.planning.search.simulators import Simulator
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import empty_tree
+from rlbook.algorithms.planning.search.world import World, simulator_of
 from rlbook.algorithms.planning.table_model import TERMINATED, TableModel
 from rlbook.checks import non_negative, positive_int, unit_interval
 from rlbook.errors import RequestError

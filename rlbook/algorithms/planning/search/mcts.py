@@ -41,15 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Metrics, State, Step
-from rlbook.algorithms.planning.search.search_agent import (
-    SearchAgent,
-    allowed_at,
-    descend,
-    found_under,
-)
-from rlbook.algorithms.planning.search.search_tree import SearchTree
-from rlbook.algorithms.planning.search.search_world import World
+from rlbook.algorithms.planning.search.agent import SearchAgent, allowed_at, descend, found_under
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
+from rlbook.algorithms.planning.search.world import World
 from rlbook.algorithms.planning.table_model import GOES_ON, TERMINATED, TableModel
 from rlbook.checks import non_negative, one_of, positive_int, unit_interval
 from rlbook.errors import RequestError

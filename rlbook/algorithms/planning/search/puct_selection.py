@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlbook.algorithms.planning.search.search_tree import SearchTree
-from rlbook.algorithms.planning.search.search_world import World
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import Floats, Ints
+from rlbook.algorithms.planning.search.world import World
 from rlbook.algorithms.planning.table_model import TableModel
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.utils import EzPickle
 
 from rlbook.algorithms.planning.search.observation_digest import content
-from rlbook.algorithms.planning.search.search_tree import Met, SearchTree
+from rlbook.algorithms.planning.search.tree import Met, SearchTree
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED
 from rlbook.envs.tabular.enumeration import Restorable
 from rlbook.errors import TrainingError, one_line

@@ -14,7 +14,7 @@ import rlbook
 import rlbook.networks.distributions
 import rlbook.networks.policy
 from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
-from rlbook.algorithms.planning.search.search_world import simulator_of
+from rlbook.algorithms.planning.search.world import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.book.experiments.language_models import tabular_language_model as three_tokens

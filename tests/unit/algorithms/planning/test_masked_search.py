@@ -15,8 +15,8 @@ from rlbook.algorithms.planning.search import mcts
 from rlbook.algorithms.planning.search.guided_search import GuidedSearch, GuidedSearchConfig
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
 from rlbook.algorithms.planning.search.puct_selection import select_puct
-from rlbook.algorithms.planning.search.search_tree import SearchTree
 from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import empty_tree
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import TableModel

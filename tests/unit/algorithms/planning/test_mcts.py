@@ -19,11 +19,11 @@ from gymnasium.wrappers import TransformReward
 import rlbook
 from rlbook.agent import Step
 from rlbook.algorithms.planning.search.mcts import MCTS, MCTSConfig
-from rlbook.algorithms.planning.search.search_tree import SearchTree
-from rlbook.algorithms.planning.search.search_world import simulator_of
 from rlbook.algorithms.planning.search.simulators import Copies, Fields, Snapshots
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import back_up, empty_tree
 from rlbook.algorithms.planning.search.ucb_selection import select
+from rlbook.algorithms.planning.search.world import simulator_of
 from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv

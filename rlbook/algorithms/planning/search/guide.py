@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent
-from rlbook.algorithms.planning.search.search_tree import SearchTree
+from rlbook.algorithms.planning.search.tree import SearchTree
 from rlbook.algorithms.planning.table_model import TERMINATED
 from rlbook.errors import RequestError
 from rlbook.networks.distributions import Categorical

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent
 from rlbook.algorithms.planning.search.observation_digest import content, repeats
-from rlbook.algorithms.planning.search.search_tree import Met, SearchTree
-from rlbook.algorithms.planning.search.search_world import World, simulator_of
+from rlbook.algorithms.planning.search.tree import Met, SearchTree
 from rlbook.algorithms.planning.search.tree_arrays import add_child, empty_tree, find_child
+from rlbook.algorithms.planning.search.world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.interaction.action_masks import mask_method
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
