@@ -174,6 +174,12 @@ def test_a_budget_is_a_time(given: str, seconds: float) -> None:
     assert seconds_of(given) == seconds
 
 
+def test_a_file_of_presets_stands_beside_the_module_that_it_is_for() -> None:
+    files = sorted((ROOT / "rlbook" / "algorithms").rglob("presets/*.yaml"))
+    alone = [path for path in files if not (path.parent.parent / f"{path.stem}.py").is_file()]
+    assert len(files) > 30 and alone == []
+
+
 def test_presets_stand_in_the_class_or_in_its_file(tmp_path: Path) -> None:
     class Mine(PPO):
         pass
