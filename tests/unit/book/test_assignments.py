@@ -269,7 +269,6 @@ def test_each_classic_bug_costs_its_points_and_the_reason_is_one_sentence(
             "learns",
             Bug("never syncs", "self.updates % self.sync_every == 0", "self.updates < 0"),
         ),
-        ),
         (
             "ppo_maze",
             "episodes",
