@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
-from rlbook.checks import did_you_mean, import_object
+from rlbook.checks import SYNONYMS, did_you_mean, import_object
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
 from rlbook.interaction.environments import EnvRecipe, environments
@@ -147,7 +147,11 @@ MOST_NAMES = 6  # of algorithms in a message
 
 def refuse_foreign(algorithm: str, name: str) -> None:
     """Raises RequestError where `name`, which is none of this algorithm's hyper-parameters, is one
-    of others; they are named."""
+    of others; they are named. A name that means one of its own in other books is left to those who
+    look for the nearest."""
+    mine = {item.name for item in dataclasses.fields(agent_class(algorithm).Config)}
+    if mine & {*SYNONYMS.get(name, ())}:
+        return
     having = [
         other
         for other, agent in algorithms().items()
