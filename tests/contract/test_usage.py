@@ -132,7 +132,8 @@ def test_the_help_of_an_algorithm_begins_with_what_one_changes_most(
         (["sac", "CartPole-v1", "--recurrent", "gru"], "dqn, reinforce, a2c and ppo have it"),
         (["mcts", "TMaze-v0", "--recurrent=lstm"], "mcts has no hyper-parameter 'recurrent'; dqn,"),
         (["ppo", "CartPole-v1", "--no-dueling"], "ppo has no hyper-parameter 'dueling'; dqn"),
-        (["bandit", "TenArmedTestbed-v0", "--learning-rate", "1"], "others have it"),
+        (["bandit", "TenArmedTestbed-v0", "--max-grad-norm", "1"], "others have it"),
+        (["bandit", "TenArmedTestbed-v0", "--learning-rate", "1"], "did you mean '--alpha'?"),
         (["ppo", "CartPole-v1", "--learning-rte", "1"], "did you mean '--learning-rate'?"),
     ],
 )
