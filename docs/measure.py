@@ -1085,6 +1085,22 @@ MEASUREMENTS = {
         seeds=5,
         evaluate="--checkpoint best --episodes 100",
     ),
+    "dqn_breakout": Measurement(
+        "MinAtar/Breakout-v1, 300 000 steps",
+        "dqn MinAtar/Breakout-v1",
+        greedy_and_sampled,
+        seeds=3,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
+    "dqn_asterix": Measurement(
+        "MinAtar/Asterix-v1, 300 000 steps",
+        "dqn MinAtar/Asterix-v1",
+        greedy_and_sampled,
+        seeds=3,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
     "fitted_q_maze": Measurement(
         "the maze, from 100 random walks", "fitted_q Maze-v0", optimal(3.0), seeds=10
     ),
@@ -1352,6 +1368,14 @@ MEASUREMENTS = {
         seeds=5,
         evaluate="--episodes 50",
     ),
+    "sac_lander": Measurement(
+        "LunarLanderContinuous-v3, 300 000 steps",
+        "sac LunarLanderContinuous-v3",
+        greedy_and_sampled,
+        seeds=3,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
     "td3_pendulum": Measurement(
         "Pendulum-v1", "td3 Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
@@ -1413,6 +1437,22 @@ MEASUREMENTS = {
         greedy_and_sampled,
         seeds=5,
         evaluate="--episodes 200",
+        sampled=True,
+    ),
+    "ppo_breakout": Measurement(
+        "MinAtar/Breakout-v1, 300 000 steps",
+        "ppo MinAtar/Breakout-v1",
+        greedy_and_sampled,
+        seeds=3,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
+    "ppo_asterix": Measurement(
+        "MinAtar/Asterix-v1, 300 000 steps",
+        "ppo MinAtar/Asterix-v1",
+        greedy_and_sampled,
+        seeds=3,
+        evaluate="--episodes 100",
         sampled=True,
     ),
     "ppo_addition": Measurement(
@@ -1732,12 +1772,16 @@ def presets_file(algorithm: str) -> Path:
 
 GOALS = {
     "dqn_lander": (200.0, "154 ± 79, 100 000 steps"),
+    "ppo_breakout": (6.24, "SB3: 6.24 greedy, 5.84 sampled"),
+    "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
+    "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
     "ppo_empty_room": (0.95 * 0.968, "0.968 ± 0.013, 100 000 steps"),
     "ppo_door_key": (0.95 * 0.964, "0.964 ± 0.006, 100 000 steps"),
 }
 """Measurement → the mean return that was aimed at when its settings were chosen, and what the zoo
-states (mean ± deviation over the episodes of one run)."""
+states (mean ± deviation over the episodes of one run), or what Stable-Baselines3 comes to with the
+same settings (`python -m benchmarks minatar`)."""
 
 RESULTS_PAGE = (
     "value_iteration_maze",
