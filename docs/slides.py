@@ -101,28 +101,42 @@ def two_columns(left: str, right: str) -> str:
     return f'<div class="two"><div>{left}</div><div>{right}</div></div>' if right else left
 
 
-def chapter_slides(page: str, questions: str) -> list[str]:
-    """The slides of a chapter.
+def mistakes_of(text: str) -> list[str]:
+    """What goes wrong, a line each: a heading with what is said first below it, or a paragraph that
+    begins with its subject in bold type."""
+    parts = re.split(r"^### (.+)\n", text, flags=re.MULTILINE)[1:]
+    if parts:
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return [f"**{head}.** {first_sentences(paragraphs_of(said), 1)}" for head, said in pairs]
+    return [first_sentences([part], 2) for part in paragraphs_of(text) if part.startswith("**")]
 
-    Args:
-        page: its Markdown.
-        questions: the Markdown of docs/questions.md.
-    """
+
+def questions_on(name: str) -> list[str]:
+    """Those of docs/questions.md whose answers lead most often to this chapter."""
+    parts = re.split(r"^## ", (HERE / "questions.md").read_text(encoding="utf-8"), flags=re.M)
+    most = max(parts, key=lambda part: part.count(f"({name}.md"))
+    asked = most.split("<details>")[0] if f"({name}.md" in most else ""
+    return re.findall(r"^\d+\. (.+)$", asked, re.MULTILINE)
+
+
+def chapter_slides(name: str) -> list[str]:
+    """The slides of a chapter, such as "chapters/planning"."""
+    page = (HERE / f"{name}.md").read_text(encoding="utf-8")
     title = re.findall(r"^# (.+)$", page, re.MULTILINE)[0]
     slides = [slide(title, "", title, level=1)]
-    for name, most in (("The problem", 6), ("By hand", 8), ("Watch it", 5)):
-        text = section_of(page, name)
+    for head, most in (("The problem", 6), ("By hand", 8), ("Watch it", 5)):
+        text = section_of(page, head)
         said = first_sentences(paragraphs_of(text), most)
         picture = picture_of(text)
         if said or picture:
-            slides.append(slide(name, two_columns(render(said), picture), title))
-        if name == "By hand":
+            slides.append(slide(head, two_columns(render(said), picture), title))
+        if head == "By hand":
             slides += equation_slides(page, title)
-    wrong = [part for part in paragraphs_of(section_of(page, "What goes wrong")) if part[0] == "*"]
+    wrong = mistakes_of(section_of(page, "What goes wrong"))
     if wrong:
-        lines = "\n".join(f"- {first_sentences([part], 2)}" for part in wrong[:MISTAKES])
+        lines = "\n".join(f"- {line}" for line in wrong[:MISTAKES])
         slides.append(slide("What goes wrong", render(lines), title))
-    asked = re.findall(r"^\d+\. (.+)$", section_of(questions, title).split("<details>")[0], re.M)
+    asked = questions_on(name)
     if asked:
         chosen = [asked[place * len(asked) // QUESTIONS] for place in range(QUESTIONS)]
         slides.append(slide("Questions", render("\n".join(f"1. {text}" for text in chosen)), title))
@@ -146,11 +160,9 @@ def week_slides(week: Week) -> str:
     """The whole file of a week."""
     foot = f"Week {week.number}: {week.title}"
     slides = [slide(week.title, f"<p>Week {week.number}</p>", "rlbook", level=1)]
-    questions = (HERE / "questions.md").read_text(encoding="utf-8")
     for name in week.read:
         if name.startswith("chapters/"):
-            page = (HERE / f"{name}.md").read_text(encoding="utf-8")
-            slides += chapter_slides(page, questions)
+            slides += chapter_slides(name)
     whole = [item.title for item in assignments().values() if item.week == week.number]
     rows = [f"- In the lecture: {week.show}", f"- Notebooks: {', '.join(week.notebooks)}"]
     rows += [f"- Functions to write: {', '.join(f'`{name}`' for name in week.write)}"]

@@ -40,3 +40,18 @@ def test_a_weeks_slides_say_what_its_chapters_say_and_need_no_network() -> None:
     assert not re.search(r'(src|href)="(?!data:)', body)
     assert not re.search(r"\$[^<]*\\|\{[a-z]+\}`|\]\(", re.sub(r"<script>.*", "", body))
     assert len(re.findall(r"<section id=", text)) > 20
+
+
+def test_a_chapters_questions_are_found_by_where_their_answers_lead() -> None:
+    slides = load_slides()
+    assert slides.questions_on("chapters/hidden-states")[0] in (DOCS / "questions.md").read_text()
+    assert len(slides.questions_on("chapters/pixels")) == 10
+    assert slides.questions_on("chapters/no-such-page") == []
+
+
+def test_what_goes_wrong_is_found_in_both_forms() -> None:
+    slides = load_slides()
+    headed = "### One frame\n\nIt is said. More.\n\n### Two\n\nAgain."
+    assert slides.mistakes_of(headed) == ["**One frame.** It is said.", "**Two.** Again."]
+    bold = "**A fault.** It is said. More. And more.\n\n*How to notice:* look."
+    assert slides.mistakes_of(bold) == ["**A fault.** It is said. More."]
