@@ -36,6 +36,7 @@ extensions = [
     "diagrams",
     "playable",
     "museum",
+    "short_navigation",
     "wrapped_code",
     "stacked_tables",
     "descriptions",
