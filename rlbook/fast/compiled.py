@@ -24,11 +24,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from rlbook.algorithms.tabular.exploration import softmax, upper_confidence
 from rlbook.fast.tabular.list_forms import LIST_FORMS
 from rlbook.fast_forms import PLAIN, plain_only
+from rlbook.functional.schedules import scheduled_value
 
 PATIENCE = 1.0
 """Seconds of compiling that need no explanation; reading what was compiled before takes less."""
+
+COPIED_BY_LLVM = frozenset({scheduled_value, softmax, upper_confidence})
+"""Functions that a loop calls at many places and a step at few of them. numba would copy their lines
+into the loop at every call, with which compiling takes up to twice as long; LLVM inlines them, too,
+and a step takes no longer."""
 
 
 def available() -> bool:
@@ -104,16 +111,17 @@ def _link(
             function.__code__, function.__globals__ | bound | inner, name, function.__defaults__
         )
         copy.__qualname__, copy.__module__ = name, function.__module__
-        done[function] = _compile(copy, outermost) if how == "compiled" else copy
+        if how == "compiled":
+            inlined = {"forceinline": True} if function in COPIED_BY_LLVM else {"inline": "always"}
+            copy = _compile(copy, {"cache": True} if outermost else inlined)
+        done[function] = copy
     return done[function]
 
 
-def _compile(function: types.FunctionType, outermost: bool) -> Any:
+def _compile(function: types.FunctionType, options: dict[str, Any]) -> Any:
     """Nothing here allocates, so nothing needs counting references, which would take most of the
     time."""
-    return _numba().njit(
-        cache=outermost, error_model="numpy", _nrt=False, inline="never" if outermost else "always"
-    )(function)
+    return _numba().njit(error_model="numpy", _nrt=False, **options)(function)
 
 
 def _ours(value: object) -> TypeGuard[types.FunctionType]:
