@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
-import importlib
 import json
 import math
 import operator
 import os
+import pkgutil
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -265,7 +265,7 @@ def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {_shorten(twice)} occurs twice")
+        raise ValueError(f"the name {shorten(twice)} occurs twice")
     return content
 
 
@@ -276,7 +276,7 @@ def _no_constant(name: str) -> NoReturn:
 def _finite_float(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
-        raise ValueError(f"{_shorten(digits)} is beyond the largest number")
+        raise ValueError(f"{shorten(digits)} is beyond the largest number")
     return number
 
 
@@ -297,16 +297,14 @@ def parse_json(text: str | bytes) -> Any:
 def saved_count(name: str, value: object) -> int:
     """A saved count, at least 0."""
     if not _integer(value) or not 0 <= value < ENDLESS:
-        raise ValueError(
-            f"the saved {name} must be an integer of at least 0, got {_shorten(value)}"
-        )
+        raise ValueError(f"the saved {name} must be an integer of at least 0, got {shorten(value)}")
     return int(value)
 
 
 def saved_number(name: str, value: object) -> float:
     """A saved finite number."""
     if not _number(value):
-        raise ValueError(f"the saved {name} must be a finite number, got {_shorten(value)}")
+        raise ValueError(f"the saved {name} must be a finite number, got {shorten(value)}")
     return float(value)
 
 
@@ -337,7 +335,8 @@ def saved_array(
     return found.copy()
 
 
-def _shorten(value: object) -> str:
+def shorten(value: object) -> str:
+    """A value as a message shows it, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -357,18 +356,15 @@ def import_object(what: str, place: str, *, allow_import: bool, name: str | None
     Raises:
         RequestError: it may not be imported, or cannot be.
     """
-    module, _, attribute = place.partition(":")
+    module = place.partition(":")[0]
     told = f"{what} {name or place!r}"
     if not allow_import:
         raise RequestError(f"{told} would import the module {module!r}; {TRUST}")
     try:
-        found: object = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        return pkgutil.resolve_name(place)
     except Exception as error:  # whatever the user's module does
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise RequestError(f"{told} cannot be imported ({reason})") from error
-    return found
 
 
 def are_batches(observations: Any, space: Any) -> bool:

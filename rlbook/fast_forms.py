@@ -13,8 +13,8 @@ which `rlbook.networks.optimizer.gradient_step` tries first.
 from __future__ import annotations
 
 import functools
-import importlib
 import os
+import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -38,8 +38,8 @@ def has_fast_form(plain: Callable[P, T]) -> Callable[P, T]:
         if _plain_only:
             return plain(*args, **kwargs)
         if fast is None:
-            found: Callable[P, T] = _import_object(_table("FORMS")[_name(plain)])
-            fast = found
+            fast = pkgutil.resolve_name(_table("FORMS")[_name(plain)])
+            assert fast is not None
         return fast(*args, **kwargs)
 
     either.plain = plain  # type: ignore[attr-defined]
@@ -52,7 +52,9 @@ def written_gradient(loss: Callable[..., Any]) -> Callable[..., Any] | None:
     if _plain_only:
         return None
     name, table = _name(loss), _table("GRADIENTS")
-    return _import_object(table[name]) if name in table and _import_object(name) is loss else None
+    if name not in table or _resolve(name) is not loss:
+        return None
+    return _resolve(table[name])
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -60,14 +62,10 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _table(name: str) -> dict[str, str]:
-    return getattr(importlib.import_module("rlbook.fast"), name)
+    return pkgutil.resolve_name(f"rlbook.fast:{name}")
 
 
-@functools.cache
-def _import_object(where: str) -> Any:
-    """What "module:name" stands for."""
-    module, name = where.split(":")
-    return getattr(importlib.import_module(module), name)
+_resolve = functools.cache(pkgutil.resolve_name)
 
 
 def plain_only() -> bool:

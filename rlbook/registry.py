@@ -4,7 +4,7 @@ presets."""
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import pkgutil
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -133,8 +133,7 @@ def agent_class(name: str, *, allow_import: bool = False) -> type[Agent]:
     """
     name = ALIASES.get(name, name)
     if name in ALGORITHMS:
-        module, attribute = ALGORITHMS[name].split(":")
-        return getattr(importlib.import_module(module), attribute)
+        return pkgutil.resolve_name(ALGORITHMS[name])
     if ":" in name:
         return _import_class(name, allow_import)
     known = (*ALGORITHMS, *ALIASES)

@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.command_line import drop_options, flag, option
+from rlbook.cli.command_line import drop_options, option
 from rlbook.cli.options import Ablate, parse
 from rlbook.cli.output import comparison_summary, fail, note, show, typeable
 from rlbook.cli.seeds import Facts, facts_of, result_of, seed_commands
 from rlbook.cli.train import Training, command_of, free_folder, parse_train
-from rlbook.cli.values import Given, convert
+from rlbook.cli.values import Given, convert, flag
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
 from rlbook.runs.processes.interrupts import signal_of
 from rlbook.runs.processes.side_by_side import side_by_side
-from rlbook.runs.request import Request
 from rlbook.runs.storage.folder import seed_folder
 
 SEEDS = 3
@@ -130,14 +129,7 @@ def _report(
 
 def _variants(training: Training, off: str) -> list[Variant]:
     """What --off asks for. Raises RequestError where a part is unknown, or is off already."""
-    request = Request.build(
-        str(training.algorithm),
-        str(training.env),
-        **training.options,
-        allow_import=training.run.allow_import,
-        env_kwargs=training.env_kwargs,
-        hyperparameters=training.hyperparameters,
-    )
+    request = training.build_request()
     (kinds, _), variants = command_of(training.algorithm), []
     for part in filter(None, off.split(",")):
         name, equals, given = part.partition("=")

@@ -3,20 +3,21 @@ hyper-parameters, as for `rlbook train`."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from rlbook.cli.command_line import (
-    flag,
     named_algorithm,
     numbers_last,
     spell_out,
     take_env_arguments,
 )
-from rlbook.cli.options import File, Flag, Number, flatten, integer, parse, word
+from rlbook.cli.options import File, Flag, Number, flatten, parse
+from rlbook.cli.output import Result
 from rlbook.cli.train import command_of
-from rlbook.cli.values import convert
+from rlbook.cli.values import Given, convert, flag
 from rlbook.errors import RequestError
 
 COUNTS = ("steps", "episodes", "seed", "frames")
@@ -47,20 +48,8 @@ class AnimateOptions:
     debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Animation:
-    """What the command line asks for."""
-
-    algorithm: str
-    env: str
-    out: str
-    json: bool
-    options: dict[str, Any] = field(default_factory=dict)
-    """For `rlbook.plots.animate`."""
-
-
-def parse_animate(argv: Sequence[str]) -> Animation:
-    """Reads the command line of `rlbook animate`.
+def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:
+    """Animates what the command line asks for. Returns whether JSON is wanted, and what to print.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
@@ -73,26 +62,33 @@ def parse_animate(argv: Sequence[str]) -> Animation:
         words.remove(algorithm)
     prog = f"rlbook animate {algorithm}" if algorithm else "rlbook animate ALGORITHM"
     options = flatten(parse(command, spell_out(words, kinds), prog, DESCRIPTION))
-    env = word(options["env"])
+    env = options["env"]
     if algorithm is None or env is None:
         raise RequestError(
             "animate needs an ALGORITHM and an ENV, such as: rlbook animate"
             f" {algorithm or 'value_iteration'} Maze-v0"
         )
-    counts = {
-        name: value for name in COUNTS if (value := integer(name, options.get(name))) is not None
-    }
-    given = {
-        name: value
-        for name in kinds
-        if (value := options[name]) is not None and word(value) is not None
-    }
+    counts = {name: value for name in COUNTS if (value := options[name]) is not None}
     hyperparameters = {
-        name: convert(flag(name), value, kinds[name]) for name, value in given.items()
+        name: convert(flag(name), value, kinds[name])
+        for name in kinds
+        if isinstance(value := options[name], Given)
     }
     out = (
-        word(options["out"])
+        options["out"]
         or f"{algorithm}-{env.removeprefix('rlbook/').replace('/', '-').replace(':', '-')}.html"
     )
-    more = {"env_kwargs": env_kwargs, "allow_import": options["allow_import"]}
-    return Animation(algorithm, env, out, options["json"], counts | more | hyperparameters)
+    from rlbook.plots import animate
+
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
+        written = animate(
+            algorithm,
+            env,
+            out=out,
+            env_kwargs=env_kwargs,
+            allow_import=options["allow_import"],
+            **counts,
+            **hyperparameters,
+        )
+    facts = {"algorithm": algorithm, "env": env, "written": [str(written)]}
+    return options["json"], (facts, str(written))

@@ -9,16 +9,10 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Any
 
-from rlbook.cli.values import may_import, scalar
+from rlbook.cli.values import flag, may_import, scalar
 from rlbook.errors import RequestError
 from rlbook.registry import ALGORITHMS, agent_class
 from rlbook.runs.options import FOLDERS
-
-
-def flag(name: str) -> str:
-    """An option's name as it is typed."""
-    return "--" + name.replace("_", "-")
-
 
 _VALUELESS = (
     "-h",

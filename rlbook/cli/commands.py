@@ -1,9 +1,10 @@
-"""What each command of `rlbook` does: parses its words, calls the library, prints what came of it,
-and returns the exit code."""
+"""The commands of `rlbook`: each takes its words, calls the library, and returns what is printed,
+or an exit code. Those of a few lines stand here, the others in modules of their own."""
 
 from __future__ import annotations
 
 import contextlib
+import pkgutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlbook.cli.output import (
+    Result,
     Unprinted,
     abandon_stdout,
     export_summary,
@@ -28,6 +30,10 @@ from rlbook.runs.processes.interrupts import signal_of
 if TYPE_CHECKING:
     from rlbook.cli.train import Training
     from rlbook.runs.run import Run
+
+
+Shown = tuple[bool, Result] | tuple[bool, Result, int]
+"""Whether JSON is asked for, what is printed, and the exit code where it is not 0."""
 
 
 def train(words: Sequence[str]) -> int:
@@ -148,126 +154,74 @@ def _resume_run(training: Training, folder: Path, on_report: Callable[[Run], Non
     )
 
 
-def evaluate(words: Sequence[str]) -> int:
-    """`rlbook evaluate`."""
-    from rlbook.cli.evaluate import run_evaluation
-
-    show(*run_evaluation(words))
-    return 0
-
-
-def list_(words: Sequence[str]) -> int:
+def list_names(words: Sequence[str]) -> Shown:
     """`rlbook list`."""
-    from rlbook.cli import listing
-    from rlbook.cli.options import List, parse, word
+    from rlbook.cli.listing import listing
+    from rlbook.cli.options import List, parse
 
     options = parse(List, words, "rlbook list")
-    show(options.json, listing.listing(word(options.what) or "all"))
-    return 0
+    return options.json, listing(options.what)
 
 
-def explain(words: Sequence[str]) -> int:
+def explain(words: Sequence[str]) -> Shown:
     """`rlbook explain`."""
-    from rlbook.cli.options import Explain, parse, word
+    from rlbook.cli.options import Explain, parse
 
     options = parse(Explain, words, "rlbook explain")
     from rlbook.cli.explain import explain_name
 
-    show(options.json, explain_name(str(word(options.name))))
-    return 0
-
-
-def import_(words: Sequence[str]) -> int:
-    """`rlbook import`."""
-    from rlbook.cli.language_models.import_model import run_import
-
-    show(*run_import(words))
-    return 0
-
-
-def record(words: Sequence[str]) -> int:
-    """`rlbook record`."""
-    from rlbook.cli.record import run_recording
-
-    show(*run_recording(words))
-    return 0
+    return options.json, explain_name(options.name)
 
 
 def watch(words: Sequence[str]) -> int:
     """`rlbook watch`."""
-    from rlbook.cli.evaluate import checkpoint_of
-    from rlbook.cli.options import Watch, integer, parse, word
+    from rlbook.cli.options import Watch, parse
 
     options = parse(Watch, words, "rlbook watch")
-    episodes, seed = integer("episodes", options.episodes), integer("seed", options.seed)
-    folder, gif, which = (
-        str(word(options.folder)),
-        word(options.gif),
-        checkpoint_of(options.checkpoint),
-    )
     from rlbook.plots import watch as play
 
-    play(folder, gif, episodes, seed, checkpoint=which, allow_import=options.allow_import)
-    if gif is not None:
-        print(gif)
+    play(
+        options.folder,
+        options.gif,
+        options.episodes,
+        options.seed,
+        checkpoint=options.checkpoint,
+        allow_import=options.allow_import,
+    )
+    if options.gif is not None:
+        print(options.gif)
     return 0
 
 
-def export(words: Sequence[str]) -> int:
+def export(words: Sequence[str]) -> Shown:
     """`rlbook export`."""
-    from rlbook.cli.evaluate import checkpoint_of
-    from rlbook.cli.options import Export, parse, word
+    from rlbook.cli.options import Export, parse
 
     options = parse(Export, words, "rlbook export")
-    from rlbook.runs.exporting import export as write
-
-    folder, out, which = (
-        str(word(options.folder)),
-        str(word(options.out)),
-        checkpoint_of(options.checkpoint),
-    )
-    job, size = word(options.job), word(options.shard_size)
-    if job is not None:
+    if options.job is not None:
         from rlbook.cli.language_models.export_job import run_export
 
-        show(options.json, run_export(options, folder, out, job, which))
-        return 0
+        return options.json, run_export(options)
+    from rlbook.runs.exporting import export as write
+
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = write(
-            folder,
-            out,
+            options.folder,
+            options.out,
             merge=options.merge,
-            shard_size=size,
-            checkpoint=which,
+            shard_size=options.shard_size,
+            checkpoint=options.checkpoint,
             allow_import=options.allow_import,
         )
-    show(options.json, (facts, export_summary(facts)))
-    return 0
+    return options.json, (facts, export_summary(facts))
 
 
-def serve(words: Sequence[str]) -> int:
-    """`rlbook serve`."""
-    from rlbook.cli.language_models.serve import run_serving
-
-    run_serving(words)
-    return 0
-
-
-def synthesize(words: Sequence[str]) -> int:
-    """`rlbook synthesize`."""
-    from rlbook.cli.language_models.synthesize import run_synthesis
-
-    as_json, result, complete = run_synthesis(words)
-    show(as_json, result)
-    return 0 if complete else 1
-
-
-def plot(words: Sequence[str]) -> int:
+def plot(words: Sequence[str]) -> Shown:
     """`rlbook plot`."""
-    from rlbook.cli.options import Plot, integer, parse, word
+    from rlbook.cli.options import Plot, parse
 
     options = parse(Plot, words, "rlbook plot")
-    folders, out = list(options.folders.words), word(options.out)
+    folders, out = list(options.folders.words), options.out
     if not folders:
         raise RequestError("plot needs the folder of a run, or several")
     from rlbook.runs.storage.folder import run_folders
@@ -275,10 +229,9 @@ def plot(words: Sequence[str]) -> int:
     runs = [run for folder in folders for run in run_folders(Path(folder))]
     if options.values and len(runs) > 1:
         raise RequestError(f"--values draws one run, got {len(runs)} folders")
-    tree = word(options.tree)
+    tree, smooth = options.tree, options.smooth
     if tree is not None and (len(runs) > 1 or options.values or out is not None):
         raise RequestError("--tree draws one run, and takes neither --values nor --out")
-    smooth = integer("smooth", options.smooth)
     if smooth is not None and (options.values or tree is not None):
         raise RequestError("--smooth is for curves, and draws neither --values nor --tree")
     from rlbook.plots import draw_search, plot_curves, plot_value_map
@@ -287,9 +240,7 @@ def plot(words: Sequence[str]) -> int:
     written = []
     if tree is not None:
         written.append(str(draw_search(runs[0], tree, allow_import=options.allow_import)))
-        show(options.json, ({"folders": folders, "written": written}, written[0]))
-        return 0
-    if not options.values:
+    elif not options.values:
         written.append(
             out or (str(Path(folders[0]) / "curve.png") if len(folders) == 1 else "curves.png")
         )
@@ -297,10 +248,9 @@ def plot(words: Sequence[str]) -> int:
     if options.values:
         written.append(out or str(Path(folders[0]) / "value_map.png"))
         plot_value_map(runs[0], out=written[-1], allow_import=options.allow_import)
-    elif out is None and len(runs) == 1 and has_map(read_curve(runs[0])):
+    elif tree is None and out is None and len(runs) == 1 and has_map(read_curve(runs[0])):
         written += _drawn_map(runs[0], options.allow_import)
-    show(options.json, ({"folders": folders, "written": written}, "\n".join(written)))
-    return 0
+    return options.json, ({"folders": folders, "written": written}, "\n".join(written))
 
 
 def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
@@ -317,41 +267,33 @@ def _drawn_map(folder: Path, allow_import: bool) -> list[str]:
     return [str(path)]
 
 
-def inspect(words: Sequence[str]) -> int:
+def inspect(words: Sequence[str]) -> Shown:
     """`rlbook inspect`."""
-    from rlbook.cli.options import Inspect, integer, parse, word
+    from rlbook.cli.options import Inspect, parse
 
     options = parse(Inspect, words, "rlbook inspect")
     from rlbook.plots import inspect as write
 
-    folder = str(word(options.folder))
     path = str(
-        write(
-            folder,
-            word(options.out),
-            integer("prompts", options.prompts),
-            allow_import=options.allow_import,
-        )
+        write(options.folder, options.out, options.prompts, allow_import=options.allow_import)
     )
-    show(options.json, ({"folder": folder, "written": [path]}, path))
-    return 0
+    return options.json, ({"folder": options.folder, "written": [path]}, path)
 
 
-def compare(words: Sequence[str]) -> int:
+def compare(words: Sequence[str]) -> Shown:
     """`rlbook compare`."""
-    from rlbook.cli.options import Compare, parse, word
+    from rlbook.cli.options import Compare, parse
 
     options = parse(Compare, words, "rlbook compare")
     import rlbook
     from rlbook.cli.output import comparison_summary
     from rlbook.evaluation.comparison import improvements
 
-    folders, out = list(options.folders.words), word(options.out)
+    folders = list(options.folders.words)
     rows = rlbook.compare(folders)
     facts, text = comparison_summary(rows, improvements(rows))
-    facts["written"] = _drawn_curves(folders, out)
-    show(options.json, (facts, text))
-    return 0
+    facts["written"] = _drawn_curves(folders, options.out)
+    return options.json, (facts, text)
 
 
 def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
@@ -371,62 +313,6 @@ def _drawn_curves(folders: Sequence[str], out: str | None) -> list[str]:
     return [path]
 
 
-def doctor(words: Sequence[str]) -> int:
-    """`rlbook doctor`."""
-    from rlbook.cli.doctor import examine_folder
-
-    as_json, result, sound = examine_folder(words)
-    show(as_json, result)
-    return 0 if sound else 1
-
-
-def verify(words: Sequence[str]) -> int:
-    """`rlbook verify`."""
-    from rlbook.cli.verify import run_verification
-
-    as_json, result, good = run_verification(words)
-    show(as_json, result)
-    return 0 if good else 1
-
-
-def ablate(words: Sequence[str]) -> int:
-    """`rlbook ablate`."""
-    from rlbook.cli.ablate import run_ablation
-
-    return run_ablation(words)
-
-
-def tune(words: Sequence[str]) -> int:
-    """`rlbook tune`."""
-    from rlbook.cli.tune import run_tuning
-
-    return run_tuning(words)
-
-
-def recipe(words: Sequence[str]) -> int:
-    """`rlbook recipe`."""
-    from rlbook.cli.recipe import recipe as done
-
-    came = done(words)
-    if isinstance(came, int):
-        return came
-    show(*came)
-    return 0
-
-
-def animate(words: Sequence[str]) -> int:
-    """`rlbook animate`."""
-    from rlbook.cli.animate import parse_animate
-
-    asked = parse_animate(words)
-    from rlbook.plots import animate as film
-
-    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
-        path = str(film(asked.algorithm, asked.env, out=asked.out, **asked.options))
-    show(asked.json, ({"algorithm": asked.algorithm, "env": asked.env, "written": [path]}, path))
-    return 0
-
-
 def demo(words: Sequence[str]) -> int:
     """`rlbook demo`."""
     from rlbook.cli.options import Demo, parse
@@ -438,107 +324,87 @@ def demo(words: Sequence[str]) -> int:
     return 0
 
 
-def play(words: Sequence[str]) -> int:
+def play(words: Sequence[str]) -> Shown:
     """`rlbook play`."""
-    from rlbook.cli.options import Play, parse, word
+    from rlbook.cli.options import Play, parse
 
     options = parse(Play, words, "rlbook play")
     from rlbook.plots import play as write
 
-    page = word(options.page) or "grid"
-    path = write(page, word(options.out))
+    path = write(options.page, options.out)
     if options.open:
         import webbrowser
 
         webbrowser.open(path.resolve().as_uri())
-    show(options.json, ({"page": page, "written": [str(path)]}, str(path)))
-    return 0
+    return options.json, ({"page": options.page, "written": [str(path)]}, str(path))
 
 
-def figure(words: Sequence[str]) -> int:
+def figure(words: Sequence[str]) -> Shown:
     """`rlbook figure`."""
     from rlbook.book.figures import EXPERIMENTS, FIGURES
-    from rlbook.cli.options import Figure, integer, parse, word
+    from rlbook.cli.options import Figure, parse
 
     options = parse(Figure, words, "rlbook figure")
     given = {
-        name: value
-        for name in ("seed", "runs")
-        if (value := integer(name, getattr(options, name))) is not None
+        name: value for name in ("seed", "runs") if (value := getattr(options, name)) is not None
     }
-    number, out = word(options.number), word(options.out)
+    number, out = options.number, options.out
     if number is None:
         if given or out:
             known = ", ".join([*FIGURES, *EXPERIMENTS])
             raise RequestError(f"figure needs the number of a figure, or a name (known: {known})")
-        show(
-            options.json,
-            (
-                {"figures": FIGURES, "experiments": EXPERIMENTS},
-                "\n".join(
-                    f"{name:<{width}}{title}"
-                    for titles, width in ((FIGURES, 6), (EXPERIMENTS, 16))
-                    for name, title in titles.items()
-                ),
-            ),
+        listed = "\n".join(
+            f"{name:<{width}}{title}"
+            for titles, width in ((FIGURES, 6), (EXPERIMENTS, 16))
+            for name, title in titles.items()
         )
-        return 0
+        return options.json, ({"figures": FIGURES, "experiments": EXPERIMENTS}, listed)
     from rlbook.book.figures.figure_file import as_text, draw_figure
 
     facts = draw_figure(number, Path(out or f"figure-{number}.png"), given)
-    show(options.json, (facts, as_text(facts)))
-    return 0
+    return options.json, (facts, as_text(facts))
 
 
-def exercise(words: Sequence[str]) -> int:
-    """`rlbook exercise`."""
-    from rlbook.cli.book import exercise as command
+def _command(place: str) -> Callable[[Sequence[str]], int]:
+    """Imports "module:function", runs it, prints what it returns, and returns the exit code."""
 
-    as_json, result, code = command.exercise(words)
-    show(as_json, result)
-    return code
+    def run(words: Sequence[str]) -> int:
+        came: Shown | int = pkgutil.resolve_name(f"rlbook.cli.{place}")(words)
+        if isinstance(came, int):
+            return came
+        as_json, result, *code = came
+        show(as_json, result)
+        return code[0] if code else 0
 
-
-def course(words: Sequence[str]) -> int:
-    """`rlbook course`."""
-    from rlbook.cli.book import course as command
-
-    show(*command.course(words))
-    return 0
+    return run
 
 
-def bug(words: Sequence[str]) -> int:
-    """`rlbook bug`."""
-    from rlbook.cli.book import bug as command
-
-    show(*command.bug(words))
-    return 0
-
-
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": train,
-    "evaluate": evaluate,
-    "watch": watch,
-    "plot": plot,
-    "inspect": inspect,
-    "compare": compare,
-    "doctor": doctor,
-    "animate": animate,
-    "list": list_,
-    "explain": explain,
-    "export": export,
-    "serve": serve,
-    "synthesize": synthesize,
-    "figure": figure,
-    "record": record,
-    "import": import_,
-    "verify": verify,
-    "ablate": ablate,
-    "tune": tune,
-    "recipe": recipe,
-    "exercise": exercise,
-    "course": course,
-    "play": play,
-    "demo": demo,
-    "bug": bug,
+_PLACES = {
+    "train": "commands:train",
+    "evaluate": "evaluate:run_evaluation",
+    "watch": "commands:watch",
+    "plot": "commands:plot",
+    "inspect": "commands:inspect",
+    "compare": "commands:compare",
+    "doctor": "doctor:examine_folder",
+    "animate": "animate:run_animation",
+    "list": "commands:list_names",
+    "explain": "commands:explain",
+    "export": "commands:export",
+    "serve": "language_models.serve:run_serving",
+    "synthesize": "language_models.synthesize:run_synthesis",
+    "figure": "commands:figure",
+    "record": "record:run_recording",
+    "import": "language_models.import_model:run_import",
+    "verify": "verify:run_verification",
+    "ablate": "ablate:run_ablation",
+    "tune": "tune:run_tuning",
+    "recipe": "recipe:recipe",
+    "exercise": "book.exercise:exercise",
+    "course": "book.course:course",
+    "play": "commands:play",
+    "demo": "commands:demo",
+    "bug": "book.bug:bug",
 }
+COMMANDS = {name: _command(place) for name, place in _PLACES.items()}
+"""Command → what runs it and returns the exit code."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import importlib
 import os
+import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,8 +22,8 @@ from tyro.conf import Positional
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.command_line import flag
 from rlbook.cli.output import note
+from rlbook.cli.values import flag
 from rlbook.errors import RequestError
 from rlbook.networks.model_spec import DEVICES
 
@@ -42,63 +43,22 @@ class Words(NamedTuple):
     actions: dict[str, Callable[[], Iterable[Any]]] | None = None  # first word → what follows it
 
 
-def _folders() -> list[Any]:
-    return [FOLDER]
+def _names(*places: str) -> list[str]:
+    """The names in some tables, each of which is at "module:name", or returned by the function
+    there."""
+    found: list[Any] = [pkgutil.resolve_name(place) for place in places]
+    return [name for table in found for name in (table if hasattr(table, "__iter__") else table())]
 
 
-def _files() -> list[Any]:
-    return [FILE]
-
-
-def _algorithms() -> list[str]:
-    from rlbook.registry import ALGORITHMS, ALIASES
-
-    return [*ALGORITHMS, *ALIASES]
-
-
-@functools.cache
-def _envs() -> list[str]:
-    from rlbook.interaction.environments import environments
-
-    return list(environments())
-
-
-def _recipes() -> list[str]:
-    from rlbook.recipes.recipe_file import recipes
-
-    return list(recipes())
-
-
-def _exercises() -> list[str]:
-    from rlbook.book.exercises.exercise import exercises
-
-    return list(exercises())
-
-
-def _exhibits() -> list[str]:
-    from rlbook.book.museum.exhibit import exhibits
-
-    return list(exhibits())
-
-
-def _figures() -> list[str]:
-    from rlbook.book.figures import EXPERIMENTS, FIGURES
-
-    return [*FIGURES, *EXPERIMENTS]
-
-
-def _pages() -> list[str]:
-    from rlbook.plots.pages.play_pages import PAGES
-
-    return [*PAGES]
-
-
-def _numbers() -> list[str]:
-    from rlbook.diagnosis.glossary import GLOSSARY
-
-    return list(GLOSSARY)
-
-
+_folders, _files = partial(list, [FOLDER]), partial(list, [FILE])
+_algorithms = partial(_names, "rlbook.registry:ALGORITHMS", "rlbook.registry:ALIASES")
+_envs = partial(_names, "rlbook.interaction.environments:environments")
+_recipes = partial(_names, "rlbook.recipes.recipe_file:recipes")
+_exercises = partial(_names, "rlbook.book.exercises.exercise:exercises")
+_exhibits = partial(_names, "rlbook.book.museum.exhibit:exhibits")
+_figures = partial(_names, "rlbook.book.figures:FIGURES", "rlbook.book.figures:EXPERIMENTS")
+_pages = partial(_names, "rlbook.plots.pages.play_pages:PAGES")
+_numbers = partial(_names, "rlbook.diagnosis.glossary:GLOSSARY")
 _OPTIONS = "rlbook.cli.options:"
 COMMANDS: dict[str, Words] = {
     "evaluate": Words(_OPTIONS + "Evaluate", (_folders,)),
@@ -218,8 +178,7 @@ def _add_algorithms(parser: argparse.ArgumentParser, command: str) -> None:
 
 
 def _load(place: str) -> type:
-    module, name = place.split(":")
-    found = getattr(importlib.import_module(module), name)
+    found = pkgutil.resolve_name(place)
     return found if isinstance(found, type) else found()
 
 

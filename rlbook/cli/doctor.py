@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlbook.cli.options import Doctor, parse, word
+from rlbook.cli.options import Doctor, parse
 from rlbook.cli.output import Result, for_terminal
 from rlbook.errors import RequestError
 
 
-def examine_folder(words: Sequence[str]) -> tuple[bool, Result, bool]:
-    """Whether it is printed as JSON; the facts and the text; and whether the folder is sound."""
+def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
+    """Whether it is printed as JSON; the facts and the text; and the exit code: 1 if anything is
+    wrong with the folder."""
     options = parse(Doctor, words, "rlbook doctor")
     from rlbook.diagnosis.doctor import complaints
 
-    folder = str(word(options.folder))
+    folder = options.folder
     found = complaints(folder, allow_import=options.allow_import)
     signs = {} if found else symptoms_of(Path(folder), options.allow_import)
     silent = "" if signs else ", and its log shows no known fault"
@@ -25,7 +26,7 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, bool]:
         *(f"{rule}: {sentence}" for rule, sentence in signs.items()),
     ]
     facts = {"folder": folder, "complaints": found, "symptoms": signs}
-    return options.json, (facts, "\n".join(map(for_terminal, lines))), not found
+    return options.json, (facts, "\n".join(map(for_terminal, lines))), int(bool(found))
 
 
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:

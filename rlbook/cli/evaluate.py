@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.cli.language_models.judging import judged_pairs, judged_rows
-from rlbook.cli.options import Evaluate, integer, number, parse, word
+from rlbook.cli.options import Evaluate, parse
 from rlbook.cli.output import Result, align_columns, four, note
-from rlbook.cli.values import Given
+from rlbook.cli.values import flag
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     from rlbook.evaluation.samples import Difference, Estimate, Sample, SampledEvaluation
     from rlbook.runs.run import Run
 
-SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "top_k")
 ALWAYS = ("folder", "json", "allow_import", "debug")
 SHOWN = 4  # examples of each kind
 INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a percentile bootstrap"
@@ -30,48 +30,35 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     import rlbook
 
     options = parse(Evaluate, words, "rlbook evaluate")
-    target, out, checkpoint = (
-        str(word(options.folder)),
-        word(options.out),
-        checkpoint_of(options.checkpoint),
-    )
+    target, out = options.folder, options.out
     if Path(target).is_file():
         _refuse_idle(options, "a file of completions", ("score", "label", "threshold", "out"))
         return options.json, judged_rows(
             target,
-            word(options.score),
-            word(options.label),
-            number("threshold", options.threshold),
+            options.score,
+            options.label,
+            options.threshold,
             out,
         )
-    asked = {name: integer(name, getattr(options, name)) for name in ("episodes", "seed")}
-    chosen = {name: number(name, getattr(options, name)) for name in SAMPLING}
-    sampling = {
-        name: value
-        for name, value in (chosen | {"top_k": integer("top_k", options.top_k)}).items()
-        if value is not None
-    }
-    samples, workers = integer("samples", options.samples), integer("workers", options.workers)
+    asked = {name: getattr(options, name) for name in ("episodes", "seed")}
+    sampling = {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
+    samples, choices = options.samples, options.choices
     run = rlbook.load(
-        target, checkpoint=checkpoint, allow_import=options.allow_import, workers=workers
+        target,
+        checkpoint=options.checkpoint,
+        allow_import=options.allow_import,
+        workers=options.workers,
     )
     if run.agent.prefers and not run.agent.plays():
         _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
-        return options.json, judged_pairs(
-            run, target, word(options.data), number("threshold", options.threshold), out
-        )
-    choices = integer("choices", options.choices)
+        return options.json, judged_pairs(run, target, options.data, options.threshold, out)
     if choices is not None:
         _refuse_idle(options, "choices", ("choices", "episodes", "checkpoint"))
         return options.json, _choices(run, target, choices, asked["episodes"])
-    drawn = ("episodes", "seed", *SAMPLING, "top_k", "checkpoint")
+    drawn = ("episodes", "seed", *SAMPLING, "checkpoint")
     if options.search is not None or options.simulations is not None or options.judge is not None:
         _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
-        search = {
-            "search": word(options.search),
-            "simulations": integer("simulations", options.simulations),
-            "judge": word(options.judge),
-        }
+        search = {name: getattr(options, name) for name in ("search", "simulations", "judge")}
         return options.json, _evaluate_search(
             run, target, {"samples": samples, **search, **sampling, **asked}
         )
@@ -88,24 +75,14 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
         "seed": asked["seed"],
         "sampling": sampling,
     }
-    return options.json, _samples(run, target, samples, counts, out, word(options.compare))
+    return options.json, _samples(run, target, samples, counts, out, options.compare)
 
 
 def _refuse_idle(options: Evaluate, what: str, used: Sequence[str]) -> None:
     """Raises RequestError at an option that would be left aside."""
     for item in dataclasses.fields(options):
         if item.name not in (*used, *ALWAYS) and getattr(options, item.name) != item.default:
-            raise RequestError(f"--{item.name.replace('_', '-')} has no effect on {what}")
-
-
-def checkpoint_of(option: Given | None) -> int | str | None:
-    """The checkpoint that --checkpoint names: a step, "best", or None for the last."""
-    given = word(option)
-    if given is None or given == "last":
-        return None
-    if given != "best" and not given.isdecimal():
-        raise RequestError(f"--checkpoint must be a step, best or last, got {given!r}")
-    return given if given == "best" else int(given)
+            raise RequestError(f"{flag(item.name)} has no effect on {what}")
 
 
 def _episodes(

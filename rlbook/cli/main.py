@@ -52,10 +52,8 @@ def _main(words: list[str]) -> int:
             traceback.print_exc()
         if isinstance(error, RequestError | CheckpointError):
             return fail(2, str(error), as_json) if may_speak() else 2
-        if isinstance(error, TrainingError) and not may_speak():
-            return 1
         if isinstance(error, TrainingError):
-            return fail(1, str(error), as_json)
+            return fail(1, str(error), as_json) if may_speak() else 1
         if isinstance(error, Unprinted):
             abandon_stdout()
             return fail(1, str(error), as_json=False)

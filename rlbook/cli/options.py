@@ -12,7 +12,7 @@ import io
 import re
 import sys
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -28,28 +28,43 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import fill_paragraph, fill_text
-from rlbook.cli.values import Given, decimal, parse_integer
+from rlbook.cli.values import (
+    Given,
+    decimal,
+    flag,
+    parse_boolean,
+    parse_checkpoint,
+    parse_integer,
+    take_text,
+)
 from rlbook.errors import RequestError
 
 Command = TypeVar("Command")
 
 
-def text(metavar: str, count: int | typing.Literal["*"] = 1) -> Any:
-    """An option that tyro takes as text."""
+def text(
+    metavar: str,
+    count: int | typing.Literal["*"] = 1,
+    read: Callable[[str, str], Any] | None = take_text,
+) -> Any:
+    """An option that tyro takes as text, and `parse` turns into what `read` makes of it; without
+    `read`, and of several words, it stays `Given`."""
     return PrimitiveConstructorSpec(
         nargs=count,
         metavar=metavar,
-        instance_from_str=lambda words: Given(tuple(words)),
+        instance_from_str=lambda words: Given(tuple(words), read if count == 1 else None),
         is_instance=lambda value: True,
         str_from_instance=lambda value: str(value).split(" ") if count == "*" else [str(value)],
     )
 
 
 NO_DEFAULT = arg(help_behavior_hint="")
-Number = Annotated[Any, text("N"), NO_DEFAULT]
+Number = Annotated[Any, text("N", read=parse_integer), NO_DEFAULT]
+Decimal = Annotated[Any, text("N", read=decimal), NO_DEFAULT]
 Folder = Annotated[Any, text("FOLDER"), NO_DEFAULT]
 File = Annotated[Any, text("FILE"), NO_DEFAULT]
 Word = Annotated[Any, text("NAME"), NO_DEFAULT]
+Checkpoint = Annotated[Any, text("NAME", read=parse_checkpoint), NO_DEFAULT]
 Folders = Annotated[Any, text("FOLDER", "*"), NO_DEFAULT]
 Flag = Annotated[bool, NO_DEFAULT]
 Tracker = Annotated[Any, text("{tensorboard,wandb}"), NO_DEFAULT]
@@ -103,20 +118,16 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
         for item in dataclasses.fields(CommandOptions)
     }
     for item in (*dataclasses.fields(RunOptions), *dataclasses.fields(SeveralSeeds)):
-        shown = (
-            "N"
-            if item.type in LEAST or item.name in RETURNS
-            else "FOLDER"
-            if item.name in FOLDERS
-            else "{true,false}"
-            if item.name in SWITCHES
-            else "NAME"
-        )
-        fields[item.name] = (
-            item.name,
-            Annotated[Any, text(shown), arg(help=meanings[item.name], help_behavior_hint="")],
-            None,
-        )
+        if item.type in LEAST:
+            spec = text("N", read=parse_integer)
+        elif item.name in RETURNS:
+            spec = text("N", read=decimal)
+        elif item.name in SWITCHES:
+            spec = text("{true,false}", read=parse_boolean)
+        else:
+            spec = text("FOLDER" if item.name in FOLDERS else "NAME")
+        kind = Annotated[Any, spec, arg(help=meanings[item.name], help_behavior_hint="")]
+        fields[item.name] = (item.name, kind, None)
     return fields
 
 
@@ -154,22 +165,22 @@ class Evaluate:
     label: Word = None  # the column with the true labels (default: right)
     # scores above this are classified as right (default: halfway between the mean scores of right
     # and wrong)
-    threshold: Number = None
+    threshold: Decimal = None
     seed: Number = None  # seed of the initial states and of sampling (default: the run's seed)
     # explore as in training instead of acting greedily: sample from the policy
     explore: Flag = False
     # sampling temperature of a language model, the divisor of its logits; 0 is greedy
-    temperature: Number = None
+    temperature: Decimal = None
     # sample from the smallest set of most likely tokens with this total probability
-    top_p: Number = None
+    top_p: Decimal = None
     top_k: Number = None  # sample from this many of the most likely tokens
     # sample from tokens with at least this fraction of the most likely token's probability
-    min_p: Number = None
+    min_p: Decimal = None
     # above 1, tokens that already occur in the text become less likely
-    repetition_penalty: Number = None
+    repetition_penalty: Decimal = None
     # processes that step the environments, useful if they are slow (default: 1)
     workers: Number = None
-    checkpoint: Word = None  # a step, or best (default: the last one)
+    checkpoint: Checkpoint = None  # a step, or best (default: the last one)
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
@@ -189,7 +200,7 @@ class Watch:
     gif: File = None  # write a GIF to this file instead of playing in the terminal
     episodes: Number = None  # number of episodes (default: 1; token runs: 5)
     seed: Number = None  # seed of the initial states (default: the run's seed)
-    checkpoint: Word = None  # a step, or best (default: the last one)
+    checkpoint: Checkpoint = None  # a step, or best (default: the last one)
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
     debug: Flag = False  # show the full traceback of an error
@@ -220,7 +231,7 @@ class Export:
     # write a job for another library instead: trl, verl or llamafactory
     job: Word = None
     # a step, or best (default: the last one; with --job the weights that the run began with)
-    checkpoint: Word = None
+    checkpoint: Checkpoint = None
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
@@ -451,8 +462,8 @@ def parse(
     """The command's options. `--help` prints and raises SystemExit(0).
 
     Raises:
-        RequestError: an option that does not exist (the nearest is named), a value too many or one
-            missing.
+        RequestError: an option that does not exist (the nearest is named), a value too many, one
+            missing, or one that is no number where a number belongs.
     """
     complaint, shown = io.StringIO(), _Shown()
     settings = {
@@ -472,7 +483,20 @@ def parse(
         raise RequestError(f"{_sentence(complaint.getvalue())} ({prog} --help shows all)") from None
     if unknown:
         raise RequestError(_unknown_message(unknown[0], names(command), prog))
-    return typing.cast(Command, options)
+    return typing.cast(Command, _with_values(options))
+
+
+def _with_values(options: Any) -> Any:
+    """The options, those of their groups included, with values in the place of texts that can be
+    read without further knowledge."""
+    read: dict[str, Any] = {}
+    for item in dataclasses.fields(options):
+        value = getattr(options, item.name)
+        if not isinstance(value, Given):
+            read[item.name] = _with_values(value) if dataclasses.is_dataclass(value) else value
+        elif value.read is not None:
+            read[item.name] = value.read(flag(item.name), value.words[0])
+    return dataclasses.replace(options, **read)
 
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -516,7 +540,7 @@ def names(command: type) -> list[str]:
         found += (
             names(inner)
             if isinstance(inner, type) and dataclasses.is_dataclass(inner)
-            else ["--" + item.name.replace("_", "-")]
+            else [flag(item.name)]
         )
     return found
 
@@ -560,28 +584,11 @@ def _sentence(box: str) -> str:
     )
 
 
-def action_of(command: str, given: Given | str | None, actions: Sequence[str]) -> str:
+def action_of(command: str, given: str | None, actions: Sequence[str]) -> str:
     """The first word after a command that does several things; the first action where there is
     none. Raises RequestError."""
-    action = word(given) or actions[0]
+    action = given or actions[0]
     if action not in actions:
         hint = did_you_mean(action, actions)
         raise RequestError(f"{command} knows no {action!r}{hint} (known: {', '.join(actions)})")
     return action
-
-
-def word(option: Given | str | None) -> str | None:
-    """The text of an option that takes one word; None where it was not given."""
-    return option.words[0] if isinstance(option, Given) else None
-
-
-def integer(name: str, option: Given | str | None) -> int | None:
-    """The whole number of an option; 1e5 and 100_000 are whole numbers too."""
-    given = word(option)
-    return None if given is None else parse_integer(f"--{name.replace('_', '-')}", given)
-
-
-def number(name: str, option: Given | str | None) -> float | None:
-    """The number of an option."""
-    given = word(option)
-    return None if given is None else decimal(f"--{name.replace('_', '-')}", given)

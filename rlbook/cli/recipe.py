@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
+from rlbook.cli.options import Flag, Folder, Number, Word, parse
 from rlbook.cli.output import Result, align_columns, fail, fill_paragraph, note
 from rlbook.cli.values import scalar
 from rlbook.errors import RequestError
@@ -61,31 +61,27 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
     """
     rest, overrides = take_overrides(words)
     options = parse(RecipeOptions, rest, "rlbook recipe")
-    name, seed = word(options.name), integer("seed", options.seed)
     from rlbook.recipes.recipe import Recipe
     from rlbook.recipes.recipe_file import recipes
 
-    if name is None:
+    if options.name is None:
         known = recipes()
         return options.json, ({"recipes": known}, align_columns([*known.items()]))
     found = Recipe.find(
-        name,
+        options.name,
         overrides,
-        seed=seed,
-        max_samples=integer("max_samples", options.max_samples),
+        seed=options.seed,
+        max_samples=options.max_samples,
         allow_import=options.allow_import,
     )
-    folder = Path(word(options.out) or f"runs/recipe-{found.name}-{found.seed}")
+    folder = Path(options.out or f"runs/recipe-{found.name}-{found.seed}")
     if options.dry_run:
         from rlbook.recipes.run_recipe import plan_stages
 
         stages = plan_stages(found, folder)
-        if word(options.stage) is not None:
-            stages = [
-                item
-                for item in stages
-                if item["stage"] == found.stage(str(word(options.stage))).name
-            ]
+        if options.stage is not None:
+            chosen = found.stage(options.stage).name
+            stages = [item for item in stages if item["stage"] == chosen]
         facts = {"recipe": found.name, "folder": str(folder), "seed": found.seed, "stages": stages}
         return options.json, (facts, _plan(found, folder, stages))
     from rlbook.recipes.run_recipe import run_recipe
@@ -96,13 +92,13 @@ def recipe(words: Sequence[str]) -> tuple[bool, Result] | int:
             facts = run_recipe(
                 found,
                 folder,
-                only=word(options.stage),
+                only=options.stage,
                 on_stage=display.stage,
                 on_report=display.report,
             )
     except KeyboardInterrupt as stop:
         again = shlex.join(
-            ["rlbook", "recipe", *words, *([] if word(options.out) else ["--out", str(folder)])]
+            ["rlbook", "recipe", *words, *([] if options.out else ["--out", str(folder)])]
         )
         return fail(
             128 + signal_of(stop),

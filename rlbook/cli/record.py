@@ -13,7 +13,7 @@ from typing import Any
 from tyro.conf import Positional
 
 from rlbook.cli.command_line import take_env_arguments
-from rlbook.cli.options import Flag, Folder, Number, Word, integer, parse, word
+from rlbook.cli.options import Checkpoint, Decimal, Flag, Folder, Number, Word, parse
 from rlbook.cli.output import Result, four
 from rlbook.errors import RequestError
 
@@ -41,10 +41,10 @@ class Record:
     # policy in an environment: uniform, or optimal, from its model (default: uniform)
     policy: Word = None
     # probability of a uniformly random action instead, from 0 to 1 (default: 0)
-    epsilon: Number = None
+    epsilon: Decimal = None
     seed: Number = None  # seed of the initial states and the random actions (default: 0)
     explore: Flag = False  # let a run's agent explore as in training instead of acting greedily
-    checkpoint: Word = None  # a run's checkpoint: a step, or best (default: the last one)
+    checkpoint: Checkpoint = None  # a run's checkpoint: a step, or best (default: the last one)
     json: Flag = False  # print a single JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
@@ -59,7 +59,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
     """
     rest, env_kwargs = take_env_arguments(list(words))
     options = parse(Record, rest, "rlbook record")
-    source, out = word(options.source), word(options.out)
+    source, out = options.source, options.out
     if source is None or out is None:
         raise RequestError(
             "record needs a run's folder or an environment, and --out DATA: rlbook record Maze-v0"
@@ -67,15 +67,10 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
         )
     given: dict[str, Any] = {
         name: value
-        for name in ("episodes", "seed")
-        if (value := integer(name, getattr(options, name))) is not None
+        for name in ("episodes", "seed", "epsilon", "checkpoint")
+        if (value := getattr(options, name)) is not None
     }
-    if word(options.epsilon) is not None:
-        given["epsilon"] = _share(str(word(options.epsilon)))
-    checkpoint = word(options.checkpoint)
-    if checkpoint is not None:
-        given["checkpoint"] = int(checkpoint) if checkpoint.isdecimal() else checkpoint
-    if word(options.schema) is not None:
+    if options.schema is not None:
         return options.json, _rows(options, source, out, env_kwargs, given)
     from rlbook.runs.episode_recording import record
 
@@ -83,7 +78,7 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
         facts = record(
             source,
             Path(out),
-            policy=word(options.policy),
+            policy=options.policy,
             explore=options.explore,
             allow_import=options.allow_import,
             env_kwargs=env_kwargs or None,
@@ -106,7 +101,7 @@ def _rows(
     idle = [
         name
         for name in ("policy", "epsilon", "seed", "checkpoint")
-        if word(getattr(options, name)) is not None
+        if getattr(options, name) is not None
     ]
     idle += ["explore"] * options.explore
     if idle:
@@ -117,7 +112,7 @@ def _rows(
         facts = record_examples(
             source,
             out,
-            schema=str(word(options.schema)),
+            schema=options.schema,
             allow_import=options.allow_import,
             env_kwargs=env_kwargs or None,
             **given,
@@ -125,10 +120,3 @@ def _rows(
     note = f"note: {facts['note']}\n" if "note" in facts else ""
     said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"
     return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {out}"
-
-
-def _share(given: str) -> float:
-    try:
-        return float(given)
-    except ValueError:
-        raise RequestError(f"--epsilon must be a number, got {given!r}") from None

@@ -90,14 +90,7 @@ def seed_commands(
 ) -> tuple[list[int], list[list[str]]]:
     """The seeds and, for each, the words after `rlbook`; everything that can be checked before
     the first one starts is."""
-    request = Request.build(
-        str(training.algorithm),
-        str(training.env),
-        **training.options,
-        allow_import=training.run.allow_import,
-        env_kwargs=training.env_kwargs,
-        hyperparameters=training.hyperparameters,
-    )
+    request = training.build_request()
     assert training.several.seeds is not None
     seeds = list(range(request.seed, request.seed + training.several.seeds))
     if os.path.lexists(folder / CONFIG):

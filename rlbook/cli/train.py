@@ -9,17 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import (
-    flag,
     has,
     join_names,
     mark_resume,
-    may_import,
     named_algorithm,
     numbers_last,
     option,
@@ -27,19 +25,17 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import Word, flatten, integer, names, parse, run_options, text, word
+from rlbook.cli.options import Word, flatten, names, parse, run_options, text
 from rlbook.cli.output import fill_paragraph
-from rlbook.cli.values import Given, convert, metavar
+from rlbook.cli.values import Given, convert, flag, may_import, metavar
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
 from rlbook.registry import ALGORITHMS, agent_class, refuse_foreign
 from rlbook.runs.options import (
     BUDGETS,
-    COUNTS,
     FOLDERS,
     NAMES,
     PIXELS,
-    RETURNS,
     SWITCHES,
     UNWRITTEN,
     SeveralSeeds,
@@ -47,11 +43,9 @@ from rlbook.runs.options import (
     refuse_narrowed,
 )
 from rlbook.runs.presets.named_presets import NamedPreset, named_preset
+from rlbook.runs.request import Request, split_model
 from rlbook.runs.storage.files import read_file
 from rlbook.runs.trackers import TRACKERS
-
-if TYPE_CHECKING:
-    from rlbook.runs.request import Request
 
 
 @dataclass(frozen=True)
@@ -70,24 +64,35 @@ class Training:
     @property
     def resume(self) -> str | None:
         """The folder to continue in; None for a new run."""
-        folder = word(getattr(self.run, "resume", None))
+        folder = getattr(self.run, "resume", None)
         return self.out_folder if folder == "" else folder
 
     @property
     def schedules(self) -> str | None:
         """What they do when the budget of a resumed run grows, where that is said."""
-        return word(getattr(self.run, "schedules", None))
+        return getattr(self.run, "schedules", None)
 
     @property
     def trackers(self) -> list[str]:
         """Where reports go beside the folder."""
-        named = (word(getattr(self.run, "track", None)) or "").split(",")
+        named = (getattr(self.run, "track", None) or "").split(",")
         return [*filter(None, named), *(["tensorboard"] if self.run.tensorboard else [])]
 
     @property
     def out_folder(self) -> str | None:
         """The folder of a new run, where one is named."""
-        return word(self.run.out)
+        return self.run.out
+
+    def build_request(self) -> Request:
+        """The request of a new run. Raises RequestError where it is wrong."""
+        return Request.build(
+            str(self.algorithm),
+            str(self.env),
+            **self.options,
+            allow_import=self.run.allow_import,
+            env_kwargs=self.env_kwargs,
+            hyperparameters=self.hyperparameters,
+        )
 
 
 def parse_train(
@@ -140,12 +145,12 @@ def parse_train(
     training = Training(
         run,
         algorithm,
-        word(parsed["env"]) or held.get("env"),
+        parsed["env"] or held.get("env"),
         _with_model(held["options"] | _run_options(run), held["options"].get("model"), model),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
-        SeveralSeeds(integer("seeds", run.seeds), integer("jobs", run.jobs), word(run.cluster)),
+        SeveralSeeds(run.seeds, run.jobs, run.cluster),
     )
     if preset is not None:
         training = _with_preset(training, preset)
@@ -178,21 +183,10 @@ def _with_preset(training: Training, preset: NamedPreset) -> Training:
 
 def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     """The options of a run that stand on the command line."""
-    found = {name: getattr(given, name, None) for name in NAMES}  # a command may lack some
-    counts = {name: integer(name, found[name]) for name in COUNTS}
-    others = COUNTS + RETURNS + SWITCHES
-    texts = {name: word(found[name]) for name in NAMES if name not in others}
-    returns = {name: _as_kind(name, found[name], float) for name in RETURNS}
-    switches = {name: _as_kind(name, found[name], bool) for name in SWITCHES}
-    folders = {
-        name: _findable(value)
-        for name, value in texts.items()
-        if value is not None and name in FOLDERS
-    }
     return {
-        name: value
-        for name, value in (counts | returns | switches | texts | folders).items()
-        if value is not None
+        name: _findable(value) if name in FOLDERS else value
+        for name in NAMES
+        if (value := getattr(given, name, None)) is not None  # a command may lack some
     }
 
 
@@ -215,10 +209,6 @@ def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> di
             _findable(value) if key in ("adapter", "folder") and isinstance(value, str) else value
         )
     return options | {"model": fields}
-
-
-def _as_kind(name: str, given: Any, kind: type) -> Any:
-    return None if given is None else convert(flag(name), given, kind)
 
 
 def _findable(folder: str) -> str:
@@ -260,8 +250,6 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
             held.recipe.name,
         )
     if "model" in asked:  # the folder is the environment's
-        from rlbook.runs.request import split_model
-
         base, spec = split_model(asked.pop("model"))
         asked["the model"], kept["the model"] = (
             spec.explicit_fields(),
@@ -284,7 +272,7 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
 
 
 def _complete(training: Training, command: str) -> Training:
-    if word(getattr(training.run, "resume", None)) == "" and training.resume is None:
+    if getattr(training.run, "resume", None) == "" and training.resume is None:
         raise RequestError("--resume needs a folder: --resume FOLDER, or --out FOLDER --resume")
     if training.schedules is not None and training.resume is None:
         raise RequestError("--schedules belongs to --resume FOLDER with a larger budget")
@@ -453,7 +441,7 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], dict[str, Any]]:
     for name in meanings:
         item, kind = items[name], kinds[name]
         is_sequence = typing.get_origin(kind) is tuple
-        spec = text(metavar(kind), "*" if is_sequence else 1)
+        spec = text(metavar(kind), "*" if is_sequence else 1, read=None)
         option = arg(help=meanings[name], help_behavior_hint=f"(default: {default_text(item)})")
         fields[name] = (name, Annotated[Any, spec, option], default_text(item))
     return {name: kinds[name] for name in meanings}, fields

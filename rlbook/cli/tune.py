@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 from rlbook.cli.command_line import option
-from rlbook.cli.options import Flag, Number, integer, run_options, text
+from rlbook.cli.options import Flag, Number, run_options, text
 from rlbook.cli.output import (
     align_columns,
     fail,
@@ -114,9 +114,8 @@ def run_tuning(words: Sequence[str]) -> int:
     from rlbook.recipes.tuning_plan import TuningPlan
 
     run, several = training.run, training.several
-    trials = integer("trials", run.trials)
-    fresh = integer("fresh_seeds", run.fresh_seeds)
-    trials, fresh = TRIALS if trials is None else trials, FRESH_SEEDS if fresh is None else fresh
+    trials = TRIALS if run.trials is None else run.trials
+    fresh = FRESH_SEEDS if run.fresh_seeds is None else run.fresh_seeds
     assert several.seeds is not None
     plan = TuningPlan.build(
         str(training.algorithm),

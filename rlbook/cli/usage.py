@@ -3,9 +3,7 @@ the terminal."""
 
 from __future__ import annotations
 
-import textwrap
-
-from rlbook.cli.output import width
+from rlbook.cli.output import fill_paragraph, width
 
 GROUPS: dict[str, dict[str, str]] = {
     "learn": {
@@ -105,7 +103,7 @@ def usage() -> str:
         "Reinforcement learning as a book that runs: one file per algorithm, one loop, from a maze"
         " to a language model."
     )
-    parts = ["usage: rlbook COMMAND ...", _fill(title, columns)]
+    parts = ["usage: rlbook COMMAND ...", _fill(title)]
     parts += [
         "\n".join(
             [
@@ -115,26 +113,19 @@ def usage() -> str:
         )
         for group, commands in GROUPS.items()
     ]
-    return "\n\n".join([*parts, "\n".join(_fill(line, columns) for line in MORE)]) + "\n"
+    return "\n\n".join([*parts, "\n".join(map(_fill, MORE))]) + "\n"
 
 
 def _entry(command: str, text: str, columns: int) -> str:
     """A command and what it does: beside it, or below it where the terminal is narrow."""
     indent = 2 + max(len(each) for commands in GROUPS.values() for each in commands) + 2
     if columns >= 80:
-        return _fill(text, columns, f"  {command}".ljust(indent), " " * indent)
-    return f"  {command}\n{_fill(text, columns, ' ' * 6, ' ' * 6)}"
+        return _fill(text, f"  {command}".ljust(indent), " " * indent)
+    return f"  {command}\n{_fill(text, ' ' * 6, ' ' * 6)}"
 
 
-def _fill(text: str, columns: int, first: str = "", rest: str = "") -> str:
+def _fill(text: str, first: str = "", rest: str = "") -> str:
     """A paragraph in which an example, which may be pasted, stays on one line."""
     said, mark, example = text.partition(": rlbook ")
     joined = said + mark.replace("rlbook ", f"rlbook{_JOINED}") + example.replace(" ", _JOINED)
-    return textwrap.fill(
-        joined,
-        columns,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ).replace(_JOINED, " ")
+    return fill_paragraph(joined, first, rest).replace(_JOINED, " ")

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,27 @@ class Given:
     """Text from the command line; what is not `Given` is a default."""
 
     words: tuple[str, ...]
+    # option and text → the value; None leaves the text to whom knows its type
+    read: Callable[[str, str], Any] | None = None
+
+
+def flag(name: str) -> str:
+    """An option's name as it is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def take_text(name: str, given: str) -> str:
+    """The text of an option as it is."""
+    return given
+
+
+def parse_checkpoint(name: str, given: str) -> int | str | None:
+    """The checkpoint that an option names: a step, "best", or None for the last."""
+    if given == "last":
+        return None
+    if given != "best" and not given.isdecimal():
+        raise RequestError(f"{name} must be a step, best or last, got {given!r}")
+    return given if given == "best" else int(given)
 
 
 def parse_integer(name: str, given: str) -> int:
@@ -47,7 +68,8 @@ def decimal(name: str, given: str) -> float:
         raise RequestError(f"{name} must be a number, got {given!r}") from None
 
 
-def _boolean(name: str, given: str) -> bool:
+def parse_boolean(name: str, given: str) -> bool:
+    """The text of an option as true or false."""
     if given.lower() not in ("true", "false"):
         raise RequestError(f"{name} must be true or false, got {given!r}")
     return given.lower() == "true"
@@ -93,7 +115,7 @@ def _one(name: str, given: str, kinds: tuple[Any, ...]) -> Any:
         for kind in kinds
     ):
         return given
-    for kind, reader in ((bool, _boolean), (float, decimal), (int, parse_integer)):
+    for kind, reader in ((bool, parse_boolean), (float, decimal), (int, parse_integer)):
         if kind in kinds:
             return reader(name, given)
     return given

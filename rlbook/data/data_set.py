@@ -27,7 +27,8 @@ Rows = NDArray[np.int64]
 class DataSet(ABC, Generic[Batch_]):
     """Rows 0 … n - 1. Position, pass and order are its state; the rows never change."""
 
-    def __init__(self) -> None:
+    def __init__(self, digest: str | None = None) -> None:
+        self._digest = digest  # None before it is computed
         self._rng: np.random.Generator | None = None
         # the generator's state before this pass's order was drawn
         self._before: State | None = None
@@ -49,9 +50,15 @@ class DataSet(ABC, Generic[Batch_]):
     def __getitem__(self, rows: Rows) -> Batch_:
         """The rows with indices [B], as one batch."""
 
-    @abstractmethod
     def digest(self) -> str:
         """The sha256 of the content in hexadecimal; equal digests mean equal rows."""
+        if self._digest is None:
+            self._digest = self._compute_digest()
+        return self._digest
+
+    @abstractmethod
+    def _compute_digest(self) -> str:
+        """The digest, from all rows."""
 
     @property
     def passes(self) -> float:

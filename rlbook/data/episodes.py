@@ -9,7 +9,7 @@ are the actions and make the later observations.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -145,10 +145,10 @@ class Episodes(DataSet[Batch]):
         unit: Literal["step", "episode"] | None = None,
         digest: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(digest)
         if not len(episodes):
             raise ValueError("a data set must have at least one episode, got none")
-        self.episodes, self._digest = episodes, digest
+        self.episodes = episodes
         self.known_digest = digest  # None where it would have to be computed
         self.unit = unit or ("episode" if episodes[0].is_text else "step")
         if self.unit == "step" and episodes[0].is_text:
@@ -174,14 +174,8 @@ class Episodes(DataSet[Batch]):
         )
         return Batch(obs=self._obs[index], action=self._action[index], log_prob=unknown, mask=mask)
 
-    def as_whole_episodes(self) -> Episodes:
-        """The same episodes with a row for each."""
-        return Episodes(self.episodes, unit="episode", digest=self.digest())
-
-    def digest(self) -> str:
-        if self._digest is None:
-            self._digest = digest_of(self.episodes)
-        return self._digest
+    def _compute_digest(self) -> str:
+        return digest_of(self.episodes)
 
 
 class PairedBatch(NamedTuple):
@@ -211,7 +205,7 @@ class Pairs(DataSet[PairedBatch]):
         margins: Sequence[float] | None = None,
         digest: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(digest)
         if len(better) != len(worse) or not len(better):
             raise ValueError(
                 "pairs need as many better episodes as worse ones, and at least one, got"
@@ -219,7 +213,7 @@ class Pairs(DataSet[PairedBatch]):
             )
         if margins is not None and len(margins) != len(better):
             raise ValueError(f"pairs need one margin each, got {len(margins)} for {len(better)}")
-        self.better, self.worse, self.margins, self._digest = better, worse, margins, digest
+        self.better, self.worse, self.margins = better, worse, margins
 
     def __len__(self) -> int:
         return len(self.better)
@@ -233,14 +227,12 @@ class Pairs(DataSet[PairedBatch]):
         )
         return PairedBatch(better, worse, margin)
 
-    def digest(self) -> str:
-        if self._digest is None:
-            self._digest = digest_of([*self.better, *self.worse])
-            if self.margins is not None:
-                self._digest = hashlib.sha256(
-                    self._digest.encode() + np.array(list(self.margins)).tobytes()
-                ).hexdigest()
-        return self._digest
+    def _compute_digest(self) -> str:
+        found = digest_of([*self.better, *self.worse])
+        if self.margins is None:
+            return found
+        margins = np.array(list(self.margins)).tobytes()
+        return hashlib.sha256(found.encode() + margins).hexdigest()
 
     @classmethod
     def from_ranked(
@@ -299,10 +291,10 @@ class Groups(DataSet[RankedBatch]):
     """
 
     def __init__(self, groups: Sequence[Sequence[Episode]], *, digest: str | None = None) -> None:
-        super().__init__()
+        super().__init__(digest)
         if not len(groups):
             raise ValueError("a data set must have at least one group, got none")
-        self.groups, self._digest = groups, digest
+        self.groups = groups
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -327,13 +319,10 @@ class Groups(DataSet[RankedBatch]):
         groups = [[episodes[i] for i in range(start, start + size)] for start in starts]
         return cls([sorted(group, key=lambda episode: -episode.episode_return) for group in groups])
 
-    def digest(self) -> str:
-        if self._digest is None:
-            sizes = np.array([len(group) for group in self.groups])
-            self._digest = hashlib.sha256(
-                sizes.tobytes() + digest_of(_flatten(self.groups)).encode()
-            ).hexdigest()
-        return self._digest
+    def _compute_digest(self) -> str:
+        sizes = np.array([len(group) for group in self.groups])
+        found = digest_of([episode for group in self.groups for episode in group])
+        return hashlib.sha256(sizes.tobytes() + found.encode()).hexdigest()
 
 
 def _score(episode: Episode, place: int) -> float:
@@ -341,17 +330,9 @@ def _score(episode: Episode, place: int) -> float:
     return float(-place) if episode.reward is None else episode.episode_return
 
 
-def _flatten(groups: Sequence[Sequence[Episode]]) -> list[Episode]:
-    return [episode for group in groups for episode in group]
-
-
 def digest_of(episodes: Sequence[Episode]) -> str:
     """The sha256 of a sequence of episodes."""
     hashed = hashlib.sha256()
-    for episode in _each(episodes):
+    for episode in episodes:
         hashed.update(episode.digest())
     return hashed.hexdigest()
-
-
-def _each(episodes: Sequence[Episode]) -> Iterator[Episode]:
-    return (episodes[i] for i in range(len(episodes)))

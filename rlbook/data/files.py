@@ -3,9 +3,9 @@ form that agents learn from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.labelled import Labelled
 from rlbook.data.minari_files import data_folder, read_minari
 from rlbook.data.schemas import Conversation, Message, Prompt, RowText, Schema, schema_of
-from rlbook.data.text_files import TextFile, read_rows
+from rlbook.data.text_files import Each, ItemsOnDemand, TextFile, read_rows
 from rlbook.errors import RequestError
 
 ROOM = 16  # tokens that a chat template may put around a message
@@ -101,15 +101,18 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labe
     texts.check()
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
+    best = Each(len(rows), lambda index: texts[index][0])
     if texts.kind == "pairs":
-        margins = Column(texts, "margin") if texts.margins else None
-        return Pairs(Answers(texts, 0), Answers(texts, 1), margins=margins, digest=rows.digest)
+        second = Each(len(rows), lambda index: texts[index][1])
+        margins = Each(len(rows), lambda index: texts.text(index).margin)
+        return Pairs(best, second, margins=margins if texts.margins else None, digest=rows.digest)
     if texts.kind == "labelled":
-        return Labelled(Answers(texts, 0), Column(texts, "good"), digest=rows.digest)
-    return Episodes(Answers(texts, 0), digest=rows.digest)
+        labels = Each(len(rows), lambda index: texts.text(index).good)
+        return Labelled(best, labels, digest=rows.digest)
+    return Episodes(best, digest=rows.digest)
 
 
-class EncodedTexts(Sequence[list[Episode]]):
+class EncodedTexts(ItemsOnDemand[list[Episode]]):
     """Rows of text as episodes, one per completion; each row is read and encoded on demand."""
 
     def __init__(self, rows: TextFile, encoder: Encoder) -> None:
@@ -210,13 +213,7 @@ class EncodedTexts(Sequence[list[Episode]]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> list[Episode]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[list[Episode]]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+    def item(self, index: int) -> list[Episode]:
         text = self.text(index)
         if text.turns and (whole := self._conversation(index, text)) is not None:
             return [whole]
@@ -258,41 +255,3 @@ def _at_the_end(score: float, length: int) -> np.ndarray:
     reward = np.zeros(length, dtype=np.float32)
     reward[-1] = score
     return reward
-
-
-class Column(Sequence[Any]):
-    """A column of the data set beside its texts: one field of `rlbook.data.schemas.RowText` for
-    each row."""
-
-    def __init__(self, texts: EncodedTexts, name: str) -> None:
-        self.texts, self.name = texts, name
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return getattr(self.texts.text(index), self.name)
-
-
-class Answers(Sequence[Episode]):
-    """One completion of each row: the best, or one of lower rank."""
-
-    def __init__(self, texts: EncodedTexts, place: int) -> None:
-        self.texts, self.place = texts, place
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @overload
-    def __getitem__(self, index: int) -> Episode: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Episode]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.texts[index][self.place]
-
-    def __iter__(self) -> Iterator[Episode]:
-        return (self[i] for i in range(len(self)))

@@ -34,13 +34,13 @@ class Labelled(DataSet[LabelledBatch]):
     def __init__(
         self, episodes: Sequence[Episode], good: Sequence[bool], *, digest: str | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(digest)
         if len(episodes) != len(good) or not len(episodes):
             raise ValueError(
                 f"labelled episodes need one label each, and at least one, got {len(good)} for"
                 f" {len(episodes)}"
             )
-        self.episodes, self.good, self._digest = episodes, good, digest
+        self.episodes, self.good = episodes, good
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -49,10 +49,6 @@ class Labelled(DataSet[LabelledBatch]):
         good = torch.tensor([bool(self.good[int(row)]) for row in rows])
         return LabelledBatch(collate([self.episodes[int(row)] for row in rows]), good)
 
-    def digest(self) -> str:
-        if self._digest is None:
-            labels = np.array([bool(self.good[row]) for row in range(len(self))])
-            self._digest = hashlib.sha256(
-                digest_of(self.episodes).encode() + labels.tobytes()
-            ).hexdigest()
-        return self._digest
+    def _compute_digest(self) -> str:
+        labels = np.array([bool(self.good[row]) for row in range(len(self))])
+        return hashlib.sha256(digest_of(self.episodes).encode() + labels.tobytes()).hexdigest()

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rlbook.checks import nearest
+from rlbook.checks import nearest, shorten
 from rlbook.data.text_files import Row
 
 Message = dict[str, str]
@@ -125,10 +125,10 @@ def example_of(row: Row) -> Example:
     if not isinstance(text.prompt, str) and not all(
         isinstance(message, dict) for message in text.prompt
     ):
-        raise ValueError(f"prompt must be a text or messages, got {_short(text.prompt)}")
+        raise ValueError(f"prompt must be a text or messages, got {shorten(text.prompt)}")
     answer = text.completions[0] if text.completions else None
     if isinstance(answer, list):
-        raise ValueError(f"an answer must be a text, got the ids {_short(answer)}")
+        raise ValueError(f"an answer must be a text, got the ids {shorten(answer)}")
     prompt: str | list[Message] = text.prompt  # type: ignore[assignment]
     return Example(
         prompt,
@@ -145,7 +145,7 @@ def _labelled_text(row: Row) -> RowText:
     if not isinstance(row["label"], bool):
         raise ValueError(
             "label must be true (a good completion) or false (a bad one), got"
-            f" {_short(row['label'])}"
+            f" {shorten(row['label'])}"
         )
     return _completion(row)._replace(good=row["label"])
 
@@ -176,7 +176,7 @@ def _chat_text(name: str, messages: list[Message]) -> RowText:
 def _preference(row: Row) -> RowText:
     margin = row.get("margin", 0.0)
     if not _is_number(margin) or margin < 0.0:
-        raise ValueError(f"margin must be a number of at least 0, got {_short(margin)}")
+        raise ValueError(f"margin must be a number of at least 0, got {shorten(margin)}")
     return RowText(
         _prompt(row["prompt"]),
         [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])],
@@ -187,7 +187,7 @@ def _preference(row: Row) -> RowText:
 def _candidates(row: Row) -> RowText:
     given = row["completions"]
     if not isinstance(given, list) or len(given) < 2:
-        raise ValueError(f"completions must be a list of at least two texts, got {_short(given)}")
+        raise ValueError(f"completions must be a list of at least two texts, got {shorten(given)}")
     completions = [_answer("completions", completion) for completion in given]
     prompt = _prompt(row["prompt"])
     if row.get("scores") is None:
@@ -202,7 +202,7 @@ def _beams(row: Row) -> RowText:
     if not isinstance(beams, list) or len(beams) < 2:
         raise ValueError(
             "id_list must be a list of at least two beams, each a list of token ids, got"
-            f" {_short(beams)}"
+            f" {shorten(beams)}"
         )
     ids = [_ids("id_list", beam) for beam in beams]
     scores = _scores("score_list", row["score_list"], len(ids))
@@ -222,7 +222,7 @@ def _ids(name: str, value: object) -> list[int]:
         or not all(type(item) is int and 0 <= item < 2**31 for item in value)
     ):
         raise ValueError(
-            f"{name} must hold lists of token ids, integers of at least 0, got {_short(value)}"
+            f"{name} must hold lists of token ids, integers of at least 0, got {shorten(value)}"
         )
     return value
 
@@ -231,7 +231,7 @@ def _scores(name: str, value: object, count: int) -> list[float]:
     if not isinstance(value, list) or len(value) != count or not all(map(_is_number, value)):
         raise ValueError(
             f"{name} must be one finite number for each of the {count} completions, got"
-            f" {_short(value)}"
+            f" {shorten(value)}"
         )
     return value
 
@@ -242,7 +242,7 @@ def _verl(row: Row) -> RowText:
     )
     if truth is None:
         raise ValueError(
-            f"reward_model must hold a ground_truth, got {_short(row['reward_model'])}"
+            f"reward_model must hold a ground_truth, got {shorten(row['reward_model'])}"
         )
     text = json.dumps(truth, ensure_ascii=False) if isinstance(truth, list | dict) else str(truth)
     return RowText(_prompt(row["prompt"]), [_answer("ground_truth", text)])
@@ -263,7 +263,7 @@ def _alpaca(row: Row) -> RowText:
     if not isinstance(history, list) or not all(
         isinstance(turn, list) and len(turn) == 2 for turn in history
     ):
-        raise ValueError(f"history must be a list of [instruction, answer], got {_short(history)}")
+        raise ValueError(f"history must be a list of [instruction, answer], got {shorten(history)}")
     turns = [
         {"role": role, "content": text}
         for turn in history
@@ -336,14 +336,14 @@ def _answer(name: str, value: object) -> str:
 
 def _chat(name: str, value: object) -> list[Message]:
     if not isinstance(value, list) or not value:
-        raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
+        raise ValueError(f"{name} must be a list of messages, got {shorten(value)}")
     for message in value:
         if not isinstance(message, dict) or not all(
             isinstance(message.get(key), str) for key in ("role", "content")
         ):
             raise ValueError(
                 f"{name} must hold messages with a role and a content, both texts, got"
-                f" {_short(message)}"
+                f" {shorten(message)}"
             )
         _text(name, message["content"], empty=True)
     return value
@@ -352,7 +352,7 @@ def _chat(name: str, value: object) -> list[Message]:
 def _turns(name: str, value: object, system: object = None) -> list[Message]:
     """Converts ShareGPT turns, {"from", "value"}, to messages; messages are kept."""
     if not isinstance(value, list) or not value:
-        raise ValueError(f"{name} must be a list of messages, got {_short(value)}")
+        raise ValueError(f"{name} must be a list of messages, got {shorten(value)}")
     first: list[object] = [{"role": "system", "content": system}] if system else []
     return _chat(name, first + [_turn(name, message) for message in value])
 
@@ -362,7 +362,7 @@ def _turn(name: str, turn: object) -> object:
         return turn
     if turn["from"] not in ROLES:
         raise ValueError(
-            f"{name}: 'from' must be one of {', '.join(ROLES)}, got {_short(turn['from'])}"
+            f"{name}: 'from' must be one of {', '.join(ROLES)}, got {shorten(turn['from'])}"
         )
     return {"role": ROLES[turn["from"]], "content": turn.get("value")}
 
@@ -376,11 +376,11 @@ def _is_answer(turn: object) -> bool:
 def _text(name: str, value: object, *, empty: bool = False) -> str:
     if not isinstance(value, str) or not (value or empty):
         raise ValueError(
-            f"{name} must be a text{'' if empty else ' that is not empty'}, got {_short(value)}"
+            f"{name} must be a text{'' if empty else ' that is not empty'}, got {shorten(value)}"
         )
     if not _is_unicode(value):
         raise ValueError(
-            f"{name} holds half of a surrogate pair, which is not a character: {_short(value)}"
+            f"{name} holds half of a surrogate pair, which is not a character: {shorten(value)}"
         )
     return value
 
@@ -399,8 +399,3 @@ def _is_number(value: object) -> bool:
         and not isinstance(value, bool)
         and abs(value) <= sys.float_info.max
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

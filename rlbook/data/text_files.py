@@ -15,9 +15,10 @@ import re
 import stat
 import tempfile
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, overload
+from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -28,11 +29,47 @@ if TYPE_CHECKING:
     from pyarrow import DataType
 
 Row = dict[str, Any]
+Item = TypeVar("Item", covariant=True)
 LONGEST_LINE = 16_000_000  # bytes; more is no row of text
 CHUNK = 1 << 20
 
 
-class TextFile(Sequence[Row]):
+class ItemsOnDemand(Sequence[Item]):
+    """A sequence whose items are made when they are asked for."""
+
+    @abstractmethod
+    def item(self, index: int) -> Item:
+        """Item `index`, from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        if isinstance(index, slice):
+            return [self.item(i) for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return self.item(index % len(self))
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.item, range(len(self)))
+
+
+class Each(ItemsOnDemand[Item]):
+    """So many items, each made by a function of its index."""
+
+    def __init__(self, length: int, make: Callable[[int], Item]) -> None:
+        self.length, self.make = length, make
+
+    def __len__(self) -> int:
+        return self.length
+
+    def item(self, index: int) -> Item:
+        return self.make(index)
+
+
+class TextFile(ItemsOnDemand[Row]):
     """The rows of a JSON-lines file, each parsed on demand.
 
     Attributes:
@@ -76,20 +113,9 @@ class TextFile(Sequence[Row]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
+    def item(self, index: int) -> Row:
         self._file.seek(int(self._starts[index]))
         return self._parse_row(index, self._file.readline(LONGEST_LINE + 1))
-
-    def __iter__(self) -> Iterator[Row]:
-        return (self[i] for i in range(len(self)))
 
     def where(self, index: int) -> str:
         """The file and the line of a row, for error messages."""

@@ -26,12 +26,12 @@ class Steps(DataSet[Transitions]):
     """
 
     def __init__(self, episodes: Sequence[Episode], *, digest: str | None = None) -> None:
-        super().__init__()
+        super().__init__(digest)
         if not len(episodes):
             raise ValueError("a data set must have at least one episode, got none")
         for number, episode in enumerate(episodes):
             _check(number, episode, episodes[0].action)
-        self.episodes, self._digest = episodes, digest
+        self.episodes = episodes
         reward = [episode.reward for episode in episodes if episode.reward is not None]
         over = [np.arange(len(episode.action)) == len(episode.action) - 1 for episode in episodes]
         ended = [last & episode.terminated for last, episode in zip(over, episodes, strict=True)]
@@ -51,13 +51,11 @@ class Steps(DataSet[Transitions]):
         index = torch.from_numpy(np.asarray(rows))
         return self.rows.each(lambda field: field[index])
 
-    def digest(self) -> str:
-        if self._digest is None:
-            last = b"".join(
-                b"" if each.last_obs is None else each.last_obs.tobytes() for each in self.episodes
-            )
-            self._digest = hashlib.sha256(digest_of(self.episodes).encode() + last).hexdigest()
-        return self._digest
+    def _compute_digest(self) -> str:
+        last = b"".join(
+            b"" if each.last_obs is None else each.last_obs.tobytes() for each in self.episodes
+        )
+        return hashlib.sha256(digest_of(self.episodes).encode() + last).hexdigest()
 
 
 def _next_observations(episode: Episode) -> np.ndarray:

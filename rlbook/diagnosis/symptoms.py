@@ -111,9 +111,9 @@ def critic_worse_than_the_mean(log: Log) -> str | None:
         and statistics.pstdev(log.late("return")) < 0.1 * (max(returns) - min(returns))
     ):
         return None
-    told = f"explained_variance is {statistics.median(late):.2g} at the end"
     return (
-        f"{told}: the critic is worse than a constant; lower learning_rate, raise value_coef, or"
+        f"explained_variance is {statistics.median(late):.2g} at the end:"
+        " the critic is worse than a constant; lower learning_rate, raise value_coef, or"
         " scale the rewards (normalize_reward)"
     )
 
@@ -123,9 +123,9 @@ def clip_fraction_too_high(log: Log) -> str | None:
     late = log.late("clip_fraction")
     if not late or statistics.fmean(late) <= CLIPPED:
         return None
-    told = f"clip_fraction is {statistics.fmean(late):.2g} at the end"
     return (
-        f"{told}: updates move the policy further than the clip allows; lower learning_rate or"
+        f"clip_fraction is {statistics.fmean(late):.2g} at the end:"
+        " updates move the policy further than the clip allows; lower learning_rate or"
         " epochs, or set target_kl"
     )
 
@@ -151,12 +151,10 @@ def entropy_collapse(log: Log) -> str | None:
     ):
         return None
     when, now = ("at the end", left) if writes else ("in the first third", entropy[third])
-    told = (
-        f"entropy fell from {entropy[0]:.2g} to {now:.2g} nats {when}, and returns have stayed at"
-        f" {late:.4g}"
-    )
     return (
-        f"{told}: the policy stopped exploring too early; raise entropy_coef or lower learning_rate"
+        f"entropy fell from {entropy[0]:.2g} to {now:.2g} nats {when}, and returns have stayed at"
+        f" {late:.4g}:"
+        " the policy stopped exploring too early; raise entropy_coef or lower learning_rate"
     )
 
 
@@ -168,12 +166,10 @@ def capped_by_the_time_limit(log: Log) -> str | None:
     late = lengths[-(len(lengths) // 3) :]
     at_limit = sum(length >= log.time_limit for length in late) / len(late)
     if min(lengths) >= log.time_limit and len(set(returns)) == 1:
-        told = (
-            f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with"
-            f" the same return {returns[0]:.4g}"
-        )
         return (
-            f"{told}: no reward has told one behaviour from another; explore more, or choose a"
+            f"all {len(lengths)} episodes ran into the time limit of {log.time_limit} steps with"
+            f" the same return {returns[0]:.4g}:"
+            " no reward has told one behaviour from another; explore more, or choose a"
             " denser reward"
         )
     longest_is_best = statistics.fmean(returns[-len(late) :]) >= max(returns) - 0.01 * (
@@ -185,11 +181,9 @@ def capped_by_the_time_limit(log: Log) -> str | None:
         or (log.time_limit == log.usual_limit and longest_is_best)
     ):
         return None
-    told = (
-        f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps"
-    )
     return (
-        f"{told}: returns cannot show what is learned beyond it; where they are as good as they can"
+        f"{at_limit:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps:"
+        " returns cannot show what is learned beyond it; where they are as good as they can"
         " be, the run is longer than needed"
     )
 
@@ -208,9 +202,9 @@ def evaluation_far_under_training(log: Log) -> str | None:
         now
     ):
         return None
-    told = f"greedy episodes return {now:.4g}, training episodes {then:.4g}"
     return (
-        f"{told}: what was learned depends on exploring; judge it with evaluate --explore, or train"
+        f"greedy episodes return {now:.4g}, training episodes {then:.4g}:"
+        " what was learned depends on exploring; judge it with evaluate --explore, or train"
         " until the policy is sure"
     )
 
@@ -234,12 +228,10 @@ def zero_variance_groups(log: Log) -> str | None:
     returned = log.late("group_return")
     if returned and log.is_optimal(statistics.fmean(returned)):
         return None
-    told = (
-        f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach"
-        " nothing"
-    )
     return (
-        f"{told}: raise group_size or temperature, or choose tasks that are neither too easy nor"
+        f"{statistics.fmean(late):.0%} of the groups have equal returns at the end, and teach"
+        " nothing:"
+        " raise group_size or temperature, or choose tasks that are neither too easy nor"
         " too hard"
     )
 
@@ -249,9 +241,9 @@ def returns_outside_of_the_atoms(log: Log) -> str | None:
     late = log.late("clipped_mass")
     if not late or statistics.fmean(late) <= CUT:
         return None
-    told = f"clipped_mass is {statistics.fmean(late):.2g} at the end"
     return (
-        f"{told}: returns lie outside of v_min and v_max and are cut; widen them (rewards of at"
+        f"clipped_mass is {statistics.fmean(late):.2g} at the end:"
+        " returns lie outside of v_min and v_max and are cut; widen them (rewards of at"
         " most r come to at most r / (1 - gamma))"
     )
 
@@ -265,12 +257,10 @@ def time_limit_as_ending(log: Log) -> str | None:
     cut = sum(length >= log.time_limit for length in late) / len(late)
     if cut < 0.5:
         return None
-    told = (
-        f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and"
-        " truncation is terminal"
-    )
     return (
-        f"{told}: the critic takes the limit for an ending that no observation announces; set"
+        f"{cut:.0%} of the last episodes are cut by the time limit of {log.time_limit} steps, and"
+        " truncation is terminal:"
+        " the critic takes the limit for an ending that no observation announces; set"
         " truncation to bootstrap"
     )
 
@@ -280,9 +270,9 @@ def learning_rate_too_high(log: Log) -> str | None:
     moved, errors = log.values("approx_kl"), log.values("td_error")
     third = len(errors) // 3
     if len(moved) >= FEW and statistics.fmean(moved) > FAR and not log.is_done:
-        told = f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average"
         return (
-            f"{told}: each update leaves the policy that collected its data; lower learning_rate,"
+            f"approx_kl is {statistics.fmean(moved):.2g} nats an update on average:"
+            " each update leaves the policy that collected its data; lower learning_rate,"
             " or set target_kl"
         )
     if third < 2 or not log.is_stuck:
@@ -292,8 +282,10 @@ def learning_rate_too_high(log: Log) -> str | None:
         abs(item[1]) / item[2] for item in log.episodes
     ):
         return None
-    told = f"td_error grew from {early:.2g} to {late:.2g}, and returns did not"
-    return f"{told}: each step overshoots its target; lower the step size (alpha or learning_rate)"
+    return (
+        f"td_error grew from {early:.2g} to {late:.2g}, and returns did not:"
+        " each step overshoots its target; lower the step size (alpha or learning_rate)"
+    )
 
 
 def learning_rate_too_low(log: Log) -> str | None:
@@ -304,10 +296,10 @@ def learning_rate_too_low(log: Log) -> str | None:
         return None
     if max(returns.count(value) for value in set(returns)) > 0.9 * len(returns):
         return None
-    told = (
-        f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start"
+    return (
+        f"entropy has stayed at {entropy[-1]:.3g} nats, and returns are no better than at the start:"
+        " the policy does not move; raise learning_rate tenfold"
     )
-    return f"{told}: the policy does not move; raise learning_rate tenfold"
 
 
 def exploration_too_little(log: Log) -> str | None:
@@ -321,9 +313,9 @@ def exploration_too_little(log: Log) -> str | None:
         or discount_too_low(log)
     ):
         return None
-    told = f"epsilon is {max(epsilon):.2g} from the start, and returns are no better than there"
     return (
-        f"{told}: actions that are never tried are never learned; begin with epsilon near 1 and let"
+        f"epsilon is {max(epsilon):.2g} from the start, and returns are no better than there:"
+        " actions that are never tried are never learned; begin with epsilon near 1 and let"
         " it fall"
     )
 
@@ -344,12 +336,10 @@ def rewards_too_large(log: Log) -> str | None:
     )
     if norm <= SWAMPED * limit or share > 0.2 or not losses or statistics.median(losses) < LARGE:
         return None
-    told = (
-        f"grad_norm is {norm:.3g} before it is clipped to {limit:g}, and explained_variance"
-        f" {share:.2g}"
-    )
     return (
-        f"{told}: returns are too large for the critic; set normalize_reward, or scale the rewards"
+        f"grad_norm is {norm:.3g} before it is clipped to {limit:g}, and explained_variance"
+        f" {share:.2g}:"
+        " returns are too large for the critic; set normalize_reward, or scale the rewards"
     )
 
 
@@ -363,8 +353,10 @@ def unnormalised_observations(log: Log) -> str | None:
         or max(spread) <= UNEVEN * min(spread)
     ):
         return None
-    told = f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}"
-    return f"{told}: the network sees hardly more than the largest; set normalize_observation"
+    return (
+        f"components of the observation vary by {min(spread):.2g} to {max(spread):.2g}:"
+        " the network sees hardly more than the largest; set normalize_observation"
+    )
 
 
 def discount_too_low(log: Log) -> str | None:
@@ -375,8 +367,10 @@ def discount_too_low(log: Log) -> str | None:
     length, horizon = statistics.median(lengths[-(len(lengths) // 3) :]), 1 / (1 - gamma)
     if length <= 20 * horizon:
         return None
-    told = f"gamma {gamma:g} looks about {horizon:.2g} steps ahead, and episodes last {length:g}"
-    return f"{told}: rewards further off are not seen; raise gamma"
+    return (
+        f"gamma {gamma:g} looks about {horizon:.2g} steps ahead, and episodes last {length:g}:"
+        " rewards further off are not seen; raise gamma"
+    )
 
 
 def replay_too_small(log: Log) -> str | None:
@@ -388,8 +382,10 @@ def replay_too_small(log: Log) -> str | None:
     length = statistics.fmean(lengths[-(len(lengths) // 3) :])
     if size >= 10 * length or log.episodes[-1][0] < 10 * size:
         return None
-    told = f"buffer_size {size:g} holds {size / length:.2g} of the last episodes"
-    return f"{told}: what is older is forgotten; raise buffer_size"
+    return (
+        f"buffer_size {size:g} holds {size / length:.2g} of the last episodes:"
+        " what is older is forgotten; raise buffer_size"
+    )
 
 
 def budget_too_short(log: Log) -> str | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlbook.diagnosis.learning_log import Log
 
@@ -36,9 +35,9 @@ def kl_running_away(log: Log) -> str | None:
     end = statistics.fmean(late)
     if end <= (AWAY if log.is_stuck else GONE):
         return None
-    told = f"reference_kl is {end:.2g} nats a step at the end"
     return (
-        f"{told}: the policy has left its reference; raise kl_coef, lower learning_rate, or stop"
+        f"reference_kl is {end:.2g} nats a step at the end:"
+        " the policy has left its reference; raise kl_coef, lower learning_rate, or stop"
         " earlier"
     )
 
@@ -55,12 +54,10 @@ def length_exploding(log: Log) -> str | None:
     cut_before = sum(length >= log.completion_limit for length in before) / third
     if cut < CUT_OFF or cut_before > cut / 2 or long < LONGER * short:
         return None
-    told = (
-        f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are"
-        " cut off"
-    )
     return (
-        f"{told}: the reward pays for length, or EOS is no longer found; look at each reward, add"
+        f"completions grew from {short:.3g} to {long:.3g} tokens, and {cut:.0%} of the last are"
+        " cut off:"
+        " the reward pays for length, or EOS is no longer found; look at each reward, add"
         " overlong, or lower learning_rate"
     )
 
@@ -87,9 +84,9 @@ def reward_without_the_verifier(log: Log) -> str | None:
             f" {statistics.fmean(log.late(name)):.3g}"
             for name in (paid, meant)
         )
-        told = f"{paid} rose {rose}, {meant} went {went}"
         return (
-            f"{told}: the policy learns what is paid for and not what is meant; stop earlier, raise"
+            f"{paid} rose {rose}, {meant} went {went}:"
+            " the policy learns what is paid for and not what is meant; stop earlier, raise"
             " kl_coef, or pay for what is meant"
         )
     return None
@@ -114,9 +111,9 @@ def ratio_not_one(log: Log) -> str | None:
         or log.settings.get("importance_cap") is not None
     ):
         return None
-    told = f"the ratio of tokens that were just drawn is {log.ratio_error:.2g} away from 1"
     return (
-        f"{told}: acting and learning disagree about their probability; compute in float32, or"
+        f"the ratio of tokens that were just drawn is {log.ratio_error:.2g} away from 1:"
+        " acting and learning disagree about their probability; compute in float32, or"
         " correct it with importance_cap"
     )
 
@@ -139,33 +136,15 @@ def first_ratio_error(agent: Agent, recipe: EnvRecipe) -> float | None:
     import torch
 
     from rlbook.algorithms.policy.policy_agent import PolicyAgent
-    from rlbook.data.rollout import Rollout
-    from rlbook.interaction.loop import act_step_reset
     from rlbook.interaction.play_episodes import adapted_vector
-    from rlbook.interaction.vector_envs.vector import VectorInteraction
-    from rlbook.networks.policy import module_device
+    from rlbook.runs.inspection import play_round
 
     if not isinstance(agent, PolicyAgent) or agent.policy.unit != "episode":
         return None
-    policy, rng = agent.policy, np.random.default_rng(0)
-    rollout, state, log_prob = (
-        Rollout(policy.stores, module_device(policy)),
-        policy.initial_state(),
-        np.zeros(0),
-    )
-
-    def act(obs: NDArray[np.generic]) -> NDArray[np.generic]:
-        nonlocal log_prob
-        action, log_prob = policy.act(obs, rng, state)
-        return action
-
     env = adapted_vector(type(agent), recipe, LOOKED_AT, agent.config)
-    interaction = VectorInteraction(
-        env, rollout="episodes", seeds=range(LOOKED_AT), scoring="never"
-    )
-    for _ in act_step_reset(interaction, act, lambda step: rollout.add(step, log_prob)):
-        pass
-    batch = policy.batch(rollout, "episode")
+    rng, starts = np.random.default_rng(0), range(LOOKED_AT)
+    rollout, _ = play_round(agent.policy, env, starts, rng, scoring="never")
+    batch = agent.policy.batch(rollout, "episode")
     with torch.inference_mode():
-        again, _, _ = policy.evaluate(batch, entropy=False)
+        again, _, _ = agent.policy.evaluate(batch, entropy=False)
     return float(((again - batch.log_prob).exp() - 1.0).abs()[batch.mask].max())

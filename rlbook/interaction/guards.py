@@ -16,6 +16,7 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
+from rlbook.checks import shorten
 from rlbook.errors import RequestError, TrainingError, one_line
 from rlbook.interaction.round_rewards import RoundScorer, Scored
 
@@ -417,11 +418,8 @@ def _parts(
 
 def outside(obs: object, space: spaces.Space) -> BadAnswer:
     """The error for an observation outside its space."""
-    shown = repr(obs.item() if isinstance(obs, np.generic) else obs)
-    return BadAnswer(
-        f"the observation {shown if len(shown) <= 60 else shown[:57] + '...'} is outside"
-        f" {_space_name(space)}"
-    )
+    shown = shorten(obs.item() if isinstance(obs, np.generic) else obs)
+    return BadAnswer(f"the observation {shown} is outside {_space_name(space)}")
 
 
 def _space_name(space: spaces.Space) -> str:

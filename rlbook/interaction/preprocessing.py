@@ -24,7 +24,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
-from gymnasium.vector import VectorEnv, VectorWrapper
+from gymnasium.vector import VectorWrapper
 from gymnasium.wrappers import (
     AtariPreprocessing,
     ClipReward,
@@ -239,9 +239,6 @@ class ClippedEnv(ClipReward):
 
 class ClippedVectorEnv(VectorWrapper):
     """N environments with rewards as in `ClippedEnv`."""
-
-    def __init__(self, env: VectorEnv) -> None:
-        super().__init__(env)
 
     def step(self, actions: ArrayLike) -> Any:
         obs, reward, terminated, truncated, info = self.env.step(actions)  # type: ignore[arg-type]

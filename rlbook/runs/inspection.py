@@ -251,6 +251,7 @@ def play_round(
     *,
     actions: np.ndarray | None = None,
     longest: int = ENDLESS,
+    scoring: str = "round",
 ) -> tuple[Rollout, dict[str, np.ndarray]]:
     """Plays one round of whole episodes into a separate rollout.
 
@@ -261,6 +262,7 @@ def play_round(
         rng: of the policy's choices.
         actions: [T, N], are taken in place of the policy's.
         longest: steps after which an episode is cut.
+        scoring: as of a `VectorInteraction`.
 
     Returns:
         The rollout, and what the environment said of each episode by name: [N], NaN where it said
@@ -292,7 +294,7 @@ def play_round(
         rollout.add(step, log_prob)
 
     interaction = VectorInteraction(
-        env, rollout="episodes", seeds=list(starts), longest=longest, scoring="round"
+        env, rollout="episodes", seeds=list(starts), longest=longest, scoring=scoring
     )
     for _ in act_step_reset(interaction, act, learn):
         pass

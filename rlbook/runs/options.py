@@ -120,16 +120,9 @@ class RunOptions:
         for name in SWITCHES:
             if not isinstance(getattr(self, name), bool | None):
                 raise RequestError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        if self.stop_at_return is not None:
-            object.__setattr__(
-                self, "stop_at_return", _finite("stop_at_return", self.stop_at_return)
-            )
-        if self.reward_caution is not None:
-            object.__setattr__(
-                self, "reward_caution", _finite("reward_caution", self.reward_caution)
-            )
-        if self.bonus_coef is not None:
-            object.__setattr__(self, "bonus_coef", _finite("bonus_coef", self.bonus_coef))
+        for name in RETURNS:
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _finite(name, value))
         if self.exploration_bonus not in (None, *BONUSES):
             raise RequestError(
                 f"exploration_bonus must be one of {', '.join(BONUSES)}, got"

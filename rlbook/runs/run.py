@@ -244,7 +244,7 @@ class Run(RunViews):
         if not more and self._source.progress(self.request.budget) >= 1.0:
             raise RequestError(
                 f"the run has used its budget, {self._progress_text()}; say how much more:"
-                f" run.train({next(iter(self._budgets()), 'steps')}=…)"
+                f" run.train({next(iter(budgets_of(self.request.options)), 'steps')}=…)"
             )
         taken = {
             "steps": self.steps,
@@ -402,7 +402,7 @@ class Run(RunViews):
             raise RequestError(
                 f"the run has already taken {self._progress_text()}; give a larger budget"
             )
-        before, scheduled = self._budgets(), schedule_names(self.request.config)
+        before, scheduled = budgets_of(self.request.options), schedule_names(self.request.config)
         request = self.request.with_budget(budget)
         if schedules == HOLD and scheduled:
             request = request.with_held_schedules(before)
@@ -411,7 +411,7 @@ class Run(RunViews):
         if scheduled:
             ways = [
                 " and ".join(f"{n:,} {name}" for name, n in item.items())
-                for item in (before, self._budgets())
+                for item in (before, budgets_of(request.options))
             ]
             what = "keeps its last value" if schedules == HOLD else "is stretched over the new one"
             self._add_note(
@@ -436,10 +436,6 @@ class Run(RunViews):
         fresh.agent.load_state_dict(self.agent.state_dict())
         fresh._source.load_state_dict(self._source.state_dict())
         self.agent, self._source = fresh.agent, fresh._source
-
-    def _budgets(self) -> dict[str, int]:
-        """The budget, by what it counts."""
-        return budgets_of(self.request.options)
 
     def _progress_text(self) -> str:
         return f"{self.steps:,} {self.unit} and {self._source.episodes:,} episodes"

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Number, Word, action_of, integer, parse, word
+from rlbook.cli.options import Flag, Number, Word, action_of, parse
 from rlbook.cli.output import Result, fill_paragraph, note, width
 from rlbook.errors import RequestError
 
@@ -46,11 +46,8 @@ def bug(words: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Bugs, words, "rlbook bug")
-    action, name, seeds = (
-        action_of("bug", options.action, ACTIONS),
-        word(options.name),
-        integer("seeds", options.seeds),
-    )
+    action = action_of("bug", options.action, ACTIONS)
+    name, seeds = options.name, options.seeds
     if seeds is not None and action != "run":
         raise RequestError(f"bug {action} takes no --seeds; they are for run")
     if seeds is not None and seeds < 1:

@@ -14,7 +14,7 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import whole_number
-from rlbook.cli.options import File, Flag, Number, Word, action_of, integer, number, parse, word
+from rlbook.cli.options import Decimal, File, Flag, Number, Word, action_of, parse
 from rlbook.cli.output import Result, align_columns, fill_paragraph, for_terminal, note, width
 from rlbook.errors import RequestError
 
@@ -64,7 +64,7 @@ class Course:
     # grade: answers to run in parallel (default: one per processor)
     jobs: Number = None
     # grade: limit of processor time per answer, in seconds (default: 10, or an assignment's own)
-    seconds: Number = None
+    seconds: Decimal = None
     # grade: run without a sandbox if the system has none; time and memory are still limited
     trust: Flag = False
     json: Flag = False  # print a single JSON object to standard output, and nothing else
@@ -87,15 +87,14 @@ def course(words: Sequence[str]) -> tuple[bool, Result]:
     from rlbook.book.course.syllabus import select_weeks
 
     if action in ("list", "week"):
-        asked = select_weeks(options.what[0] if options.what else word(options.weeks))
+        asked = select_weeks(options.what[0] if options.what else options.weeks)
         return options.json, _syllabus(asked, whole=action == "week")
     from rlbook.book.assignments.assignment import select_assignments
 
-    folder, named = Path(options.what[0]), word(options.assignments)
+    folder, named = Path(options.what[0]), options.assignments
     assigned = select_assignments("all" if action == "key" and named is None else named)
-    given, seed = word(options.weeks), integer("seed", options.seed) or 0
-    whole_number("seed", seed, 0, 2**32)
-    asked = [] if assigned and given is None else select_weeks(given)
+    seed = whole_number("seed", options.seed or 0, 0, 2**32)
+    asked = [] if assigned and options.weeks is None else select_weeks(options.weeks)
     if action == "grade":
         return options.json, _grade(folder, asked, assigned, seed, options)
     if action == "key":
@@ -174,19 +173,18 @@ def _grade(
     from rlbook.book.exercises.mark_formats import as_gradescope, as_nbgrader
     from rlbook.llm.rewards.code import isolation_works
 
-    due, jobs, seconds = (
-        word(options.due),
-        integer("jobs", options.jobs),
-        number("seconds", options.seconds),
+    seconds, last = options.seconds, None if options.due is None else deadline(options.due)
+    jobs = whole_number(
+        "jobs", (os.cpu_count() or 1) if options.jobs is None else options.jobs, 1, 1_000
     )
-    last = None if due is None else deadline(due)
-    jobs = (os.cpu_count() or 1) if jobs is None else whole_number("jobs", jobs, 1, 1_000)
     if seconds is not None and not 0.1 <= seconds <= LONGEST:
         raise RequestError(f"seconds must be a number in [0.1, {LONGEST:,.0f}], got {seconds!r}")
     class_size = len(students(folder))
     wanted = (
-        word(options.out) or "marks.csv",
-        *map(word, (options.details, options.gradescope, options.nbgrader)),
+        options.out or "marks.csv",
+        options.details,
+        options.gradescope,
+        options.nbgrader,
     )
     files = [Path(name) for name in wanted if name]
     if options.gradescope and class_size != 1:

@@ -11,7 +11,7 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import File, Flag, Word, action_of, parse, word
+from rlbook.cli.options import File, Flag, Word, action_of, parse
 from rlbook.cli.output import Result, align_columns, for_terminal
 from rlbook.errors import RequestError
 
@@ -57,7 +57,7 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
     options = parse(Exercises, words, "rlbook exercise")
     action = action_of("exercise", options.action, ACTIONS)
     if action == "list":
-        return options.json, _list_exercises(word(options.chapter)), 0
+        return options.json, _list_exercises(options.chapter), 0
     if not options.what:
         raise RequestError(
             f"exercise {action} needs"
@@ -75,7 +75,7 @@ def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:
         (
             _hints(name)
             if action == "hint"
-            else _start_exercise(name, Path(word(options.out) or default_file(name)))
+            else _start_exercise(name, Path(options.out or default_file(name)))
         ),
         0,
     )

@@ -8,27 +8,29 @@ import sys
 import textwrap
 from typing import Any
 
-from rlbook.cli.options import Export, word
+from rlbook.cli.options import Export
 from rlbook.cli.output import Result, typeable, width
 from rlbook.errors import RequestError
 
 
-def run_export(
-    options: Export, source: str, out: str, job: str, checkpoint: int | str | None
-) -> Result:
+def run_export(options: Export) -> Result:
     """Writes the job. Returns the facts, and what to print.
 
     Raises:
         RequestError: one sentence; nothing was written.
     """
-    for name, given in (("merge", options.merge), ("shard-size", word(options.shard_size))):
+    for name, given in (("merge", options.merge), ("shard-size", options.shard_size)):
         if given:
             raise RequestError(f"--{name} is for a model's folder, and --job writes a job")
     from rlbook.recipes.jobs.write_job import write_job
 
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
         facts = write_job(
-            source, out, job, checkpoint=checkpoint, allow_import=options.allow_import
+            options.folder,
+            options.out,
+            options.job,
+            checkpoint=options.checkpoint,
+            allow_import=options.allow_import,
         )
     return facts, job_summary(facts)
 

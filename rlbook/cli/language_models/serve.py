@@ -13,10 +13,9 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from rlbook.cli.evaluate import checkpoint_of
-from rlbook.cli.options import File, Flag, Folder, Number, Word, integer, parse, word
+from rlbook.checks import whole_number
+from rlbook.cli.options import Checkpoint, File, Flag, Folder, Number, Word, parse
 from rlbook.cli.output import note
-from rlbook.cli.values import Given
 from rlbook.errors import RequestError
 
 KEY = "RLBOOK_API_KEY"
@@ -50,26 +49,25 @@ class Serve:
     # numbers that weights and arithmetic have: float32, bfloat16 or float16 (default: float32)
     dtype: Word = None
     device: Word = None  # device of the model: cpu, cuda or auto (default: cpu)
-    checkpoint: Word = None  # a run's checkpoint: a step, or best (default: the last one)
+    checkpoint: Checkpoint = None  # a run's checkpoint: a step, or best (default: the last one)
     json: Flag = False  # print the address as a JSON object to standard output, and nothing else
     # allow an environment id of the form module:Name to import that module
     allow_import: Flag = False
     debug: Flag = False  # show the full traceback of an error
 
 
-def run_serving(words: Sequence[str]) -> None:
-    """Serves what the command line asks for, until a signal.
+def run_serving(words: Sequence[str]) -> int:
+    """Serves what the command line asks for, until a signal. Returns the exit code.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Serve, words, "rlbook serve")
-    folder = str(word(options.folder))
     port = _count("port", options.port, 8000, least=0, most=65_535)
     max_batch = _count("max_batch", options.max_batch, 32, least=1, most=4096)
     max_waiting = _count("max_waiting", options.max_waiting, 256, least=0, most=2**20)
-    host = word(options.host) or "127.0.0.1"
-    key = read_key(word(options.api_key))
+    host = options.host or "127.0.0.1"
+    key = read_key(options.api_key)
     try:
         from rlbook.llm.serving import server
     except ModuleNotFoundError as error:
@@ -83,11 +81,11 @@ def run_serving(words: Sequence[str]) -> None:
     with contextlib.closing(server.listening_socket(host, port)) as listening:
         with contextlib.redirect_stdout(sys.stderr):  # what an environment prints is no result
             served = open_served_model(
-                folder,
-                name=word(options.name),
-                checkpoint=checkpoint_of(options.checkpoint),
-                dtype=word(options.dtype) or "float32",
-                device=word(options.device) or "cpu",
+                options.folder,
+                name=options.name,
+                checkpoint=options.checkpoint,
+                dtype=options.dtype or "float32",
+                device=options.device or "cpu",
                 allow_import=options.allow_import,
             )
         room = cache_tokens_of(served.model)
@@ -105,6 +103,7 @@ def run_serving(words: Sequence[str]) -> None:
         if not options.json:
             note(f"up to {max_batch} answers at a time; Ctrl-C ends it")
         server.create_server(served, engine, access).run(sockets=[listening])
+    return 0
 
 
 def read_key(file: str | None) -> str | None:
@@ -126,8 +125,5 @@ def read_key(file: str | None) -> str | None:
     return key
 
 
-def _count(name: str, given: Given | None, default: int, *, least: int, most: int) -> int:
-    from rlbook.checks import whole_number
-
-    value = integer(name, given)
-    return default if value is None else whole_number(name, value, least, most)
+def _count(name: str, given: int | None, default: int, *, least: int, most: int) -> int:
+    return default if given is None else whole_number(name, given, least, most)

@@ -14,15 +14,13 @@ from rlbook.checks import whole_number
 from rlbook.cli.language_models.serve import read_key
 from rlbook.cli.options import (
     NO_DEFAULT,
+    Decimal,
     File,
     Flag,
     Number,
     Word,
-    integer,
-    number,
     parse,
     text,
-    word,
 )
 from rlbook.cli.output import Result, note
 from rlbook.errors import RequestError
@@ -49,7 +47,7 @@ class Synthesize:
     # retries of a request, after a pause that doubles from half a second to eight (default: 6)
     retries: Number = None
     max_tokens: Number = None  # limit on an answer, in tokens (default: 512)
-    temperature: Number = None  # sampling temperature (default: 1)
+    temperature: Decimal = None  # sampling temperature (default: 1)
     seed: Number = None  # seed of the sampling; each option has its own noise (default: 0)
     # file with the text to ask, in which {question}, {options}, {label}, {option} and {verdict}
     # are replaced
@@ -60,15 +58,15 @@ class Synthesize:
     debug: Flag = False  # show the full traceback of an error
 
 
-def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, bool]:
+def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, int]:
     """Synthesises what the command line asks for. Returns whether JSON is wanted, what to print,
-    and whether every option has its line.
+    and the exit code: 1 if an option has no line.
 
     Raises:
         RequestError: one sentence: what, which value, what is allowed.
     """
     options = parse(Synthesize, words, "rlbook synthesize")
-    rows, server, out = word(options.rows), word(options.server), word(options.out)
+    server, out = options.server, options.out
     if server is None or out is None:
         raise RequestError(
             "synthesize needs --server URL and --out FILE: rlbook synthesize rows.jsonl --server"
@@ -81,18 +79,17 @@ def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, bool]:
         ("max_tokens", 1, 2**20),
         ("seed", 0, 2**62),
     ):
-        value = integer(name, getattr(options, name))
+        value = getattr(options, name)
         if value is not None:
             given[name] = whole_number(name, value, least, most)
-    temperature = number("temperature", options.temperature)
+    temperature = options.temperature
     if temperature is not None:
         if not 0 <= temperature <= 100:
             raise RequestError(f"temperature must be from 0 to 100, got {temperature:g}")
         given["temperature"] = temperature
-    template = word(options.template)
-    if template is not None:
-        given["template"] = _read_template(template)
-    key = read_key(word(options.api_key)) or os.environ.get("OPENAI_API_KEY")
+    if options.template is not None:
+        given["template"] = _read_template(options.template)
+    key = read_key(options.api_key) or os.environ.get("OPENAI_API_KEY")
     try:
         import openai  # noqa: F401
     except ModuleNotFoundError as error:
@@ -101,8 +98,8 @@ def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, bool]:
         ) from None
     from rlbook.llm.serving.synthesis import SynthesisOptions, synthesize
 
-    asked = SynthesisOptions(server, word(options.model), key=key, **given)
-    result = synthesize(str(rows), out, asked, note)
+    asked = SynthesisOptions(server, options.model, key=key, **given)
+    result = synthesize(options.rows, out, asked, note)
     facts = {
         "out": out,
         "total": result.total,
@@ -115,7 +112,7 @@ def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, bool]:
     if not result.is_complete:
         missing = result.total - result.kept - result.written
         said += f"\n{missing} are missing: {result.reason}; the same command goes on"
-    return options.json, (facts, said), result.is_complete
+    return options.json, (facts, said), int(not result.is_complete)
 
 
 def _read_template(path: str) -> str:

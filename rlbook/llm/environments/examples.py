@@ -6,47 +6,22 @@ The split is fixed: it depends on the rows' number alone, never on the seed of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlbook.checks import import_object
 from rlbook.data.schemas import Example, example_of
-from rlbook.data.text_files import TextFile, read_rows
+from rlbook.data.text_files import Each, TextFile, read_rows
 from rlbook.errors import RequestError
 from rlbook.llm.tasks import TASKS
 from rlbook.llm.tasks.task import SPLIT_SEED, Task
 
-Item = TypeVar("Item", covariant=True)
 SPLITS = ("train", "held_out")
 Source = Callable[[str], Iterable["Example | Mapping[str, Any]"]]
 """The name of a split → its examples, or rows of any form that is known."""
-
-
-class Each(Sequence[Item], Generic[Item]):
-    """A sequence computed lazily from the rows."""
-
-    def __init__(self, count: int, make: Callable[[int], Item]) -> None:
-        self.length, self.make = count, make
-
-    def __len__(self) -> int:
-        return self.length
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | list[Item]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(self.length))]
-        if not -self.length <= index < self.length:
-            raise IndexError(index)
-        return self.make(index % self.length)
-
-    def __iter__(self) -> Iterator[Item]:
-        return (self.make(i) for i in range(self.length))
 
 
 class Examples(NamedTuple):

@@ -53,7 +53,7 @@ def test_a_row_of_walks_is_a_step() -> None:
 
 
 def test_whole_walks_are_padded_and_masked() -> None:
-    batch = Episodes(WALKS).as_whole_episodes()[np.array([0, 1])]
+    batch = Episodes(WALKS, unit="episode")[np.array([0, 1])]
     assert batch.obs.shape == (2, 3, 1) and batch.action.tolist() == [[3, 3, 1], [0, 0, 0]]
     assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
 
