@@ -4,6 +4,8 @@ says in one line."""
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -14,6 +16,15 @@ class RequestError(ValueError):
 
 class TrainingError(RuntimeError):
     """Training failed: one sentence saying why. The last good checkpoint stays. Exit code 1."""
+
+
+@contextmanager
+def request_errors(beginning: str = "") -> Iterator[None]:
+    """Inside, a ValueError becomes a RequestError whose sentence begins with `beginning`."""
+    try:
+        yield
+    except ValueError as error:
+        raise RequestError(f"{beginning}{error}") from None
 
 
 def one_line(error: BaseException) -> str:

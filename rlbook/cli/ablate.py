@@ -7,7 +7,6 @@ import contextlib
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ SEEDS = 3
 WHOLE = "whole"
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A part that is switched off, or none."""
-
-    name: str  # name of its folder
-    words: tuple[str, ...]  # what is added to the command line
-
-
 def run_ablation(words: Sequence[str]) -> int:
     """Trains, compares, draws. Returns the exit code: 1 where a run failed.
 
@@ -54,14 +45,14 @@ def run_ablation(words: Sequence[str]) -> int:
     if option(shared, "--seeds") is None:
         shared += ["--seeds", str(SEEDS)]
     training = parse_train(shared)
-    variants = [Variant(WHOLE, ()), *_variants(training, off)]
+    variants: list[tuple[str, list[str]]] = [(WHOLE, []), *_variants(training, off)]
     folder = Path(training.resume or training.out_folder or free_folder(training, "ablation"))
     places: list[tuple[str, int, Path]] = []
     commands: list[list[str]] = []
-    for variant in variants:
-        place, line = folder / variant.name, [*shared, *variant.words]
+    for name, added in variants:
+        place, line = folder / name, [*shared, *added]
         seeds, runs = seed_commands(parse_train(line), line, place)
-        places += [(variant.name, seed, seed_folder(place, seed)) for seed in seeds]
+        places += [(name, seed, seed_folder(place, seed)) for seed in seeds]
         commands += runs
     jobs = min(training.several.jobs or cores(), len(commands))
     note(f"training {len(variants)} variants, {len(commands)} runs, {jobs} at a time, in {folder}")
@@ -127,8 +118,9 @@ def _report(
     return fail(1, facts["error"], as_json=False) if failed else 0
 
 
-def _variants(training: Training, off: str) -> list[Variant]:
-    """What --off asks for. Raises RequestError where a part is unknown, or is off already."""
+def _variants(training: Training, off: str) -> list[tuple[str, list[str]]]:
+    """What --off asks for: the folder of each part that is switched off, and what is added to the
+    command line. Raises RequestError where a part is unknown, or is off already."""
     request = training.build_request()
     (kinds, _), variants = command_of(training.algorithm), []
     for part in filter(None, off.split(",")):
@@ -146,8 +138,8 @@ def _variants(training: Training, off: str) -> list[Variant]:
             raise RequestError(
                 f"--off: {name} is {value} already on {request.recipe.name}; name another part"
             )
-        variants.append(Variant(f"{name}={value}".replace("/", "-"), (f"{flag(name)}={value}",)))
-    if not variants or len({variant.name for variant in variants}) < len(variants):
+        variants.append((f"{name}={value}".replace("/", "-"), [f"{flag(name)}={value}"]))
+    if not variants or len({name for name, _ in variants}) < len(variants):
         raise RequestError(f"--off must name hyper-parameters, each once, got {off!r}")
     return variants
 

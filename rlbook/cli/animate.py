@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rlbook.cli.command_line import (
     named_algorithm,
@@ -14,7 +13,7 @@ from rlbook.cli.command_line import (
     spell_out,
     take_env_arguments,
 )
-from rlbook.cli.options import File, Flag, Number, flatten, parse
+from rlbook.cli.options import EnvironmentOptions, File, Number, command_options, flatten, parse
 from rlbook.cli.output import Result
 from rlbook.cli.train import command_of
 from rlbook.cli.values import Given, convert, flag
@@ -31,8 +30,8 @@ Examples:
   rlbook animate mcts Maze-v0 --simulations 60 --out search.gif"""
 
 
-@dataclass(frozen=True)
-class AnimateOptions:
+@command_options
+class AnimateOptions(EnvironmentOptions):
     """What to animate, and where to write it."""
 
     # the .gif, or the .html page with buttons, to write (default: ALGORITHM-ENV.html)
@@ -42,10 +41,6 @@ class AnimateOptions:
     steps: Number = None
     episodes: Number = None  # finished episodes to train for (default: as for train)
     seed: Number = None  # seeds every source of randomness (default: 0)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
 def run_animation(argv: Sequence[str]) -> tuple[bool, Result]:

@@ -23,6 +23,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import note
+from rlbook.cli.usage import GROUPS
 from rlbook.cli.values import flag
 from rlbook.errors import RequestError
 from rlbook.networks.model_spec import DEVICES
@@ -124,20 +125,14 @@ def completion_parser() -> argparse.ArgumentParser:
     parser.add_argument("--install-completion", choices=SHELLS, help="install TAB completion")
     parser.add_argument("--show-completion", choices=SHELLS, help="print the completion script")
     commands = parser.add_subparsers()
-    for name, said in _summaries().items():
+    for line, said in (item for group in GROUPS.values() for item in group.items()):
+        name = line.split()[0]
         one = commands.add_parser(name, help=said, add_help=False)
         if name in OF_ALGORITHMS:
             _add_algorithms(one, name)
         elif name in COMMANDS:
             _add_words(one, COMMANDS[name])
     return parser
-
-
-def _summaries() -> dict[str, str]:
-    """Command → what the usage says of it."""
-    from rlbook.cli.usage import GROUPS
-
-    return {line.split()[0]: said for group in GROUPS.values() for line, said in group.items()}
 
 
 def _add_words(parser: argparse.ArgumentParser, words: Words) -> None:
@@ -205,9 +200,7 @@ def _add_options(parser: argparse.ArgumentParser, options: type | None) -> None:
         kind, *said = _parts(hints[item.name])
         if dataclasses.is_dataclass(kind):
             _add_options(parser, typing.cast(type, kind))
-        elif not _is_positional(hints[item.name]) and flag(item.name) not in (
-            parser._option_string_actions
-        ):
+        elif _POSITIONAL not in said and flag(item.name) not in parser._option_string_actions:
             spec = next((part for part in said if isinstance(part, PrimitiveConstructorSpec)), None)
             _add_option(parser, flag(item.name), spec)
 
@@ -235,10 +228,6 @@ def _parts(hint: Any) -> tuple[Any, ...]:
 
 
 _POSITIONAL = typing.get_args(Positional[int])[1]
-
-
-def _is_positional(hint: Any) -> bool:
-    return _POSITIONAL in _parts(hint)
 
 
 # Writing it

@@ -75,7 +75,8 @@ def explain_name(name: str) -> Result:
     """
     name = entry_of(name)
     if name in GLOSSARY:
-        return _number(name), _number_as_text(name, width())
+        facts = {"number": name, **GLOSSARY[name]._asdict(), "logged_by": said_by(name)}
+        return facts, _number_as_text(name, width())
     known = (*ALGORITHMS, *ALIASES, *GLOSSARY)
     if name not in known and ":" not in name:
         hint = (
@@ -85,11 +86,6 @@ def explain_name(name: str) -> Result:
         raise RequestError(f"there is no algorithm and no logged number {name!r}{hint}")
     facts = explanation(name)
     return facts, as_text(facts, width())
-
-
-def _number(name: str) -> dict[str, Any]:
-    """A logged number's entry in the glossary, as plain JSON types."""
-    return {"number": name, **GLOSSARY[name]._asdict(), "logged_by": said_by(name)}
 
 
 def _number_as_text(name: str, width: int) -> str:

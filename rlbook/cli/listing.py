@@ -4,7 +4,7 @@ about one of them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlbook.cli.explain import summary
@@ -143,43 +143,27 @@ def _table(known: Catalogue) -> tuple[Any, str]:
     for env, reasons in known.refusals.items():
         refused = ((name, _reason(reason, env, name)) for name, reason in reasons.items())
         alike.setdefault(tuple(refused), []).append(env)
-    parts = [_who_trains(envs, dict(refused), known) for refused, envs in alike.items()]
-    return known.table(), "\n\n".join(["Which trains on which", *parts])
+    parts = ["Which trains on which"]
+    for refused, envs in alike.items():
+        reasons = dict(refused)
+        trained = [name for name in known.algorithms if name not in reasons]
+        lines = _trains("algorithms", trained, reasons, "      ")
+        parts.append("\n".join([fill_paragraph(", ".join(envs), "  ", "  "), *lines]))
+    return known.table(), "\n\n".join(parts)
 
 
-def _who_trains(envs: list[str], refused: Mapping[str, str], known: Catalogue) -> str:
-    """Environments on which the same algorithms train, those algorithms, and why the others do
-    not."""
-    return "\n".join(
-        [
-            fill_paragraph(", ".join(envs), "  ", "  "),
-            *_trains(refused, known.algorithms, "      "),
-        ]
-    )
-
-
-def _trains(refused: Mapping[str, str], algorithms: Iterable[str], indent: str) -> list[str]:
-    """Who trains, and who does not by reason."""
-    names = list(algorithms)
-    trained = [name for name in names if name not in refused]
-    lines = [
-        fill_paragraph(
-            f"{len(trained)} of {len(names)} algorithms: {', '.join(trained)}",
-            indent,
-            indent + "    ",
-        )
-    ]
-    return lines + [
-        fill_paragraph(f"not {', '.join(who)}: {reason}", indent, indent + "    ")
-        for reason, who in _by_reason(refused).items()
-    ]
-
-
-def _by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+def _trains(
+    what: str, trained: Sequence[str], refused: Mapping[str, str], indent: str
+) -> list[str]:
+    """The algorithms that train, or the environments on which one does, and the others by
+    reason."""
+    count = len(trained) + len(refused)
+    parts = [f"{len(trained)} of {count} {what}: {', '.join(trained)}"]
+    by_reason: dict[str, list[str]] = {}
     for name, reason in refused.items():
-        found.setdefault(reason, []).append(name)
-    return found
+        by_reason.setdefault(reason, []).append(name)
+    parts += [f"not {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    return [fill_paragraph(part, indent, indent + "    ") for part in parts]
 
 
 def _reason(reason: str, env: str, algorithm: str) -> str:
@@ -210,10 +194,11 @@ def _environment(
     name: str, facts: EnvFacts, refused: Mapping[str, str], known: Catalogue
 ) -> Result:
     measured, start = known.measurements(name), _start(name, refused, known)
+    trained = [algorithm for algorithm in ALGORITHMS if algorithm not in refused]
     content = {
         "env": name,
         **_env_facts(name, facts, known),
-        "trains": [algorithm for algorithm in ALGORITHMS if algorithm not in refused],
+        "trains": trained,
         "refused": dict(refused),
         "commands": start,
     }
@@ -226,12 +211,7 @@ def _environment(
         f"{name}  ({facts.id})\n" + fill_paragraph(facts.what, "  ", "  "),
         _columns(dict(rows)),
         *_measured_table(measured),
-        "\n".join(
-            [
-                "Who trains here",
-                *_trains(refused, ALGORITHMS, "  "),
-            ]
-        ),
+        "\n".join(["Who trains here", *_trains("algorithms", trained, refused, "  ")]),
         "\n".join(["Start", *(f"  {command}" for command in start)]),
     ]
     return content, "\n\n".join(parts)
@@ -273,6 +253,7 @@ def _algorithm(asked: str, known: Catalogue) -> Result:
     facts, row = known.algorithms[name], known.table()[name]
     trains = [env for env, reason in row.items() if reason is None]
     refused = {env: reason for env, reason in row.items() if reason is not None}
+    reasons = {env: _reason(why, env, name) for env, why in refused.items()}
     start = [
         f"rlbook train {example_of(asked)}",
         f"rlbook train {asked} --help",
@@ -301,7 +282,7 @@ def _algorithm(asked: str, known: Catalogue) -> Result:
         f"{asked}  ({ALGORITHMS[name]})\n" + fill_paragraph(summary(name), "  ", "  "),
         _columns(rows),
         *_presets(facts.presets, measured=asked not in VARIANTS),
-        "\n".join(["Where it trains", *_where(trains, refused, name)]),
+        "\n".join(["Where it trains", *_trains("environments", trains, reasons, "  ")]),
         "\n".join(["Start", *(f"  {command}" for command in start)]),
     ]
     return content, "\n\n".join(parts)
@@ -340,17 +321,3 @@ def _plain(value: object) -> str:
         if isinstance(value, bool) or value is None
         else str(value)
     )
-
-
-def _where(trains: Sequence[str], refused: Mapping[str, str], algorithm: str) -> list[str]:
-    count = len(trains) + len(refused)
-    lines = [
-        fill_paragraph(
-            f"{len(trains)} of {count} environments: {', '.join(trains)}", "  ", "      "
-        )
-    ]
-    reasons = {env: _reason(why, env, algorithm) for env, why in refused.items()}
-    return lines + [
-        fill_paragraph(f"not {', '.join(envs)}: {reason}", "  ", "      ")
-        for reason, envs in _by_reason(reasons).items()
-    ]

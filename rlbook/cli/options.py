@@ -38,6 +38,7 @@ from rlbook.cli.values import (
     take_text,
 )
 from rlbook.errors import RequestError
+from rlbook.hyperparameters import field_names
 
 Command = TypeVar("Command")
 
@@ -70,6 +71,33 @@ Flag = Annotated[bool, NO_DEFAULT]
 Tracker = Annotated[Any, text("{tensorboard,wandb}"), NO_DEFAULT]
 Schedules = Annotated[Any, text("{stretch,hold}"), NO_DEFAULT]
 Preset = Annotated[Any, text("{atari_dqn,atari_ppo,dapo,gsm8k,sft_full,sft_lora}"), NO_DEFAULT]
+
+
+@typing.dataclass_transform(frozen_default=True)
+def command_options(cls: type[Command]) -> type[Command]:
+    """A frozen dataclass that lists its own fields before those of its base, as the help does."""
+    made = dataclass(frozen=True)(cls)
+    fields = made.__dataclass_fields__  # type: ignore[attr-defined]
+    made.__dataclass_fields__ = {name: fields[name] for name in field_names(made)}  # type: ignore[attr-defined]
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrintingOptions:
+    """What every command that prints a result takes."""
+
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    debug: Flag = False  # show the full traceback of an error
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentOptions:
+    """What a command takes that also makes an environment."""
+
+    json: Flag = False  # print a single JSON object to standard output, and nothing else
+    # allow an environment id of the form module:Name to import that module
+    allow_import: Flag = False
+    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
@@ -131,8 +159,8 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
     return fields
 
 
-@dataclass(frozen=True)
-class Evaluate:
+@command_options
+class Evaluate(EnvironmentOptions):
     """Play episodes with a trained agent, greedily unless --explore, and report the mean return
     with its 95 % confidence interval. For a token run, --samples K completes each held-out prompt K
     times: pass@k, maj@k, perplexity, rewards, lengths. A reward model, or a column of a file of
@@ -181,10 +209,6 @@ class Evaluate:
     # processes that step the environments, useful if they are slow (default: 1)
     workers: Number = None
     checkpoint: Checkpoint = None  # a step, or best (default: the last one)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
@@ -206,8 +230,8 @@ class Watch:
     debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Export:
+@command_options
+class Export(EnvironmentOptions):
     """Export a run's trained language model as a Hugging Face folder: model, tokenizer with its
     chat template, generation config.
 
@@ -232,14 +256,10 @@ class Export:
     job: Word = None
     # a step, or best (default: the last one; with --job the weights that the run began with)
     checkpoint: Checkpoint = None
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Plot:
+@command_options
+class Plot(EnvironmentOptions):
     """Draw learning curves. Runs that differ only in their seed become one curve: their mean, with
     a 95 % bootstrap band.
 
@@ -257,14 +277,10 @@ class Plot:
     # the .png, .svg or .pdf to write (default: curve.png in the run's folder; for several runs
     # curves.png in the current one)
     out: File = None
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Inspect:
+@command_options
+class Inspect(EnvironmentOptions):
     """Write a page that shows a policy token by token, or step by step: probability, advantage, KL,
     entropy, value and ratio, by colour and on hover, at every report that `rlbook train ...
     --inspect N` recorded, or else at the stored checkpoints. It needs no server.
@@ -275,14 +291,10 @@ class Inspect:
     folder: Positional[Folder]  # a run's folder
     out: File = None  # the .html to write (default: inspector.html in the folder)
     prompts: Number = None  # number of held-out starts (default: all that were recorded, or 4)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Compare:
+@command_options
+class Compare(PrintingOptions):
     """Compare runs: the interquartile mean of their last evaluations over seeds, with its 95 %
     bootstrap interval, the probability that a run of one kind scores above one of another, and the
     learning curves.
@@ -294,12 +306,10 @@ class Compare:
     folders: Positional[Folders]
     # the .png, .svg or .pdf to plot the curves to (default: compare.png in the current folder)
     out: File = None
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Doctor:
+@command_options
+class Doctor(EnvironmentOptions):
     """Diagnose a run: report what is wrong with its folder, one line each, with exit code 1 if
     anything is. For a sound folder, report what its log says about the learning: a critic worse
     than the mean, a collapsed entropy, and so on.
@@ -308,14 +318,10 @@ class Doctor:
     """
 
     folder: Positional[Folder]  # a run's folder
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Verify:
+@command_options
+class Verify(PrintingOptions):
     """Retrain presets, as many as fit into the budget, and compare each with its recorded result.
     The exit code is 1 if one scores lower than 95 % of runs should, by more than the error of its
     own evaluation.
@@ -331,12 +337,10 @@ class Verify:
     budget: Annotated[Any, text("TIME"), NO_DEFAULT] = None
     jobs: Number = None  # runs to train at a time (default: the number of cores)
     seed: Number = None  # seed of each run (default: 0)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Ablate:
+@command_options
+class Ablate(PrintingOptions):
     """Train an algorithm as it is, and again for each NAME with that part switched off, over
     several seeds; print the interquartile means and the probability that the whole is better than
     each variant, and plot the curves. All other options are those of rlbook train ALGORITHM.
@@ -357,12 +361,10 @@ class Ablate:
     # one under runs/)
     out: Folder = None
     resume: Flag = False  # resume an interrupted call with the same arguments
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class List:
+@command_options
+class List(PrintingOptions):
     """List the algorithms, the environments with their optimum and the algorithms that reach it,
     the recipes, and which algorithm trains on which environment, with the reason if it does not.
     Given a name, show its details: description, spaces, presets, what it suits, and a command to
@@ -376,12 +378,10 @@ class List:
 
     # algorithms, envs, recipes, or the name of one of them; by default all, and the table
     what: Positional[Word] = "all"
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Explain:
+@command_options
+class Explain(PrintingOptions):
     """Explain an algorithm: the idea, the equation, every hyper-parameter with its unit and
     default, every logged metric, the source. Or explain a logged metric: what it is, its unit, its
     healthy values, and what other values mean.
@@ -394,12 +394,10 @@ class Explain:
     # an algorithm such as ppo (`rlbook list algorithms` lists them all), or a logged metric such as
     # entropy
     name: Positional[Word]
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Figure:
+@command_options
+class Figure(PrintingOptions):
     """Rerun the experiment behind a figure of Sutton and Barto's book, or of this one, plot it, and
     print its numbers; without a number, list the figures.
 
@@ -413,8 +411,6 @@ class Figure:
     # seed of the first run; the others follow consecutively (default: as on the site)
     seed: Number = None
     runs: Number = None  # number of runs to average over (default: as on the site)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 @dataclass(frozen=True)
@@ -428,8 +424,8 @@ class Demo:
     debug: Flag = False  # show the full traceback of an error
 
 
-@dataclass(frozen=True)
-class Play:
+@command_options
+class Play(PrintingOptions):
     """Write an interactive page: a single file that opens from disk and on a phone, without a
     server.
 
@@ -452,8 +448,6 @@ class Play:
     page: Positional[Word] = "grid"
     out: File = None  # the .html to write (default: play-PAGE.html)
     open: Flag = False  # also open it in the browser
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def parse(

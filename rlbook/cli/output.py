@@ -217,7 +217,7 @@ def width() -> int:
     return min(100, shutil.get_terminal_size((100, 24)).columns)
 
 
-def fill_paragraph(text: str, first: str, rest: str) -> str:
+def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
     """A paragraph within the width, its first line begun with `first` and the others with `rest`;
     no word is cut."""
     return textwrap.fill(
@@ -236,7 +236,7 @@ def fill_text(text: str) -> str:
     lines: list[str] = []
     for is_prose, block in itertools.groupby(text.splitlines(), _is_prose):
         if is_prose:
-            lines.append(fill_paragraph(" ".join(block), "", ""))
+            lines.append(fill_paragraph(" ".join(block)))
         else:
             lines += [_continue_command(line) for line in block]
     return "\n".join(lines)

@@ -165,7 +165,7 @@ def _plan(recipe: Recipe, folder: Path, stages: Sequence[Mapping[str, Any]]) -> 
         table.append((str(number), item["stage"], does, ", ".join(item["needs"]), item["state"]))
     measured = ", ".join(item.name.replace("_", " ") for item in recipe.measures) or "nothing"
     listed = fill_paragraph(measured, "measured  ", " " * 10)
-    about = [fill_paragraph(recipe.about, "", ""), ""] if recipe.about else []
+    about = [fill_paragraph(recipe.about), ""] if recipe.about else []
     head = [
         f"{recipe.title} (recipe {recipe.name}, seed {recipe.seed})",
         *about,

@@ -6,20 +6,29 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tyro.conf import Positional
 
 from rlbook.cli.command_line import take_env_arguments
-from rlbook.cli.options import Checkpoint, Decimal, Flag, Folder, Number, Word, parse
+from rlbook.cli.options import (
+    Checkpoint,
+    Decimal,
+    EnvironmentOptions,
+    Flag,
+    Folder,
+    Number,
+    Word,
+    command_options,
+    parse,
+)
 from rlbook.cli.output import Result, four
 from rlbook.errors import RequestError
 
 
-@dataclass(frozen=True)
-class Record:
+@command_options
+class Record(EnvironmentOptions):
     """Play episodes and write them as a Minari data set, from which
     `rlbook train behavior_cloning ENV --data DATA` can learn.
 
@@ -45,10 +54,6 @@ class Record:
     seed: Number = None  # seed of the initial states and the random actions (default: 0)
     explore: Flag = False  # let a run's agent explore as in training instead of acting greedily
     checkpoint: Checkpoint = None  # a run's checkpoint: a step, or best (default: the last one)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    # allow an environment id of the form module:Name to import that module
-    allow_import: Flag = False
-    debug: Flag = False  # show the full traceback of an error
 
 
 def run_recording(words: Sequence[str]) -> tuple[bool, Result]:

@@ -168,7 +168,7 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
     """Prints the table. Returns the exit code."""
     finished = [run for run in runs if "error" not in run]
     failed = [run["seed"] for run in runs if "error" in run]
-    for line in dict.fromkeys(text for run in finished for text in _texts(run["notes"])):
+    for line in dict.fromkeys(text for run in finished for text in run["notes"]):
         note(f"note: {line}")
     row = _comparison_row([str(run["folder"]) for run in finished])
     facts: Facts = {
@@ -195,10 +195,6 @@ def _report(folder: Path, runs: list[Facts], seconds: float, *, as_json: bool) -
         facts |= {"error": error, "exit_code": 1}
     show(as_json, (facts, "\n".join(lines)))
     return fail(1, error, as_json=False) if failed else 0
-
-
-def _texts(notes: object) -> list[str]:
-    return [str(line) for line in notes] if isinstance(notes, list) else []
 
 
 def _comparison_row(folders: list[str]) -> Row | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -90,12 +90,17 @@ class Batch:
         return self.mask if self.token_mask is None else self.token_mask
 
     def __getitem__(self, rows: Any) -> Batch:
-        return Batch(
-            **{
-                field.name: _rows(getattr(self, field.name), rows)
-                for field in dataclasses.fields(self)
-            }
-        )
+        return self._each(lambda value: value[rows])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """The batch with every tensor of it changed."""
+        changed: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, dict):
+                changed[name] = {key: change(item) for key, item in value.items()}
+            else:
+                changed[name] = None if value is None else change(value)
+        return Batch(**changed)
 
     def with_advantage(self, advantage: Tensor) -> Batch:
         """The same episodes [B, T] with advantages [B, T], or with one advantage per episode [B,
@@ -115,12 +120,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """Moves the batch to a device; tensors that are already there are not copied."""
-        return Batch(
-            **{
-                field.name: _to_device(getattr(self, field.name), device)
-                for field in dataclasses.fields(self)
-            }
-        )
+        return self._each(lambda value: to_device(value, device))
 
 
 def concatenate(batches: Sequence[Batch]) -> Batch:
@@ -161,20 +161,6 @@ def _longer(value: Any, length: int) -> Any:
     return torch.cat(
         [value, value.new_zeros(len(value), length - value.shape[1], *value.shape[2:])], dim=1
     )
-
-
-def _rows(value: Any, rows: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, dict):
-        return {key: item[rows] for key, item in value.items()}
-    return value[rows]
-
-
-def _to_device(value: Any, device: torch.device | str) -> Any:
-    if isinstance(value, dict):
-        return {key: to_device(item, device) for key, item in value.items()}
-    return None if value is None else to_device(value, device)
 
 
 def to_device(numbers: Tensor | np.ndarray, device: torch.device | str) -> Tensor:

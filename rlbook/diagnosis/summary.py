@@ -19,7 +19,8 @@ CLOSE = 0.02  # of the optimum, within which a mean return counts as optimal
 def summary_sentences(run: Run) -> list[str]:
     """Sentences: how training went, what greedy play comes to, and whether evaluation took most of
     the time."""
-    found = [_training(run), _greedy(run), _cost(run)]
+    cost = evaluation_cost(run, sum(run.seconds.values()))
+    found = [_training(run), _greedy(run), cost]
     return [sentence for sentence in found if sentence]
 
 
@@ -88,7 +89,3 @@ def _hint(run: Run) -> str:
     settings are for the doctor."""
     better = better_settings(run.request)
     return f"; {better}" if better is not None and uses_defaults(run.request) else ""
-
-
-def _cost(run: Run) -> str:
-    return evaluation_cost(run, sum(run.seconds.values()))

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
-from rlbook.interaction.features import interval
+from rlbook.interaction.features import interval, power
 
 MAX_ACTIONS = 4_096  # discrete actions after binning or joining
 
@@ -129,8 +129,3 @@ def _bin_space(space: spaces.Box, action_bins: int, notes: list[str]) -> tuple[s
         f" {interval(low, high)}"
     )
     return spaces.Discrete(size), lambda a: table[a]
-
-
-def power(size: int) -> str:
-    """A count as text: exact below 10^12, else its order of magnitude."""
-    return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"

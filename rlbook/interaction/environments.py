@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlbook.checks import did_you_mean
+from rlbook.checks import TRUST, did_you_mean
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
@@ -106,9 +106,8 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     if ":" in env_id:
         if not allow_import:
             module = env_id.split(":")[0]
-            trust = "give --allow-import (allow_import=True) if you trust it"
             raise RequestError(
-                f"environment {env_id!r} would import the module {module!r}; {trust}"
+                f"environment {env_id!r} would import the module {module!r}; {TRUST}"
             )
         module, env_id = env_id.split(":", 1)
         import importlib
@@ -274,12 +273,8 @@ class EnvRecipe:
         preprocessing = self.preprocessing.for_evaluation()
         if self.id is None:
             return EnvRecipe(None, {}, self._copy(), preprocessing=preprocessing)
-        changed = replace(self, preprocessing=preprocessing)
-        return (
-            replace(changed, kwargs=self.kwargs | self._evaluation_kwargs)
-            if self._evaluation_kwargs
-            else changed
-        )
+        kwargs = self.kwargs | self._evaluation_kwargs
+        return replace(self, kwargs=kwargs, preprocessing=preprocessing)
 
     def with_tokens_of(
         self, other: Mapping[str, Any], held: Mapping[str, Any] = MappingProxyType({})
@@ -297,18 +292,11 @@ class EnvRecipe:
 
     def on_held_out(self) -> EnvRecipe:
         """As `for_evaluation`, but with the reward used in training."""
-        held_out = (
-            {name: value for name, value in self._evaluation_kwargs.items() if name != "reward"}
-            if self.id is not None
-            else {}
-        )
-        return (
-            replace(self, kwargs=self.kwargs | held_out)
-            if held_out
-            else self.for_evaluation()
-            if self.id is None
-            else self
-        )
+        if self.id is None:
+            return self.for_evaluation()
+        changed = self._evaluation_kwargs
+        held_out = {name: value for name, value in changed.items() if name != "reward"}
+        return replace(self, kwargs=self.kwargs | held_out)
 
     @cached_property
     def _evaluation_kwargs(self) -> dict[str, Any]:

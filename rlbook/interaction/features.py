@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -154,7 +155,7 @@ class TableFeatures(Features):
 
     def __init__(self, sizes: NDArray[np.int64], *, numbered: bool) -> None:
         self.num_features = math.prod(int(size) for size in sizes)
-        self._weights = None if numbered else _radix(sizes)
+        self._weights = None if numbered else place_values(sizes)
         self.note = f"features: one for each of {self.num_features:,} states"
 
     def __call__(self, observations: ArrayLike) -> NDArray[np.int64]:
@@ -162,29 +163,22 @@ class TableFeatures(Features):
         return (digits if self._weights is None else digits @ self._weights)[..., None]
 
 
-class FeatureRows(Features):
-    """User-given feature vectors, one for each numbered state: [S, d]."""
+class Listed(Features):
+    """Features that are looked up, a row for each of S numbered states.
+
+    Args:
+        rows: [S, d], given by the user; or [S, d] or [S, K], as another feature map has them.
+        like: that map.
+    """
 
     binary = False
 
-    def __init__(self, rows: NDArray[np.float64]) -> None:
+    def __init__(self, rows: NDArray, like: Features | None = None) -> None:
         self.rows, self.num_features = rows, rows.shape[1]
         self.note = f"features: the {rows.shape[1]} given for each of {len(rows):,} states"
-
-    def __call__(self, observations: ArrayLike) -> NDArray[np.float64]:
-        return self.rows[np.asarray(observations)]
-
-
-class Listed(Features):
-    """Caches another feature map: computed once for each of S numbered states, then looked up."""
-
-    def __init__(self, features: Features, num_states: int) -> None:
-        self.num_features, self.num_active, self.binary = (
-            features.num_features,
-            features.num_active,
-            features.binary,
-        )
-        self.note, self.rows = features.note, features(np.arange(num_states))
+        if like is not None:
+            self.num_features, self.num_active = like.num_features, like.num_active
+            self.binary, self.note = like.binary, like.note
 
     def __call__(self, observations: ArrayLike) -> NDArray:
         return self.rows[np.asarray(observations)]
@@ -233,7 +227,10 @@ class Tiles(InABox):
         self.num_features, self.num_active = tilings * each, tilings
         self._bins, self._last = float(bins), math.nextafter(bins, 0)
         self._shifts = np.arange(tilings)[:, None] * odd % tilings / tilings  # [T, D], in tiles
-        self._weights, self._first = _radix(np.full(len(low), cells)), np.arange(tilings) * each
+        self._weights, self._first = (
+            place_values(np.full(len(low), cells)),
+            np.arange(tilings) * each,
+        )
         what = f"{bins} cells" if tilings == 1 else f"{tilings} tilings of {bins} tiles"
         self.note = f"features: {self.num_features:,}, {what} for each of {self.over}"
 
@@ -339,7 +336,7 @@ def make_features(space: spaces.Space, config: FeatureConfig, num_actions: int =
         and int(space.n) * (found.num_active if found.binary else found.num_features)
         <= MAX_FEATURES
     ):
-        return Listed(found, int(space.n))
+        return Listed(found(np.arange(space.n)), found)
     return found
 
 
@@ -362,14 +359,13 @@ def _in_a_box(
 
 def _check_number(choice: str, found: int, num_actions: int, remedy: str = "") -> None:
     if found * num_actions > MAX_FEATURES:
-        size = f"{found:,}" if found < 10**12 else f"about 10^{math.floor(math.log10(found))}"
         raise RequestError(
-            f"features {choice!r} would be {size} here (at most"
+            f"features {choice!r} would be {power(found)} here (at most"
             f" {MAX_FEATURES // num_actions:,}){remedy}"
         )
 
 
-def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> FeatureRows:
+def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Listed:
     if not isinstance(space, spaces.Discrete):
         raise RequestError(
             "features given as vectors need discrete states, and these observations are continuous"
@@ -378,7 +374,7 @@ def _given_rows(space: spaces.Space, rows: tuple[tuple[float, ...], ...]) -> Fea
         raise RequestError(
             f"features must be one vector for each of the {space.n} states, got {len(rows)}"
         )
-    return FeatureRows(np.array(rows))
+    return Listed(np.array(rows))
 
 
 def _bounds(
@@ -429,7 +425,12 @@ def interval(low: NDArray[np.float64], high: NDArray[np.float64]) -> str:
     return ", ".join(f"[{a:.4g}, {b:.4g}]" for a, b in list(zip(low, high, strict=True))[:8])
 
 
-def _radix(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def power(size: int) -> str:
+    """A count as text: exact below 10^12, else its order of magnitude."""
+    return f"{size:,}" if size < 10**12 else f"about 10^{math.floor(math.log10(size))}"
+
+
+def place_values(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """The place values of a mixed-radix number: [D], the last one 1."""
     return np.array(
         [math.prod(int(size) for size in sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64

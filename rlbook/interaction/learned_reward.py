@@ -114,11 +114,11 @@ class PaidEnv(gymnasium.Wrapper):
             named["true_return"] = self._true_return
         paid, weight = float(reward[0]), model_weight(self.env)
         if self.added:
-            return after, float(own) + paid, terminated, truncated, _with_numbers(info, named)  # type: ignore[arg-type]
-        if weight is None:
-            return after, paid, terminated, truncated, _with_numbers(info, named)
-        named |= {LOGGED: paid} if over[0] else {}
-        return after, float(own) + weight * paid, terminated, truncated, _with_numbers(info, named)  # type: ignore[arg-type]
+            paid = float(own) + paid  # type: ignore[arg-type]
+        elif weight is not None:
+            named |= {LOGGED: paid} if over[0] else {}
+            paid = float(own) + weight * paid  # type: ignore[arg-type]
+        return after, paid, terminated, truncated, _with_numbers(info, named)
 
     def snapshot(self) -> State:
         """All state needed to continue."""

@@ -149,11 +149,8 @@ class SingleInteraction:
             "episodes": self.episodes,
             "finished": episode_table(self.finished),
             "rng": rng_state(self.rng),
-            **self._saved_mask(),
+            **({} if self.action_mask is None else {ACTION_MASK: self.action_mask}),
         }
-
-    def _saved_mask(self) -> State:
-        return {} if self.action_mask is None else {ACTION_MASK: self.action_mask}
 
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`. Raises ValueError if the state does not fit this

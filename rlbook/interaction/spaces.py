@@ -29,8 +29,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
 from rlbook.errors import RequestError
-from rlbook.interaction.action_spaces import Code, adapt_actions, joint_number, power
-from rlbook.interaction.features import FeatureConfig, interval, make_features
+from rlbook.interaction.action_spaces import Code, adapt_actions, joint_number
+from rlbook.interaction.features import (
+    FeatureConfig,
+    interval,
+    make_features,
+    place_values,
+    power,
+)
 from rlbook.interaction.guards import (
     observation_check,
     skip_check,
@@ -286,7 +292,7 @@ def _index(space: spaces.Space, bins: int, notes: list[str]) -> tuple[int, Code]
     size = math.prod(sizes)
     if size > MAX_TABLE:
         return size, code
-    weights = np.array([math.prod(sizes[i + 1 :]) for i in range(len(sizes))], dtype=np.int64)
+    weights = place_values(sizes)
 
     def observe(x: ArrayLike) -> Any:
         index = code(x) @ weights

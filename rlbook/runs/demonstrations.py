@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset
@@ -261,10 +261,8 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
 def group_episodes(data: Episodes, size: int) -> Groups:
     """Groups consecutive recorded episodes with rewards. Raises RequestError if there are no
     rewards or too few episodes."""
-    try:
+    with request_errors(f"groups of {size} cannot be made of these data: "):
         return Groups.from_ranked(data.episodes, size)
-    except ValueError as error:
-        raise RequestError(f"groups of {size} cannot be made of these data: {error}") from None
 
 
 def far_groups(
@@ -320,10 +318,8 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
     Raises:
         RequestError: there are no rewards, or all returns are equal.
     """
-    try:
+    with request_errors("pairs cannot be made of these data: "):
         return Pairs.from_ranked(data.episodes, rng)
-    except ValueError as error:
-        raise RequestError(f"pairs cannot be made of these data: {error}") from None
 
 
 def far_pairs(
@@ -349,10 +345,8 @@ def exact_expert(recipe: EnvRecipe) -> Agent:
     Raises:
         RequestError: the environment has no model.
     """
-    try:
+    with request_errors("policy 'optimal' is not known here: "):
         planner, model = exact_planner(recipe.make())
         for _ in planner.plan(model):
             pass
-    except ValueError as error:
-        raise RequestError(f"policy 'optimal' is not known here: {error}") from None
     return planner

@@ -11,7 +11,7 @@ from typing import Any
 from rlbook.agent import Agent
 from rlbook.checks import check, one_of, unit_interval, whole_number
 from rlbook.data.recorded import Recorded
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.runs.demonstrations import (
@@ -63,11 +63,9 @@ def record(
 
     whole_number("episodes", episodes, least=1)
     whole_number("seed", seed, least=0)
-    try:
+    with request_errors():
         check("epsilon", epsilon, unit_interval)
         check("policy", policy, one_of(*POLICIES)) if policy is not None else None
-    except ValueError as error:
-        raise RequestError(str(error)) from None
     folder = Path(out)
     if data_folder(folder) is not None or (
         folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
@@ -120,10 +118,8 @@ def record_examples(
     Raises:
         RequestError: one sentence; nothing was written.
     """
-    try:
+    with request_errors():
         check("schema", schema, one_of("verl"))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
     if episodes is not None:
         whole_number("episodes", episodes, least=1)
     if Path(source).is_dir():
@@ -147,11 +143,9 @@ def record_examples(
     def rows() -> Iterator[dict[str, Any]]:
         for index in range(min(len(rules.texts), episodes or len(rules.texts))):
             example, messages = rules.example(index)
-            try:
+            with request_errors():
                 source = source_of(rules.texts[index])
                 yield verl_row(example, messages, source=source, split=rules.split, index=index)
-            except ValueError as error:
-                raise RequestError(str(error)) from None
 
     facts = {
         "env": recipe.name,

@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 from rlbook.checks import check, did_you_mean, optional, whole_number
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.networks.model_spec import DEVICE
 
 AtLeast0 = int | None
@@ -134,10 +134,8 @@ class RunOptions:
                     :200
                 ]
             )
-        try:
+        with request_errors():
             check("device", self.device, optional(DEVICE))
-        except ValueError as error:
-            raise RequestError(str(error)) from None
 
     def explicit_options(self) -> dict[str, Any]:
         """The options that are not None."""

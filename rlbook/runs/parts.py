@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlbook.agent import Agent, Data, Parts, Sampler
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.seeding import rng_for
 
@@ -84,14 +84,12 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
     if recipe.id is None:
         raise RequestError(f"{name}: a model's folder needs an environment given by its id")
     temperature = getattr(request.config, "temperature", 1.0)
-    try:
+    with request_errors(f"{name}: "):
         told = recipe.with_tokens_of({"model": folder})
         env = adapted_vector(FrozenPolicy, told, 1, request.config)
         policy = build_policy(
             env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature)
         )
-    except ValueError as error:
-        raise RequestError(f"{name}: {error}") from None
     if not policy.named:
         raise RequestError(f"{name}: {folder} has no weights")
     return FrozenPolicy(env, policy)

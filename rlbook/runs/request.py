@@ -14,7 +14,7 @@ import yaml
 
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.functional.schedules import Schedule, hold_schedule
 from rlbook.hyperparameters import field_names, field_values
 from rlbook.interaction.budget import Budget
@@ -289,10 +289,8 @@ class Request:
             env, algorithm, given: stand in for what the file could not name: an environment without
                 an id, a class that cannot be imported, data that lay in no file.
         """
-        try:
+        with request_errors("config.yaml cannot be used: "):
             fields = parse_yaml(text)
-        except ValueError as error:
-            raise RequestError(f"config.yaml cannot be used: {error}") from None
         if not isinstance(fields, dict) or not {"algorithm", "env"} <= set(fields):
             raise RequestError("config.yaml must hold at least 'algorithm' and 'env'")
         named = ("algorithm", "env", "earlier_budgets", *_MAPPINGS, *NAMES)
@@ -358,10 +356,8 @@ def schedule_names(config: object) -> list[str]:
 def split_model(model: object) -> tuple[str | None, ModelSpec]:
     """Splits the user's `model` into its folder and the remaining fields. Raises RequestError if it
     is not a valid model."""
-    try:
+    with request_errors("model: "):
         spec = ModelSpec.from_value(model) or ModelSpec()
-    except ValueError as error:
-        raise RequestError(f"model: {error}") from None
     return spec.folder, dataclasses.replace(spec, folder=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.runs.exporting import token_env_of
 from rlbook.runs.parts import check_device, device_of, model_folder
 from rlbook.runs.run import load
@@ -63,11 +63,9 @@ def _model_of_folder(folder: str, checkpoint: int | str | None) -> tuple[Any, An
     from rlbook.llm.tokenizers.chat_codec import chat_codec
     from rlbook.llm.tokenizers.tokenizer import folder_codec
 
-    try:
+    with request_errors():
         codec = chat_codec(folder_codec(folder))
         return folder_model(folder), codec, codec.limit
-    except ValueError as error:
-        raise RequestError(str(error)) from None
 
 
 def _model_of_run(

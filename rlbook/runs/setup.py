@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, Data, Parts, Planner
 from rlbook.checks import ENDLESS
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.fast.library_choice import CHOICE, asked_library
 from rlbook.fast.tabular.table_interaction import interaction_for
 from rlbook.interaction.expert_actions import AdvisedVectorEnv, check_advisable, check_expert
@@ -68,10 +68,8 @@ def set_up(
         RequestError: the pair does not train, with the reason, or something that was named is not
             there.
     """
-    try:
+    with request_errors():
         asked_library()
-    except ValueError as error:
-        raise RequestError(str(error)) from None
     if workers is not None and request.recipe.make_native_vector(1) is not None:
         raise RequestError(
             f"{request.recipe.name} steps all its copies at once in one process; workers must be 1,"

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Number, Word, action_of, parse
+from rlbook.cli.options import Number, PrintingOptions, Word, action_of, command_options, parse
 from rlbook.cli.output import Result, fill_paragraph, note, width
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "show", "run", "answer")
 
 
-@dataclass(frozen=True)
-class Bugs:
+@command_options
+class Bugs(PrintingOptions):
     """Classic bugs, each a change of one line of this library. list names their symptoms, show
     plots one and asks for the cause, answer reveals the line.
 
@@ -35,8 +34,6 @@ class Bugs:
     # an exhibit's name
     name: Annotated[Word, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")] = None
     seeds: Number = None  # run: seeds on each side (default: as the exhibit was recorded)
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def bug(words: Sequence[str]) -> tuple[bool, Result]:
@@ -95,11 +92,11 @@ def _show_exhibit(name: str) -> Result:
     told = [
         f"{item.bug}. {item.title}.",
         "",
-        _paragraph(item.symptom),
+        fill_paragraph(item.symptom),
         "",
         as_text(item, curves, width()),
         "",
-        _paragraph(item.question),
+        fill_paragraph(item.question),
         "",
     ]
     further = [f"  {item.command}", f"  rlbook bug run {name}", f"  rlbook bug answer {name}"]
@@ -150,11 +147,11 @@ def _show_answer(name: str) -> Result:
         f"- {item.old}",
         f"+ {item.new}",
         "",
-        _paragraph(item.why),
+        fill_paragraph(item.why),
         "",
-        _paragraph(f"How to notice: {item.notice}"),
+        fill_paragraph(f"How to notice: {item.notice}"),
         "",
-        _paragraph(f"Where it was met: {item.seen}"),
+        fill_paragraph(f"Where it was met: {item.seen}"),
         "",
         "The test that fails with it:",
         f"  {test}",
@@ -164,7 +161,3 @@ def _show_answer(name: str) -> Result:
 
 def _facts(name: str, title: str, command: str, ends: dict[str, float]) -> dict[str, Any]:
     return {"name": name, "symptom": title, "command": command, "at_the_end": ends}
-
-
-def _paragraph(text: str) -> str:
-    return fill_paragraph(text, "", "")

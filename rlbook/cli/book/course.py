@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +13,17 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import whole_number
-from rlbook.cli.options import Decimal, File, Flag, Number, Word, action_of, parse
+from rlbook.cli.options import (
+    Decimal,
+    File,
+    Flag,
+    Number,
+    PrintingOptions,
+    Word,
+    action_of,
+    command_options,
+    parse,
+)
 from rlbook.cli.output import Result, align_columns, fill_paragraph, for_terminal, note, width
 from rlbook.errors import RequestError
 
@@ -27,8 +36,8 @@ ACTIONS = ("list", "week", "start", "grade", "key")
 LONGEST = 3_600.0  # seconds that an answer may be given
 
 
-@dataclass(frozen=True)
-class Course:
+@command_options
+class Course(PrintingOptions):
     """A course of twelve weeks: what to read, run and write each week. start writes a learner's
     files, grade marks a class's hand-ins, key writes the teacher's solutions of assignments.
 
@@ -67,8 +76,6 @@ class Course:
     seconds: Decimal = None
     # grade: run without a sandbox if the system has none; time and memory are still limited
     trust: Flag = False
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def course(words: Sequence[str]) -> tuple[bool, Result]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +10,15 @@ import tyro
 from tyro.conf import Positional
 
 from rlbook.checks import did_you_mean
-from rlbook.cli.options import File, Flag, Word, action_of, parse
+from rlbook.cli.options import File, Flag, PrintingOptions, Word, action_of, command_options, parse
 from rlbook.cli.output import Result, align_columns, for_terminal
 from rlbook.errors import RequestError
 
 ACTIONS = ("list", "start", "check", "hint")
 
 
-@dataclass(frozen=True)
-class Exercises:
+@command_options
+class Exercises(PrintingOptions):
     """Functions to write, checked against the library's own. list shows them, start writes a file
     to fill in, check tells which answers are right.
 
@@ -43,8 +42,6 @@ class Exercises:
     out: File = None  # start: the file to write (default: NAME.py)
     # check: run without a sandbox if the system has none; time and memory are still limited
     trust: Flag = False
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def exercise(words: Sequence[str]) -> tuple[bool, Result, int]:

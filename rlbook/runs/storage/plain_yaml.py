@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.runs.storage.checkpoints import latest_seal
 from rlbook.runs.storage.files import CheckpointError
 from rlbook.runs.storage.folder import read_config
@@ -37,10 +37,8 @@ def config_of(folder: Path) -> dict[str, Any]:
     if sealed is not None and sealed.configs and seal not in sealed.configs:
         was = "was changed or damaged: its checkpoint belongs to another one"
         raise CheckpointError(f"{folder}/config.yaml {was}.")
-    try:
+    with request_errors(f"{folder}/config.yaml cannot be used: "):
         config = parse_yaml(text)
-    except ValueError as error:
-        raise RequestError(f"{folder}/config.yaml cannot be used: {error}") from None
     if not isinstance(config, dict) or not {"algorithm", "env"} <= set(config):
         raise RequestError(f"{folder}/config.yaml must hold at least 'algorithm' and 'env'")
     for name in ("env_kwargs", "hyperparameters"):

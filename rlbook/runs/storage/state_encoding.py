@@ -17,27 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from rlbook.agent import Frozen, State
+from rlbook.runs.storage import array_files
 from rlbook.runs.storage.array_files import PIECE, ArrayFile, Arrays
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DTYPES = frozenset(
-    [
-        "float64",
-        "float32",
-        "float16",
-        "int64",
-        "int32",
-        "int16",
-        "int8",
-        "uint64",
-        "uint32",
-        "uint16",
-        "uint8",
-        "bool",
-    ]
-)
+DTYPES = frozenset(dtype.name for dtype in array_files.DTYPES.values())
 MAX_DEPTH = 64
 
 
