@@ -22,6 +22,7 @@ it compares two open answers, for which there is no right one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from rlbook.llm.rewards import Completion, code, edit, numeric
 from rlbook.llm.rewards.code import isolation_works
 from rlbook.llm.tasks import TaggedCopyTask
 from rlbook.llm.tasks.reasoning import SCRIPTS
-from rlbook.llm.tasks.task import HELD_OUT, SPLIT_SEED, build_task
+from rlbook.llm.tasks.task import HELD_OUT, SPLIT_SEED, Task, build_task
 from rlbook.llm.tokenizers.batches import pad
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.runs.exporting import token_env_of
@@ -82,18 +83,22 @@ def examples_of_open_prompts(split: str) -> list[Example]:
     return [*_of_kind("open", split), *others]
 
 
-def _of_kind(kind: str, split: str) -> list[Example]:
+@functools.cache  # every stage of the recipe asks for them
+def _of_kind(kind: str, split: str) -> tuple[Example, ...]:
     count = _COUNTS[split]
     if kind == "sums":
-        prompts = sums().prompts(split)[:count]
-        return [Example(one, sums().answer(one), {"task": kind}) for one in prompts]
-    if kind == "programs":
+        task: Task = sums()
+    elif kind == "programs":
         return _programs()[:count] if split == "held_out" else _programs()[HELD_OUT:][:count]
-    task = build_task(TaggedCopyTask)
-    return [Example(one, task.answer(one), {"task": kind}) for one in task.prompts(split)[:count]]
+    else:
+        task = build_task(TaggedCopyTask)
+    return tuple(
+        Example(one, task.answer(one), {"task": kind}) for one in task.prompts(split)[:count]
+    )
 
 
-def _programs() -> list[Example]:
+@functools.cache
+def _programs() -> tuple[Example, ...]:
     """Prompts that ask for one of the functions by two of its values; a third one is a test that is
     not shown."""
     rng, found = np.random.default_rng(SPLIT_SEED), dict[str, Example]()
@@ -110,7 +115,7 @@ def _programs() -> list[Example]:
         )
         prompt = f"{';'.join(told[:2])}="
         found[prompt] = Example(prompt, body, {"task": "programs", "tests": tests})
-    return [*found.values()]
+    return tuple(found.values())
 
 
 def function_value(body: str, a: int, b: int) -> int:
