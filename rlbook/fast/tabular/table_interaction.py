@@ -211,7 +211,7 @@ class TableInteraction(ChunkedInteraction):
             loop = link_globals(simulate, "compiled", choose=choose, update=update)
             with (
                 nullcontext()
-                if loop.signatures
+                if loop.overloads
                 else announce_compilation(f"the loop of {type(agent).__name__}")
             ):
                 out = loop(
