@@ -4,6 +4,7 @@ of expected numbers."""
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import os
 import resource
@@ -31,11 +32,17 @@ that compare rounded results."""
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        kind = item.path.relative_to(Path(__file__).parent).parts[0]
-        if kind in NUMERIC or _compares_rounded(getattr(item, "module", None)):
+        if _folder(item.path) in NUMERIC or _compares_rounded(getattr(item, "module", None)):
             item.add_marker("numeric")
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_LIMIT))
+
+
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays until the end; each full collection of garbage
+    would go through all of it again, for half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -60,11 +67,24 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @functools.cache
+def _folder(path: Path) -> str:
+    """The folder of tests that a file is in."""
+    return path.relative_to(Path(__file__).parent).parts[0]
+
+
+@functools.cache
 def _compares_rounded(module: ModuleType | None) -> bool:
     """Whether a file of tests uses something of tests/closeness.py."""
     return module is not None and any(
         getattr(value, "__module__", None) == "closeness" for value in vars(module).values()
     )
+
+
+@pytest.fixture
+def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables learn in plain Python loops: unit/fast/test_simulation.py holds these equal to the
+    compiled ones, and a loop that no other test needs takes seconds to compile."""
+    monkeypatch.setattr("rlbook.fast.compiled._has_numba", lambda: False)
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,7 @@ RUNS = {
     "distillation": Asked("distillation", "Maze-v0", {"steps": 600, "num_envs": 6}),
     "distillation text": Asked("distillation", "Addition-v0", {"steps": 100, **TEXT}),
 }
-QUICK = ("ppo", "grpo text", "dqn", "sac", "cloning")
+QUICK = ("ppo", "grpo text", "dqn", "cloning")
 
 
 def make(name: str, **more: Any) -> Any:

@@ -378,7 +378,13 @@ def weights(run: Run) -> dict[str, Tensor]:
     return (agent.q if hasattr(agent, "q") else agent.policy).state_dict()
 
 
-@pytest.mark.parametrize("algorithm", QUICK)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        pytest.param(name, marks=[] if name in ("ppo", "dqn") else pytest.mark.slow)
+        for name in QUICK
+    ],
+)
 def test_a_run_on_images_resumes_bit_for_bit(algorithm: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0} | QUICK[algorithm]
     if algorithm != "dqn":

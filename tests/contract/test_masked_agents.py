@@ -102,8 +102,19 @@ def registered() -> Iterator[None]:
     del gymnasium.registry[ENV]
 
 
-@pytest.mark.parametrize("many", [False, True])
-@pytest.mark.parametrize("name", AGENTS)
+QUICK = {"rainbow": False, "ppo": False, "grpo": False, "sac": False, "mbpo": False}
+"""Of each kind of agent the one that `make test` takes through the plain forms; it takes the others
+through the fast ones."""
+
+
+@pytest.mark.parametrize(
+    ("name", "many"),
+    [
+        pytest.param(name, many, marks=[] if many == QUICK.get(name, True) else pytest.mark.slow)
+        for name in AGENTS
+        for many in (False, True)
+    ],
+)
 def test_no_forbidden_action_is_taken_in_training_or_evaluation(name: str, many: bool) -> None:
     """One environment and the plain forms, several and the fast ones."""
     algorithm, settings = AGENTS[name]

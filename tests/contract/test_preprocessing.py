@@ -183,6 +183,7 @@ def test_a_lost_life_is_told_by_many_environments_too() -> None:
     assert [length for _, _, length in interaction.finished] == [12] * 3
 
 
+@pytest.mark.slow
 def test_workers_tell_of_lives_and_rewards_as_one_process_does() -> None:
     options: dict[str, Any] = {"episodic_life": True, "frame_stack": 2}
     one, two = clipped_run(**options), clipped_run(**options, workers=2)
@@ -213,8 +214,14 @@ def test_only_what_is_used_stands_in_the_config() -> None:
     assert not any(name in plain for name in (*USED, "resize", "noop_starts"))
 
 
-@pytest.mark.parametrize("env", ["LivesCorridor-v0", "CartPole-v1"])
-@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize(
+    ("env", "keeps"),
+    [
+        ("LivesCorridor-v0", True),
+        ("LivesCorridor-v0", False),
+        pytest.param("CartPole-v1", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_is_resumed_bit_for_bit(env: str, keeps: bool, tmp_path: Path) -> None:
     """With snapshots of the environment, and by playing the episode again; the cut lies within an
     episode, where the stack holds earlier frames."""

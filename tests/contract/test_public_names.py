@@ -133,7 +133,10 @@ def test_make_takes_short_and_long_ids_and_arguments(name: str) -> None:
     assert rlbook.make("CartPole-v1").spec.id == "CartPole-v1"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", gymnasium.make("CartPole-v1")])
+@pytest.mark.parametrize(
+    "env",
+    ["CartPole-v1", pytest.param(gymnasium.make("CartPole-v1"), marks=pytest.mark.slow)],
+)
 def test_a_run_tells_what_happened(env: Any, tmp_path: Path) -> None:
     run = rlbook.train(
         "ppo",
@@ -215,12 +218,12 @@ def test_a_preset_gives_way_to_what_is_asked_for_and_its_budget_replaces_the_def
 
 
 def test_evaluations_come_when_they_are_asked_for() -> None:
-    run = rlbook.train("q_learning", "CartPole-v1", steps=5000, eval_every=1250, eval_episodes=2)
+    run = rlbook.train("q_learning", "CartPole-v1", steps=1000, eval_every=250, eval_episodes=2)
     assert [report["step"] for report in run.metrics if "eval_return" in report] == [
-        1250,
-        2500,
-        3750,
-        5000,
+        250,
+        500,
+        750,
+        1000,
     ]
     never = rlbook.train("q_learning", "CartPole-v1", steps=500, eval_every=0)
     assert not any("eval_return" in report for report in never.metrics)
@@ -228,7 +231,7 @@ def test_evaluations_come_when_they_are_asked_for() -> None:
 
 def test_the_best_checkpoint_is_the_best_evaluation(tmp_path: Path) -> None:
     run = rlbook.train(
-        "ppo", "CartPole-v1", steps=8000, out=tmp_path / "run", seed=1, eval_episodes=4
+        "ppo", "CartPole-v1", steps=2000, out=tmp_path / "run", seed=1, eval_episodes=4
     )
     evaluated = {
         report["step"]: report["eval_return"] for report in run.metrics if "eval_return" in report

@@ -68,7 +68,7 @@ SCHEDULED = [
 ]
 
 
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("kept", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     ("algorithm", "env", "settings"), SCHEDULED, ids=lambda item: str(item)[:9]
 )

@@ -139,7 +139,9 @@ def test_an_adapter_is_added_to_the_weights_that_the_server_gets(
     )
 
 
-@pytest.mark.parametrize("calls", [30, 31, 32, 33])
+@pytest.mark.parametrize(
+    "calls", [31, *(pytest.param(calls, marks=pytest.mark.slow) for calls in (30, 32, 33))]
+)
 def test_a_run_goes_on_with_its_sampler_and_is_evaluated_without(
     server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:

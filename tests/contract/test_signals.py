@@ -45,11 +45,18 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The run that nobody stops."""
+    return rlbook.train(
+        "grpo", "Addition-v0", out=tmp_path_factory.mktemp("runs") / "whole", **SETTINGS
+    )
+
+
 @pytest.mark.parametrize("where", ["acting", "update", "evaluation", "last evaluation"])
 def test_a_language_model_stops_and_goes_on_bit_for_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    whole = rlbook.train("grpo", "Addition-v0", out=tmp_path / "whole", **SETTINGS)
     stopped: list[int] = []
     with monkeypatch.context() as patched:
         if where == "acting":
@@ -68,11 +75,13 @@ def test_a_language_model_stops_and_goes_on_bit_for_bit(
         stopped += list_checkpoints(tmp_path / "parts")
     assert (stopped[-1] < whole.steps) == (where != "last evaluation")
     rlbook.train("grpo", "Addition-v0", out=tmp_path / "parts", **SETTINGS, resume=True)
-    one, other = files(tmp_path / "whole"), files(tmp_path / "parts")
+    one, other = files(whole.folder), files(tmp_path / "parts")
     assert {name for name in one if one[name] != other.get(name)} <= {"seconds.json", "curve.png"}
 
 
-@pytest.mark.parametrize("calls", [31, 33, 35])
+@pytest.mark.parametrize(
+    "calls", [33, *(pytest.param(calls, marks=pytest.mark.slow) for calls in (31, 35))]
+)
 def test_a_round_goes_on_in_which_some_texts_have_ended_and_are_not_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
 ) -> None:

@@ -354,7 +354,14 @@ class Everything(gymnasium.Env):
         return {"ask": self.ask, "noise": self.np_random.uniform(-1, 1, (1, 2)).astype(np.float32)}
 
 
-@pytest.mark.parametrize("algorithm", ["q_learning", "dqn", "ppo", "grpo", "dpo"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "q_learning",
+        "ppo",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("dqn", "grpo", "dpo")),
+    ],
+)
 def test_an_instance_without_an_id_trains_and_is_evaluated(algorithm: str, tmp_path: Any) -> None:
     run = rlbook.train(algorithm, Everything(), steps=600, out=tmp_path / "run", eval_episodes=4)
     assert run.request.recipe.name == "Everything"
@@ -421,14 +428,19 @@ class Halved(gymnasium.RewardWrapper):
         return float(reward) * self.factor
 
 
+def halved(env: Any) -> Any:
+    return gymnasium.wrappers.TransformReward(env, lambda r: r / 2)
+
+
 @pytest.mark.parametrize(
-    "wrap",
+    ("algorithm", "wrap"),
     [
-        lambda env: Halved(env, 0.5),
-        lambda env: gymnasium.wrappers.TransformReward(env, lambda r: r / 2),
+        ("q_learning", lambda env: Halved(env, 0.5)),
+        ("ppo", halved),
+        pytest.param("ppo", lambda env: Halved(env, 0.5), marks=pytest.mark.slow),
+        pytest.param("q_learning", halved, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
 def test_wrappers_stay_on_while_training_evaluating_and_resuming(
     algorithm: str, wrap: Any, tmp_path: Any
 ) -> None:
@@ -443,8 +455,15 @@ def test_wrappers_stay_on_while_training_evaluating_and_resuming(
     assert set(longer.episode_returns) == {3.0} and len(longer.episode_returns) == 120 // 6
 
 
-@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
-@pytest.mark.parametrize("limit", [7, -1])
+@pytest.mark.parametrize(
+    ("algorithm", "limit"),
+    [
+        ("q_learning", 7),
+        ("ppo", -1),
+        pytest.param("q_learning", -1, marks=pytest.mark.slow),
+        pytest.param("ppo", 7, marks=pytest.mark.slow),
+    ],
+)
 def test_an_instance_keeps_its_arguments_and_its_time_limit(
     algorithm: str, limit: int, tmp_path: Any
 ) -> None:

@@ -94,11 +94,11 @@ def test_a_killed_run_goes_on_and_writes_nothing_twice(
     server: RunningServer, rows: Path, tmp_path: Path
 ) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
-    options = SynthesisOptions(server.url, max_tokens=100, concurrency=2)
+    options = SynthesisOptions(server.url, max_tokens=60, concurrency=2)
     assert synthesize(rows, whole, options).is_complete
     words = ["synthesize", str(rows), "--server", server.url, "--out", str(out)]
     process = WarmProcess(
-        ["-m", "rlbook", *words, "--max-tokens", "100", "--concurrency", "2"],
+        ["-m", "rlbook", *words, "--max-tokens", "60", "--concurrency", "2"],
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     try:
@@ -126,7 +126,7 @@ def test_a_busy_server_is_asked_again(folder: Path, tmp_path: Path, rows: Path) 
             refused[0] -= 1
 
         server.engine.submit = count
-        options = SynthesisOptions(server.url, max_tokens=40, concurrency=4, retries=20)
+        options = SynthesisOptions(server.url, max_tokens=15, concurrency=4, retries=20)
         result = synthesize(rows, tmp_path / "out.jsonl", options)
     assert result.is_complete and result.failed == 0 and refused[0] > 0
     assert len(reasons(tmp_path / "out.jsonl")) == 60

@@ -107,6 +107,7 @@ def test_wandb_and_tensorboard_take_the_same_reports(here: Path) -> None:
     assert found == greedy and len(found) >= 10
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_run_in_wandb(here: Path) -> None:
     pytest.importorskip("wandb")
 

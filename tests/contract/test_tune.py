@@ -26,8 +26,10 @@ from rlbook.runs.storage.log import read_metrics
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 ROOT = Path(__file__).parents[2]
-SHORT = ["q_learning", "FrozenLake-v1", "--steps", "1000"]
-STEPS: dict[str, Any] = {"steps": 1000, "seeds": 2}
+SHORT = ["q_learning", "FrozenLake-v1", "--steps", "1000", "--eval-episodes", "20"]
+STEPS: dict[str, Any] = {"steps": 1000, "seeds": 2, "eval_episodes": 20}
+"""Each report evaluates, for the pruning; with the hundred episodes of the default that takes most
+of the time."""
 
 
 @pytest.fixture
@@ -54,12 +56,14 @@ def start(*words: str) -> subprocess.Popen[str]:
 def test_a_score_is_the_mean_of_runs_that_anybody_can_repeat(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["tune", *SHORT, "--trials", "6", "--seeds", "2", "--fresh-seeds", "2", "--jobs", "1"]
+    words = ["tune", *SHORT, "--trials", "4", "--seeds", "2", "--fresh-seeds", "2", "--jobs", "1"]
     assert cli.main([*words, "--out", "a", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     best = facts["best"]
     again = [
-        rlbook.train(*SHORT[:2], steps=1000, seed=seed, **best["hyperparameters"]).metrics[-1]
+        rlbook.train(
+            *SHORT[:2], steps=1000, eval_episodes=20, seed=seed, **best["hyperparameters"]
+        ).metrics[-1]
         for seed in (0, 1)
     ]
     assert best["scores"] == [report["eval_return"] for report in again]
@@ -111,7 +115,8 @@ def test_the_same_command_again_goes_on(here: Path, capsys: pytest.CaptureFixtur
 
 
 def test_an_interrupted_search_finds_what_an_uninterrupted_one_finds(here: Path) -> None:
-    whole = tune(*SHORT[:2], out="whole", trials=14, fresh_seeds=1, **STEPS)
+    options = STEPS | {"seeds": 1, "fresh_seeds": 1, "trials": 13}
+    whole = tune(*SHORT[:2], out="whole", **options)
 
     def stop(trial: Trial, ended: int) -> None:
         if ended in (2, 11):
@@ -119,10 +124,10 @@ def test_an_interrupted_search_finds_what_an_uninterrupted_one_finds(here: Path)
 
     for _ in range(2):
         with pytest.raises(Interrupted):
-            tune(*SHORT[:2], out="parts", trials=14, fresh_seeds=1, on_trial=stop, **STEPS)
-    parts = tune(*SHORT[:2], out="parts", trials=14, fresh_seeds=1, **STEPS)
+            tune(*SHORT[:2], out="parts", on_trial=stop, **options)
+    parts = tune(*SHORT[:2], out="parts", **options)
     assert values(parts) == values(whole) and parts.fresh == whole.fresh
-    assert len({str(trial.hyperparameters) for trial in whole.trials}) == 14
+    assert len({str(trial.hyperparameters) for trial in whole.trials}) == 13
 
 
 def test_a_trial_that_was_killed_is_tried_again(here: Path) -> None:
@@ -143,6 +148,7 @@ def test_a_trial_that_was_killed_is_tried_again(here: Path) -> None:
 
 def test_a_trial_below_the_median_is_pruned(here: Path) -> None:
     settings: dict[str, Any] = {"steps": 3000, "seeds": 2, "trials": 12, "fresh_seeds": 0}
+    settings |= {"eval_episodes": 1}  # nothing in the maze is left to chance
     search = {"search": ["alpha=0.0001/0.2/0.4/0.6"]}  # with the first it learns nothing
     found = tune("q_learning", "Maze-v0", out="a", **search, **settings)
     pruned = [trial for trial in found.trials if trial.state == "pruned"]
@@ -200,7 +206,9 @@ def test_the_machines_of_a_cluster_share_a_search(here: Path) -> None:
     assert process.returncode == 0, err
     facts = json.loads(out)
     assert facts["trials"] == {"total": 3, "complete": 3, "pruned": 0, "failed": 0}
-    again = rlbook.train(*SHORT[:2], steps=1000, seed=0, **facts["hyperparameters"])
+    again = rlbook.train(
+        *SHORT[:2], steps=1000, eval_episodes=20, seed=0, **facts["hyperparameters"]
+    )
     assert facts["best"]["scores"] == [again.metrics[-1]["eval_return"]]
     assert len(facts["best"]["fresh_scores"]) == 2
 

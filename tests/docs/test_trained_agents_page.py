@@ -25,6 +25,10 @@ def test_the_blocks_of_the_page_run_in_their_order(
     assert {path.name for path in tmp_path.iterdir()} == {"curve.png", "maze.gif", "runs"}
 
 
+in_a_kernel = pytest.mark.slow
+"""A process that imports IPython and rlbook: seconds. The parts are tested one by one elsewhere."""
+
+
 @pytest.fixture(scope="module")
 def cells() -> list[list[dict]]:
     """The outputs of a notebook's cells."""
@@ -42,17 +46,20 @@ def cells() -> list[list[dict]]:
     return [cell.outputs for cell in notebook.cells]
 
 
+@in_a_kernel
 def test_a_notebook_shows_a_closing_line(cells: list[list[dict]]) -> None:
     told = "".join(output.get("text", "") for output in cells[0] if output.get("name") == "stderr")
     assert re.search(r"q_learning on Maze-v0: [\d,]+ steps, 200 episodes; evaluation .* s\n", told)
     assert cells[3] == []
 
 
+@in_a_kernel
 def test_a_run_is_shown_with_its_curve_and_its_map(cells: list[list[dict]]) -> None:
     ((html, plain),) = ((out["data"]["text/html"], out["data"]["text/plain"]) for out in cells[1])
     assert html.count("data:image/png;base64,") == 2 and plain.startswith("<Run q_learning on")
 
 
+@in_a_kernel
 def test_the_film_stands_in_the_cell(cells: list[list[dict]]) -> None:
     (shown,) = cells[2]
     assert shown["data"]["image/gif"].startswith("R0lGOD")  # GIF8

@@ -366,8 +366,8 @@ def test_an_adapter_of_a_bfloat16_model_has_the_gradient_of_peft_s(
 
 
 @pytest.mark.parametrize(
-    "numbers", [{"dtype": "bfloat16"}, {"compute": "bfloat16"}, {"compute": "bfloat16",
-    "gradient_checkpointing": True}], ids=str,
+    "numbers", [{"dtype": "bfloat16"}, pytest.param({"compute": "bfloat16"}, marks=pytest.mark.slow),
+    {"compute": "bfloat16", "gradient_checkpointing": True}], ids=str,
 )  # fmt: skip
 def test_a_run_trains_a_float32_adapter_on_a_bfloat16_model(
     numbers: dict[str, Any], tmp_path: Path

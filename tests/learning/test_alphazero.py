@@ -13,9 +13,8 @@ from rlbook.envs.tic_tac_toe import boards, is_finished, is_lost, replies, succe
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 
 
-@pytest.mark.parametrize(
-    "seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
 def test_the_maze_is_solved_on_five_of_five_seeds(seed: int) -> None:
     run = rlbook.train("alphazero", "Maze-v0", seed=seed, eval_every=0)
     assert rlbook.evaluate(run, episodes=1).returns.tolist() == [3.0]

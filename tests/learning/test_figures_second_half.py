@@ -113,6 +113,7 @@ def test_figure_5_3_has_the_books_value_and_the_errors_that_theory_wants() -> No
     assert all(curve[-1] < 0.05 for curve in square_errors(result).values())
 
 
+@pytest.mark.slow
 def test_the_second_moment_of_figure_5_3_is_that_of_its_games() -> None:
     """The theory's Var(ρ G), against the first game of each of 600 runs; ρ G is the ordinary
     estimate after it."""
@@ -168,6 +169,7 @@ def test_figure_12_3_averaging_over_n_is_as_good_as_the_best_n() -> None:
     assert_less(lowest(result.offline, 0.8), lowest(result.offline, 1.0))
 
 
+@pytest.mark.slow
 def test_figure_12_6_td_lambda_follows_the_lambda_return_until_it_diverges() -> None:
     """At the best step sizes of 3000 runs the two are .0004 (λ = .8) and .006 (λ = .9) apart."""
     result = figure("12.6", runs=WALKS, alphas=(0.2, 0.25, 0.3, 0.4, 0.8))

@@ -47,7 +47,9 @@ def trained(name: str, env: Any = None, episodes: int = 2_000, **settings: Any) 
     return rlbook.train(name, Doors() if env is None else env, episodes=episodes, **kwargs)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+)
 @pytest.mark.parametrize("name", CONTROL)
 def test_the_values_become_the_exact_ones_over_the_open_doors(name: str, seed: int) -> None:
     """`Doors` raises where a closed one is tried. All is deterministic, so what is left of an error
@@ -181,7 +183,14 @@ def test_a_state_that_was_never_shown_keeps_to_the_mask_that_comes_with_it() -> 
         agent.act(0, action_mask=np.array([True, True, False]))
 
 
-@pytest.mark.parametrize("name", ["q_learning", "double_q_learning", "sarsa", "off_policy_mc"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "double_q_learning",
+        "off_policy_mc",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("q_learning", "sarsa")),
+    ],
+)
 def test_a_run_that_is_taken_up_again_leaves_the_same_table(name: str, tmp_path: Path) -> None:
     gymnasium.register("tests/Doors-v0", entry_point=Doors)
     try:
@@ -207,7 +216,7 @@ class WithoutMasks(gymnasium.Wrapper):
         return *result, {key: value for key, value in info.items() if key != "action_mask"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_taxi_is_learned_sooner_with_its_masks(seed: int) -> None:
     """The mean return of the first 100 training episodes: about -95 and -250."""
     settings: dict[str, Any] = {

@@ -172,7 +172,11 @@ def test_a_value_function_tells_a_short_search_what_random_moves_cannot() -> Non
 
 
 @pytest.mark.parametrize(
-    ("reward", "simulations", "prompts"), [("prefix", 400, range(5)), ("exact", 20_000, [3])]
+    ("reward", "simulations", "prompts"),
+    [
+        ("prefix", 400, range(5)),
+        pytest.param("exact", 20_000, [3], marks=pytest.mark.slow),
+    ],
 )
 def test_the_search_writes_the_answers_that_the_verifier_accepts(
     reward: str, simulations: int, prompts: range

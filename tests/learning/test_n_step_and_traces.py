@@ -40,13 +40,13 @@ def assert_mean(sample: np.ndarray, expected: float) -> None:
     ("n", "alpha", "expected"),
     [
         (1, 0.8, 0.345),
-        (1, 0.4, 0.4123),
+        pytest.param(1, 0.4, 0.4123, marks=pytest.mark.slow),
         (2, 0.6, 0.277),
         (4, 0.4, 0.2634),
-        (4, 0.2, 0.3223),
-        (8, 0.2, 0.2784),
+        pytest.param(4, 0.2, 0.3223, marks=pytest.mark.slow),
+        pytest.param(8, 0.2, 0.2784, marks=pytest.mark.slow),
         (16, 0.15, 0.311),
-        (32, 0.1, 0.363),
+        pytest.param(32, 0.1, 0.363, marks=pytest.mark.slow),
     ],
 )
 def test_the_error_of_n_step_td_is_that_of_figure_7_2(

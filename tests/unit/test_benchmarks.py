@@ -99,6 +99,7 @@ def test_the_batch_of_a_training_comparison_is_the_same_work_for_both_sides() ->
     ] == [True] * 3
 
 
+@pytest.mark.slow
 def test_both_sides_sample_from_one_distribution() -> None:
     size = dataclasses.replace(SIZES[0], rounds=1, completions=2, new_tokens=4)
     bound = rounding_bound(

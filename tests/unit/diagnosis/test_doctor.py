@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +122,27 @@ def test_no_rule_complains_of_a_preset(
     )
 
 
+@pytest.fixture(scope="module")
+def ill(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes the run of a rule; two rules may have one run."""
+    made: dict[str, Path] = {}
+
+    def run(rule: str) -> Path:
+        algorithm, env, settings = ILL[rule]
+        name = repr(ILL[rule])
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp("ill") / "run"
+            rlbook.train(algorithm, env, out=made[name], **{"eval_episodes": 2, **settings})
+        return made[name]
+
+    return run
+
+
 @pytest.mark.parametrize("rule", ILL)
 def test_a_run_that_goes_wrong_is_recognised(
-    rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    rule: str, ill: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    algorithm, env, settings = ILL[rule]
-    rlbook.train(algorithm, env, out=tmp_path / "run", **{"eval_episodes": 2, **settings})
-    assert cli.main(["doctor", str(tmp_path / "run"), "--json"]) == 0
+    assert cli.main(["doctor", str(ill(rule)), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["complaints"] == [] and rule in found["symptoms"], found
 

@@ -90,6 +90,7 @@ def test_it_is_solved_from_pixels_on_ten_seeds(algorithm: str) -> None:
         assert set(run.evaluate(episodes=100).returns) == {1.0}
 
 
+@pytest.mark.slow
 def test_dqn_catches_from_pixels() -> None:
     """4 000 steps, half of the preset's budget: far above the -0.6 of random play, by more than
     half of the way to the optimum."""

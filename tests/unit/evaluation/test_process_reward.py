@@ -128,6 +128,7 @@ def test_a_beginning_is_worth_the_share_of_its_continuations_that_are_right(
     assert label[mask][right].mean() > label[mask][~right].mean()
 
 
+@pytest.mark.slow
 def test_a_process_reward_learns_which_steps_are_right(
     policy: Any, found: SampledCompletions, rules: TokenRules
 ) -> None:

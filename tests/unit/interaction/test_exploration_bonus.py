@@ -97,13 +97,25 @@ def test_every_agent_is_paid_the_bonus_beside_the_reward(algorithm: str) -> None
     assert logged and set(logged) == {3.0}
 
 
-@pytest.mark.parametrize("kind", ["count", "rnd"])
-@pytest.mark.parametrize(
-    ("algorithm", "settings"),
-    [
+CUT: list[tuple[str, str, dict[str, Any]]] = [
+    (kind, algorithm, settings)
+    for kind in ("count", "rnd")
+    for algorithm, settings in (
         ("q_learning", {}),
         ("dqn", {"num_envs": 2, "learning_starts": 4, "batch_size": 4}),
         ("ppo", {"num_envs": 2, "rollout_steps": 8, "batch_size": 8}),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm", "settings"),
+    [
+        pytest.param(
+            *cut,
+            marks=[] if cut[:2] in (("count", "q_learning"), ("rnd", "ppo")) else pytest.mark.slow,
+        )
+        for cut in CUT
     ],
 )
 def test_a_run_cut_short_goes_on_bit_for_bit(

@@ -656,8 +656,8 @@ def test_a_bad_row_is_named_by_its_line(
     ("algorithm", "row"),
     [
         ("grpo", {"prompt": "1+" * 50_000, "answer": "2"}),
-        ("sft", {"prompt": "1+" * 50_000, "answer": "2"}),
-        ("sft", {"prompt": "1+1=", "answer": "2" * 100_000}),
+        pytest.param("sft", {"prompt": "1+" * 50_000, "answer": "2"}, marks=pytest.mark.slow),
+        pytest.param("sft", {"prompt": "1+1=", "answer": "2" * 100_000}, marks=pytest.mark.slow),
     ],
 )
 def test_a_long_row_is_refused_by_its_line_before_memory_is_taken(

@@ -71,7 +71,17 @@ def test_an_evaluation_calls_it_once_with_all_of_its_episodes() -> None:
     assert len(run.evaluate(episodes=40).returns) == 40 and calls.sizes == [40]
 
 
-@pytest.mark.parametrize("algorithm", ["grpo", "reinforce", "ppo", "dpo", "rejection_sampling"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "grpo",
+        "ppo",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("reinforce", "dpo", "rejection_sampling")
+        ),
+    ],
+)
 def test_rewards_of_a_round_teach_what_rewards_of_each_step_teach(
     algorithm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,15 @@ def animals(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("env_id", ["Addition-v0", "Reasoning-v0", "TaggedCopy-v0", "Chat-v0"])
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "Addition-v0",
+        "Reasoning-v0",
+        pytest.param("TaggedCopy-v0", marks=pytest.mark.slow),
+        pytest.param("Chat-v0", marks=pytest.mark.slow),
+    ],
+)
 def test_the_right_answer_pays_in_any_tokens(env_id: str, kind: str) -> None:
     env: Any = rlbook.make(env_id, tokenizer=kind).unwrapped
     for prompt in (0, 5):

@@ -3,6 +3,7 @@ the algorithm's."""
 
 from __future__ import annotations
 
+import functools
 import io
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ from rlbook.runs.storage.state_encoding import encode
 ENV = "rlbook/Addition-v0"
 
 
+@functools.cache
 def untrained(algorithm: str, model: str, **hyperparameters: Any) -> Any:
+    """A run that has taken one step, the same one for all that ask for it."""
     return rlbook.train(
         algorithm,
         ENV,

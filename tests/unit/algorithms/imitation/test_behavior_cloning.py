@@ -132,7 +132,7 @@ def test_where_there_is_nobody_to_imitate_the_refusal_says_what_to_name() -> Non
         rlbook.train("behavior_cloning", "CartPole-v1")
 
 
-@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+@pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     data = None if env == "Maze-v0" else rows(tmp_path / "rows.jsonl", 40)
     settings = {"batch_size": 16, "demonstrations": 100} if env == "Maze-v0" else {"batch_size": 16}

@@ -82,7 +82,7 @@ def test_what_two_students_have_no_use_for_is_refused() -> None:
         rlbook.train("co_distillation", "Maze-v0", hard_coef=0.0)
 
 
-@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+@pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     settings: dict[str, Any] = {"steps": 4, "batch_size": 8, "demonstrations": 60, "eval_every": 0}
     whole = rlbook.train("co_distillation", env, **settings)

@@ -161,7 +161,7 @@ def test_who_cannot_be_asked_is_refused(env: str, expert: str | None, sentence: 
         rlbook.train("dagger", env, expert=named, steps=8)
 
 
-@pytest.mark.parametrize("cut", [1, 3])
+@pytest.mark.parametrize("cut", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_run_cut_after_a_fit_goes_on_bit_for_bit(tmp_path: Path, cut: int) -> None:
     settings: dict[str, Any] = {
         "steps": 400,

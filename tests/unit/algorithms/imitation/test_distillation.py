@@ -290,7 +290,7 @@ def test_without_a_teacher_or_with_one_that_has_no_probabilities_the_refusal_say
     assert rlbook.registry.why_not("distillation", "Maze-v0") == "it needs a teacher (--teacher)"
 
 
-@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+@pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     model: dict[str, Any] = {"model": SIZES} if env == "Addition-v0" else {}
     folder = tmp_path / "teacher"

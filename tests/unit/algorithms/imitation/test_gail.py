@@ -146,6 +146,7 @@ def exact_model() -> Any:
     return rlbook.envs.TabularMDP.from_env(rlbook.make("Maze-v0"))
 
 
+@pytest.mark.slow
 def test_the_discriminator_tends_to_the_log_ratio_of_the_occupancies() -> None:
     """Steps drawn from the exact occupancies of two fixed policies; without the penalty, which
     bends f. Of 80 000 steps a pair with 1 in 100 has 800, and the log ratio a standard error of √(2
@@ -241,6 +242,7 @@ def one_episode(seed: int) -> float:
     return rlbook.evaluate(run, episodes=1).mean
 
 
+@pytest.mark.slow
 def test_one_episode_of_the_expert_is_enough_for_the_maze() -> None:
     assert one_episode(0) == 3.0
 

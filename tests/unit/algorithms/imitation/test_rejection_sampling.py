@@ -95,7 +95,10 @@ def test_settings_that_reject_nothing_or_too_much_are_refused() -> None:
         rlbook.train("rejection_sampling", "Maze-v0", treshold=1.0)
 
 
-@pytest.mark.parametrize(("env", "steps"), [("Maze-v0", 1500), ("Addition-v0", 100)])
+@pytest.mark.parametrize(
+    ("env", "steps"),
+    [pytest.param("Maze-v0", 1500, marks=pytest.mark.slow), ("Addition-v0", 100)],
+)
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(
     tmp_path: Path, env: str, steps: int
 ) -> None:

@@ -237,7 +237,7 @@ def test_an_ensemble_without_a_zero_is_refused() -> None:
         RewardModel.Config(members=3)
 
 
-@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+@pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_an_ensemble_cut_after_its_first_update_goes_on_bit_for_bit_and_pays(
     tmp_path: Path, env: str
 ) -> None:
@@ -384,7 +384,7 @@ def test_rows_held_out_are_never_learned_from_and_are_tested_once_a_pass() -> No
     assert len(learned) == 7 and len(tested) == 3 and not learned & tested
 
 
-@pytest.mark.parametrize("env", ["Maze-v0", "Addition-v0"])
+@pytest.mark.parametrize("env", [pytest.param("Maze-v0", marks=pytest.mark.slow), "Addition-v0"])
 def test_a_run_cut_after_its_first_update_goes_on_bit_for_bit(tmp_path: Path, env: str) -> None:
     settings: dict[str, Any] = {"batch_size": 8, "held_out": 0.2}
     if env == "Maze-v0":

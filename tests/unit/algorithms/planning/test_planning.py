@@ -197,7 +197,9 @@ def tabular_environments() -> dict[str, TabularMDP]:
         f"{name}{options or ''}": TabularMDP.from_env(gymnasium.make(name, **options))
         for name, options in TOY_TEXT
     }
-    for name in rlbook.environments():
+    for name, spec in rlbook.environments().items():
+        if str(spec.entry_point).startswith("rlbook.llm."):
+            continue  # texts: no table, and seconds until all prompts are made
         env: Any = rlbook.make(name).unwrapped
         if callable(getattr(env, "model", None)) and env.model().num_states < 5_000:
             found[name] = copy.copy(env.model())

@@ -215,6 +215,7 @@ def judged(seed: int) -> tuple[float, float, float]:
 SOLVED = 100 * 100.0
 
 
+@pytest.mark.slow
 def test_untried_actions_ruin_fitted_q_and_cql_finds_the_best_that_the_data_support() -> None:
     """-12.25 = -(1 - 0.99¹³) / 0.01: thirteen steps. Who walks in circles comes to -100."""
     fitted, cql, best = judged(0)
