@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -148,9 +148,16 @@ def _teacher(env: str) -> Any:
 
 def weights_of(run: Any) -> np.ndarray:
     """All that the agent has learned, in one vector."""
-    parts = [part for part in vars(run.agent).values() if isinstance(part, torch.nn.Module)]
+    parts = [part for part in _parts_of(run.agent) if isinstance(part, torch.nn.Module)]
     every = [value for part in parts for value in part.parameters() if value.requires_grad]
     return torch.cat([value.detach().reshape(-1).double() for value in every]).numpy()
+
+
+def _parts_of(agent: Any) -> Iterator[Any]:
+    """What the agent holds, by itself or several under one name."""
+    for part in vars(agent).values():
+        several = part.values() if isinstance(part, dict) else part
+        yield from several if isinstance(several, (tuple, ValuesView)) else (part,)
 
 
 def log_of(run: Any) -> np.ndarray:
@@ -165,7 +172,7 @@ def untrained(run: Any) -> Any:
 
 def gradient_steps(run: Any) -> int:
     """How many gradient steps the agent has taken, of all its optimisers together."""
-    found = [part for part in vars(run.agent).values() if hasattr(part, "learning_rate")]
+    found = [part for part in _parts_of(run.agent) if hasattr(part, "learning_rate")]
     return sum(int(part.steps) for part in found if hasattr(part, "steps"))
 
 
