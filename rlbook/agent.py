@@ -553,6 +553,10 @@ class Agent:
         `load_state_dict` left it and the data."""
         raise TypeError(f"{type(self).__name__} does not learn from recorded data")
 
+    def check_data(self, data: Data) -> None:
+        """Raises ValueError if the agent's settings do not go with these recorded data; a run asks
+        before it writes anything."""
+
     def bind_env(self, env: Any) -> Agent:
         """The agent to ask for actions in `env`: this one, or, if it looks into its environment,
         one that looks into `env`."""

@@ -6,22 +6,26 @@ first.
     conversations                    the same, "from" human and gpt      (ShareGPT)
     prompt, completion, label        one answer, good or bad             (TRL)
     prompt, chosen, rejected         the better of two; perhaps margin   (TRL)
+    chosen, rejected                 two chats that differ in the answer (TRL, UltraFeedback, HH-RLHF)
     prompt, completions[, scores]    several, best first or with scores
     prompt, id_list, score_list      several, as token ids with scores   (beams)
     prompt, reward_model             the ground truth as the answer      (verl)
     instruction[, input], output     one answer                          (Alpaca)
+    … with chosen, rejected          the better of two, after conversations, an instruction or a
+                                     question                            (LLaMA-Factory, Orca)
     prompt, answer                   one answer
     question, answer                 one answer, which stands behind "####" if there is one (GSM8K)
     prompt                           no answer: an `Example` alone
 
 A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a
 text or a list with one message of the assistant's. What a chat says before its last answer is its
-prompt.
+prompt. `chosen` and `rejected` may be whole chats, whose shared beginning is the prompt.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -177,11 +181,70 @@ def _preference(row: Row) -> RowText:
     margin = row.get("margin", 0.0)
     if not _is_number(margin) or margin < 0.0:
         raise ValueError(f"margin must be a number of at least 0, got {shorten(margin)}")
-    return RowText(
-        _prompt(row["prompt"]),
-        [_answer("chosen", row["chosen"]), _answer("rejected", row["rejected"])],
-        margin=float(margin),
+    asked = _asked(row)
+    chosen, rejected = (
+        _dialogue(name, row[name], whole=asked is None) for name in ("chosen", "rejected")
     )
+    if asked is None or any(
+        isinstance(text, list) and len(text) > 1 for text in (chosen, rejected)
+    ):
+        asked, chosen, rejected = _split_dialogues(asked, chosen, rejected)
+    return RowText(
+        asked, [_answer("chosen", chosen), _answer("rejected", rejected)], margin=float(margin)
+    )
+
+
+def _asked(row: Row) -> Prompt | None:
+    """What the two answers of a row answer; None: they bring it along."""
+    if "prompt" in row:
+        return _prompt(row["prompt"])
+    if "conversations" in row:
+        return _turns("conversations", row["conversations"], row.get("system"))
+    if "instruction" in row:
+        return _alpaca({**row, "output": ""}).prompt
+    if "question" not in row:
+        return None
+    question, system = _text("question", row["question"]), row.get("system") or ""
+    turns = [{"role": "system", "content": system}, {"role": "user", "content": question}]
+    return _chat("system", turns) if system else question
+
+
+def _dialogue(name: str, value: object, *, whole: bool) -> object:
+    """An answer, or a chat that ends with one, its turns converted to messages; a text is a chat
+    only where it must be a whole one."""
+    if isinstance(value, list) and value:
+        return _turns(name, value)
+    if isinstance(value, Mapping):
+        return _turns(name, [value])
+    if whole and isinstance(value, str) and value.lstrip().startswith(HUMAN):
+        pieces = _SPEAKER.split("\n\n" + value.strip())[1:]  # who, what, who, what, …
+        roles = {HUMAN: "user"}
+        return [
+            {"role": roles.get(who, "assistant"), "content": what.strip()}
+            for who, what in zip(pieces[::2], pieces[1::2], strict=True)
+        ]
+    return value
+
+
+def _split_dialogues(
+    asked: Prompt | None, chosen: object, rejected: object
+) -> tuple[list[Message], list[Message], list[Message]]:
+    """Two whole chats as the beginning that they share, and the last answer of each."""
+    chats = []
+    for name, chat in (("chosen", chosen), ("rejected", rejected)):
+        if not isinstance(chat, list) or len(chat) < 2 or not _is_answer(chat[-1]):
+            raise ValueError(
+                f"{name} must be a whole chat that ends with an answer of the assistant, where"
+                f" {'there is no prompt' if asked is None else 'the other one is'}; got"
+                f" {shorten(chat)}"
+            )
+        chats.append(chat)
+    start = chats[0][:-1]
+    if chats[1][:-1] != start:
+        raise ValueError("chosen and rejected must differ in their last message only")
+    if isinstance(asked, list) and start[: len(asked)] != asked:
+        raise ValueError("chosen must begin with the messages of prompt, or be one message")
+    return start, chats[0][-1:], chats[1][-1:]
 
 
 def _candidates(row: Row) -> RowText:
@@ -295,6 +358,7 @@ def _prompt_text(row: Row) -> RowText:
 
 SCHEMAS = (
     Schema(("prompt", "chosen", "rejected"), "pairs", _preference),
+    Schema(("conversations", "chosen", "rejected"), "pairs", _preference),
     Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
     Schema(("prompt", "completion", "label"), "labelled", _labelled_text),
@@ -306,8 +370,21 @@ SCHEMAS = (
     Schema(("conversations",), "episodes", _conversations),
     Schema(("instruction", "output"), "episodes", _alpaca),
     Schema(("question", "answer"), "episodes", _question),
+    Schema(("instruction", "chosen", "rejected"), "pairs", _preference),
+    Schema(("question", "chosen", "rejected"), "pairs", _preference),
+    Schema(("chosen", "rejected"), "pairs", _preference),
 )
+COLUMNS = {
+    "Episodes": "one answer a row, such as prompt, completion",
+    "Pairs": "two answers a row, such as prompt, chosen, rejected",
+    "Labelled": "prompt, completion, label, which is true or false",
+    "Groups": "several answers a row, such as prompt, completions, scores",
+}
+"""Class of `rlbook.data` → the columns of such rows, for error messages."""
 CHATS = ("messages", "conversations")
+HUMAN = "Human:"
+"""How a chat of HH-RLHF begins; it is one text, in which "Assistant:" answers."""
+_SPEAKER = re.compile(r"\n\n(Human:|Assistant:)")
 ROLES = {
     "human": "user",
     "user": "user",

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
-from rlbook.errors import RequestError, request_errors
+from rlbook.data.schemas import COLUMNS
+from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset
@@ -261,8 +262,13 @@ def candidates(request: Request, env: AdaptedEnv | AdaptedVectorEnv) -> Groups:
 def group_episodes(data: Episodes, size: int) -> Groups:
     """Groups consecutive recorded episodes with rewards. Raises RequestError if there are no
     rewards or too few episodes."""
-    with request_errors(f"groups of {size} cannot be made of these data: "):
+    try:
         return Groups.from_ranked(data.episodes, size)
+    except ValueError as error:
+        raise RequestError(
+            f"groups of {size} cannot be made of these data: {error}; rows of text need"
+            f" {COLUMNS['Groups']}"
+        ) from None
 
 
 def far_groups(
@@ -318,8 +324,13 @@ def rank_pairs(data: Episodes, rng: np.random.Generator) -> Pairs:
     Raises:
         RequestError: there are no rewards, or all returns are equal.
     """
-    with request_errors("pairs cannot be made of these data: "):
+    try:
         return Pairs.from_ranked(data.episodes, rng)
+    except ValueError as error:
+        raise RequestError(
+            f"pairs cannot be made of these data: {error}; rows of text need {COLUMNS['Pairs']}, or"
+            f" {COLUMNS['Labelled']}"
+        ) from None
 
 
 def far_pairs(

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from rlbook.runs.request import Request
 
 Adapted = AdaptedEnv | AdaptedVectorEnv
+CHAT = "Chat-v0"
 BONUS_COEF = 0.1
 """The size of an exploration bonus, where none is named, in reward units."""
 
@@ -283,7 +284,11 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         return _planning(request, env, given)
     agent = kind(env, request.config, request.seed, **given)
     if source == "data":
-        return Ready(agent, DataSource(lambda: _data(request, env, parts)), notes)
+        return Ready(
+            agent,
+            DataSource(lambda: _checked(agent, _data(request, env, parts))),
+            notes + _prompts_note(request),
+        )
     if agent.rollout == "episodes" and request.options.episodic_life:
         raise RequestError(
             f"{request.algorithm} learns from whole episodes, which a lost life does not end;"
@@ -385,6 +390,39 @@ def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) ->
         )
 
 
+def _checked(agent: Agent, data: Data) -> Data:
+    """The data. Raises RequestError if the agent's settings do not go with them."""
+    try:
+        agent.check_data(data)
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+    return data
+
+
+def _with_columns(kind: str) -> str:
+    """A class of recorded data, and the columns that rows of text of this kind have."""
+    from rlbook.data.schemas import COLUMNS
+
+    return f"{kind} ({COLUMNS[kind]})" if kind in COLUMNS else kind
+
+
+def _prompts_hint(request: Request) -> str:
+    """Where prompts belong, for an agent that answers them itself."""
+    plays = request.recipe.name == CHAT and "environment" in request.agent.sources()
+    return "; rows whose prompts it is to answer are env.data" if plays else ""
+
+
+def _prompts_note(request: Request) -> tuple[str, ...]:
+    """A note that evaluation asks other prompts than those of the recorded rows."""
+    named = {"task", "function", "data"} & set(request.recipe.kwargs)
+    if request.recipe.name != CHAT or named or not isinstance(request.options.data, str | Path):
+        return ()
+    return (
+        "evaluation asks sums, the task of Chat-v0 where none is named; env.data names a file whose"
+        " prompts it is to ask",
+    )
+
+
 def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     """The named data set, or else demonstrations; shuffled with the run's seed."""
     from rlbook.data import load as load_data
@@ -408,7 +446,11 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         )
     if isinstance(data, Episodes) and in_pairs:
         data = made.rank_pairs(data, rng_for(request.seed, "pairs"))
-    if isinstance(data, Episodes) and kinds == ("Groups",):
+    if (
+        isinstance(data, Episodes)
+        and kinds == ("Groups",)
+        and hasattr(request.config, "candidates")
+    ):
         data = made.group_episodes(data, request.config.candidates)
     if isinstance(data, Episodes) and "Steps" in kinds:
         try:
@@ -421,8 +463,8 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
         _check_actions(request, env, data.rows.action.shape[1:])
     if kinds and type(data).__name__ not in kinds:
         raise RequestError(
-            f"{request.algorithm} learns from {' or '.join(kinds)}, and the data are"
-            f" {type(data).__name__}"
+            f"{request.algorithm} learns from {' or '.join(map(_with_columns, kinds))}, and the data"
+            f" are {_with_columns(type(data).__name__)}{_prompts_hint(request)}"
         )
     data.shuffle(rng_for(request.seed, "data"))
     return data

@@ -219,12 +219,15 @@ class Distillation(PolicyAgent):
         self.rollout_data.clear()
         return metrics | played
 
-    def fit(self, data: Data) -> Iterator[Metrics]:
-        """One gradient step for each minibatch of recorded episodes."""
+    def check_data(self, data: Data) -> None:
         for name in ("epochs", "student_share"):
             if (value := getattr(self.config, name)) != getattr(DistillationConfig, name):
                 refusal = f"{name} has no effect on recorded episodes; got {value!r}, leave it out"
                 raise ValueError(refusal)
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """One gradient step for each minibatch of recorded episodes."""
+        self.check_data(data)
         for batch in data.minibatches(self.config.batch_size):
             rate, options = self.anneal(), {"teacher": self.teacher, "labelled": True}
             step_loss = partial(self.loss, self.policy, config=self.config, **options)

@@ -197,12 +197,18 @@ class DPO(PolicyAgent):
             metrics += [self.step(pairs[rows]) for rows in order.split(self.config.batch_size)]
         return mean_metrics(metrics) | {"learning_rate": rate}
 
-    def fit(self, data: Data) -> Iterator[Metrics]:
-        """One gradient step for each minibatch of recorded pairs."""
+    def check_data(self, data: Data) -> None:
         for name in ("epochs", "reference_period"):
             if (value := getattr(self.config, name)) != getattr(DPOConfig, name):
                 refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
                 raise ValueError(refusal)
+        if isinstance(data, Labelled) and self.config.preference_loss != "kto":
+            refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
+            raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
+
+    def fit(self, data: Data) -> Iterator[Metrics]:
+        """One gradient step for each minibatch of recorded pairs."""
+        self.check_data(data)
         if isinstance(data, Labelled):
             yield from self.fit_labels(data)
             return
@@ -216,9 +222,6 @@ class DPO(PolicyAgent):
 
     def fit_labels(self, data: Labelled) -> Iterator[Metrics]:
         """The same for episodes with a label each."""
-        if self.config.preference_loss != "kto":
-            refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
-            raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")
         for episodes, good in data.minibatches(self.config.batch_size):
             batch = LabelledBatch(episodes.to(self.parts.device), good.to(self.parts.device))
             batch.episodes.reference_log_prob = self.reference_log_prob(batch.episodes)

@@ -40,7 +40,7 @@ from rlbook.algorithms.policy.episode_scores import score_episodes, weight_by_im
 from rlbook.algorithms.policy.grpo_config import METRICS, GRPOConfig
 from rlbook.algorithms.policy.kl_penalty import KLControl, loss_penalty
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
-from rlbook.algorithms.policy.recorded_groups import fit_groups
+from rlbook.algorithms.policy.recorded_groups import check_recorded, fit_groups
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
@@ -212,8 +212,12 @@ class GRPO(PolicyAgent):
         found = grpo_update(self.policy, self.optimizer, batch, config, self.shuffling, self.loss)
         return found | {"learning_rate": rate}
 
+    def check_data(self, data: Data) -> None:
+        check_recorded(self.config)
+
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded groups; π_old is the reference."""
+        self.check_data(data)
         return fit_groups(self, data)
 
     def state_dict(self) -> State:

@@ -47,7 +47,6 @@ class Learner(Protocol):
 
 def fit_groups(agent: Learner, data: Data) -> Iterator[Metrics]:
     """One gradient step for each minibatch of recorded groups."""
-    check_recorded(agent.config)
     held_out = data.hold_out(agent.config.held_out, rng_for(agent.seed, "held out"))
     for groups in data.minibatches(agent.config.batch_size or 16):
         batch, metrics = recorded_rows(agent, groups)

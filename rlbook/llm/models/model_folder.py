@@ -66,10 +66,24 @@ def folder_settings(folder: str | Path) -> dict[str, Any]:
         settings = read_json(Path(folder) / "config.json")
     except (OSError, ValueError, RecursionError) as error:
         wanted = "must be a local Hugging Face causal LM folder with a readable config.json"
-        raise FolderError(f"model: {str(folder)!r} {wanted}") from error
+        raise FolderError(f"model: {str(folder)!r} {wanted}{_other_kind(Path(folder))}") from error
     if not isinstance(settings, dict):
         raise FolderError(f"model: config.json in {str(folder)!r} must hold a JSON object")
     return settings
+
+
+def _other_kind(folder: Path) -> str:
+    """What a folder without a config.json is instead, and where it belongs; the end of a
+    sentence."""
+    if not folder.is_dir():
+        return "; there is no such folder, and nothing is downloaded"
+    if (folder / "adapter_config.json").exists():
+        return (
+            "; this is an adapter: name the model that it was trained on, and it as model.adapter"
+        )
+    if (folder / "config.yaml").exists():
+        return "; this is a run: name it as start, or make a model of it with `rlbook export`"
+    return ""
 
 
 def has_weights(folder: str | Path) -> bool:

@@ -91,16 +91,18 @@ def new_model(config: PreTrainedConfig, rng: np.random.Generator) -> Any:
     the architecture's own initialisation.
 
     Raises:
-        ValueError: the machine has no memory for it.
+        ValueError: the machine has no memory for it, or it is no causal LM but an encoder.
     """
     from transformers import AutoModelForCausalLM
 
     weights, beside = described_size(config)
     check_memory("model: its number of weights", weights + beside, 4)
     with seed_torch(rng):
-        return AutoModelForCausalLM.from_config(
+        model = AutoModelForCausalLM.from_config(
             config, trust_remote_code=False, dtype=torch.float32
         ).eval()
+    check_causal(model, str(config.model_type))
+    return model
 
 
 def sized_model(sizes: Mapping[str, object], codec: Codec, rng: np.random.Generator) -> Any:
@@ -261,4 +263,23 @@ def _load(folder: str | Path, kind: str) -> Any:
     check_loaded(folder, info)
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise FolderError(f"model: {str(folder)!r} has weights that are NaN or infinite")
+    if kind == CAUSAL:
+        check_causal(model, folder)
     return model.eval()
+
+
+@torch.no_grad()
+def check_causal(model: Any, name: str | Path) -> None:
+    """Raises FolderError if a token changes what the model says before it, as in an encoder, whose
+    predictions are then no probabilities of the next token; `name` is its name in the message.
+
+    transformers loads BERT and its like as causal models and only warns.
+    """
+    ids = torch.tensor([[0, 0], [0, 1]], device=model.device)
+    first, second = model.eval()(input_ids=ids, use_cache=False).logits[:, 0]
+    if not torch.allclose(first, second, rtol=0.0, atol=1e-4 * float(first.abs().max())):
+        raise FolderError(
+            f"model: {str(name)!r} has attention to later tokens (its model_type is"
+            f" {model.config.model_type!r}), so it cannot write a text token by token; a causal"
+            " language model is needed, such as one of GPT-2, Llama or Qwen2"
+        )

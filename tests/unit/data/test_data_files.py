@@ -617,3 +617,59 @@ def test_a_data_set_is_written_beside_where_one_stands(
     assert (tmp_path / "walks" / "data").is_dir() and [
         path.name for path in tmp_path.iterdir()
     ] == ["walks"]
+
+
+USER, TWO, THREE = (
+    {"role": role, "content": content}
+    for role, content in (("user", "1+1="), ("assistant", "2"), ("assistant", "3"))
+)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"chosen": [USER, TWO], "rejected": [USER, THREE]},
+        {
+            "prompt": "1+1=",
+            "chosen": [USER, TWO],
+            "rejected": [USER, THREE],
+            "messages": [USER, TWO],
+        },
+        {"prompt": [USER], "chosen": [USER, TWO], "rejected": [USER, THREE]},
+        {"prompt": [USER], "chosen": [TWO], "rejected": THREE},
+        {
+            "conversations": [{"from": "human", "value": "1+1="}],
+            "chosen": {"from": "gpt", "value": "2"},
+            "rejected": {"from": "gpt", "value": "3"},
+        },
+        {
+            "chosen": "\n\nHuman: 1+1=\n\nAssistant: 2",
+            "rejected": "\n\nHuman: 1+1=\n\nAssistant: 3",
+        },
+        {"instruction": "1+1=", "input": "", "chosen": "2", "rejected": "3"},
+        {"question": "1+1=", "system": "", "chosen": "2", "rejected": "3"},
+    ],
+)
+def test_the_forms_in_which_others_publish_pairs_are_read(row: Any) -> None:
+    """TRL without a prompt, UltraFeedback, LLaMA-Factory, HH-RLHF and Orca's pairs."""
+    schema = schema_of(row)
+    text = schema.read(row)
+    assert (schema.kind, text.completions) == ("pairs", ["2", "3"])
+    assert text.prompt in ("1+1=", [USER])
+    assert example_of(row).prompt in ("1+1=", [USER])
+
+
+def test_chats_whose_beginnings_differ_make_no_pair() -> None:
+    other = {"role": "user", "content": "1+2="}
+    for row, sentence in (
+        ({"chosen": [USER, TWO], "rejected": [other, THREE]}, "must differ in their last message"),
+        ({"chosen": [USER, TWO], "rejected": [THREE]}, "rejected must be a whole chat that ends"),
+        ({"chosen": [USER, TWO], "rejected": [USER, USER]}, "rejected must be a whole chat"),
+        ({"chosen": "2", "rejected": "3"}, "where there is no prompt; got '2'"),
+        (
+            {"prompt": [other], "chosen": [USER, TWO], "rejected": [USER, THREE]},
+            "must begin with the messages of prompt",
+        ),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            schema_of(row).read(row)

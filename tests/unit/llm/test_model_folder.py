@@ -166,3 +166,25 @@ def test_a_device_or_a_pipe_is_no_file_of_a_model(folder: Path, name: str) -> No
     (folder / name).unlink()
     os.mkfifo(folder / name)
     refusal(folder)
+
+
+def test_an_encoder_that_transformers_loads_as_a_causal_model_is_refused(tmp_path: Path) -> None:
+    """BERT reads what follows a token too; with `is_decoder` the same weights do not."""
+    from transformers import BertConfig, BertLMHeadModel
+
+    sizes = {"vocab_size": 20, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1}
+    for is_decoder in (False, True):
+        config = BertConfig(**sizes, num_attention_heads=2, is_decoder=is_decoder)
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            BertLMHeadModel(config).save_pretrained(tmp_path / str(is_decoder))
+    assert folder_model(tmp_path / "True").config.is_decoder
+    assert "attention to later tokens (its model_type is 'bert')" in refusal(tmp_path / "False")
+
+
+def test_a_folder_that_is_no_model_is_named_for_what_it_is(tmp_path: Path) -> None:
+    for name, file in (("run", "config.yaml"), ("adapter", "adapter_config.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
+        assert f"this is a{'n' * (name == 'adapter')} {name}: name" in refusal(tmp_path / name)
+    assert "there is no such folder, and nothing is downloaded" in refusal(tmp_path / "Qwen" / "x")

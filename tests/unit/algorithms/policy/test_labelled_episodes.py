@@ -196,7 +196,24 @@ def test_rows_with_a_label_are_read_from_a_file_and_learned_from(
     ]
     assert main([*command, "--preference-loss", "kto", "--out", str(tmp_path / "run")]) == 0
     assert main(["train", "sft", *command[2:5], "--out", str(tmp_path / "sft")]) == 2
-    assert "learns from Episodes, and the data are Labelled" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "learns from Episodes (one answer a row" in told and "the data are Labelled (" in told
+    assert main([*command, "--out", str(tmp_path / "sigmoid")]) == 2
+    assert "preference_loss must be 'kto'" in capsys.readouterr().err
+    answers = written(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completion": "2", "label": 1})
+    for agent, sentence in (
+        ("grpo", "grpo learns from Groups (several answers a row, such as prompt, completions"),
+        (
+            "dpo",
+            "rows of text need two answers a row, such as prompt, chosen, rejected, or prompt,",
+        ),
+        ("rce", "rows of text need several answers a row"),
+    ):
+        folder = tmp_path / f"with-{agent}"
+        assert (
+            main(["train", agent, "Addition-v0", "--data", str(answers), "--out", str(folder)]) == 2
+        )
+        assert sentence in capsys.readouterr().err and not folder.exists()
 
 
 def test_a_label_that_is_neither_is_named_with_its_line(tmp_path: Path, stage: Make) -> None:
