@@ -185,15 +185,89 @@ SYNONYMS = {
     "rank": ("r",),
     "dropout": ("lora_dropout",),
     "targets": ("target_modules",),
+    # TRL, transformers, verl and LLaMA-Factory
+    "model_name_or_path": ("model",),
+    "model_path": ("model",),
+    "pretrained": ("model",),
+    "dataset": ("data",),
+    "dataset_name": ("data",),
+    "train_file": ("data",),
+    "train_files": ("data",),
+    "output_dir": ("out",),
+    "num_train_epochs": ("passes",),
+    "total_epochs": ("passes",),
+    "max_steps": ("steps",),
+    "total_timesteps": ("steps",),
+    "resume_from_checkpoint": ("resume",),
+    "report_to": ("track",),
+    "eval_steps": ("eval_every",),
+    "per_device_train_batch_size": ("batch_size",),
+    "mini_batch_size": ("batch_size",),
+    "ppo_mini_batch_size": ("batch_size",),
+    "gradient_accumulation_steps": ("micro_batch_size",),
+    "lr_scheduler_type": ("learning_rate",),
+    "grad_clip": ("max_grad_norm",),
+    "loss_type": ("preference_loss", "average"),
+    "loss_agg_mode": ("average",),
+    "undesirable_weight": ("good_weight",),
+    "desirable_weight": ("good_weight",),
+    "beta": ("kl_coef",),
+    "init_kl_coef": ("kl_coef",),
+    "kl_loss_coef": ("kl_coef",),
+    "kl_loss_type": ("kl_estimator",),
+    "entropy_coeff": ("entropy_coef",),
+    "num_generations": ("group_size",),
+    "rollout_n": ("group_size",),
+    "num_iterations": ("epochs",),
+    "ppo_epochs": ("epochs",),
+    "n_epochs": ("epochs",),
+    "scale_rewards": ("scale",),
+    "adv_estimator": ("baseline",),
+    "cliprange": ("clip",),
+    "clip_ratio": ("clip",),
+    "clip_ratio_low": ("clip",),
+    "clip_ratio_high": ("clip_high",),
+    "clip_ratio_c": ("dual_clip",),
+    "delta": ("dual_clip",),
+    "epsilon_high": ("clip_high",),
+    "cliprange_value": ("clip_value",),
+    "use_peft": ("model.adapter.r",),
+    "lora_r": ("r", "model.adapter.r"),
+    "lora_rank": ("r", "model.adapter.r"),
+    "lora_alpha": ("lora_alpha", "model.adapter.lora_alpha"),
+    "lora_dropout": ("lora_dropout", "model.adapter.lora_dropout"),
+    "lora_target": ("target_modules", "model.adapter.target_modules"),
+    "lora_target_modules": ("target_modules", "model.adapter.target_modules"),
+    "target_modules": ("target_modules", "model.adapter.target_modules"),
+    "load_in_4bit": ("model.dtype",),
+    "gradient_checkpointing": ("model.gradient_checkpointing",),
+    "bf16": ("model.compute",),
+    "max_new_tokens": ("max_new_tokens", "env.max_new_tokens"),
+    "max_tokens": ("max_new_tokens", "env.max_new_tokens"),
+    "max_completion_length": ("max_new_tokens", "env.max_new_tokens"),
+    "max_response_length": ("max_new_tokens", "env.max_new_tokens"),
+    "max_prompt_length": ("max_prompt_tokens", "env.max_prompt_tokens"),
+    "max_length": ("max_prompt_tokens", "env.max_prompt_tokens"),
+    "max_seq_length": ("max_prompt_tokens", "env.max_prompt_tokens"),
+    "cutoff_len": ("max_prompt_tokens", "env.max_prompt_tokens"),
+    "chat_template": ("template", "env.template"),
+    "chat_template_path": ("template", "env.template"),
+    "reward_funcs": ("reward", "env.reward"),
+    "reward_function": ("reward", "env.reward"),
 }
 """What other books and libraries call a hyper-parameter → what it may be called here."""
+
+
+def synonyms(name: object) -> tuple[str, ...]:
+    """What a hyper-parameter or an option of other books and libraries may be called here."""
+    return SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ())
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str | None:
     """The allowed name most similar to the given one, or None if none is similar."""
     by_lower = {choice.lower(): choice for choice in allowed}
     plain = {choice.strip("-").replace("-", "_"): choice for choice in by_lower}
-    for synonym in SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ()):
+    for synonym in synonyms(name):
         if synonym in plain:
             return by_lower[plain[synonym]]
     matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)

@@ -88,6 +88,7 @@ too many to plan in: a few seconds."""
 ALIASES: dict[str, str] = {
     "sft": "behavior_cloning",
     "rft": "rejection_sampling",
+    **dict.fromkeys(("ipo", "kto", "simpo", "orpo"), "dpo"),
     **dict.fromkeys(("rloo", "reinforce_plus_plus", "dr_grpo", "dapo", "gspo", "cispo"), "grpo"),
 }
 """What language-model people call an algorithm → its name here."""
@@ -114,6 +115,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dapo": {"clip": 0.2, "clip_high": 0.28, "average": "token", "refill": 10},
     "gspo": {"ratio": "sequence", "average": "sequence", "clip": 3e-4, "clip_high": 4e-4},
     "cispo": {"ratio": "cispo", "clip": 1.0, "clip_high": 4.0},
+    **{loss: {"preference_loss": loss} for loss in ("ipo", "kto", "simpo")},
+    "orpo": {"preference_loss": "orpo", "nll_coef": 1.0},
 }
 """Alias → the hyper-parameters that make it what it is called: they go before those of a preset,
 and the user's before them."""
@@ -162,7 +165,9 @@ def refuse_foreign(algorithm: str, name: str) -> None:
     few = len(having) <= MOST_NAMES
     *first, last = having if few else [*having[:MOST_NAMES], f"{len(having) - MOST_NAMES} others"]
     who = f"{', '.join(first)} and {last} have" if first else f"{last} has"
-    raise RequestError(f"{algorithm} has no hyper-parameter {name!r}; {who} it")
+    passes = name == "epochs" and "data" in agent_class(algorithm).sources()
+    hint = "; `passes` counts those over recorded data" if passes else ""
+    raise RequestError(f"{algorithm} has no hyper-parameter {name!r}; {who} it{hint}")
 
 
 def class_names() -> dict[str, str]:

@@ -2621,7 +2621,7 @@ def train(
 ) -> Run: ...
 @overload
 def train(
-    algorithm: Literal["dpo"] | type[DPO],
+    algorithm: Literal["dpo", "ipo", "kto", "simpo", "orpo"] | type[DPO],
     env: EnvLike,
     *,
     out: str | Path | None = ...,

@@ -26,7 +26,7 @@ from tyro.conf import (
 )
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlbook.checks import did_you_mean
+from rlbook.checks import did_you_mean, synonyms
 from rlbook.cli.output import fill_paragraph, fill_text
 from rlbook.cli.values import (
     Given,
@@ -556,6 +556,8 @@ def _unknown_message(word: str, known: list[str], prog: str) -> str:
     if not word.startswith("-"):
         return f"unexpected argument {word!r} ({prog} --help shows what is allowed)"
     option = word.split("=")[0]
+    nested = ["--" + name.replace("_", "-") for name in synonyms(option) if "." in name]
+    known = [*known, *nested] if "--model" in known else known
     hint = did_you_mean(option.replace("_", "-"), known)
     return f"unknown option {option!r}{hint} ({prog} --help shows all)"
 

@@ -283,10 +283,17 @@ def _complete(training: Training, command: str) -> Training:
             f"{command} needs an ALGORITHM and an ENV, such as: rlbook {command} ppo Maze-v0"
         )
     if new and training.env is None:
+        data = str(training.options.get("data", training.env_kwargs.get("data", "")))
+        texts = Path(data).suffix in TEXTS or "model" in training.options
+        env = "Chat-v0" if texts else "Maze-v0"
         raise RequestError(
-            f"{command} needs an ENV too, such as: rlbook {command} {training.algorithm} Maze-v0"
+            f"{command} needs an ENV too, such as: rlbook {command} {training.algorithm} {env}"
         )
     return training
+
+
+TEXTS = (".jsonl", ".json", ".parquet", ".csv", ".tsv")
+"""Endings of the files that hold rows of text."""
 
 
 def _read_config(file: str | None, *, started: str | None = None) -> dict[str, Any]:

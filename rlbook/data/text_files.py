@@ -1,5 +1,5 @@
-"""Rows of text from JSON lines, a JSON array, parquet or a `datasets` folder, with random access in
-constant memory.
+"""Rows of text from JSON lines, a JSON array, CSV, parquet or a `datasets` folder, with random
+access in constant memory.
 
 A file of JSON lines is read where it lies, through the places where its lines begin: 16 bytes a
 row. The other formats are first copied, a few rows at a time, into a temporary file of JSON lines.
@@ -7,6 +7,7 @@ row. The other formats are first copied, a few rows at a time, into a temporary 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -139,7 +140,8 @@ class TextFile(ItemsOnDemand[Row]):
 
 
 def read_rows(path: Path) -> TextFile:
-    """The rows of a file or a folder; the format is detected from its content.
+    """The rows of a file or a folder; the format is detected from its content, and CSV, which has
+    no mark of its own, from the ending .csv or .tsv.
 
     Raises:
         RequestError: nothing there, or nothing that can be read; one sentence.
@@ -152,6 +154,11 @@ def read_rows(path: Path) -> TextFile:
     if beginning[:4] == b"PAR1":
         file.close()
         return _spool(_parquet_rows(path), path)
+    if packed := next((name for mark, name in PACKED.items() if beginning.startswith(mark)), None):
+        file.close()
+        raise RequestError(f"data: {path} is compressed with {packed}; unpack it first")
+    if path.suffix.lower() in DELIMITERS:
+        return _spool(_table_rows(file, path), path)
     if beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"[":
         return _spool(_array_rows(file, path), path)
     return TextFile(file, path)
@@ -168,6 +175,53 @@ def _open_file(path: Path) -> IO[bytes]:
         os.close(descriptor)
         raise RequestError(f"data: {path} is neither a file nor a folder")
     return os.fdopen(descriptor, "rb")
+
+
+def _table_rows(file: IO[bytes], path: Path) -> Iterator[Row]:
+    """The rows of a CSV file with a header. Cells are texts, but for two columns of
+    `rlbook.data.schemas`: `label` is true or false, `margin` a number."""
+    csv.field_size_limit(LONGEST_LINE)
+    with io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as characters:
+        lines = csv.reader(characters, delimiter=DELIMITERS[path.suffix.lower()], strict=True)
+        where = f"{path}, line 1"
+        try:
+            header = next(lines, [])
+            if len(set(header)) < len(header):
+                raise RequestError(f"{where} names a column twice: {', '.join(header)[:200]}")
+            for cells in lines:
+                where = f"{path}, line {lines.line_num}"
+                if cells and len(cells) != len(header):
+                    raise RequestError(
+                        f"{where} has {len(cells)} cells, and the header {len(header)}"
+                    )
+                if cells:
+                    yield {
+                        name: CELLS.get(name, str)(cell)
+                        for name, cell in zip(header, cells, strict=True)
+                    }
+        except csv.Error as error:
+            raise RequestError(f"{path}, line {lines.line_num} is not CSV: {error}") from None
+        except UnicodeDecodeError as error:
+            raise RequestError(f"data: {path} is not UTF-8: {str(error)[:100]}") from None
+
+
+def _truth(cell: str) -> bool | str:
+    return {"true": True, "false": False}.get(cell.lower(), cell)
+
+
+def _number(cell: str) -> float | str:
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+CELLS: dict[str, Callable[[str], object]] = {"label": _truth, "margin": _number}
+"""Columns of CSV files whose cells are no texts; what cannot be converted stays a text, which the
+row's form then refuses."""
+PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\xfd7zXZ": "xz", b"(\xb5/\xfd": "zstd"}
+"""First bytes of a compressed file → by what it was compressed."""
 
 
 def _array_rows(file: IO[bytes], path: Path) -> Iterator[Any]:

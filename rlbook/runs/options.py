@@ -68,7 +68,7 @@ class RunOptions:
     workers: AtLeast1 = None
     # number of held-out starts on which to record the policy at each report, for `rlbook inspect`
     inspect: AtLeast1 = None
-    # data set to learn from: a Minari folder, JSON Lines, Parquet, or a Hugging Face datasets
+    # data set to learn from: a Minari folder, JSON Lines, CSV, Parquet, or a Hugging Face datasets
     # folder
     data: Folder = None
     expert: Folder = None  # run to learn from as the expert (default: the exact optimum, if known)

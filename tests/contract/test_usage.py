@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import sys
@@ -148,3 +149,54 @@ def test_an_option_of_other_algorithms_is_said_to_be_theirs(
 def test_a_setting_of_other_algorithms_is_said_to_be_theirs_in_python_too() -> None:
     with pytest.raises(RequestError, match="'recurrent'; dqn, reinforce, a2c and ppo have"):
         rlbook.train("sac", "CartPole-v1", recurrent="gru")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["sft", "--num-train-epochs", "3"], "did you mean '--passes'?"),
+        (["sft", "--epochs", "3"], "`passes` counts those over recorded data"),
+        (["sft", "--lora_rank", "8"], "did you mean '--model.adapter.r'?"),
+        (["grpo", "--num_generations=8"], "did you mean '--group-size'?"),
+        (["grpo", "--max-completion-length", "9"], "did you mean '--env.max-new-tokens'?"),
+        (["grpo", "--beta", "0.1"], "did you mean '--kl-coef'?"),
+        (["dpo", "--loss-type", "ipo"], "did you mean '--preference-loss'?"),
+    ],
+)
+def test_an_option_of_trl_or_verl_leads_to_ours(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", words[0], "Chat-v0", *words[1:]]) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_rows_of_text_without_an_environment_lead_to_chat(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, env in (
+        (["sft", "--data", "rows.jsonl"], "Chat-v0"),
+        (["grpo", "--env.data", "rows.parquet"], "Chat-v0"),
+        (["grpo", "--model", "folder"], "Chat-v0"),
+        (["cql", "--data", "walks"], "Maze-v0"),
+    ):
+        assert main(["train", *words]) == 2
+        assert f"such as: rlbook train {words[0]} {env}\n" in capsys.readouterr().err
+
+
+def test_every_synonym_is_a_name_somewhere() -> None:
+    from rlbook.checks import SYNONYMS
+    from rlbook.llm.models.lora import LoraSettings
+    from rlbook.networks.model_spec import ModelSpec
+    from rlbook.registry import algorithms
+    from rlbook.runs.options import NAMES
+
+    fields = [agent.Config for agent in algorithms().values()] + [LoraSettings]
+    known = {item.name for config in fields for item in dataclasses.fields(config)} | {*NAMES}
+    known |= {"out", "resume", "track", "max_new_tokens", "max_prompt_tokens", "template", "reward"}
+    known |= {f"model.adapter.{item.name}" for item in dataclasses.fields(LoraSettings)}
+    known |= {f"model.{item.name}" for item in dataclasses.fields(ModelSpec)}
+    known |= {
+        f"env.{name}" for name in ("max_new_tokens", "max_prompt_tokens", "template", "reward")
+    }
+    named = {name for names in SYNONYMS.values() for name in names}
+    assert named - known == set()

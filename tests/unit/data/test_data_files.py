@@ -673,3 +673,49 @@ def test_chats_whose_beginnings_differ_make_no_pair() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             schema_of(row).read(row)
+
+
+def test_csv_files_hold_texts_labels_and_margins(tmp_path: Path, addition: Any) -> None:
+    """As a spreadsheet and pandas write them: a header, quotes, True and False, a byte order mark."""
+    for name, text, want in (
+        ("a.csv", 'prompt,completion\n"1+1=",2\n\n2+2=,4\n', [("1+1=", "2"), ("2+2=", "4")]),
+        ("b.TSV", "\ufeffprompt\tcompletion\r\n1+1=\t2\r\n", [("1+1=", "2")]),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        rows = text_files.read_rows(tmp_path / name)
+        assert [(row["prompt"], row["completion"]) for row in rows] == want
+        assert isinstance(load(tmp_path / name, addition), Episodes)
+    (tmp_path / "labels.csv").write_text("prompt,completion,label\n1+1=,2,True\n1+1=,3,false\n")
+    labels: Any = load(tmp_path / "labels.csv", addition)
+    assert labels[np.array([0, 1])].good.tolist() == [True, False]
+    (tmp_path / "pairs.csv").write_text("prompt,chosen,rejected,margin\n1+1=,2,3,0.5\n")
+    assert text_files.read_rows(tmp_path / "pairs.csv")[0]["margin"] == 0.5
+    assert isinstance(load(tmp_path / "pairs.csv", addition), Pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        (
+            "a.csv",
+            b"prompt,completion\n1+1=,2\n1+1=\n",
+            "a.csv, line 3 has 1 cells, and the header 2",
+        ),
+        ("b.csv", b"prompt,prompt\n1+1=,2\n", "line 1 names a column twice: prompt, prompt"),
+        (
+            "c.csv",
+            b'prompt,completion\n1+1=,"2\n',
+            "c.csv, line 2 is not CSV: unexpected end of data",
+        ),
+        ("d.csv", b"prompt,completion\n\xe9,2\n", "d.csv is not UTF-8"),
+        ("e.csv", b"", "e.csv has no rows"),
+        ("f.csv", b"prompt,chosen,rejected,margin\n1+1=,2,3,x\n", "margin must be a number"),
+        ("g.jsonl.gz", b"\x1f\x8b\x08", "is compressed with gzip; unpack it first"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_refused(
+    tmp_path: Path, addition: Any, name: str, content: bytes, sentence: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(RequestError, match=sentence):
+        load(tmp_path / name, addition)
