@@ -275,6 +275,9 @@ class Agent:
     """What `fit` takes, by class name of `rlbook.data`: "Episodes", "Steps", "Pairs", "Labelled" or
     "Groups". Where no data set is named, "Steps" are those of `walks` (of its hyper-parameters)
     random walks."""
+    idle_on_data: ClassVar[tuple[str, ...]] = ()
+    """Hyper-parameters that change nothing about learning from recorded data: they are refused
+    there."""
     prefers: ClassVar[bool] = False
     """True: where no data set is named, pairs are made for it: `walks` (of its hyper-parameters)
     random walks, ranked by their return, or on a token task right answers against those of other
@@ -556,6 +559,12 @@ class Agent:
     def check_data(self, data: Data) -> None:
         """Raises ValueError if the agent's settings do not go with these recorded data; a run asks
         before it writes anything."""
+        for name in self.idle_on_data:
+            value = getattr(self.config, name)
+            if value != getattr(type(self.config), name):
+                raise ValueError(
+                    f"{name} has no effect on recorded data; got {value!r}, leave it out"
+                )
 
     def bind_env(self, env: Any) -> Agent:
         """The agent to ask for actions in `env`: this one, or, if it looks into its environment,

@@ -181,7 +181,7 @@ def _preference(row: Row) -> RowText:
     margin = row.get("margin", 0.0)
     if not _is_number(margin) or margin < 0.0:
         raise ValueError(f"margin must be a number of at least 0, got {shorten(margin)}")
-    asked = _asked(row)
+    asked = _prompt_of_pair(row)
     chosen, rejected = (
         _dialogue(name, row[name], whole=asked is None) for name in ("chosen", "rejected")
     )
@@ -194,7 +194,7 @@ def _preference(row: Row) -> RowText:
     )
 
 
-def _asked(row: Row) -> Prompt | None:
+def _prompt_of_pair(row: Row) -> Prompt | None:
     """What the two answers of a row answer; None: they bring it along."""
     if "prompt" in row:
         return _prompt(row["prompt"])

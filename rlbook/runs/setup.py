@@ -286,7 +286,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     if source == "data":
         return Ready(
             agent,
-            DataSource(lambda: _checked(agent, _data(request, env, parts))),
+            DataSource(lambda: _check_settings(agent, _data(request, env, parts))),
             notes + _prompts_note(request),
         )
     if agent.rollout == "episodes" and request.options.episodic_life:
@@ -390,7 +390,7 @@ def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) ->
         )
 
 
-def _checked(agent: Agent, data: Data) -> Data:
+def _check_settings(agent: Agent, data: Data) -> Data:
     """The data. Raises RequestError if the agent's settings do not go with them."""
     try:
         agent.check_data(data)

@@ -157,6 +157,7 @@ class Distillation(PolicyAgent):
     Config = DistillationConfig
     uses = ("teacher", *PolicyAgent.uses)
     data_kinds = ("Episodes",)
+    idle_on_data = ("epochs", "student_share")
     actions = "discrete"
     rollout = "episodes"
     loss = staticmethod(distillation_loss)
@@ -218,12 +219,6 @@ class Distillation(PolicyAgent):
         metrics = self.update(batch)
         self.rollout_data.clear()
         return metrics | played
-
-    def check_data(self, data: Data) -> None:
-        for name in ("epochs", "student_share"):
-            if (value := getattr(self.config, name)) != getattr(DistillationConfig, name):
-                refusal = f"{name} has no effect on recorded episodes; got {value!r}, leave it out"
-                raise ValueError(refusal)
 
     def fit(self, data: Data) -> Iterator[Metrics]:
         """One gradient step for each minibatch of recorded episodes."""

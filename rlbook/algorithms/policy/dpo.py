@@ -128,6 +128,7 @@ class DPO(PolicyAgent):
     Config = DPOConfig
     uses = ("reference", *PolicyAgent.uses)
     data_kinds = ("Pairs", "Labelled")
+    idle_on_data = ("epochs", "reference_period")
     rollout = "episodes"
     without_reference = "with a preference_loss that knows none; leave it out"
     default_num_envs = 32
@@ -198,10 +199,7 @@ class DPO(PolicyAgent):
         return mean_metrics(metrics) | {"learning_rate": rate}
 
     def check_data(self, data: Data) -> None:
-        for name in ("epochs", "reference_period"):
-            if (value := getattr(self.config, name)) != getattr(DPOConfig, name):
-                refusal = f"{name} has no effect on recorded pairs; got {value!r}, leave it out"
-                raise ValueError(refusal)
+        super().check_data(data)
         if isinstance(data, Labelled) and self.config.preference_loss != "kto":
             refusal = "preference_loss must be 'kto' for episodes that are good or bad each for"
             raise ValueError(f"{refusal} itself, got {self.config.preference_loss!r}")

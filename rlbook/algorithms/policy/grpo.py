@@ -40,7 +40,7 @@ from rlbook.algorithms.policy.episode_scores import score_episodes, weight_by_im
 from rlbook.algorithms.policy.grpo_config import METRICS, GRPOConfig
 from rlbook.algorithms.policy.kl_penalty import KLControl, loss_penalty
 from rlbook.algorithms.policy.policy_agent import PolicyAgent, weighted_step
-from rlbook.algorithms.policy.recorded_groups import check_recorded, fit_groups
+from rlbook.algorithms.policy.recorded_groups import IDLE_WITH_RECORDED, check_recorded, fit_groups
 from rlbook.data.refill import DynamicSampling
 from rlbook.data.rollout import Batch, Rollout, minibatches
 from rlbook.functional.advantages import group_advantage, reward_to_go_advantage
@@ -161,6 +161,7 @@ class GRPO(PolicyAgent):
     Config = GRPOConfig
     uses = ("reference", "sampler", *PolicyAgent.uses)
     data_kinds = ("Groups",)
+    idle_on_data = IDLE_WITH_RECORDED
     rollout = "episodes"
     default_num_envs = 32
     loss = staticmethod(grpo_loss)
@@ -213,6 +214,7 @@ class GRPO(PolicyAgent):
         return found | {"learning_rate": rate}
 
     def check_data(self, data: Data) -> None:
+        super().check_data(data)
         check_recorded(self.config)
 
     def fit(self, data: Data) -> Iterator[Metrics]:

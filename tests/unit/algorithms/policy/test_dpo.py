@@ -490,6 +490,6 @@ def test_what_only_play_has_a_use_for_is_refused_with_recorded_pairs(
 ) -> None:
     agent = stage("dpo", arms(), num_envs=2, **{name: 3}).agent
     with pytest.raises(
-        ValueError, match=f"{name} has no effect on recorded pairs; got 3, leave it out"
+        ValueError, match=f"{name} has no effect on recorded data; got 3, leave it out"
     ):
         fitted(agent, Pairs([pull(0)], [pull(2)]), 1)

@@ -708,7 +708,7 @@ def test_a_clip_at_five_does_nothing_to_five_beams_and_one_at_one_does(
         ),
         (
             {"kl_coef": 0.1, "refill": 2},
-            "refill has no effect on recorded groups; got 2, leave it out",
+            "refill has no effect on recorded data; got 2, leave it out",
         ),
         (
             {"kl_coef": 0.1, "scale": "batch"},
