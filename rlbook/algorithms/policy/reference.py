@@ -70,9 +70,15 @@ def named_policy(named: Agent, learner: Agent, role: str) -> Policy:
     if not isinstance(policy, Policy):
         wanted = f"{role} must be a run of an agent with a policy network"
         raise RequestError(f"{wanted}, got one of {type(named).__name__}")
+    theirs, ours = tokens_of(named), tokens_of(learner)
+    if theirs is None or ours is None:
+        check_spaces(named, learner, role)
+    if theirs != ours:  # named first: other tokens make other spaces
+        raise RequestError(
+            f"the {role} must have the agent's tokenizer, and has another one; name the same model"
+            " or tokenizer for both"
+        )
     check_spaces(named, learner, role)
-    if tokens_of(named) != tokens_of(learner):
-        raise RequestError(f"the {role} must have the agent's tokenizer, and has another one")
     return policy
 
 

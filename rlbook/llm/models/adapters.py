@@ -250,6 +250,9 @@ def _same_shape(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and one.shape == other.shape
 
 
+LIST_HINT = " A text must match a layer's whole name; ends of names stand in a list, as in [c_attn]"
+
+
 def _peft_model(
     model: PreTrainedModel,
     asked: dict[str, Any],
@@ -268,7 +271,9 @@ def _peft_model(
             settings: Any = {"task_type": "CAUSAL_LM", "target_modules": "all-linear"} | asked
             adapted: Any = peft.get_peft_model(model, peft.LoraConfig(**settings))
         except (ValueError, TypeError, KeyError, RuntimeError) as error:
-            raise ValueError(f"adapter: {' '.join(str(error).split())[:300]}") from error
+            in_text = isinstance(asked.get("target_modules"), str) and "not found" in str(error)
+            hint = LIST_HINT if in_text else ""
+            raise ValueError(f"adapter: {' '.join(str(error).split())[:300]}{hint}") from error
     if folder is not None:
         weights = _folder_weights(folder)
         _check_fit(

@@ -245,12 +245,27 @@ def folder_classifier(folder: str | Path) -> Any:
     return model
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Within the context transformers draws no bars for the loading and writing of weights, which
+    would stand between a command's own lines."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def _load(folder: str | Path, kind: str) -> Any:
     """A model of one of transformers' kinds from a folder that has been checked."""
     import transformers
 
     check_folder(folder, kind)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), without_progress_bars():
         loaded: Any = getattr(transformers, kind).from_pretrained(
             str(folder),
             local_files_only=True,

@@ -197,7 +197,8 @@ class Codec:
         )
         raise ValueError(
             f"the vocabulary has no token for {strange!r} in {text[:60]!r} (it has:"
-            f" {''.join(sorted(self.characters))})"
+            f" {''.join(sorted(self.characters))}); a model's folder brings its own vocabulary, and"
+            " the environment's argument tokenizer makes one"
         )
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> str:

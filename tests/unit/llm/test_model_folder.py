@@ -188,3 +188,28 @@ def test_a_folder_that_is_no_model_is_named_for_what_it_is(tmp_path: Path) -> No
         (tmp_path / name / file).write_text("{}")
         assert f"this is a{'n' * (name == 'adapter')} {name}: name" in refusal(tmp_path / name)
     assert "there is no such folder, and nothing is downloaded" in refusal(tmp_path / "Qwen" / "x")
+
+
+def test_no_progress_bar_of_transformers_is_drawn(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    folder_model(folder)
+    assert "Loading weights" not in capfd.readouterr().err
+    assert logging.is_progress_bar_enabled() == shown
+
+
+def test_a_start_with_another_tokenizer_is_told_of_the_tokens(folder: Path, tmp_path: Path) -> None:
+    """Other tokens make another environment too, and that was all that was said."""
+    import rlbook
+    from rlbook.errors import RequestError
+
+    options: dict[str, Any] = {"steps": 1, "eval_every": 0}
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "ab", "answer": "b"}\n' * 20)
+    words = {"data": str(rows), "tokenizer": "word"}
+    rlbook.train("sft", "Chat-v0", env_kwargs=words, out=tmp_path / "run", **options)
+    with pytest.raises(RequestError, match="the start must have the agent's tokenizer, and has"):
+        rlbook.train("grpo", "Chat-v0", start=tmp_path / "run", **options)

@@ -167,7 +167,7 @@ def test_a_task_that_writes_outside_its_vocabulary_is_refused() -> None:
     class Few(Subtraction):
         characters = "0123456789="
 
-    with pytest.raises(ValueError, match="the vocabulary has no token for '-'"):
+    with pytest.raises(ValueError, match=r"the vocabulary has no token for '-'.* tokenizer makes"):
         TokenEnv(Few())
 
 
