@@ -16,7 +16,7 @@ from rlbook.agent import Agent, Parts, State, Step, takes_action_mask
 from rlbook.data.episodes import Episode, Episodes, Groups, Pairs
 from rlbook.data.recorded import Recorded
 from rlbook.data.schemas import COLUMNS
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.loop import act_step_reset

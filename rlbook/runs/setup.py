@@ -392,10 +392,8 @@ def _check_actions(request: Request, env: Adapted, recorded: tuple[int, ...]) ->
 
 def _check_settings(agent: Agent, data: Data) -> Data:
     """The data. Raises RequestError if the agent's settings do not go with them."""
-    try:
+    with request_errors():
         agent.check_data(data)
-    except ValueError as error:
-        raise RequestError(str(error)) from None
     return data
 
 
