@@ -13,15 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.errors import RequestError
-
-if TYPE_CHECKING:
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 LOGGED = "reward/"
@@ -182,7 +180,6 @@ def of_reward_model(
             on.
     """
     from rlbook.algorithms.imitation.reward_model import RewardModel
-    from rlbook.runs.run import Run
 
     agent = run.agent
     if not isinstance(agent, RewardModel):

@@ -110,48 +110,44 @@ def evaluate(
         "episodes", 100 if episodes is None else episodes, least=1, most=MOST_EPISODES
     )
     seed = None if seed is None else whole_number("seed", seed, least=0)
-    _check_options(target, env, env_kwargs, options)
-    recipe = (
-        None
-        if env is None
-        else EnvRecipe.from_env(
-            env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
-        )
-    )
     thinks = None if search is None else Search(search, simulations, samples, judge)
     if thinks is not None and explore:
         raise RequestError("explore has no effect with search")
+    agent, recipe, run = _find_target(target, env, env_kwargs, options)
+    if run is not None:
+        own = run.request.recipe.for_evaluation()
+        recipe = own if env is None else replace(recipe, preprocessing=own.preprocessing)
+        seed = run.request.seed if seed is None else seed
+    seed, workers = seed or 0, None if run is None else run.workers
+    if thinks is not None:
+        return evaluate_search(
+            agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent
+        )
+    agent, explore = _sampling(agent, sampling, seed), explore or bool(sampling)
+    with workers or contextlib.nullcontext():
+        return play(agent, recipe, episodes, seed, explore=explore, workers=workers)
+
+
+def _find_target(
+    target: Run | Agent | str | Path,
+    env: EnvLike | None,
+    env_kwargs: Mapping[str, Any] | None,
+    options: dict[str, Any],
+) -> tuple[Agent, EnvRecipe, Run | None]:
+    """The agent, the environment that is named or that its run trained in, and the run; an agent
+    alone has no run, so an environment must be named."""
+    _check_options(target, env, env_kwargs, options)
+    trusted, given = bool(options.get("allow_import")), dict(env_kwargs or {})
+    recipe = None if env is None else EnvRecipe.from_env(env, allow_import=trusted, kwargs=given)
     if isinstance(target, Agent):
         if recipe is None:
             raise RequestError("an agent does not determine its environment; give env")
         _check_tokens(target, recipe)
-        if thinks is not None:
-            return evaluate_search(
-                target, recipe, episodes, seed or 0, thinks, sampling=sampling, load=_agent
-            )
-        return play(
-            _sampling(target, sampling, seed or 0),
-            recipe,
-            episodes,
-            seed or 0,
-            explore=explore or bool(sampling),
-        )
+        return target, recipe, None
     run = target if isinstance(target, Run) else load(target, env=env, **options)
-    own = run.request.recipe.for_evaluation()
     if recipe is not None:
         _check_tokens(run.agent, recipe)
-        recipe = replace(recipe, preprocessing=own.preprocessing)
-    recipe = recipe or own
-    seed = run.request.seed if seed is None else seed
-    if thinks is not None:
-        return evaluate_search(
-            run.agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent
-        )
-    agent = _sampling(run.agent, sampling, seed)
-    with run.workers or contextlib.nullcontext():
-        return play(
-            agent, recipe, episodes, seed, explore=explore or bool(sampling), workers=run.workers
-        )
+    return run.agent, recipe or run.request.recipe, run
 
 
 def _check_tokens(agent: Agent, recipe: EnvRecipe) -> None:
@@ -197,32 +193,11 @@ def evaluate_samples(
     Raises:
         RequestError: as in `evaluate`, or the environment has no prompts.
     """
-    _check_options(target, env, env_kwargs, options)
-    recipe = (
-        None
-        if env is None
-        else EnvRecipe.from_env(
-            env, allow_import=bool(options.get("allow_import")), kwargs=dict(env_kwargs or {})
-        )
-    )
-    if isinstance(target, Agent):
-        if recipe is None:
-            raise RequestError("an agent does not determine its environment; give env")
-        _check_tokens(target, recipe)
-        return _samples(target, recipe, samples, prompts, seed or 0, sampling, None)
-    run = target if isinstance(target, Run) else load(target, env=env, **options)
-    if recipe is not None:
-        _check_tokens(run.agent, recipe)
-    pays = _pays(run)
-    return _samples(
-        run.agent,
-        recipe or run.request.recipe,
-        samples,
-        prompts,
-        run.request.seed if seed is None else seed,
-        sampling,
-        pays,
-    )
+    agent, recipe, run = _find_target(target, env, env_kwargs, options)
+    if run is not None and seed is None:
+        seed = run.request.seed
+    pays = None if run is None else _pays(run)
+    return _samples(agent, recipe, samples, prompts, seed or 0, sampling, pays)
 
 
 def evaluate_before(

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 
+from rlbook.agent import Agent
 from rlbook.envs.blackjack import SHAPE, blackjack_model, shown_numbers, with_naturals
+from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.interaction.action_masks import mask_table
 from rlbook.interaction.environments import EnvRecipe
-
-if TYPE_CHECKING:
-    from rlbook.agent import Agent
-    from rlbook.envs.tabular.mdp import TabularMDP
 
 LARGEST = 20_000  # states; above it a figure would have to wait
 NO_LIMIT = 2_000  # steps, where the environment has no time limit
@@ -136,8 +132,6 @@ def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
 
 def _model(env: gymnasium.Env) -> TabularMDP | None:
     """An environment's own model, if it is small enough to be solved while a figure is drawn."""
-    from rlbook.envs.tabular.mdp import TabularMDP
-
     inner = env.unwrapped
     if isinstance(inner, BlackjackEnv):  # it has no model of its own
         if inner.sab:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from gymnasium.envs.toy_text.blackjack import BlackjackEnv
+from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
+from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from rlbook.envs.car_rental import COUNTS, CarRental
 from rlbook.envs.gambler import TARGET, Gambler
@@ -21,11 +24,6 @@ from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.envs.ten_armed_testbed import TenArmedTestbed
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
-
-if TYPE_CHECKING:
-    from gymnasium.envs.toy_text.blackjack import BlackjackEnv
-    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
-    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 DIRECTIONS = {
     "up": (-1, 0),
@@ -161,10 +159,6 @@ def boards_of(recipe: EnvRecipe, *, steps: int | None = None) -> list[Board]:
 
 
 def _kinds() -> list[tuple[type, Any]]:
-    from gymnasium.envs.toy_text.blackjack import BlackjackEnv
-    from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
-    from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
-
     return [
         (RandomWalk, _walk),
         (Gambler, _gambler),

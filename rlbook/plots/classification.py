@@ -4,15 +4,12 @@ curve."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
+
+from rlbook.evaluation.classification import Classification, Curve
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb, ramp, readable_on
 from rlbook.plots.figure import format_of, new_figure, plain_axes, save_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from rlbook.evaluation.classification import Classification, Curve
 
 
 def draw_classification(

@@ -6,22 +6,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 import numpy as np
+from torch import Tensor
 
+from rlbook.agent import Agent
+from rlbook.algorithms.policy.grpo import GRPOConfig
+from rlbook.algorithms.policy.policy_agent import PolicyAgent
+from rlbook.data.rollout import Batch, Rollout
+from rlbook.functional.advantages import group_advantage
 from rlbook.interaction.environments import EnvRecipe
+from rlbook.interaction.play_episodes import adapted_vector
+from rlbook.networks.policy import as_array
 from rlbook.plots.colours import readable_on
 from rlbook.plots.terminal import Terminal, advantage_paper, visible_length
 from rlbook.runs.inspection import advantage_meaning, advantages, play_round
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from rlbook.agent import Agent
-    from rlbook.algorithms.policy.grpo import GRPOConfig
-    from rlbook.algorithms.policy.policy_agent import PolicyAgent
-    from rlbook.data.rollout import Batch, Rollout
 
 SAMPLES = 4  # completions of a prompt, for agents that have no group size
 
@@ -77,10 +76,6 @@ def write(
         seed: of the sampling.
         greedy: take the likeliest token instead of sampling.
     """
-    from rlbook.algorithms.policy.policy_agent import PolicyAgent
-    from rlbook.interaction.play_episodes import adapted_vector
-    from rlbook.networks.policy import as_array
-
     assert isinstance(agent, PolicyAgent), "see `writes`"
     count = samples or (agent.group_size if agent.group_size > 1 else SAMPLES)
     env = adapted_vector(type(agent), recipe, len(starts) * count, agent.config)
@@ -129,8 +124,6 @@ def _advantages(
 
 def _from_group(rollout: Rollout, group_size: int, config: GRPOConfig) -> Tensor:
     """[N]; 0 for a completion that is alone."""
-    from rlbook.functional.advantages import group_advantage
-
     returns = rollout.tensor("reward").sum(0)
     if group_size == 1:
         return returns * 0.0

@@ -4,14 +4,14 @@ what lies beyond, marks for evaluations, ticks as people write numbers."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.scale import SymmetricalLogTransform
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
 from rlbook.plots.colours import GREY, fraction_rgb
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MARGIN = 0.06  # of the height, above and below what is drawn
 EDGE = 0.025  # where marks of what lies outside stand, as a share of the height
@@ -72,7 +72,6 @@ def log_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
         ]
         if len(ticks) >= FEWEST_TICKS:
             return ticks[:: -(-len(ticks) // most)]
-    from matplotlib.ticker import MaxNLocator
 
     even = MaxNLocator(nbins=4, min_n_ticks=FEWEST_TICKS).tick_values(low, high)
     return [float(f"{tick:.10g}") for tick in even if low <= tick <= high]
@@ -81,8 +80,6 @@ def log_ticks(low: float, high: float, *, most: int = 6) -> list[float]:
 def plain_ticks(axes: Axes, *, most: int = 6) -> None:
     """Ticks that are read at once, on straight axes and on logarithmic ones. Call it when the
     scales and the limits are set."""
-    from matplotlib.scale import SymmetricalLogTransform
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(tick_text))

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlbook.diagnosis.glossary import GLOSSARY
 from rlbook.errors import RequestError
@@ -32,15 +34,10 @@ from rlbook.plots.curve_axes import DrawnCurve, Evaluations, follow, plain_ticks
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.token_curves import Band, draw_panel, panels_of
 from rlbook.registry import ALGORITHMS, agent_class
+from rlbook.runs.run import Run
 from rlbook.runs.storage.folder import run_folders
 from rlbook.runs.storage.log import read_metrics
 from rlbook.runs.storage.plain_yaml import config_of, parse_yaml
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
 
 RESAMPLES = 2_000
 POINTS = 200  # of a curve that is the mean of several

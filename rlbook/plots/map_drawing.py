@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent
@@ -28,12 +32,7 @@ from rlbook.plots.colours import (
 )
 from rlbook.plots.figure import drawing, format_of, new_figure, plain_axes, save_figure, words
 from rlbook.plots.value_map import ValueMap, number, value_maps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 NUMBERED = 12  # columns of a map up to which its numbers can be read
 ARROWED = 60  # the same for arrows
@@ -145,8 +144,12 @@ def cell_colours(chart: ValueMap, span: tuple[float, float]) -> list[Colour]:
 
 def _draw_edges(axes: Axes, chart: ValueMap) -> None:
     board = chart.board
-    axes.set_xticks(range(len(board.columns_named)), board.columns_named)
-    axes.set_yticks(range(len(board.rows_named)), board.rows_named)
+    axes.set(
+        xticks=range(len(board.columns_named)),
+        xticklabels=board.columns_named,
+        yticks=range(len(board.rows_named)),
+        yticklabels=board.rows_named,
+    )
     axes.tick_params(which="both", length=0, labelsize=8, labelcolor=words()["color"])
     axes.spines[:].set_visible(False)
     axes.set_title(chart.title, **words(fontsize=11, pad=10))
@@ -285,8 +288,6 @@ def _draw_marks(axes: Axes, chart: ValueMap, colours: list[Colour], points: floa
 def _draw_scale(
     figure: Figure, axes: NDArray[np.object_], meaning: str, span: tuple[float, float]
 ) -> None:
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     colours = LinearSegmentedColormap.from_list("ramp", [fraction_rgb(colour) for colour in RAMP])
     scale = figure.colorbar(

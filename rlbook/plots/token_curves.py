@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from rlbook.plots.colours import CURVES, GREY, fraction_rgb
 from rlbook.plots.curve_axes import plain_ticks
 from rlbook.plots.figure import plain_axes, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Band = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Steps, mean, and the ends of its band, each [X]."""

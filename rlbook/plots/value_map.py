@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from rlbook.errors import RequestError
 from rlbook.evaluation.optimal_return import horizon_of, horizon_values
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.plots.boards import Board, boards_of
-
-if TYPE_CHECKING:
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run, load
 
 Observations: TypeAlias = np.ndarray | tuple[np.ndarray, ...]
 
@@ -102,8 +100,6 @@ def value_maps(
         RequestError: an environment that cannot be drawn so, an agent that came without one, or one
             that has neither values nor a policy for every state.
     """
-    from rlbook.runs.run import Run, load
-
     if isinstance(target, Agent):
         if env is None:
             raise RequestError("an agent alone does not say which environment to draw; give env")

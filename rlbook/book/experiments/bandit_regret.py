@@ -15,18 +15,15 @@ Robbins 1985, doi:10.1016/0196-8858(85)90002-8.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.bandit import BanditConfig, choose, empty_memory, update
 from rlbook.functional.bandits import lai_robbins_rate
 from rlbook.functional.schedules import Constant
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -103,11 +100,9 @@ def measurements(found: BanditRegret) -> dict[str, float]:
 
 def draw(found: BanditRegret) -> Figure:
     """Mean regret over the logarithm of time, with its middle 80 % as a band."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
-    figure = new_figure(6.6, 4.2)
-    axes = label_axes(figure.subplots(), "pulls", "regret, in reward units")
+    figure, axes = labelled_figure(6.6, 4.2, "pulls", "regret, in reward units")
     for place, (name, regret) in enumerate(found.regret.items()):
         colour = curve_colour(place)
         axes.plot(found.times, regret.mean(axis=0), color=colour, label=name)
@@ -117,8 +112,10 @@ def draw(found: BanditRegret) -> Figure:
     late = found.times >= 100
     slope = found.lower_rate * np.log(found.times[late] / 100)
     axes.plot(found.times[late], slope, "--", color="0.4", label="least growth, Lai and Robbins")
-    axes.set_xscale("log")
-    axes.set_xlim(1, found.times[-1])
-    axes.set_ylim(0, 1.1 * max(regret[:, -1].mean() for regret in found.regret.values()))
+    axes.set(
+        xscale="log",
+        xlim=(1, found.times[-1]),
+        ylim=(0, 1.1 * max(regret[:, -1].mean() for regret in found.regret.values())),
+    )
     legend(axes, "upper left")
     return figure

@@ -11,17 +11,15 @@ corner, what the two busiest filters of the first layer make of each, and the va
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.envs.catch import COLUMNS, ROWS, STATE_SHAPE, catch_frames
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 GAMMA = 0.99
 STEPS = ROWS - 1
@@ -111,8 +109,7 @@ def draw(found: CatchFilters) -> Figure:
         pictures = (found.frames[column], *found.maps[column])
         for axes, picture, top in zip(grid[:3, column], pictures, (255, *largest), strict=True):
             axes.imshow(picture, cmap="Greys_r", vmin=0, vmax=max(float(top), 1e-9))
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[])
         grid[0, column].set_title(f"after {row} steps", fontsize=9, **words())
         bars = plain_axes(grid[3, column])
         bars.bar(ACTIONS, found.values[column], color=curve_colour(0))

@@ -21,19 +21,16 @@ theorem 3.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
+from rlbook.agent import Agent
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.agent import Agent
 
 Array = NDArray[np.float64]
 
@@ -184,33 +181,17 @@ def measurements(costs: Costs) -> dict[str, float]:
 
 def draw(costs: Costs) -> Figure:
     """Both costs over the horizon, on logarithmic axes, and below which bounds they stay."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend
 
-    figure, at = new_figure(6.4, 4.0), costs.horizons
-    axes = label_axes(figure.subplots(), "horizon T, in steps", "cost, in steps in the field")
+    figure, axes = labelled_figure(6.4, 4.0, "horizon T, in steps", "cost, in steps in the field")
+    at = costs.horizons
     bounds = (
         np.median(costs.clone_mistakes) * at**2,
         DEPTH * np.median(costs.dagger_mistakes, axis=0) * at,
     )
     named = ("behaviour cloning", costs.clone, "ε T²"), ("DAgger", costs.dagger, "u ε T, u = 3")
     for place, ((label, found, bound), limit) in enumerate(zip(named, bounds, strict=True)):
-        axes.plot(
-            at,
-            np.median(found, axis=0),
-            color=curve_colour(place),
-            marker="o",
-            markersize=4,
-            label=label,
-        )
-        axes.fill_between(
-            at,
-            found.min(axis=0),
-            found.max(axis=0),
-            color=curve_colour(place),
-            alpha=0.2,
-            linewidth=0,
-        )
+        draw_median(axes, at, found, curve_colour(place), label, marker="o", markersize=4)
         axes.plot(
             at,
             limit,
@@ -220,7 +201,6 @@ def draw(costs: Costs) -> Figure:
             label=f"bound {bound}",
         )
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(at, [str(each) for each in at])
+    axes.set(yscale="log", xticks=at, xticklabels=[str(each) for each in at])
     legend(axes, "upper left")
     return figure

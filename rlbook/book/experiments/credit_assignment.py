@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.random import Generator
 from numpy.typing import NDArray
 
@@ -32,9 +33,6 @@ from rlbook.functional.advantages import gae, leave_one_out_advantage
 from rlbook.functional.bandits import softmax
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 Act = Callable[[Any, Generator], Any]

@@ -18,19 +18,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.seeding import rng_for, torch_generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TEACHER, STUDENT, KEPT = (1200, 1200), (800, 800), 0.8
 TEMPERATURE, ALPHA = 20.0, 0.7
@@ -150,11 +148,9 @@ def measurements(found: Digits) -> dict[str, float]:
 
 def draw(found: Digits) -> Figure:
     """A bar for each network: all test images, and the threes among them."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
-    figure = new_figure(6.4, 3.4)
-    axes = label_axes(figure.subplots(), "share of the test images named right", "")
+    figure, axes = labelled_figure(6.4, 3.4, "share of the test images named right", "")
     places = np.arange(len(found.right))
     for shift, (label, part) in enumerate((("all", found.right), ("threes", found.missing))):
         axes.barh(

@@ -15,18 +15,15 @@ doi:10.1016/j.jcss.2007.08.009.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
 import rlbook
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 SIZES = (4, 6, 8, 10)
 LIMIT = 20_000
@@ -107,11 +104,9 @@ def measurements(found: ExplorationSteps) -> dict[str, float]:
 
 def draw(found: ExplorationSteps) -> Figure:
     """Steps over the size, a point for each seed that found it, and a line through the medians."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
-    figure = new_figure(6.4, 4.0)
-    axes = label_axes(figure.subplots(), "rows of the sea", "steps to the first treasure")
+    figure, axes = labelled_figure(6.4, 4.0, "rows of the sea", "steps to the first treasure")
     for place, (name, steps) in enumerate(found.steps.items()):
         colour, middle = curve_colour(place), np.median(steps, axis=0)
         there = np.isfinite(middle)
@@ -120,7 +115,6 @@ def draw(found: ExplorationSteps) -> Figure:
             axes.plot(found.sizes, np.where(np.isfinite(row), row, np.nan), ".", color=colour)
     chance = found.sizes * 2.0**found.sizes
     axes.plot(found.sizes, chance, color="0.5", linestyle="--", label="random actions: n 2ⁿ")
-    axes.set_yscale("log")
-    axes.set_xticks(found.sizes, [str(size) for size in found.sizes])
+    axes.set(yscale="log", xticks=found.sizes, xticklabels=[str(size) for size in found.sizes])
     legend(axes, "lower right")
     return figure

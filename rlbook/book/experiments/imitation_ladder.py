@@ -12,18 +12,16 @@ Source: Ross, Gordon & Bagnell 2011, arXiv:1011.0686, section 5; the maze is our
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.experiments.compounding_errors import Array, expected_returns
 from rlbook.registry import model_of
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LABELS = (16, 64, 256, 1024)
 LIMIT = 100  # steps of an episode
@@ -99,35 +97,17 @@ def measurements(ladder: Ladder) -> dict[str, float]:
 def draw(ladder: Ladder) -> Figure:
     """What either loses to the expert, over the number of labels; 0 at the bottom, where it is as
     good."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend
 
-    figure = new_figure(6.4, 4.0)
-    axes = label_axes(
-        figure.subplots(),
-        "states that the expert labelled",
-        "return lost to the expert, in reward units",
+    figure, axes = labelled_figure(
+        6.4, 4.0, "states that the expert labelled", "return lost to the expert, in reward units"
     )
     for place, (label, found) in enumerate(
         (("behaviour cloning", ladder.clone), ("DAgger", ladder.dagger))
     ):
         lost = ladder.expert - found
-        axes.plot(
-            ladder.labels,
-            np.median(lost, axis=0),
-            color=curve_colour(place),
-            marker="o",
-            markersize=4,
-            label=label,
-        )
-        axes.fill_between(
-            ladder.labels,
-            lost.min(axis=0),
-            lost.max(axis=0),
-            color=curve_colour(place),
-            alpha=0.2,
-            linewidth=0,
-        )
+        dots = {"marker": "o", "markersize": 4}
+        draw_median(axes, ladder.labels, lost, curve_colour(place), label, **dots)
     axes.axhline(
         ladder.expert - ladder.chance,
         color=curve_colour(4),
@@ -138,7 +118,8 @@ def draw(ladder: Ladder) -> Figure:
     axes.set_xscale("log", base=2)
     axes.set_xticks(ladder.labels, [str(each) for each in ladder.labels])
     axes.set_yscale("symlog", linthresh=1)
-    axes.set_yticks([0, 1, 10, 100, 1000], ["0", "1", "10", "100", "1000"])
-    axes.set_ylim(-0.1, 5000)
+    axes.set(
+        yticks=[0, 1, 10, 100, 1000], yticklabels=["0", "1", "10", "100", "1000"], ylim=(-0.1, 5000)
+    )
     legend(axes, "upper right")
     return figure

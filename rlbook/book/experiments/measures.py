@@ -14,11 +14,14 @@ Source: Green & Swets 1966, Signal Detection Theory and Psychophysics, chapter 3
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.evaluation.classification import (
     Classification,
     ClassMeasures,
@@ -26,10 +29,8 @@ from rlbook.evaluation.classification import (
     measure_classes,
 )
 from rlbook.evaluation.detection import average_precision, intersection_over_union, precision_recall
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from rlbook.plots.colours import GREY, fraction_rgb, ramp, readable_on
+from rlbook.plots.figure import new_figure, words
 
 SHIFTS = {"good": 1.5, "blind": 0.0, "turned round": -1.5}
 CASES, RIGHT = 200, 40
@@ -83,8 +84,6 @@ def measurements(found: Measures) -> dict[str, float]:
 
 def draw(found: Measures) -> Figure:
     """Six panels."""
-    from rlbook.plots.figure import new_figure
-
     figure = new_figure(10.5, 6.4)
     panels = figure.subplots(2, 3).ravel()
     _draw_confusion(panels[0], found.classes)
@@ -97,9 +96,6 @@ def draw(found: Measures) -> Figure:
 
 
 def _draw_confusion(axes: Axes, found: ClassMeasures) -> None:
-    from rlbook.plots.colours import fraction_rgb, ramp, readable_on
-    from rlbook.plots.figure import words
-
     counts, names = found.confusion, list(map(str, found.classes))
     shares = counts / counts.sum(1, keepdims=True)
     for (row, column), count in np.ndenumerate(counts):
@@ -120,9 +116,6 @@ def _draw_confusion(axes: Axes, found: ClassMeasures) -> None:
 
 
 def _draw_curves(axes: Axes, found: Measures, curve: str) -> None:
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.colours import GREY, fraction_rgb
-
     roc = curve == "roc"
     names = ("false positive rate", "true positive rate") if roc else ("recall", "precision")
     label_axes(axes, *names, "ROC" if roc else "precision and recall")
@@ -137,9 +130,6 @@ def _draw_curves(axes: Axes, found: Measures, curve: str) -> None:
 
 
 def _draw_boxes(axes: Axes, overlap: float) -> None:
-    from rlbook.book.figures.axes import curve_colour
-    from rlbook.plots.figure import words
-
     low, high = BOXES[:, :2].max(0), BOXES[:, 2:].min(0)
     axes.fill_between([low[0], high[0]], low[1], high[1], color="0.85", linewidth=0)
     for place, (x1, y1, x2, y2) in enumerate(BOXES):
@@ -150,16 +140,13 @@ def _draw_boxes(axes: Axes, overlap: float) -> None:
     for x, y in ((2.5, 2.0), (0.5, 0.5), (4.5, 3.5)):
         axes.text(x, y, "6", **middle, **words(size=12))
     axes.set(xlim=(-0.3, 5.3), ylim=(-0.3, 4.3), aspect="equal")
-    axes.set_xticks(range(6))
-    axes.set_yticks(range(5))
+    axes.set(xticks=range(6), yticks=range(5))
     axes.tick_params(labelsize=9)
     axes.spines[:].set_visible(False)
     axes.set_title(f"IoU = 6 / 18 = {overlap:.2f}", **words(size=11, pad=8))
 
 
 def _draw_envelope(axes: Axes, area: float) -> None:
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-
     recall, precision = precision_recall(HIT, SCORE, POSITIVES)
     envelope = np.maximum.accumulate(precision[::-1])[::-1]
     label_axes(axes, "recall", "precision", f"boxes, AP {area:.2f}")
@@ -180,8 +167,6 @@ def _draw_envelope(axes: Axes, area: float) -> None:
 
 
 def _draw_perplexity(axes: Axes) -> None:
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-
     bits = np.linspace(0.0, 5.0, 101)
     label_axes(axes, "cross-entropy in bits", "perplexity", "perplexity")
     axes.plot(bits, 2**bits, color=curve_colour(0), linewidth=1.8, label="2^bits = e^nats")

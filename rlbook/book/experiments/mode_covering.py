@@ -15,15 +15,13 @@ Source: Bishop 2006, Pattern Recognition and Machine Learning, section 10.1.2 an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlbook.functional.post_training.distillation_losses import DIVERGENCES, divergence
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PEAK, DEVIATION = 2.0, 0.5
 GRID = torch.linspace(-20.0, 20.0, 1601, dtype=torch.float64)

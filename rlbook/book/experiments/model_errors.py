@@ -15,20 +15,20 @@ arXiv:1906.08253, section 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium.vector import SyncVectorEnv
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.agent import Step
-from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.data.replay import ReplayBuffer
+from rlbook.algorithms.model_based.world_model import world_model_update
+from rlbook.book.figures.axes import curve_colour, draw_median, labelled_figure, legend
+from rlbook.data.replay import ReplayBuffer
+from rlbook.networks.dynamics import WorldModel, one_step_errors, rollout_errors
+from rlbook.networks.optimizer import Group, adam
+from rlbook.seeding import rng_for, torch_generator
 
 AMOUNTS = (200, 1_000, 5_000)
 """Steps to learn from."""
@@ -48,8 +48,6 @@ class ModelErrors:
 
 def pushed_at_random(episodes: int, seed: int) -> ReplayBuffer:
     """Episodes of the pendulum side by side, 200 steps each, with uniform actions."""
-    from rlbook.data.replay import ReplayBuffer
-
     env = SyncVectorEnv([lambda: rlbook.make("Pendulum-v1")] * episodes)  # type: ignore[list-item]
     rng, replay = rng_for(seed, "exploration"), ReplayBuffer(episodes * LENGTH, 3)
     obs, _ = env.reset(seed=seed)
@@ -82,11 +80,6 @@ def run(seeds: int = 3, first: int = 0, gradient_steps: int = 1_000) -> ModelErr
 
 
 def _errors(seed: int, amount: int, gradient_steps: int) -> tuple[list[float], float]:
-    from rlbook.algorithms.model_based.world_model import world_model_update
-    from rlbook.networks.dynamics import WorldModel, one_step_errors, rollout_errors
-    from rlbook.networks.optimizer import Group, adam
-    from rlbook.seeding import torch_generator
-
     replay, held_out = (
         pushed_at_random(amount // LENGTH, seed),
         pushed_at_random(HELD_OUT, seed + 1_000),
@@ -122,36 +115,17 @@ def measurements(found: ModelErrors) -> dict[str, float]:
 
 def draw(found: ModelErrors) -> Figure:
     """The errors over the horizon, on logarithmic axes: a line for each amount of data."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
-
-    figure = new_figure(6.4, 4.0)
-    axes = label_axes(
-        figure.subplots(),
-        "steps predicted in a row",
-        "error of the last state, in standard deviations",
+    figure, axes = labelled_figure(
+        6.4, 4.0, "steps predicted in a row", "error of the last state, in standard deviations"
     )
     for place, amount in enumerate(found.amounts):
         errors, colour = found.errors[:, place], curve_colour(place)
-        axes.plot(
-            found.horizons,
-            np.median(errors, axis=0),
-            color=colour,
-            marker="o",
-            markersize=4,
-            label=f"{amount} steps of data",
-        )
-        axes.fill_between(
-            found.horizons,
-            errors.min(axis=0),
-            errors.max(axis=0),
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-        )
+        label = f"{amount} steps of data"
+        draw_median(axes, found.horizons, errors, colour, label, marker="o", markersize=4)
     axes.axhline(1.0, color="0.5", linestyle="--", linewidth=1.2)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(found.horizons, [str(each) for each in found.horizons])
+    axes.set(
+        yscale="log", xticks=found.horizons, xticklabels=[str(each) for each in found.horizons]
+    )
     legend(axes, "lower right")
     return figure

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
@@ -30,11 +30,7 @@ from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.registry import model_of
 from rlbook.runs.demonstrations import exact_expert, record_episodes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 CLIFF, START, GAMMA = "CliffWalking-v1", 36, 0.99
 BEST = -(1 - GAMMA**13) / (1 - GAMMA)
@@ -133,7 +129,7 @@ def measurements(found: OfflineValueCurves) -> dict[str, float]:
 
 def draw(found: OfflineValueCurves) -> Figure:
     """What is claimed, and how often the greedy action is an untried one."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, draw_median, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
@@ -145,16 +141,7 @@ def draw(found: OfflineValueCurves) -> Figure:
     )
     for axes, curves in ((values, found.claimed), (shares, found.untried)):
         for place, (name, title) in enumerate(ALGORITHMS.items()):
-            axes.plot(
-                found.minibatch,
-                np.median(curves[name], axis=0),
-                color=curve_colour(place),
-                label=title,
-            )
-            low, high = curves[name].min(axis=0), curves[name].max(axis=0)
-            axes.fill_between(
-                found.minibatch, low, high, color=curve_colour(place), alpha=0.2, linewidth=0
-            )
+            draw_median(axes, found.minibatch, curves[name], curve_colour(place), title)
     shares.set_ylim(0, 1)
     values.set_ylim(top=2.5)  # room for the legend
     legend(values, "upper right")

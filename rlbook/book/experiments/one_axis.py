@@ -15,9 +15,10 @@ network is asked for its action in every state, one state after the other in one
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 import rlbook
 from rlbook.agent import Agent
@@ -29,9 +30,6 @@ from rlbook.plots.figure import new_figure, words
 from rlbook.registry import model_of
 from rlbook.runs.exact_evaluation import ExactEvaluation
 from rlbook.runs.run import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WORLDS = {
     "Maze-v0": "the maze",

@@ -15,16 +15,13 @@ Source: Ng, Harada & Russell 1999, theorem 1 and the bicycle of section 1, which
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.envs.tabular.mdp import TabularMDP
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.typing import LegendLocType
+from numpy.typing import ArrayLike
 
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
-from rlbook.plots.figure import plain_axes, words
+from rlbook.plots.figure import new_figure, plain_axes, words
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.typing import LegendLocType
+RGB = tuple[float, float, float]
 
 
-def curve_colour(place: int) -> tuple[float, float, float]:
+def curve_colour(place: int) -> RGB:
     """The colour of a figure's curve number `place`, from 0."""
     return fraction_rgb(CURVES[place % len(CURVES)])
 
@@ -29,6 +31,48 @@ def label_axes(axes: Axes, across: str, up: str, title: str = "") -> Axes:
     if title:
         axes.set_title(title, **words(fontsize=11, pad=8))
     return axes
+
+
+def labelled_figure(
+    width: float, height: float, across: str, up: str, title: str = ""
+) -> tuple[Figure, Axes]:
+    """A figure of one panel, `width` by `height` inches, and that panel with its labels."""
+    figure = new_figure(width, height)
+    return figure, label_axes(figure.subplots(), across, up, title)
+
+
+def draw_median(
+    axes: Axes,
+    across: np.ndarray,
+    values: np.ndarray,
+    colour: RGB,
+    label: str,
+    **style: Any,
+) -> None:
+    """A curve through the medians of `values` [runs, points], in a band from the lowest run to the
+    highest; `style` is the curve's, as in `Axes.plot`."""
+    axes.plot(across, np.median(values, axis=0), color=colour, label=label, **style)
+    low, high = values.min(axis=0), values.max(axis=0)
+    axes.fill_between(across, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
+def draw_runs(
+    axes: Axes,
+    across: ArrayLike,
+    values: np.ndarray,
+    colour: RGB,
+    label: str | None = None,
+    *,
+    thin: float = 1.0,
+    linestyle: str = "-",
+    linewidth: float | None = None,
+) -> None:
+    """A pale line for each run of `values` [runs, points], `thin` points wide, and a full one for
+    their mean; `across` is [points] or [runs, points]."""
+    across = np.atleast_2d(across)
+    style: dict[str, Any] = {"color": colour, "linestyle": linestyle}
+    axes.plot(across.T, values.T, alpha=0.35, linewidth=thin, **style)
+    axes.plot(across.mean(0), values.mean(0), linewidth=linewidth, label=label, **style)
 
 
 def legend(axes: Axes, loc: LegendLocType, **options: float | tuple[float, float]) -> None:
@@ -79,8 +123,7 @@ def cells(axes: Axes, colours: Sequence[Sequence[Colour]], title: str) -> None:
     pixels = np.array(colours, dtype=np.uint8)
     rows, columns = pixels.shape[:2]
     axes.imshow(pixels, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5), interpolation="nearest")
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.spines[:].set_color(fraction_rgb(GREY))
     axes.hlines(np.arange(rows - 1) + 0.5, -0.5, columns - 0.5, color="white", linewidth=1.2)
     axes.vlines(np.arange(columns - 1) + 0.5, -0.5, rows - 0.5, color="white", linewidth=1.2)

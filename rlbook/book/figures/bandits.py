@@ -4,9 +4,10 @@ tables for each."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.bandit import BanditConfig, choose, empty_memory, update
@@ -14,10 +15,6 @@ from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.ten_armed_testbed import machine_means
 from rlbook.plots.figure import new_figure
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Array = NDArray[np.float64]
 
@@ -107,8 +104,7 @@ def draw_optimal(axes: Axes, result: BanditAverages) -> None:
             linewidth=1.2,
             label=name,
         )
-    axes.set_xlim(0, None)
-    axes.set_ylim(0, 100)
+    axes.set(xlim=(0, None), ylim=(0, 100))
 
 
 def one_panel(result: BanditAverages, panel: str) -> Figure:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
 from rlbook.algorithms.model_based.dyna_q_plus import DynaQPlus, DynaQPlusConfig
@@ -31,10 +33,6 @@ from rlbook.interaction.budget import Budget
 from rlbook.plots.colours import GREY, PALE, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -117,8 +115,7 @@ def draw_rewards(axes: Axes, result: ChangingMazeRewards) -> None:
         axes.plot(rewards.mean(axis=0), color=curve_colour(place), linewidth=1.7, label=name)
     steps = next(iter(result.rewards.values())).shape[1] - 1
     axes.axvline(result.change_at, color=fraction_rgb(GREY), linestyle="--", linewidth=1.1)
-    axes.set_xlim(0, steps)
-    axes.set_ylim(0, None)
+    axes.set(xlim=(0, steps), ylim=(0, None))
     legend(axes, loc="lower right")
 
 

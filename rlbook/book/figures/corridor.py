@@ -10,19 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.random import Generator
 
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.envs.short_corridor import RIGHT, ShortCorridor, short_corridor_model
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
+from rlbook.plots.figure import words
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FIRST_CHANCE = 0.05
 """Of going right, before the first episode. The book does not say; its curves begin about where
@@ -113,9 +110,8 @@ def numbers(result: CorridorReturns) -> dict[str, float]:
 
 def picture(result: CorridorReturns, order: Sequence[str]) -> Figure:
     """The mean return of each episode over the runs, and the best value."""
-    figure = new_figure(6.6, 4.2)
-    axes = label_axes(
-        figure.subplots(), "Episode", "Total reward of the episode, mean over the runs"
+    figure, axes = labelled_figure(
+        6.6, 4.2, "Episode", "Total reward of the episode, mean over the runs"
     )
     for place, name in enumerate(order):
         mean = result.returns[name].mean(axis=0)
@@ -125,7 +121,6 @@ def picture(result: CorridorReturns, order: Sequence[str]) -> Figure:
     best = ShortCorridor().optimal_return
     axes.axhline(best, color=fraction_rgb(GREY), linestyle=":", linewidth=1.5)
     axes.text(0.015 * len(mean), best + 1, "v*(start)", ha="left", va="bottom", **words(fontsize=9))
-    axes.set_xlim(1, len(mean))
-    axes.set_ylim(-90, -5)
+    axes.set(xlim=(1, len(mean)), ylim=(-90, -5))
     legend(axes, loc="lower right")
     return figure

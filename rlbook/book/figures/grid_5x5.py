@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
 
 from rlbook.book.figures.axes import cells
 from rlbook.envs.gridworlds.grids import MARKS, parse_grid
@@ -12,9 +11,6 @@ from rlbook.envs.gridworlds.gridworld import LAYOUTS, TELEPORTS, GridWorld
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.colours import INK, Colour, fraction_rgb
 from rlbook.plots.figure import words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 GAMMA = 0.9
 FREE: Colour = (250, 248, 240)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from rlbook.algorithms.tabular.prediction.n_step_td import NStepTD, NStepTDConfig
 from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda, TDLambdaConfig
@@ -26,9 +27,6 @@ from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import CURVES, fraction_rgb, mix_colours
 from rlbook.plots.figure import words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 EXACT = np.arange(-9, 10) / 10
 """[19]: V of the states from left to right."""
@@ -174,8 +172,7 @@ def draw_sweep(axes: Axes, sweep: Sweep, name: str, title: str = "", *, wide: fl
             at_top.append((leaves, f"{key:g}", colour))
     _names_on_top(axes, at_top, name, wide)
     _names_on_the_right(axes, at_right, sweep.alphas[-1] + 0.012)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0.23, TOP)
+    axes.set(xlim=(0, 1), ylim=(0.23, TOP))
 
 
 def _leaves(alphas: Sequence[float], means: np.ndarray) -> float | None:

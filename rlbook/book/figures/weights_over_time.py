@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlbook.book.experiments.baird import VISITS, baird_features, system
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.functional.linear_td import Array, projected_bellman_error, value_error
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ messages."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from rlbook.data.schemas import Message
 from rlbook.llm.environments.chat_rules import COMPARISONS, ChatRules, chat_settings, stops
@@ -13,22 +13,7 @@ from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.rewards import Asked
 
 
-class _Evaluated:
-    """Evaluation arguments shared by the single and the vector form."""
-
-    takes_permission: ClassVar[bool] = True  # its arguments may name a module to import
-    asked: tuple[Asked, Asked]  # the reward, and that of evaluations or None
-
-    @property
-    def evaluation_kwargs(self) -> dict[str, Any]:
-        """The held-out split, and the success rate instead of a comparison with the answer."""
-        reward, evaluated = self.asked
-        if evaluated is None:
-            evaluated = "correct" if isinstance(reward, str) and reward in COMPARISONS else reward
-        return {"split": "held_out", "reward": evaluated}
-
-
-class Chat(_Evaluated, TokenEnv):
+class Chat(TokenEnv):
     """
     ## Description
     A chat waits for its next turn; the agent writes it, one token an action. The model's own chat
@@ -140,14 +125,14 @@ class Chat(_Evaluated, TokenEnv):
             max_new_tokens=max_new_tokens,
             num_examine=num_examine,
         )
-        self.asked = reward, evaluation_reward
+        if evaluation_reward is None:  # the success rate instead of a comparison with the answer
+            compares = isinstance(reward, str) and reward in COMPARISONS
+            evaluation_reward = "correct" if compares else reward
+        self.evaluation_kwargs = {"split": "held_out", "reward": evaluation_reward}
         self._begin(rules, model, render_mode)
 
 
-class ChatVector(_Evaluated, TokenVectorEnv):
+class ChatVector(TokenVectorEnv):
     """`Chat` for N environments."""
 
-    def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **kwargs: Any) -> None:
-        one = Chat(**kwargs)
-        self.asked = one.asked
-        self._begin(one.rules, num_envs, one.model, render_mode)
+    single = Chat

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlbook.checks import import_object
+from rlbook.checks import check, import_object, one_of
 from rlbook.data.schemas import Example, example_of
 from rlbook.data.text_files import Each, TextFile, read_rows
 from rlbook.errors import RequestError
@@ -50,8 +50,6 @@ def task_examples(task: Task) -> dict[str, Examples]:
 
 def named_task(name: object) -> Task:
     """A built-in task. Raises ValueError if the name is unknown."""
-    from rlbook.checks import check, one_of
-
     check("task", name, one_of(*TASKS))
     return TASKS[str(name)]()
 

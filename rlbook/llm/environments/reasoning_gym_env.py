@@ -35,13 +35,4 @@ class ReasoningGym(TokenEnv):
 class ReasoningGymVector(TokenVectorEnv):
     """`ReasoningGym` for N environments."""
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        dataset: str,
-        size: int = 2048,
-        settings: Mapping[str, Any] | None = None,
-        **kwargs: Unpack[TokenOptions],
-    ) -> None:
-        super().__init__(ReasoningGymTask(dataset, size, settings), num_envs, **kwargs)
+    single = ReasoningGym

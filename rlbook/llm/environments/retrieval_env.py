@@ -24,15 +24,11 @@ class Retrieval(TokenEnv):
     """
 
     def __init__(self, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(RetrievalTask), **_with_judge(kwargs))
+        given: Any = {"reward": "judged", "evaluation_reward": "judged"} | kwargs
+        super().__init__(build_task(RetrievalTask), **given)
 
 
 class RetrievalVector(TokenVectorEnv):
     """`Retrieval` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(RetrievalTask), num_envs, **_with_judge(kwargs))
-
-
-def _with_judge(options: TokenOptions) -> Any:
-    return {"reward": "judged", "evaluation_reward": "judged"} | options
+    single = Retrieval

@@ -34,8 +34,7 @@ class Sorting(TokenEnv):
 class SortingVector(TokenVectorEnv):
     """`Sorting` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(SortingTask), num_envs, **kwargs)
+    single = Sorting
 
 
 class ModularArithmetic(TokenEnv):
@@ -55,10 +54,7 @@ class ModularArithmetic(TokenEnv):
 class ModularArithmeticVector(TokenVectorEnv):
     """`ModularArithmetic` for N environments."""
 
-    def __init__(
-        self, num_envs: int = 1, *, modulus: int = 10, **kwargs: Unpack[TokenOptions]
-    ) -> None:
-        super().__init__(build_task(ModularTask, modulus), num_envs, **kwargs)
+    single = ModularArithmetic
 
 
 class TaggedCopy(TokenEnv):
@@ -75,8 +71,7 @@ class TaggedCopy(TokenEnv):
 class TaggedCopyVector(TokenVectorEnv):
     """`TaggedCopy` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(TaggedCopyTask), num_envs, **kwargs)
+    single = TaggedCopy
 
 
 class Countdown(TokenEnv):
@@ -94,8 +89,7 @@ class Countdown(TokenEnv):
 class CountdownVector(TokenVectorEnv):
     """`Countdown` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(CountdownTask), num_envs, **kwargs)
+    single = Countdown
 
 
 class Reasoning(TokenEnv):
@@ -128,19 +122,7 @@ class Reasoning(TokenEnv):
 class ReasoningVector(TokenVectorEnv):
     """`Reasoning` for N environments."""
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        terms: int = 6,
-        digits: int = 1,
-        steps: bool = True,
-        script: str = "digits",
-        **kwargs: Unpack[TokenOptions],
-    ) -> None:
-        super().__init__(
-            build_task(ReasoningTask, terms, digits, steps, script), num_envs, **kwargs
-        )
+    single = Reasoning
 
 
 TWO: dict[str, dict[str, Any]] = {"reasoning": {"terms": 4, "script": "latin"}, "tagged_copy": {}}
@@ -172,15 +154,7 @@ class Mixture(TokenEnv):
 class MixtureVector(TokenVectorEnv):
     """`Mixture` for N environments."""
 
-    def __init__(
-        self,
-        num_envs: int = 1,
-        *,
-        tasks: Mapping[str, Mapping[str, Any]] = TWO,
-        only: str | None = None,
-        **kwargs: Unpack[TokenOptions],
-    ) -> None:
-        super().__init__(mixture(tasks, only), num_envs, **kwargs)
+    single = Mixture
 
 
 def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> MixtureTask:

@@ -50,12 +50,7 @@ class _Backed:
     rules: TokenRules
     rows: TokenRows
     model: str | None
-    evaluation_reward: Asked
-
-    @property
-    def evaluation_kwargs(self) -> dict[str, Any]:
-        """What evaluation changes: held-out prompts, and the reward to evaluate."""
-        return {"split": "held_out", "reward": self.evaluation_reward}
+    evaluation_kwargs: dict[str, Any]  # what evaluation changes: held-out prompts, and the reward
 
     @property
     def model_weight(self) -> float | None:
@@ -204,7 +199,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
             num_examine=num_examine,
             allow_import=allow_import,
         )
-        self.evaluation_reward = evaluation_reward
+        self.evaluation_kwargs = {"split": "held_out", "reward": evaluation_reward}
         self._begin(rules, model, render_mode)
 
     def _begin(self, rules: TokenRules, model: str | None, render_mode: str | None) -> None:
@@ -262,7 +257,7 @@ class TokenEnv(_Backed, gymnasium.Env[Observation, np.int64]):
 
 
 class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
-    """N prompts completed in parallel: `TokenEnv`'s rules and arguments, on one [N, L] array.
+    """N prompts completed in parallel: the rules and arguments of `single`, on one [N, L] array.
 
     Autoreset is disabled. `defer_rewards(True)` lets rewards wait: `step` pays 0, and `score_round`
     gives the rewards of all completions that have ended, in one call.
@@ -278,42 +273,13 @@ class TokenVectorEnv(_Backed, VectorEnv[Observation, np.ndarray, np.ndarray]):
         "autoreset_mode": AutoresetMode.DISABLED,
     }
 
-    def __init__(
-        self,
-        task: Task,
-        num_envs: int = 1,
-        *,
-        split: str = "train",
-        reward: Asked = "correct",
-        evaluation_reward: Asked = "correct",
-        model: str | None = None,
-        tokenizer: str | None = None,
-        vocab_size: int | None = None,
-        max_new_tokens: int | None = None,
-        num_examine: int = 0,
-        render_mode: str | None = None,
-        allow_import: bool = False,
-    ) -> None:
-        rules = TokenRules(
-            task,
-            split=split,
-            reward=reward,
-            model=model,
-            tokenizer=tokenizer,
-            vocab_size=vocab_size,
-            max_new_tokens=max_new_tokens,
-            num_examine=num_examine,
-            allow_import=allow_import,
-        )
-        self.evaluation_reward = evaluation_reward
-        self._begin(rules, num_envs, model, render_mode)
+    single: ClassVar[type[TokenEnv]] = TokenEnv  # whose rules and arguments these are
 
-    def _begin(
-        self, rules: TokenRules, num_envs: int, model: str | None, render_mode: str | None
-    ) -> None:
+    def __init__(self, num_envs: int = 1, *, render_mode: str | None = None, **kwargs: Any) -> None:
         check("render_mode", render_mode, optional(one_of("ansi")))
         check("num_envs", num_envs, positive_int)
-        self.rules, self.model = rules, model
+        one = self.single(**kwargs)
+        self.rules, self.model, self.evaluation_kwargs = one.rules, one.model, one.evaluation_kwargs
         self.single_observation_space, self.single_action_space = self._single_spaces()
         self.num_envs = int(num_envs)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -434,10 +400,7 @@ class Addition(TokenEnv):
 class AdditionVector(TokenVectorEnv):
     """`Addition` for N environments."""
 
-    def __init__(
-        self, num_envs: int = 1, *, digits: int = 2, **kwargs: Unpack[TokenOptions]
-    ) -> None:
-        super().__init__(build_task(AdditionTask, digits), num_envs, **kwargs)
+    single = Addition
 
 
 class Reverse(TokenEnv):
@@ -453,5 +416,4 @@ class Reverse(TokenEnv):
 class ReverseVector(TokenVectorEnv):
     """`Reverse` for N environments."""
 
-    def __init__(self, num_envs: int = 1, **kwargs: Unpack[TokenOptions]) -> None:
-        super().__init__(build_task(ReverseTask), num_envs, **kwargs)
+    single = Reverse

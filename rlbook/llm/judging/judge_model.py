@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlbook.llm.judging.answer_cache import AnswerCache
+from rlbook.llm.serving.complaints import server_complaint
 
 KEY = "RLBOOK_API_KEY"
 ROWS = 256  # prompts that a local model reads at a time
@@ -167,7 +168,8 @@ class _ServerAnswers:
             except (openai.OpenAIError, ValueError) as error:
                 failures.append(error)
         if failures and not self.has_answered:
-            raise JudgeError(self._complaint(failures[0]))
+            where = f"the judge at {self.settings.server}"
+            raise JudgeError(server_complaint(failures[0], where, timeout=self.settings.timeout))
         return answers
 
     def _find_model(self, client: Any) -> None:
@@ -176,19 +178,6 @@ class _ServerAnswers:
             if len(names) != 1:
                 raise ValueError(f"it has {len(names)} models; name one with the option model")
             self.model = names[0]
-
-    def _complaint(self, error: Exception) -> str:
-        import openai
-
-        where = f"the judge at {self.settings.server}"
-        if isinstance(error, openai.APIStatusError):
-            body = error.body if isinstance(error.body, dict) else {}
-            return f"{where} refuses: {body.get('message') or error.message}"[:300]
-        if isinstance(error, openai.APITimeoutError):
-            return f"{where} does not answer within {self.settings.timeout:g} seconds"
-        if isinstance(error, openai.APIConnectionError):
-            return f"{where} cannot be reached"
-        return f"{where} gives no answer that can be used: {error}"[:300]
 
 
 def _folder_answers(

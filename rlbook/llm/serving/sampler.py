@@ -26,6 +26,7 @@ from rlbook.errors import RequestError, TrainingError
 from rlbook.llm.environments.token_rows import TokenRules, pad_rows
 from rlbook.llm.generation.kv_cache import signature
 from rlbook.llm.models.export import merged_model, write_weights
+from rlbook.llm.serving.complaints import server_complaint
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -187,12 +188,7 @@ class RemoteSampler:
             return (
                 f"{where} has no /rlbook/weights, so it cannot follow the policy (rlbook serve can)"
             )
-        if isinstance(error, openai.APIStatusError):
-            said = error.body.get("message") if isinstance(error.body, dict) else None
-            return f"{where} refuses: {said or error.message}"[:300]
-        if isinstance(error, openai.APIConnectionError):
-            return f"{where} cannot be reached"
-        return f"{where} gives no answer that can be used: {error}"[:300]
+        return server_complaint(error, where)
 
 
 class RemoteActingState:

@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from rlbook.data.text_files import read_rows
 from rlbook.errors import RequestError
 from rlbook.llm.judging.verdicts import fill_template
+from rlbook.llm.serving.complaints import server_complaint
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -225,13 +226,14 @@ async def _ask_all(
     import openai
 
     semaphore, start, lost = asyncio.Semaphore(options.concurrency), time.monotonic(), False
+    where = f"the server at {options.server}"
     async with openai.AsyncOpenAI(
         base_url=options.server,
         api_key=options.key or "none",
         max_retries=options.retries,
         timeout=600.0,
     ) as client:
-        model = options.model or await _only_model(client, options.server)
+        model = options.model or await _only_model(client, where)
 
         async def ask(task: OptionTask) -> None:
             nonlocal lost
@@ -240,14 +242,16 @@ async def _ask_all(
                 file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
                 file.flush()
                 result.written += 1
-            except (openai.AuthenticationError, openai.PermissionDeniedError) as error:
-                raise RequestError(_sentence(error, options.server)) from None
-            except openai.NotFoundError as error:
-                raise RequestError(_sentence(error, options.server)) from None
+            except (
+                openai.AuthenticationError,
+                openai.PermissionDeniedError,
+                openai.NotFoundError,
+            ) as error:
+                raise RequestError(server_complaint(error, where)) from None
             except openai.OpenAIError as error:
                 lost = lost or isinstance(error, openai.APIConnectionError)
                 result.failed += 1
-                result.reason = result.reason or _sentence(error, options.server)
+                result.reason = result.reason or server_complaint(error, where)
             finally:
                 semaphore.release()
             ended = result.written + result.failed
@@ -293,25 +297,13 @@ async def _ask_one(
     }
 
 
-async def _only_model(client: AsyncOpenAI, server: str) -> str:
+async def _only_model(client: AsyncOpenAI, where: str) -> str:
     import openai
 
     try:
         names = [model.id async for model in client.models.list()]
     except openai.OpenAIError as error:
-        raise RequestError(_sentence(error, server)) from None
+        raise RequestError(server_complaint(error, where)) from None
     if len(names) != 1:
-        raise RequestError(f"the server at {server} has {len(names)} models; name one with --model")
+        raise RequestError(f"{where} has {len(names)} models; name one with --model")
     return names[0]
-
-
-def _sentence(error: Exception, server: str) -> str:
-    """What the server, or the way to it, is at fault with."""
-    import openai
-
-    if isinstance(error, openai.APIStatusError):
-        body = error.body if isinstance(error.body, dict) else {}
-        return f"the server at {server} refuses: {body.get('message') or error.message}"[:300]
-    if isinstance(error, openai.APIConnectionError):
-        return f"the server at {server} cannot be reached"
-    return f"the server at {server} gives no answer that can be used: {error}"[:300]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 
+from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.colours import INK, PAPER, RED, readable_on
@@ -16,11 +17,7 @@ from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.episode_board import BoardStage, Moment, picture_of, stage_for
 from rlbook.plots.films.episode_frames import Frame, play_frames, render_modes, why, with_mode
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw, ImageFont
-
-    from rlbook.agent import Agent
+from rlbook.plots.terminal import ESCAPE, visible_length
 
 LONGEST = 2_000  # frames
 WIDEST = 600  # pixels; larger pictures are shrunk
@@ -91,7 +88,6 @@ def caption_of(frame: Frame) -> str:
 def picture(frame: Frame, width: int = 200) -> Image.Image:
     """What the environment drew, at least `width` pixels wide, and a line below it. So no two
     frames of an episode are alike."""
-    from PIL import Image, ImageDraw
 
     drawn = (
         _text_picture(frame.picture)
@@ -139,15 +135,12 @@ def _same_size(frames: list[Frame]) -> list[Frame]:
 
 
 def _width(line: str) -> int:
-    from rlbook.plots.terminal import visible_length
-
     return visible_length(line)
 
 
 def _text_picture(text: str) -> Image.Image:
     """Lines of text as a picture; what the text colours (gymnasium: where the agent stands) has a
     coloured ground."""
-    from PIL import Image, ImageDraw
 
     lines, letters = text.split("\n"), font(20, mono=True)
     advance, height, margin = round(letters.getlength("M")), 26, 14
@@ -171,8 +164,6 @@ def _draw_line(
     height: int,
     letters: ImageFont.FreeTypeFont,
 ) -> None:
-    from rlbook.plots.terminal import ESCAPE
-
     pieces, codes = ESCAPE.split(line), [None, *ESCAPE.findall(line)]
     for piece, code in zip(pieces, codes, strict=True):
         marked = code is not None and code != "\x1b[0m"

@@ -11,25 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.envs.toy_text.blackjack import BlackjackEnv
 from gymnasium.envs.toy_text.cliffwalking import CliffWalkingEnv
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from gymnasium.envs.toy_text.taxi import TaxiEnv
+from PIL import Image, ImageDraw
 
+from rlbook.agent import Agent
 from rlbook.errors import RequestError
+from rlbook.interaction.environments import EnvRecipe
 from rlbook.plots.boards import HIGHEST_CARD, HIGHEST_SUM, LOWEST_CARD, LOWEST_SUM, Board, boards_of
 from rlbook.plots.colours import INK, PAPER
 from rlbook.plots.films.film import Film, Still
 from rlbook.plots.value_map import ValueMap, maps_on
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from rlbook.agent import Agent
-    from rlbook.interaction.environments import EnvRecipe
 
 TAXI_NAMES = ("down", "up", "right", "left", "pick up", "drop off")
 PADS = "RGYB"  # where passengers wait and go
@@ -132,7 +129,6 @@ def _taxi_board(env: Any, passenger: int, goal: int) -> Board:
 
 def picture_of(moment: Moment) -> np.ndarray:
     """The board as pixels [H, W, 3] uint8, the agent as a disc."""
-    from PIL import ImageDraw
 
     from rlbook.plots.films.film_gif import FINER, board_image
 

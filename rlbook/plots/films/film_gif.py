@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from PIL import Image, ImageDraw
 
 from rlbook.plots.colours import GREY, INK, PAPER, mix_colours, readable_on
 from rlbook.plots.films.film import EMPTY, Cell, Film, arrow_outline, arrows_in
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw
 
 WIDEST, LARGEST_CELL = 760, 68  # pixels
 FINER = 2  # drawn so many times larger, and shrunk: smooth edges
@@ -33,7 +30,6 @@ def gif_of(film: Film, frames_per_second: float) -> bytes:
 def board_image(film: Film, cells: list[Cell]) -> tuple[int, Image.Image]:
     """The side of a cell in pixels, and the cells of a moment, drawn `FINER` times larger than they
     are shown."""
-    from PIL import Image, ImageDraw
 
     columns, rows = film.size
     side = FINER * max(6, min(LARGEST_CELL, (WIDEST - 2 * MARGIN) // columns, WIDEST // rows))
@@ -45,7 +41,6 @@ def board_image(film: Film, cells: list[Cell]) -> tuple[int, Image.Image]:
 
 
 def _picture(film: Film, cells: list[Cell], caption: str) -> Image.Image:
-    from PIL import Image, ImageDraw
 
     _, large = board_image(film, cells)
     board = large.resize((large.width // FINER, large.height // FINER), Image.Resampling.LANCZOS)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from PIL import Image, ImageFont
 
 from rlbook.errors import RequestError
 from rlbook.plots.figure import FONT
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageFont
 
 LAST = 1_200  # milliseconds that the end of an episode stays
 
@@ -32,7 +30,6 @@ def encode_gif(
 def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
     """One picture that has the colours of some of them in it: with one palette, what stays the same
     takes no room in the file."""
-    from PIL import Image
 
     chosen = pictures[:: max(1, len(pictures) // 6)]
     whole = Image.new("RGB", (chosen[0].width, sum(picture.height for picture in chosen)))
@@ -47,7 +44,6 @@ def shared_palette(pictures: list[Image.Image], colours: int) -> Image.Image:
 def font(size: int, *, mono: bool = False) -> ImageFont.FreeTypeFont:
     """DejaVu, which ships with matplotlib, at `size` pixels."""
     import matplotlib
-    from PIL import ImageFont
 
     name = FONT.replace(" ", "") + ("Mono" if mono else "")
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"{name}.ttf"

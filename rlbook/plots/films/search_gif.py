@@ -3,14 +3,11 @@ a red edge."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from PIL import Image, ImageDraw
 
 from rlbook.plots.colours import GREY, INK, PAPER, RED, mix_colours, readable_on
 from rlbook.plots.films.gif_writer import LAST, encode_gif, font, shared_palette
 from rlbook.plots.search_layout import RADIUS, WIDEST, Item, Seen, fill, format_value, size_of
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw
 
 LARGEST = 1_000  # pixels that a picture is wide at most
 FINER = 2  # drawn so many times larger, and shrunk: smooth edges
@@ -55,7 +52,6 @@ def _picture(
     number: int,
     total: int,
 ) -> Image.Image:
-    from PIL import Image, ImageDraw
 
     width, height = size_of(items)
     large = Image.new("RGB", (round(FINER * width), round(FINER * height)), PAPER)

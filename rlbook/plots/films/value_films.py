@@ -6,24 +6,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rlbook.agent import Agent, Planner
+from rlbook.checks import whole_number
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvLike, EnvRecipe
+from rlbook.interaction.loop import loop
+from rlbook.interaction.single import SingleInteraction
+from rlbook.interaction.vector_envs.vector import VectorInteraction
 from rlbook.plots.boards import Board, boards_of
 from rlbook.plots.figure import drawing, save_bytes
 from rlbook.plots.films.film import Film, Still, thin_stills
 from rlbook.plots.value_map import ValueMap, maps_on
+from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.request import Request
-
-if TYPE_CHECKING:
-    from rlbook.interaction.single import SingleInteraction
-    from rlbook.interaction.vector_envs.vector import VectorInteraction
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run, load
+from rlbook.runs.setup import set_up
+from rlbook.runs.sources import EnvironmentSource
 
 FRAMES = 60  # where nobody says how many at most
 MOST_FRAMES = 1_000
@@ -42,7 +45,7 @@ def animate(
 ) -> Path:
     """Writes how an algorithm's values come about: `animate_planning`, `animate_search` or
     `animate_learning`, whichever fits."""
-    planner = issubclass(_class(algorithm), Planner)
+    planner = issubclass(agent_class(algorithm), Planner)
     way = (
         animate_planning if planner else animate_search if algorithm == "mcts" else animate_learning
     )
@@ -75,7 +78,7 @@ def animate_planning(
         RequestError: one sentence; nothing is written.
     """
     request, path, most = _check_request(algorithm, env, out, frames, seed, options)
-    if not issubclass(_class(algorithm), Planner):
+    if not issubclass(agent_class(algorithm), Planner):
         raise RequestError(f"{algorithm} does not plan; animate_learning shows how it learns")
     boards = _boards(request.recipe)
     stills = list(_sweeps(request, boards))
@@ -110,7 +113,7 @@ def animate_learning(
         RequestError: one sentence; nothing is written.
     """
     request, path, most = _check_request(algorithm, env, out, frames, seed, options)
-    if issubclass(_class(algorithm), Planner):
+    if issubclass(agent_class(algorithm), Planner):
         raise RequestError(f"{algorithm} plans; animate_planning shows its sweeps")
     if algorithm == "mcts":
         raise RequestError(
@@ -172,12 +175,6 @@ def animate_search(
 # ---- the request
 
 
-def _class(algorithm: str) -> type[Agent]:
-    from rlbook.registry import agent_class
-
-    return agent_class(algorithm)
-
-
 def _check_request(
     algorithm: str,
     env: EnvLike,
@@ -187,9 +184,6 @@ def _check_request(
     options: Mapping[str, Any],
 ) -> tuple[Request, Path, int]:
     """The request, the file and the number of frames, before anything is computed."""
-    from rlbook.checks import whole_number
-    from rlbook.runs.request import Request
-
     path = Path(out)
     if path.suffix.lower() not in (".gif", ".html"):
         raise RequestError(f"the name of an animation must end in .gif or .html, got {str(out)!r}")
@@ -223,8 +217,6 @@ def _boards(recipe: EnvRecipe, steps: int | None = None) -> list[Board]:
 
 def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
     """One before the first sweep, and one after each."""
-    from rlbook.runs.run import Run
-
     run = Run(request)
     name = request.algorithm
     yield Still(maps_on(boards, run.agent, request.recipe, name), "before the first sweep")
@@ -244,8 +236,6 @@ def _sweeps(request: Request, boards: list[Board]) -> Iterator[Still]:
 
 def _snapshots(request: Request) -> Iterator[Still]:
     """Before the first step, at growing distances, and at the end."""
-    from rlbook.interaction.loop import loop
-
     agent, interaction = _parts(request)
     changing = getattr(request.recipe.make().unwrapped, "changes", False)
     boards = _boards(request.recipe)
@@ -271,10 +261,6 @@ def _snapshots(request: Request) -> Iterator[Still]:
 
 def _parts(request: Request) -> tuple[Agent, SingleInteraction | VectorInteraction]:
     """The agent and what it acts in, as a run has them."""
-    from rlbook.runs.run import load
-    from rlbook.runs.setup import set_up
-    from rlbook.runs.sources import EnvironmentSource
-
     agent, source, _ = set_up(request, lambda folder: load(folder).agent)
     if not isinstance(source, EnvironmentSource):
         raise RequestError(

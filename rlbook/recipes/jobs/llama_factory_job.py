@@ -18,7 +18,7 @@ from rlbook.errors import RequestError
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_length import share_among_gpus
-from rlbook.recipes.jobs.job_model import adapter_settings, model_settings
+from rlbook.recipes.jobs.job_model import adapter_settings
 from rlbook.recipes.jobs.job_rows import (
     AnswerRow,
     LabelledRow,
@@ -29,6 +29,7 @@ from rlbook.recipes.jobs.job_rows import (
     pair_rows,
     reference_rows,
 )
+from rlbook.recipes.jobs.trainer_arguments import batch_arguments, optimizer_arguments
 
 VERSION = "0.9.5"
 CUTOFF = 2048
@@ -153,7 +154,8 @@ def _write(
         "dataset_dir": ".",
         "cutoff_len": packing or max(CUTOFF, 2 ** math.ceil(math.log2(longest))),
         "preprocessing_num_workers": 1,
-        **_training(job),
+        **optimizer_arguments(job),
+        **batch_arguments(job),
     }
     if held_out is not None:
         whole |= {"eval_dataset": "held_out", "eval_strategy": "epoch"}
@@ -266,40 +268,6 @@ def _adapter(job: Job) -> Settings:
     for name in adapter.keys() - {*names, "target_modules", "use_rslora", "use_dora"}:
         job.fields.left_out[f"model.adapter.{name}"] = f"{adapter[name]}: no counterpart"
     return settings
-
-
-def _training(job: Job) -> Settings:
-    """Batches, the optimiser and the length."""
-    fields, options, spec = job.fields, job.request.options, model_settings(job)
-    size, micro = fields.take("batch_size"), fields.take("micro_batch_size")
-    per_device = size if micro is None else math.gcd(size, micro)
-    rate, kind, least, warmup = fields.learning_rate()
-    steps = fields.take("warmup_steps", 0)
-    settings: Settings = {
-        "output_dir": "output",
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": size // per_device,
-        "learning_rate": rate,
-        "lr_scheduler_type": "cosine_with_min_lr" if kind == "cosine" and least else kind,
-        "adam_epsilon": fields.take("adam_eps"),
-        "weight_decay": fields.take("weight_decay", 0.0),
-        "max_grad_norm": fields.take("max_grad_norm"),
-        "seed": job.request.seed,
-        "bf16": spec.dtype == "bfloat16",
-        "logging_steps": 1,
-        "report_to": "none",
-    }
-    if settings["weight_decay"]:
-        job.differences.append("weight decay leaves out biases and the weights of norms")
-    if least:
-        settings["lr_scheduler_kwargs"] = {"min_lr": least}
-    if steps or warmup:
-        settings["warmup_steps"] = steps or warmup
-        if kind == "constant":
-            settings["lr_scheduler_type"] = "constant_with_warmup"
-    if options.passes is not None:
-        return settings | {"num_train_epochs": float(options.passes)}
-    return settings | {"max_steps": options.steps}
 
 
 def _leave_template(job: Job) -> None:

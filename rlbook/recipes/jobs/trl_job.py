@@ -6,7 +6,6 @@ Source: TRL 1.16.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,6 +31,7 @@ from rlbook.recipes.jobs.job_rows import (
     write_json_lines,
 )
 from rlbook.recipes.jobs.reward_file import write_rewards
+from rlbook.recipes.jobs.trainer_arguments import batch_arguments, optimizer_arguments
 
 VERSION = "1.16.0"
 SCRIPT = '''"""{title} with TRL's {trainer}: what `rlbook train {algorithm} {env}` does.
@@ -83,7 +83,7 @@ def write_sft(job: Job) -> Written:
     fields.ignore("demonstrations")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
     fields.leave("average", "the loss is the mean over tokens", without_effect="token")
-    settings = _optimizer(job) | _batches(job)
+    settings = _optimizer(job) | batch_arguments(job)
     packing = fields.take("packing")
     if packing is not None:
         settings |= {"packing": True}
@@ -134,7 +134,7 @@ def write_dpo(job: Job) -> Written:
     if nll:
         settings |= {"loss_type": [loss, "sft"], "loss_weights": [1.0, nll]}
     rows = {"train": _pairs(job)}
-    return _write(job, "DPO", "DPO", _optimizer(job) | _batches(job) | settings, rows)
+    return _write(job, "DPO", "DPO", _optimizer(job) | batch_arguments(job) | settings, rows)
 
 
 def _write_kto(job: Job) -> Written:
@@ -145,7 +145,9 @@ def _write_kto(job: Job) -> Written:
     fields.leave("per_step", "log-probabilities are summed", without_effect=False)
     fields.leave("nll_coef", "TRL's KTO has none", without_effect=0.0)
     fields.ignore("label_smoothing")
-    settings = _optimizer(job) | _batches(job) | {"beta": fields.take("beta"), "max_length": None}
+    settings = (
+        _optimizer(job) | batch_arguments(job) | {"beta": fields.take("beta"), "max_length": None}
+    )
     settings |= {"desirable_weight": fields.take("good_weight"), "undesirable_weight": 1.0}
     job.differences.append("batch_size counts answers, and here pairs where the data are pairs")
     rows = ({**_row(*row[:2], "completion"), "label": row.good} for row in labelled_rows(job))
@@ -159,7 +161,7 @@ def write_reward_training(job: Job) -> Written:
     fields.leave("members", "one model is trained", without_effect=1)
     fields.leave("held_out", "all rows are trained on", without_effect=0.0)
     margin = fields.take("margin")
-    settings = _optimizer(job) | _batches(job)
+    settings = _optimizer(job) | batch_arguments(job)
     settings |= {"center_rewards_coefficient": fields.take("center_coef") or None}
     settings |= {"max_length": None}
 
@@ -283,50 +285,10 @@ def _rloo(job: Job) -> dict[str, Any]:
 
 
 def _optimizer(job: Job) -> dict[str, Any]:
-    fields, spec = job.fields, model_settings(job)
-    rate, kind, least, warmup = fields.learning_rate()
-    settings: dict[str, Any] = {
-        "output_dir": "output",
-        "learning_rate": rate,
-        "lr_scheduler_type": "cosine_with_min_lr" if kind == "cosine" and least else kind,
-        "adam_epsilon": fields.take("adam_eps"),
-        "weight_decay": fields.take("weight_decay", 0.0),
-        "max_grad_norm": fields.take("max_grad_norm"),
-        "seed": job.request.seed,
-        "bf16": spec.dtype == "bfloat16",
+    dtype = model_settings(job).dtype
+    return optimizer_arguments(job) | {
         "gradient_checkpointing": False,
-        "logging_steps": 1,
-        "report_to": "none",
-        "model_init_kwargs": {"dtype": spec.dtype if spec.dtype != "4bit" else "bfloat16"},
-    }
-    if least:
-        settings["lr_scheduler_kwargs"] = {"min_lr": least}
-    if settings["weight_decay"]:
-        job.differences.append("weight decay leaves out biases and the weights of norms")
-    steps = fields.take("warmup_steps", 0)
-    if steps or warmup:
-        settings["warmup_steps"] = steps or warmup
-        if not steps and kind == "constant":
-            settings["lr_scheduler_type"] = "constant_with_warmup"
-    if steps and kind == "constant":
-        settings["lr_scheduler_type"] = "constant_with_warmup"
-    return settings
-
-
-def _batches(job: Job) -> dict[str, Any]:
-    """How many rows a gradient step has, and how long training lasts."""
-    size, micro = job.fields.take("batch_size"), job.fields.take("micro_batch_size")
-    per_device = size if micro is None else math.gcd(size, micro)
-    options = job.request.options
-    length = (
-        {"num_train_epochs": float(options.passes)}
-        if options.passes is not None
-        else {"max_steps": options.steps}
-    )
-    return {
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": size // per_device,
-        **length,
+        "model_init_kwargs": {"dtype": dtype if dtype != "4bit" else "bfloat16"},
     }
 
 

@@ -16,18 +16,15 @@ Source: Yu et al. 2025 (RLPR), arXiv:2506.18254.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.algorithms.policy.grpo import GRPO
-    from rlbook.runs.run import Run
+from rlbook.algorithms.policy.grpo import GRPO
+from rlbook.runs.run import Run
 
 Array = NDArray[np.float64]
 
@@ -121,15 +118,11 @@ def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
 
 def draw(found: dict[str, AnswerProbabilityCurves]) -> Figure:
     """The share of right answers by rounds; a thin line for each run."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, draw_runs, labelled_figure, legend
 
-    figure = new_figure(6.0, 3.6)
-    axes = label_axes(figure.subplots(), "rounds", "share of right answers")
+    figure, axes = labelled_figure(6.0, 3.6, "rounds", "share of right answers")
     for place, (name, each) in enumerate(found.items()):
-        colour = curve_colour(place)
-        axes.plot(each.rounds.T, each.accuracy.T, color=colour, alpha=0.35, linewidth=1.0)
-        axes.plot(each.rounds.mean(axis=0), each.accuracy.mean(axis=0), color=colour, label=name)
+        draw_runs(axes, each.rounds, each.accuracy, curve_colour(place), name)
     axes.set_ylim(0, 1)
     legend(axes, "lower right")
     return figure

@@ -18,19 +18,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlbook.llm.models.architectures.attention import attention, causal_mask
 from rlbook.llm.models.architectures.transformer import Cache, Layer, Transformer, TransformerSizes
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WIDTH, HEADS, FEED_FORWARD, LAYERS, VOCABULARY = 128, 4, 384, 2, 64
 LENGTHS = (128, 256, 512, 1024, 2048)

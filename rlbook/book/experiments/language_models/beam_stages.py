@@ -11,17 +11,15 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.book.experiments.language_models.beams import right_without_shots, scores
 from rlbook.llm.tasks.retrieval import RetrievalTask
 from rlbook.llm.tasks.task import build_task
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STAGES = ("sft", "rce", "grpo", "online")
 NAMES = ("SFT", "RCE", "GRPO, recorded", "GRPO, online")
@@ -154,8 +152,7 @@ def draw(found: BeamStageMeans) -> Figure:
     axes.axhline(found.best_beam.mean(), color="black", linewidth=1.0, linestyle=":")
     axes.text(-0.45, found.optimum, "optimum", va="bottom", fontsize=8)
     axes.text(-0.45, found.best_beam.mean(), "best recorded beam", va="bottom", fontsize=8)
-    axes.set_xticks(place, NAMES)
-    axes.set_ylim(0.0, 1.3 * found.optimum)
+    axes.set(xticks=place, xticklabels=NAMES, ylim=(0.0, 1.3 * found.optimum))
     label_axes(axes, "", "mean score of held-out queries")
     axes.legend(loc="upper right", ncols=2, fontsize=8)
     return figure

@@ -15,17 +15,14 @@ case.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 SIZES = {
     "hidden_size": 40,
@@ -114,18 +111,19 @@ def measurements(found: DistilledSizes) -> dict[str, float]:
 
 def draw(found: DistilledSizes) -> Figure:
     """A dot for each student, and a line for the teacher."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
-    figure = new_figure(5.0, 3.2)
-    axes = label_axes(figure.subplots(), "labels", "held-out sums right")
+    figure, axes = labelled_figure(5.0, 3.2, "labels", "held-out sums right")
     for place, each in enumerate(found.accuracy.values()):
         axes.plot([place] * len(each), each, "o", color=curve_colour(place), alpha=0.7)
         axes.plot(
             place, each.mean(), "_", color=curve_colour(place), markersize=26, markeredgewidth=2.5
         )
     axes.axhline(found.teacher, color="0.5", linestyle="--", linewidth=1.2, label="teacher")
-    axes.set_xticks(range(len(found.accuracy)), list(found.accuracy))
-    axes.set_xlim(-0.6, len(found.accuracy) - 0.4)
+    axes.set(
+        xticks=range(len(found.accuracy)),
+        xticklabels=list(found.accuracy),
+        xlim=(-0.6, len(found.accuracy) - 0.4),
+    )
     legend(axes, "lower right")
     return figure

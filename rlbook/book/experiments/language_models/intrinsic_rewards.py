@@ -16,18 +16,15 @@ Source: Zhao et al. 2025 (Intuitor), arXiv:2505.19590; Agarwal et al. 2025, arXi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.algorithms.policy.grpo import GRPO
-    from rlbook.runs.run import Run
+from rlbook.algorithms.policy.grpo import GRPO
+from rlbook.runs.run import Run
 
 Array = NDArray[np.float64]
 
@@ -135,7 +132,7 @@ def measurements(found: dict[str, IntrinsicRewardCurves]) -> dict[str, float]:
 def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
     """Accuracy and reward beside each other; a thin line for each run, a dashed one for the mean
     where each run began."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.0, 3.6)
@@ -150,9 +147,7 @@ def draw(found: dict[str, IntrinsicRewardCurves]) -> Figure:
             (paid, gained, name, 0),
         )
         for axes, values, label, shade in curves:
-            colour = curve_colour(2 * place + shade)
-            axes.plot(each.rounds.T, values.T, color=colour, alpha=0.35, linewidth=1.0)
-            axes.plot(each.rounds.mean(axis=0), values.mean(axis=0), color=colour, label=label)
+            draw_runs(axes, each.rounds, values, curve_colour(2 * place + shade), label)
         for shade, values in enumerate((each.sampled, each.accuracy)):
             accuracies.axhline(
                 values[:, 0].mean(),

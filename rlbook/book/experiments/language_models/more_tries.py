@@ -17,20 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.evaluation.episodes import evaluate_samples
+from rlbook.evaluation.samples import SampledEvaluation
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.evaluation.samples import SampledEvaluation
 
 ENVIRONMENT, SAMPLES, PROMPTS = "Addition-v0", 64, 256
 TRAINED: dict[str, dict[str, Any]] = {"sft": {"passes": 5}, "grpo": {"steps": 150_000}}
@@ -99,16 +96,11 @@ def measurements(found: PassRates) -> dict[str, float]:
 
 def draw(found: PassRates) -> Figure:
     """pass@k against k, a thin line for each seed."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, draw_runs, labelled_figure, legend
 
-    figure = new_figure(6.0, 3.6)
-    axes = figure.subplots()
-    label_axes(axes, "k, tries of each prompt", "pass@k")
+    figure, axes = labelled_figure(6.0, 3.6, "k, tries of each prompt", "pass@k")
     for place, name in enumerate(LEARNERS):
-        colour = curve_colour(place)
-        axes.plot(found.tries, found.passed[name].T, color=colour, alpha=0.35, linewidth=1.0)
-        axes.plot(found.tries, found.passed[name].mean(axis=0), color=colour, label=name)
+        draw_runs(axes, found.tries, found.passed[name], curve_colour(place), name)
     axes.set_xscale("log", base=2)
     axes.set_ylim(0.0, 1.02)
     legend(axes, "lower right")

@@ -22,9 +22,10 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.book.experiments.language_models.rlhf import true_score
@@ -33,11 +34,7 @@ from rlbook.interaction.learned_reward import LOGGED as LEARNED
 from rlbook.llm.rewards.composite import LOGGED
 from rlbook.recipes.recipe import Recipe
 from rlbook.recipes.run_recipe import run_recipe
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
+from rlbook.runs.run import Run
 
 Array = NDArray[np.float64]
 
@@ -165,7 +162,7 @@ def measurements(found: dict[str, OverOptimisationCurves]) -> dict[str, float]:
 
 def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
     """What the reward model says, and how often it is right; thin lines are seeds."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(9.6, 3.4)
@@ -178,10 +175,7 @@ def draw(found: dict[str, OverOptimisationCurves]) -> Figure:
         label_axes(axes, "thousand tokens written", label)
         for place, (stage, title) in enumerate(STAGES.items()):
             steps, values = found[stage].tokens / 1_000, getattr(found[stage], name)
-            axes.plot(steps.T, values.T, color=curve_colour(place), linewidth=0.7, alpha=0.4)
-            axes.plot(
-                steps.mean(0), values.mean(0), color=curve_colour(place), linewidth=2.0, label=title
-            )
+            draw_runs(axes, steps, values, curve_colour(place), title, thin=0.7, linewidth=2.0)
         if name == "learned":
             legend(axes, "lower right")
         else:

@@ -324,26 +324,15 @@ def measurements(found: R1Measures) -> dict[str, float]:
 def draw(found: R1Measures) -> Figure:
     """Left: R1-Zero's right answers and its use of steps while it trains. Right: what each stage
     comes to. A dot is a seed."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(10.5, 3.6)
     left, right = figure.subplots(1, 2, width_ratios=(2, 3))
     label_axes(left, "share of the training", "share of the samples", "R1-Zero")
     for place, told in enumerate(CURVES.values()):
-        left.plot(
-            (np.arange(BINS) + 0.5) / BINS,
-            found.zero[:, place].T,
-            color=curve_colour(place),
-            linewidth=0.7,
-            alpha=0.4,
-        )
-        left.plot(
-            (np.arange(BINS) + 0.5) / BINS,
-            found.zero[:, place].mean(0),
-            color=curve_colour(place),
-            label=told,
-        )
+        middles = (np.arange(BINS) + 0.5) / BINS
+        draw_runs(left, middles, found.zero[:, place], curve_colour(place), told, thin=0.7)
     label_axes(right, "", "share, held out", "R1")
     for place, (key, told) in enumerate(SIDES.items()):
         for across, stage in enumerate([*STAGES, *SMALL]):

@@ -226,7 +226,7 @@ def curve(run: rlbook.Run) -> NDArray[np.float64]:
 def draw(folders: Sequence[Path]) -> Figure:
     """The learned and the true score side by side, with the penalty and without it; thin lines are
     recipes with other seeds."""
-    from rlbook.book.figures.axes import curve_colour, label_axes
+    from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes
     from rlbook.plots.figure import new_figure
 
     figure = new_figure(8.4, 3.4)
@@ -241,10 +241,8 @@ def draw(folders: Sequence[Path]) -> Figure:
             (1, axes, curve_colour(0), "-"),
             (0, second, curve_colour(1), "--"),
         ):
-            place.plot(
-                steps, curves[:, k].T, color=colour, linewidth=0.7, alpha=0.4, linestyle=style
-            )
-            place.plot(steps, curves[:, k].mean(0), color=colour, linewidth=2.0, linestyle=style)
+            values = curves[:, k]
+            draw_runs(place, steps, values, colour, thin=0.7, linestyle=style, linewidth=2.0)
         axes.set_ylim(0.4, 1.0)
         second.set_ylim(-1.0, 2.5)
         axes.set_title(f"weight of the KL penalty {runs[0].request.config.kl_coef:g}", fontsize=10)

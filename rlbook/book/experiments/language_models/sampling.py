@@ -17,26 +17,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 import rlbook
+from rlbook.book.figures.axes import curve_colour, label_axes
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.generation.beam_search import beam_search
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.sampling import Sampling
 from rlbook.llm.models.language_model import LanguageModelPolicy
+from rlbook.plots.colours import GREY, fraction_rgb
+from rlbook.plots.figure import new_figure, words
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ENVIRONMENT, PROMPTS, SAMPLES = "Addition-v0", 256, 8
 TOKENS = ("the", "a", "this", "its", "one", "no", "my", "blue")
@@ -181,10 +182,6 @@ def measurements(found: DrawnAnswers) -> dict[str, float]:
 def draw(found: DrawnAnswers) -> Figure:
     """What the settings leave of the two distributions; answers against the temperature; and a tree
     that is searched."""
-    from rlbook.book.figures.axes import curve_colour, label_axes
-    from rlbook.plots.colours import GREY, fraction_rgb
-    from rlbook.plots.figure import new_figure, words
-
     figure = new_figure(10.0, 6.6)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
     above, below = parts
@@ -229,10 +226,6 @@ def draw(found: DrawnAnswers) -> Figure:
 
 def draw_tree(axes: Axes) -> None:
     """The texts of `TREE`, greedily and by two beams."""
-    from rlbook.book.figures.axes import curve_colour
-    from rlbook.plots.colours import GREY, fraction_rgb
-    from rlbook.plots.figure import words
-
     axes.set_axis_off()
     axes.set_title("two beams: where greedy decoding goes wrong", **words(fontsize=11, pad=8))
     colours = [fraction_rgb(GREY), curve_colour(0), curve_colour(1)]
@@ -274,9 +267,6 @@ def draw_bars(
     axes: Axes, plain: NDArray[np.float32], kept: NDArray[np.float64], title: str
 ) -> None:
     """A bar a token: in grey what the model says, over it what a token is drawn from."""
-    from rlbook.book.figures.axes import curve_colour, label_axes
-    from rlbook.plots.figure import words
-
     label_axes(axes, "", "", title)
     place = np.arange(len(TOKENS))
     axes.bar(place, plain, color="0.85", width=0.85)

@@ -23,21 +23,18 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
 from rlbook.data.episodes import Episode, Pairs
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.bandits import softmax
+from rlbook.runs.run import Run
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from rlbook.runs.run import Run
 
 Array = NDArray[np.float64]
 
@@ -265,12 +262,14 @@ def measurements(found: dict[str, CompletionDistances]) -> dict[str, float]:
 
 def draw(found: dict[str, CompletionDistances]) -> Figure:
     """A dot for each run, by learner; the line is at 0.03."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
-    from rlbook.plots.figure import new_figure
+    from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 
-    figure = new_figure(7.5, 0.8 + 0.4 * len(found))
-    axes = figure.subplots()
-    label_axes(axes, "largest difference of a completion's probability from the closed form", "")
+    figure, axes = labelled_figure(
+        7.5,
+        0.8 + 0.4 * len(found),
+        "largest difference of a completion's probability from the closed form",
+        "",
+    )
     axes.axvline(0.03, color=curve_colour(2), linestyle="--", linewidth=1.2)
     for place, beta in enumerate(BETAS):
         rows = np.concatenate(

@@ -19,9 +19,10 @@ gives the whole curve.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import rlbook
@@ -38,9 +39,6 @@ from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.interaction.play_episodes import t_interval
 from rlbook.interaction.threads import use_one_thread
 from rlbook.seeding import rng_for
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Floats = NDArray[np.float64]
 

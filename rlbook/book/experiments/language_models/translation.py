@@ -17,10 +17,10 @@ token, no dropout, no label smoothing, and a learning rate that falls linearly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,9 +35,6 @@ from rlbook.llm.models.architectures.encoder_decoder import (
     translate_greedy,
 )
 from rlbook.seeding import rng_for, torch_generator
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAD, START, END, FIRST = 0, 1, 2, 3  # FIRST is the letter a
 LETTERS, SHORTEST, LONGEST = 26, 3, 8
@@ -228,7 +225,7 @@ def measurements(found: Translations) -> dict[str, float]:
 
 def draw(found: Translations) -> Figure:
     """Accuracy against steps, and where the decoder looks while it reverses a word and sorts it."""
-    from rlbook.book.figures.axes import curve_colour, label_axes, legend
+    from rlbook.book.figures.axes import curve_colour, draw_runs, label_axes, legend
     from rlbook.plots.figure import new_figure, words
 
     figure = new_figure(10.0, 3.8)
@@ -236,10 +233,7 @@ def draw(found: Translations) -> Figure:
     label_axes(axes, "gradient steps", "held-out words that are right")
     for place, (name, rows) in enumerate(found.accuracy.items()):
         style = ":" if "no causal" in name else "--" if "no positions" in name else "-"
-        axes.plot(
-            found.steps, rows.T, color=curve_colour(place), linestyle=style, alpha=0.3, linewidth=1
-        )
-        axes.plot(found.steps, rows.mean(0), color=curve_colour(place), linestyle=style, label=name)
+        draw_runs(axes, found.steps, rows, curve_colour(place), name, linestyle=style)
     axes.set_ylim(-0.03, 1.03)
     legend(axes, "center right")
     for grid, name in zip(grids, ("reverse", "sort"), strict=True):

@@ -9,16 +9,14 @@ The seven couples of the text make 7 · 6 · 2 = 84 analogies such as man : king
 from __future__ import annotations
 
 from itertools import permutations
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rlbook.book.experiments.language_models.village_text import COUPLES, GROUPS, village
 from rlbook.llm.tokenizers.word_vectors import MODELS, WordVectors, train_word_vectors
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class VillageVectors(NamedTuple):
@@ -88,7 +86,6 @@ def draw(found: VillageVectors) -> Figure:
             right.annotate(word, place, fontsize=8, xytext=(3, 3), textcoords="offset points")
     right.set_title("from him to her is always the same way", fontsize=9)
     for axes in (left, right):
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.margins(0.15)
     return figure

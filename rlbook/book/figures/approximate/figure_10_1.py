@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.value.semi_gradient_sarsa import SemiGradientSarsa
 from rlbook.book.figures.mountain_car import drive
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 POSITIONS, SPEEDS = np.linspace(-1.2, 0.5, 40), np.linspace(-0.07, 0.07, 40)
 EARLY = 428

@@ -12,16 +12,12 @@ averages 100 runs, here 3, with fewer step sizes, and no episode takes more than
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.mountain_car import drive
-from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHAS: dict[int, tuple[float, ...]] = {
     1: (0.4, 0.6, 0.9, 1.2, 1.5),
@@ -72,18 +68,14 @@ def measurements(result: MountainCarSteps) -> dict[str, float]:
 
 def draw(result: MountainCarSteps) -> Figure:
     """A curve for each n."""
-    figure = new_figure(6.6, 4.8)
-    axes = label_axes(
-        figure.subplots(),
-        "Step size α (the book's α × 8 tilings)",
-        "Steps per episode, first 50 episodes",
+    figure, axes = labelled_figure(
+        6.6, 4.8, "Step size α (the book's α × 8 tilings)", "Steps per episode, first 50 episodes"
     )
     for place, (n, curve) in enumerate(result.steps.items()):
         means = [steps.mean() for steps in curve.values()]
         axes.plot(
             list(curve), means, "o-", color=curve_colour(place), markersize=3.5, label=f"n = {n}"
         )
-    axes.set_ylim(180, 320)
-    axes.set_xlim(0, 1.6)
+    axes.set(ylim=(180, 320), xlim=(0, 1.6))
     legend(axes, loc="upper right")
     return figure

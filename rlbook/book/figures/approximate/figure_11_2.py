@@ -10,15 +10,11 @@ in the book.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.book.experiments.baird import FIRST_WEIGHTS, baird_features, stream, stream_td, system
 from rlbook.book.figures.weights_over_time import WeightHistory, numbers, picture
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHA = 0.01
 

@@ -8,16 +8,12 @@ Source: Sutton & Barto 2018, section 11.7, figure 11.5; α = 0.005, β = 0.05, �
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.book.experiments.baird import FIRST_WEIGHTS, baird_features, stream, stream_tdc, system
 from rlbook.book.figures.weights_over_time import WeightHistory, numbers, picture
 from rlbook.functional.linear_td import mean_tdc_update
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHA, BETA = 0.005, 0.05
 

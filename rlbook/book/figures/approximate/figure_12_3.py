@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.long_walk import (
     ALPHAS,
@@ -21,9 +22,6 @@ from rlbook.book.figures.long_walk import (
     n_step_sweep,
 )
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

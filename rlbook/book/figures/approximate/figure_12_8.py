@@ -18,13 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lambda_sweep, lowest_errors
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PANELS = {
     "true-online": "Online λ-return: true online TD(λ)",

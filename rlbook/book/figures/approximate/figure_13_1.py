@@ -10,12 +10,9 @@ here it goes right with probability 0.05.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.corridor import CorridorReturns, numbers, picture, play
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHAS = {"α = 2⁻¹³": (2.0**-13, None), "α = 2⁻¹⁴": (2.0**-14, None), "α = 2⁻¹²": (2.0**-12, None)}
 

@@ -9,12 +9,9 @@ Source: Sutton & Barto 2018, section 13.4, figure 13.2. As in figure 13.1, the f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.corridor import CorridorReturns, numbers, picture, play
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHAS = {"with baseline, α = 2⁻⁹": (2.0**-9, 2.0**-6), "without, α = 2⁻¹³": (2.0**-13, None)}
 

@@ -12,11 +12,11 @@ episodes; here 2 · 10⁻⁴ over 10 000.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.thousand_states import (
     LENGTH,
     MONTE_CARLO,
@@ -28,10 +28,7 @@ from rlbook.book.figures.thousand_states import (
     walks,
 )
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rlbook.plots.figure import words
 
 GROUPS = 10
 
@@ -79,8 +76,7 @@ def measurements(result: StateAggregationValues) -> dict[str, float]:
 
 def draw(result: StateAggregationValues) -> Figure:
     """Values above, the time spent in each state below."""
-    figure = new_figure(7.0, 4.6)
-    axes = label_axes(figure.subplots(), "State", "Value")
+    figure, axes = labelled_figure(7.0, 4.6, "State", "Value")
     states = np.arange(1, LENGTH + 1)
     axes.plot(states, result.exact, color=curve_colour(1), linewidth=1.5, label="true value")
     axes.plot(
@@ -90,8 +86,7 @@ def draw(result: StateAggregationValues) -> Figure:
         linewidth=1.5,
         label="gradient Monte Carlo, 10 groups",
     )
-    axes.set_ylim(-1.05, 1.05)
-    axes.set_xlim(1, LENGTH)
+    axes.set(ylim=(-1.05, 1.05), xlim=(1, LENGTH))
     below = axes.twinx()
     below.fill_between(states, result.time, color=fraction_rgb(GREY), alpha=0.35, linewidth=0)
     below.set_ylim(0, 4 * result.time.max())

@@ -11,11 +11,11 @@ Source: Sutton & Barto 2018, figure 9.10. The book averages 30 runs, here 4. Its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.thousand_states import (
     MONTE_CARLO,
     exact_values,
@@ -25,10 +25,6 @@ from rlbook.book.figures.thousand_states import (
     walk_model,
     walks,
 )
-from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TILINGS = {"one tiling": 1, "50 tilings": 50}
 
@@ -74,8 +70,7 @@ def measurements(result: TilingErrors) -> dict[str, float]:
 
 def draw(result: TilingErrors) -> Figure:
     """A curve for each."""
-    figure = new_figure(6.6, 4.6)
-    axes = label_axes(figure.subplots(), "Episodes", "√VE")
+    figure, axes = labelled_figure(6.6, 4.6, "Episodes", "√VE")
     for place, (name, errors) in enumerate(result.errors.items()):
         axes.plot(
             np.arange(1, errors.shape[1] + 1),
@@ -84,7 +79,6 @@ def draw(result: TilingErrors) -> Figure:
             linewidth=1.4,
             label=name,
         )
-    axes.set_ylim(0, 0.5)
-    axes.set_xlim(0, None)
+    axes.set(ylim=(0, 0.5), xlim=(0, None))
     legend(axes, loc="upper right")
     return figure

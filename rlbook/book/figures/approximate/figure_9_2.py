@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.agent import Step
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
@@ -30,9 +30,6 @@ from rlbook.book.figures.thousand_states import (
 )
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 ALPHAS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 LENGTHS = tuple(2**k for k in range(10))

@@ -9,16 +9,13 @@ Source: Sutton & Barto 2018, section 2.3, figure 2.2.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
 from rlbook.book.figures.axes import legend
 from rlbook.book.figures.bandits import BanditAverages, compare, draw_optimal, draw_reward, numbers
 from rlbook.functional.schedules import Constant
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:

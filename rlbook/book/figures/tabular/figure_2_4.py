@@ -10,14 +10,11 @@ Source: Sutton & Barto 2018, section 2.7, figure 2.4.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
 from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
 from rlbook.functional.schedules import Constant
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def run(seed: int = 0, runs: int = 2_000, steps: int = 1_000) -> BanditAverages:

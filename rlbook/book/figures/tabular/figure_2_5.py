@@ -10,13 +10,10 @@ Source: Sutton & Barto 2018, section 2.8, figure 2.5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.bandit import BanditConfig
 from rlbook.book.figures.bandits import BanditAverages, compare, numbers, one_panel
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MEAN = 4.0
 """Around which the means of the machines are drawn, in reward units."""

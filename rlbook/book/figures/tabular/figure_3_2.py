@@ -9,17 +9,14 @@ Source: Sutton & Barto 2018, example 3.5, figure 3.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.book.figures.axes import value_grid
 from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

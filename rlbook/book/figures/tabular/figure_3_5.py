@@ -6,17 +6,14 @@ Source: Sutton & Barto 2018, example 3.8, figure 3.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.figures.axes import best_moves, value_grid
 from rlbook.book.figures.grid_5x5 import GAMMA, draw_grid, model
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TIE = 1e-9
 """Moves this close in value, in reward units, are equally good."""

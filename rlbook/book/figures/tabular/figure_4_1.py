@@ -10,18 +10,15 @@ ours are rounded).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.planning.policy_evaluation import PolicyEvaluation
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.book.figures.axes import best_moves, value_grid
 from rlbook.envs.gridworlds.gridworld import GridWorld
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SWEEPS = (0, 1, 2, 3, 10, None)
 """None: until nothing changes any more."""

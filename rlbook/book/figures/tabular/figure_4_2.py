@@ -8,20 +8,19 @@ are not cut off here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 from rlbook.algorithms.planning.policy_iteration import PolicyIteration
 from rlbook.envs.car_rental import COUNTS, FURTHEST, CarRental
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.plots.colours import CURVES, INK, PAPER, RAMP, fraction_rgb
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 GAMMA = 0.9
 ACROSS, UP = "Cars at second location", "Cars at first location"
@@ -77,8 +76,6 @@ def draw(result: CarRentalPolicies) -> Figure:
 
 
 def _draw_policy(axes: Axes, policy: np.ndarray, title: str) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
     ends = [fraction_rgb(CURVES[1]), fraction_rgb(PAPER), fraction_rgb(CURVES[0])]
     colours = LinearSegmentedColormap.from_list("cars", ends)
     axes.imshow(
@@ -103,8 +100,7 @@ def _draw_policy(axes: Axes, policy: np.ndarray, title: str) -> None:
     axes.set_title(title, **words(fontsize=12))
     axes.set_xlabel(ACROSS, **words(fontsize=9))
     axes.set_ylabel(UP, **words(fontsize=9))
-    axes.set_xticks([0, 5, 10, 15, 20])
-    axes.set_yticks([0, 5, 10, 15, 20])
+    axes.set(xticks=[0, 5, 10, 15, 20], yticks=[0, 5, 10, 15, 20])
     axes.tick_params(labelsize=8, labelcolor=words()["color"])
 
 
@@ -122,8 +118,6 @@ def _draw_number(axes: Axes, region: np.ndarray, text: str) -> None:
 
 
 def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-
     first, second = np.indices(values.shape)
     ramp = LinearSegmentedColormap.from_list("ramp", [fraction_rgb(colour) for colour in RAMP])
     axes.plot_surface(
@@ -140,7 +134,6 @@ def _draw_surface(axes: Axes3D, values: np.ndarray, title: str) -> None:
     axes.set_title(title, **words(fontsize=12))
     axes.set_xlabel(UP, **words(fontsize=8))
     axes.set_ylabel(ACROSS, **words(fontsize=8))
-    axes.set_xticks([0, 10, 20])
-    axes.set_yticks([0, 10, 20])
+    axes.set(xticks=[0, 10, 20], yticks=[0, 10, 20])
     axes.tick_params(labelsize=7, pad=-1, labelcolor=words()["color"])
     axes.set_box_aspect(None, zoom=0.95)  # type: ignore[arg-type]

@@ -11,18 +11,15 @@ as in the box on page 83.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.planning.value_iteration import ValueIteration
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.envs.gambler import TARGET, Gambler, gambler_stakes
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HEADS = 0.4
 SHOWN = (1, 2, 3, 32)
@@ -123,8 +120,7 @@ def draw(result: GamblerSolution) -> Figure:
     )
     legend(bottom, loc="upper left")
     for axes in (top, bottom):
-        axes.set_xticks([1, 25, 50, 75, 99])
-        axes.set_xlim(0, TARGET)
+        axes.set(xticks=[1, 25, 50, 75, 99], xlim=(0, TARGET))
     top.set_ylim(0, 1)
     bottom.set_ylim(0, 52)
     return figure

@@ -12,19 +12,16 @@ cards is worth no more than with three.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.book.figures.learners import learners
 from rlbook.envs.blackjack import SHAPE, blackjack_model
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-    from mpl_toolkits.mplot3d.axes3d import Axes3D
 
 STICK_ON_20 = np.where(np.unravel_index(np.arange(np.prod(SHAPE)), SHAPE)[0] >= 20, 0, 1)
 """[S]: the player's policy."""
@@ -130,8 +127,7 @@ def _surface(axes: Axes3D, values: np.ndarray) -> None:
     axes.set_box_aspect((1, 1, 0.5))
     axes.set_xlabel("Dealer showing", **words(fontsize=8.5, labelpad=0))
     axes.set_ylabel("Player's sum", **words(fontsize=8.5, labelpad=0))
-    axes.set_xticks([1, 4, 7, 10], ["A", "4", "7", "10"])
-    axes.set_yticks([12, 15, 18, 21])
+    axes.set(xticks=[1, 4, 7, 10], xticklabels=["A", "4", "7", "10"], yticks=[12, 15, 18, 21])
     axes.set_zticks([-1, 0, 1])  # type: ignore[operator]
     axes.set_zlim(-1, 1)
     axes.tick_params(labelsize=8, pad=0)

@@ -18,22 +18,18 @@ Source: Sutton & Barto 2018, example 5.4, figure 5.3, eqs. 5.5 and 5.6.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.off_policy_mc import OffPolicyMC
 from rlbook.algorithms.tabular.off_policy_mc_config import OffPolicyMCConfig
 from rlbook.book.experiments.independent_runs import value_curves
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.tabular.figure_5_1 import STICK_ON_20
 from rlbook.envs.blackjack import blackjack_model, number
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
-from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HAND = number((13, True), 2)
 WEIGHTINGS = ("ordinary", "weighted")
@@ -126,9 +122,9 @@ def measurements(result: ImportanceSamplingEstimates) -> dict[str, float]:
 
 def draw(result: ImportanceSamplingEstimates) -> Figure:
     """Mean square error over games, on a logarithmic axis."""
-    figure = new_figure(6.8, 4.6)
-    axes = label_axes(
-        figure.subplots(),
+    figure, axes = labelled_figure(
+        6.8,
+        4.6,
         "Episodes (log scale)",
         f"Mean square error (average over {len(result.estimates['ordinary'])} runs)",
     )
@@ -149,7 +145,6 @@ def draw(result: ImportanceSamplingEstimates) -> Figure:
             linewidth=1.3,
             label=f"{name}, in theory",
         )
-    axes.set_xlim(1, len(games))
-    axes.set_ylim(0, 5)
+    axes.set(xlim=(1, len(games)), ylim=(0, 5))
     legend(axes, loc="upper right")
     return figure

@@ -16,9 +16,9 @@ visited keep their first value, 0.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.tabular.prediction.mc_prediction import MCPrediction, MCPredictionConfig
 from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDPredictionConfig
@@ -28,9 +28,6 @@ from rlbook.book.figures.axes import curve_colour, label_axes, legend
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TD_ALPHAS = (0.15, 0.1, 0.05)
 MC_ALPHAS = (0.01, 0.02, 0.03, 0.04)

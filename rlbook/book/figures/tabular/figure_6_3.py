@@ -14,17 +14,14 @@ half of 10 runs of 5000 episodes, so that what was lost while learning does not 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.cliff import LEARNERS, cliff_model, settings
 from rlbook.book.figures.learners import learners
-from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rlbook.plots.figure import words
 
 ALPHAS = tuple(tenth / 10 for tenth in range(1, 11))
 INTERIM = 100
@@ -89,8 +86,7 @@ def measurements(result: StepSizePerformance) -> dict[str, float]:
 
 def draw(result: StepSizePerformance) -> Figure:
     """Dashed while learning, solid in the long run."""
-    figure = new_figure(7.0, 5.6)
-    axes = label_axes(figure.subplots(), "Step size α", "Sum of rewards per episode")
+    figure, axes = labelled_figure(7.0, 5.6, "Step size α", "Sum of rewards per episode")
     half = result.episodes // 2
     title = (
         f"interim: the first {INTERIM} episodes · asymptotic: episodes {half + 1} to"
@@ -111,8 +107,6 @@ def draw(result: StepSizePerformance) -> Figure:
             axes.plot(
                 result.alphas, means[name].mean(axis=1), style, label=f"{name}, {what}", **look
             )
-    axes.set_ylim(-150, 0)
-    axes.set_xlim(0.07, 1.03)
-    axes.set_xticks(result.alphas)
+    axes.set(ylim=(-150, 0), xlim=(0.07, 1.03), xticks=result.alphas)
     legend(axes, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=2, columnspacing=1.5)
     return figure

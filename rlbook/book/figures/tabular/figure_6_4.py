@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.axes import cells, curve_colour, label_axes, legend
 from rlbook.book.figures.cliff import (
@@ -31,10 +32,6 @@ from rlbook.book.figures.cliff import (
 from rlbook.book.figures.learners import learners
 from rlbook.plots.colours import INK, fraction_rgb
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 ALPHA = 0.5
 NAMES = ("SARSA", "Q-learning")
@@ -111,8 +108,7 @@ def draw(result: CliffReturns) -> Figure:
             linewidth=1.6,
             label=name,
         )
-    bottom.set_ylim(-100, -10)
-    bottom.set_xlim(0, result.returns[NAMES[0]].shape[1])
+    bottom.set(ylim=(-100, -10), xlim=(0, result.returns[NAMES[0]].shape[1]))
     legend(bottom, loc="lower right")
     return figure
 

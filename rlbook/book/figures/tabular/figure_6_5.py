@@ -16,9 +16,9 @@ gives its curves.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.random import Generator
 
 from rlbook.algorithms.tabular.control_agent import ControlAgent
@@ -26,15 +26,12 @@ from rlbook.algorithms.tabular.double_q_learning import DoubleQLearning
 from rlbook.algorithms.tabular.exploration import epsilon_greedy
 from rlbook.algorithms.tabular.q_learning import QLearning
 from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.maximization_bias import START, MaximizationBias
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rlbook.plots.figure import words
 
 ACTIONS = 10
 EPSILON = ALPHA = 0.1
@@ -112,8 +109,7 @@ def measurements(result: LeftShares) -> dict[str, float]:
 
 def draw(result: LeftShares) -> Figure:
     """Both curves, and what is best with ε = 0.1."""
-    figure = new_figure(6.6, 4.4)
-    axes = label_axes(figure.subplots(), "Episodes", "% left actions from A")
+    figure, axes = labelled_figure(6.6, 4.4, "Episodes", "% left actions from A")
     for place, (name, left) in enumerate(result.left.items()):
         axes.plot(
             np.arange(1, len(left) + 1),
@@ -127,9 +123,12 @@ def draw(result: LeftShares) -> Figure:
     axes.text(
         episodes, 100 * EPSILON / 2 - 1.2, "optimal", ha="right", va="top", **words(fontsize=9)
     )
-    axes.set_xlim(1, episodes)
-    axes.set_xticks([1, *range(100, episodes + 1, 100)])
-    axes.set_ylim(0, 100)
-    axes.set_yticks([0, 5, 25, 50, 75, 100], ["0", "5 %", "25 %", "50 %", "75 %", "100 %"])
+    axes.set(
+        xlim=(1, episodes),
+        xticks=[1, *range(100, episodes + 1, 100)],
+        ylim=(0, 100),
+        yticks=[0, 5, 25, 50, 75, 100],
+        yticklabels=["0", "5 %", "25 %", "50 %", "75 %", "100 %"],
+    )
     legend(axes, loc="upper right")
     return figure

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from rlbook.book.figures.long_walk import ALPHAS, Sweep, draw_sweep, lowest_errors, n_step_sweep
 from rlbook.plots.figure import new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

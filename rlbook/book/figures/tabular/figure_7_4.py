@@ -14,9 +14,11 @@ that of example 8.1, the way through it is ours; α = 0.1, γ = 1, n = 10, λ = 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlbook.agent import Step
 from rlbook.algorithms.tabular.control_agent import ControlAgent
@@ -29,10 +31,6 @@ from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import INK, PALE, fraction_rgb
 from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WAY = "URDDDRRUURRDLLDDRRRUURRUUU"
 """The agent's moves from the start to the goal; it goes round once."""

@@ -12,20 +12,17 @@ first episodes have only the same distribution, Q being 0 until the goal.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from rlbook.algorithms.model_based.dyna_q import DynaQ, DynaQConfig
-from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
 from rlbook.book.figures.learners import learners
 from rlbook.envs.gridworlds.dyna_maze import DynaMaze
 from rlbook.functional.schedules import Constant
 from rlbook.plots.colours import GREY, fraction_rgb
-from rlbook.plots.figure import new_figure, words
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rlbook.plots.figure import words
 
 PLANNING_STEPS = (0, 5, 50)
 SHORTEST = 14
@@ -82,8 +79,7 @@ def measurements(result: DynaEpisodeLengths) -> dict[str, float]:
 
 def draw(result: DynaEpisodeLengths) -> Figure:
     """Steps over episodes; the first is left out, as in the book."""
-    figure = new_figure(6.8, 4.6)
-    axes = label_axes(figure.subplots(), "Episodes", "Steps per episode")
+    figure, axes = labelled_figure(6.8, 4.6, "Episodes", "Steps per episode")
     for place, (n, lengths) in enumerate(result.lengths.items()):
         name = "0 planning steps (direct RL only)" if n == 0 else f"{n} planning steps"
         axes.plot(
@@ -97,9 +93,11 @@ def draw(result: DynaEpisodeLengths) -> Figure:
     axes.text(
         lengths.shape[1], SHORTEST + 6, "shortest way", ha="right", va="bottom", **words(fontsize=9)
     )
-    axes.set_xlim(1, lengths.shape[1])
-    axes.set_xticks([2, *range(10, lengths.shape[1] + 1, 10)])
-    axes.set_yticks([SHORTEST, 200, 400, 600, 800])
-    axes.set_ylim(0, 800)
+    axes.set(
+        xlim=(1, lengths.shape[1]),
+        xticks=[2, *range(10, lengths.shape[1] + 1, 10)],
+        yticks=[SHORTEST, 200, 400, 600, 800],
+        ylim=(0, 800),
+    )
     legend(axes, loc="upper right")
     return figure
