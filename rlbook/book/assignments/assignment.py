@@ -200,15 +200,20 @@ def has_frequencies(hint: str, expected: Callable[[Case], np.ndarray]) -> Judge:
         for case, answer in zip(cases, answers, strict=True):
             wanted = expected(case)
             found = np.asarray(answer, dtype=np.float64)
-            # five standard errors of a share of `draws`: missed by one honest answer in 10^6
-            error = 5 * np.sqrt(wanted * (1 - wanted) / case["draws"])
-            if found.shape != wanted.shape or (np.abs(found - wanted) > error + 1e-9).any():
+            if not follow(found, wanted, case["draws"]):
                 return Score(
                     0.0, f"{hint}: the actions' shares are {_brief(found)}, not {_brief(wanted)}"
                 )
         return Score(1.0, "right")
 
     return judge
+
+
+def follow(shares: object, probs: np.ndarray, draws: int) -> bool:
+    """Whether the shares of so many draws are within five standard errors of the probabilities [A],
+    which one honest answer in 10^6 misses."""
+    found, error = np.asarray(shares, dtype=np.float64), 5 * np.sqrt(probs * (1 - probs) / draws)
+    return found.shape == probs.shape and bool((np.abs(found - probs) <= error + 1e-9).all())
 
 
 def _brief(numbers: np.ndarray) -> str:

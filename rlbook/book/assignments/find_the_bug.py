@@ -15,6 +15,7 @@ from rlbook.book.assignments.assignment import (
     RubricLine,
     Score,
     find_difference,
+    follow,
     is_off_by_at_most,
     reaches,
 )
@@ -28,7 +29,7 @@ from rlbook.book.assignments.ppo_maze import (
     policy_return,
     rollouts,
 )
-from rlbook.book.assignments.worlds import softmax
+from rlbook.functional.bandits import softmax
 
 BUGS = (
     Bug(
@@ -155,11 +156,9 @@ def _judge_functions(cases: Sequence[Case], answers: Sequence[Any], right: Seque
         if case["part"] != "walk_act":
             problem = find_difference(answer, wanted)
         else:
-            probs = softmax(np.array([case["logits"]]))[0]
-            # five standard errors of a share of `draws`
-            error = 5 * np.sqrt(probs * (1 - probs) / case["draws"])
-            off = np.abs(np.asarray(answer, dtype=np.float64) - probs) > error
-            problem = "the shares of the actions are others" if off.any() else ""
+            probs = softmax(np.array(case["logits"]))
+            right_shares = follow(answer, probs, case["draws"])
+            problem = "" if right_shares else "the shares of the actions are others"
         if problem:
             return Score(0.0, f"{HINTS[case['part']]}: {problem}")
     return Score(1.0, "right")

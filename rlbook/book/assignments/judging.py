@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import signal
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from rlbook.book.exercises.checking import (
     RIGHT,
     WRONG,
     Verdict,
+    last_line,
     printable,
     text_of,
 )
@@ -139,13 +139,6 @@ def _run(
         isolate=isolate,
         modules=MODULES,
     )
-    if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
-        return [{"error": f"it did not end within {seconds:g} seconds"}] * len(asked)
-    try:
-        told = json.loads(outcome.output.strip().splitlines()[-1])
-        if isinstance(told, list) and len(told) == len(asked):
-            return told
-    except (ValueError, LookupError, RecursionError):
-        pass
-    error = f"it ended with exit code {outcome.exit_code} and without an answer"
-    return [{"error": error}] * len(asked)
+    told, complaint = last_line(outcome, seconds)
+    whole = isinstance(told, list) and len(told) == len(asked)
+    return told if whole else [{"error": complaint}] * len(asked)

@@ -13,6 +13,7 @@ from rlbook.book.assignments.assignment import (
     Case,
     RubricLine,
     Score,
+    follow,
     is_off_by_at_most,
     matches_solution,
     reaches,
@@ -23,8 +24,8 @@ from rlbook.book.assignments.worlds import (
     endless_world,
     maze_world,
     return_of,
-    softmax,
 )
+from rlbook.functional.bandits import softmax
 
 
 def endings(*, terminated: bool, truncated: bool) -> Callable[[Generator], list[Case]]:
@@ -90,10 +91,8 @@ def policies(rng: Generator) -> list[Case]:
 def _draws(cases: Sequence[Case], answers: Sequence[Any], right: Sequence[Any]) -> Score:
     del right
     for case, (shares, log_probs) in zip(cases, answers, strict=True):
-        wanted = softmax(np.array([case["logits"]]))[0]
-        # five standard errors of a share of `draws`
-        error = 5 * np.sqrt(wanted * (1 - wanted) / case["draws"])
-        if (np.abs(np.asarray(shares) - wanted) > error).any():
+        wanted = softmax(np.array(case["logits"]))
+        if not follow(shares, wanted, case["draws"]):
             return Score(0.0, "act draws each action with its probability under the policy")
         # float32 keeps 7 digits
         if (np.abs(np.asarray(log_probs) - np.log(wanted)) > 1e-4).any():

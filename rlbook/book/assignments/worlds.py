@@ -84,9 +84,3 @@ def return_of(world: dict[str, Any], policy: np.ndarray) -> float:
 def greedy(action_values: np.ndarray) -> np.ndarray:
     """The policy [S, A] that takes the best action for sure."""
     return np.eye(action_values.shape[1])[action_values.argmax(axis=1)]
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities [S, A]."""
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)

@@ -188,20 +188,26 @@ def compare_answers(
     )
 
 
-def _answers_of(outcome: ProgramOutcome, seconds: float) -> list[Any] | str:
-    """The answers of a finished program, or what went wrong. The program may have printed
-    anything."""
+def last_line(outcome: ProgramOutcome, seconds: float) -> tuple[Any, str]:
+    """What a finished program says as JSON in its last line, None where that is none, and what went
+    wrong where it is of no use. The program may have printed anything."""
     if outcome.exit_code is None or -outcome.exit_code in (signal.SIGXCPU, signal.SIGKILL):
-        return f"it did not end within {seconds:g} seconds"
+        return None, f"it did not end within {seconds:g} seconds"
+    complaint = f"it ended with exit code {outcome.exit_code} and without an answer"
     try:
-        told = json.loads(outcome.output.strip().splitlines()[-1])
-        if isinstance(told.get("error"), str):
-            return f"it failed: {printable(told['error'])}"
-        if isinstance(told["answers"], list) and len(told["answers"]) == CASES:
-            return told["answers"]
-    except (ValueError, LookupError, AttributeError, RecursionError):
-        pass
-    return f"it ended with exit code {outcome.exit_code} and without an answer"
+        return json.loads(outcome.output.strip().splitlines()[-1]), complaint
+    except (ValueError, LookupError, RecursionError):
+        return None, complaint
+
+
+def _answers_of(outcome: ProgramOutcome, seconds: float) -> list[Any] | str:
+    """The answers of a finished program, or what went wrong."""
+    line, complaint = last_line(outcome, seconds)
+    told = line if isinstance(line, dict) else {}
+    if isinstance(told.get("error"), str):
+        return f"it failed: {printable(told['error'])}"
+    answers = told.get("answers")
+    return answers if isinstance(answers, list) and len(answers) == CASES else complaint
 
 
 def printable(text: str, most: int = 300) -> str:
