@@ -291,7 +291,8 @@ def check_causal(model: Any, name: str | Path) -> None:
     transformers loads BERT and its like as causal models and only warns.
     """
     ids = torch.tensor([[0, 0], [0, 1]], device=model.device)
-    first, second = model.eval()(input_ids=ids, use_cache=False).logits[:, 0]
+    read = {"attention_mask": torch.ones_like(ids), "use_cache": False}
+    first, second = model.eval()(input_ids=ids, **read).logits[:, 0]
     if not torch.allclose(first, second, rtol=0.0, atol=1e-4 * float(first.abs().max())):
         raise FolderError(
             f"model: {str(name)!r} has attention to later tokens (its model_type is"

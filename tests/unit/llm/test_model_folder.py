@@ -213,3 +213,17 @@ def test_a_start_with_another_tokenizer_is_told_of_the_tokens(folder: Path, tmp_
     rlbook.train("sft", "Chat-v0", env_kwargs=words, out=tmp_path / "run", **options)
     with pytest.raises(RequestError, match="the start must have the agent's tokenizer, and has"):
         rlbook.train("grpo", "Chat-v0", start=tmp_path / "run", **options)
+
+
+def test_loading_warns_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """GPT-2 warns where it is given its padding token and no mask."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+    from transformers.utils import logging
+
+    config = GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2, n_positions=8, pad_token_id=0)
+    with torch.random.fork_rng():
+        GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    logging.warning_once.cache_clear()
+    capfd.readouterr()
+    folder_model(tmp_path)
+    assert capfd.readouterr().err == ""
