@@ -17,9 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.records import Memory, NamedRecord
-from rlbook.algorithms.tabular.tabular_agent import TableAgent
+from rlbook.algorithms.tabular.tabular_agent import StepTables, TableAgent
 
 EPISODE = ("states", "actions", "rewards")
 """The fields of a memory that grow with the episode."""
@@ -81,17 +80,11 @@ class EpisodeAgent(TableAgent):
     marks: tuple[str, ...] = ()
     """Tables that are 0 between episodes, and are cleared with the episode."""
 
-    @property
-    def growing(self) -> tuple[str, ...]:
-        """The fields that hold one number a step."""
-        return EPISODE
+    per_step: tuple[str, ...] = EPISODE
+    """Tables with a row for each step of the episode."""
 
-    def make_room(self, steps: int) -> None:
-        needed, have = int(self.memory.recorded[0]) + steps, len(self.memory.states)
-        if have < needed:
-            size = max(needed, 2 * have)
-            longer = {name: _longer(getattr(self.memory, name), size) for name in self.growing}
-            self.memory = self.memory._replace(**longer)
+    def step_tables(self) -> tuple[StepTables, ...]:
+        return (StepTables(self.per_step, "recorded"),)
 
     def begin(self) -> None:
         self.memory.recorded[0] = 0
@@ -101,28 +94,9 @@ class EpisodeAgent(TableAgent):
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)
         recorded = int(tables["recorded"][0])
-        for name in self.growing:
-            if len(tables[name]) != recorded:
-                raise ValueError(
-                    f"the saved {name} must have {recorded} entries, one a step, "
-                    f"got {len(tables[name])}"
-                )
         for name in self.marks:
             if tables[name].max() > recorded:
                 raise ValueError(
                     f"the saved {name} names a step after the last, {tables[name].max()} "
                     f"of {recorded}"
                 )
-
-    def state_dict(self) -> State:
-        """Holds the steps recorded, without the room after them."""
-        state, recorded = super().state_dict(), int(self.memory.recorded[0])
-        memory = state["memory"]
-        kept = {name: memory[name][:recorded] for name in self.growing}
-        return state | {"memory": memory | kept}
-
-
-def _longer(array: np.ndarray, size: int) -> np.ndarray:
-    grown = np.zeros(size, dtype=array.dtype)
-    grown[: len(array)] = array
-    return grown

@@ -31,19 +31,16 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.records import ControlSettings
 from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
+from rlbook.algorithms.tabular.tabular_agent import StepTables
 from rlbook.algorithms.tabular.windows import (
     Window,
-    check_rows,
     n_step_return,
     no_window,
     rewards_to_returns,
-    with_room,
-    without_spare_room,
 )
 from rlbook.checks import ENDLESS, positive_int
 
@@ -154,15 +151,8 @@ class NStepSarsa(ControlAgent):
             *super().make_memory(), pending=np.full(1, NONE), **no_window(), actions=none
         )
 
-    def make_room(self, steps: int) -> None:
-        self.memory = with_room(self.memory, ROWS, self.settings.n, steps)
+    def step_tables(self) -> tuple[StepTables, ...]:
+        return (StepTables(ROWS, "time", self.settings.n),)
 
     def begin(self) -> None:
         self.memory.pending[0], self.memory.time[0] = NONE, 0
-
-    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        super().check_saved(tables)
-        check_rows(tables, ROWS, self.settings.n)
-
-    def state_dict(self) -> State:
-        return without_spare_room(super().state_dict(), ROWS)

@@ -139,6 +139,7 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
     choose = staticmethod(explore)
     update = staticmethod(control_update)
     marks = ("first",)
+    per_step = (*EPISODE, "ratios")
 
     def __init__(self, env: gymnasium.Env, config: OffPolicyMCConfig, seed: int = 0) -> None:
         """Raises ValueError where the target policy does not fit the environment."""
@@ -151,10 +152,6 @@ class OffPolicyMC(EpisodeAgent, ControlAgent):
             self._target = probabilities(config.policy, env, config.gamma, epsilon)
         self._given = self._target.copy()
         super().__init__(env, config, seed)
-
-    @property
-    def growing(self) -> tuple[str, ...]:
-        return (*EPISODE, "ratios")
 
     @property
     def target_policy(self) -> np.ndarray | None:

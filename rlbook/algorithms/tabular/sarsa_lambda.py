@@ -28,22 +28,19 @@ from typing import Annotated
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
 from rlbook.algorithms.tabular.sarsa import NONE, take_pending
 from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.algorithms.tabular.traces import (
     NAMES,
+    TracedAgent,
     TracedControlSettings,
-    check_traces,
     fade,
     forget,
     no_traces,
     spread_error,
     visit,
-    with_room,
-    without_spare_room,
 )
 from rlbook.algorithms.tabular.true_online_sarsa_lambda import (
     TrueOnlineSarsaMemory,
@@ -97,7 +94,7 @@ class SarsaLambdaConfig(ControlConfig):
     traces: Annotated[str, one_of(*UPDATES)] = "true-online"
 
 
-class SarsaLambda(ControlAgent):
+class SarsaLambda(TracedAgent, ControlAgent):
     """SARSA(λ) on a table. Acts in one environment; learns at every step."""
 
     memory: TrueOnlineSarsaMemory
@@ -122,16 +119,6 @@ class SarsaLambda(ControlAgent):
             **no_traces(self.num_states, self.num_actions),
         )
 
-    def make_room(self, steps: int) -> None:
-        self.memory = with_room(self.memory, steps)
-
     def begin(self) -> None:
+        super().begin()
         self.memory.pending[0] = NONE
-        forget(self.memory)
-
-    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        super().check_saved(tables)
-        check_traces(tables)
-
-    def state_dict(self) -> State:
-        return without_spare_room(super().state_dict())

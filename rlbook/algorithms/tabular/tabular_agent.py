@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -59,6 +59,14 @@ class TableConfig(Hyperparameters):
     alpha: Annotated[Schedule, positive_fraction, counts_visits] = Constant(0.1)
 
 
+class StepTables(NamedTuple):
+    """Tables with a row for each step that an algorithm keeps, which grow as steps come."""
+
+    names: tuple[str, ...]
+    used: str  # the table whose only number says how many rows are in use
+    most: int = ENDLESS  # rows, at most
+
+
 class TableAgent(Agent):
     """An agent whose whole state is a `memory` of numpy arrays and one generator."""
 
@@ -80,7 +88,6 @@ class TableAgent(Agent):
         self.num_states, self.num_actions = table_shape(env)
         self.rng = rng_for(seed, "exploration")
         self.settings, self.memory = self.make_settings(), self.make_memory()
-        self._growing = {name for name, table in self._tables().items() if table.size == 0}
 
     @abstractmethod
     def make_settings(self) -> Settings:
@@ -97,11 +104,25 @@ class TableAgent(Agent):
         """
         return model
 
-    def make_room(self, steps: int) -> None:
-        """Called before up to `steps` steps are taken at once.
+    def step_tables(self) -> Sequence[StepTables]:
+        """The tables that grow with the steps, empty at first; none for most algorithms."""
+        return ()
 
-        An agent that keeps whole episodes enlarges its tables here.
+    def make_room(self, steps: int) -> None:
+        """Called before up to `steps` steps are taken at once: a table that has no room for them
+        becomes at least twice as long.
         """
+        for names, used, most in self.step_tables():
+            tables = {name: getattr(self.memory, name) for name in names}
+            room = len(tables[names[0]])
+            needed = min(most, int(getattr(self.memory, used)[0]) + steps)
+            if room < needed:
+                extra = min(most, max(needed, 2 * room)) - room
+                longer = {
+                    name: np.concatenate([table, np.zeros(extra, table.dtype)])
+                    for name, table in tables.items()
+                }
+                self.memory = self.memory._replace(**longer)
 
     def functions(self) -> tuple[Choose, Update]:
         """`choose` and `update`, as the loops call them."""
@@ -165,7 +186,10 @@ class TableAgent(Agent):
         """V(s): [S], in reward units."""
 
     def state_dict(self) -> State:
+        """Holds copies of the tables, without rows that are not in use."""
         tables = {name: np.array(table) for name, table in self._tables().items()}
+        for names, used, _ in self.step_tables():
+            tables |= {name: tables[name][: int(tables[used][0])] for name in names}
         return {"memory": tables, "rng": rng_state(self.rng)}
 
     def _tables(self) -> dict[str, np.ndarray]:
@@ -179,11 +203,12 @@ class TableAgent(Agent):
             ValueError: a table has another shape or type, or an index that is out of range.
         """
         saved, ranges = state["memory"], self._ranges()
+        growing = {name for each in self.step_tables() for name in each.names}
         tables = {}
         for name, table in self._tables().items():
             any_number = (0, ENDLESS) if table.dtype.kind == "i" else (-math.inf, math.inf)
             low, high = ranges.get(name, any_number)
-            shape = None if name in self._growing else table.shape
+            shape = None if name in growing else table.shape
             tables[name] = saved_array(name, saved[name], table.dtype, shape, low=low, high=high)
         self.check_saved(tables)
         self.memory = self.memory._replace(**tables)
@@ -211,6 +236,14 @@ class TableAgent(Agent):
 
         An update could otherwise read outside them.
         """
+        for names, used, most in self.step_tables():
+            wanted = min(int(tables[used][0]), most)
+            for name in names:
+                if len(tables[name]) != wanted:
+                    raise ValueError(
+                        f"the saved {name} must have {wanted} entries, one for each step kept, "
+                        f"got {len(tables[name])}"
+                    )
 
 
 def is_mask_of_state(mask: NDArray[np.bool_] | None, terminated: bool, truncated: bool) -> bool:

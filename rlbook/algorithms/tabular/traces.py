@@ -19,13 +19,11 @@ Seijen et al. 2016, arXiv:1512.04087, for the step size inside the trace.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.agent import State
-from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, NamedRecord
+from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, NamedRecord
+from rlbook.algorithms.tabular.tabular_agent import StepTables, TableAgent
 
 ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
 NAMES = ("accumulating", "replacing", "true-online", "offline")
@@ -49,15 +47,16 @@ class TraceSettings(NamedRecord):
     traces: int  # ACCUMULATING, REPLACING, TRUE_ONLINE or OFFLINE
 
 
+class TraceMemory(Traces, Memory):
+    """The tables of an agent with traces."""
+
+
 class TracedControlSettings(TraceSettings, ControlSettings):
     """With what the traces do."""
 
 
 class TracedControlMemory(Traces, ControlMemory):
     """With the traces of a table Q."""
-
-
-WithTraces = TypeVar("WithTraces", bound=Traces)
 
 
 def visit(memory: Traces, kind: int, state: int, action: int, alpha: float) -> float:
@@ -128,39 +127,25 @@ def no_traces(num_states: int, num_actions: int) -> dict[str, np.ndarray]:
     }
 
 
-def with_room(memory: WithTraces, steps: int) -> WithTraces:
-    """The memory with room in the list for what `steps` further steps may visit."""
-    room, most = len(memory.traces), memory.place.size
-    needed = min(most, int(memory.active[0]) + steps)
-    if room >= needed:
-        return memory
-    extra = min(most, max(needed, 2 * room)) - room
-    tables = {name: getattr(memory, name) for name in LISTED}
-    return memory._replace(
-        **{
-            name: np.concatenate([table, np.zeros(extra, table.dtype)])
-            for name, table in tables.items()
-        }
-    )
+class TracedAgent(TableAgent):
+    """An agent with eligibility traces."""
 
+    memory: TraceMemory
 
-def without_spare_room(state: State) -> State:
-    """A `state_dict` with the active traces alone."""
-    active = int(state["memory"]["active"][0])
-    return state | {
-        "memory": state["memory"] | {name: state["memory"][name][:active] for name in LISTED}
-    }
+    def step_tables(self) -> tuple[StepTables, ...]:
+        return (StepTables(LISTED, "active", self.memory.place.size),)
 
+    def begin(self) -> None:
+        forget(self.memory)
 
-def check_traces(tables: dict[str, np.ndarray]) -> None:
-    """Raises ValueError unless the saved list and the saved places agree.
+    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
+        """Raises ValueError unless the saved list and the saved places agree, too.
 
-    Entry i of the list has place i + 1; no other entry has a place.
-    """
-    place, active = tables["place"], int(tables["active"][0])
-    listed = [tables[name] for name in LISTED]
-    states, actions = listed[0], listed[1]
-    right = all(len(column) == active for column in listed) and (actions < place.shape[1]).all()
-    right = right and np.count_nonzero(place) == active
-    if not right or (place[states, actions] != np.arange(1, active + 1)).any():
-        raise ValueError("the saved traces contradict each other")
+        Entry i of the list has place i + 1; no other entry has a place.
+        """
+        super().check_saved(tables)
+        place, active = tables["place"], int(tables["active"][0])
+        states, actions = tables["traced_states"], tables["traced_actions"]
+        right = np.count_nonzero(place) == active and (actions < place.shape[1]).all()
+        if not right or (place[states, actions] != np.arange(1, active + 1)).any():
+            raise ValueError("the saved traces contradict each other")

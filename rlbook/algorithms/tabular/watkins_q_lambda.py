@@ -27,24 +27,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
 from numpy.random import Generator
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import largest, step_size
 from rlbook.algorithms.tabular.traces import (
     NAMES,
+    TracedAgent,
     TracedControlMemory,
     TracedControlSettings,
-    check_traces,
     fade,
     forget,
     no_traces,
     spread_error,
     visit,
-    with_room,
-    without_spare_room,
 )
 from rlbook.checks import one_of, unit_interval
 
@@ -84,7 +80,7 @@ class WatkinsQLambdaConfig(ControlConfig):
     traces: Annotated[str, one_of(*NAMES[:2])] = "replacing"
 
 
-class WatkinsQLambda(ControlAgent):
+class WatkinsQLambda(TracedAgent, ControlAgent):
     """Watkins's Q(λ) on a table. Acts in one environment; learns at every step."""
 
     memory: TracedControlMemory
@@ -99,16 +95,3 @@ class WatkinsQLambda(ControlAgent):
     def make_memory(self) -> TracedControlMemory:
         traces = no_traces(self.num_states, self.num_actions)
         return TracedControlMemory(*super().make_memory(), **traces)
-
-    def make_room(self, steps: int) -> None:
-        self.memory = with_room(self.memory, steps)
-
-    def begin(self) -> None:
-        forget(self.memory)
-
-    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        super().check_saved(tables)
-        check_traces(tables)
-
-    def state_dict(self) -> State:
-        return without_spare_room(super().state_dict())

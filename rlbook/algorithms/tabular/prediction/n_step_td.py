@@ -27,10 +27,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import numpy as np
 from numpy.random import Generator
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
@@ -38,14 +36,12 @@ from rlbook.algorithms.tabular.prediction.prediction_agent import (
     state_step_size,
 )
 from rlbook.algorithms.tabular.records import Settings
+from rlbook.algorithms.tabular.tabular_agent import StepTables
 from rlbook.algorithms.tabular.windows import (
     Window,
-    check_rows,
     n_step_return,
     no_window,
     rewards_to_returns,
-    with_room,
-    without_spare_room,
 )
 from rlbook.checks import ENDLESS, positive_int
 
@@ -141,15 +137,8 @@ class NStepTD(PredictionAgent):
     def make_memory(self) -> NStepTDMemory:
         return NStepTDMemory(*super().make_memory(), **no_window())
 
-    def make_room(self, steps: int) -> None:
-        self.memory = with_room(self.memory, ROWS, self.settings.n, steps)
+    def step_tables(self) -> tuple[StepTables, ...]:
+        return (StepTables(ROWS, "time", self.settings.n),)
 
     def begin(self) -> None:
         self.memory.time[0] = 0
-
-    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        super().check_saved(tables)
-        check_rows(tables, ROWS, self.settings.n)
-
-    def state_dict(self) -> State:
-        return without_spare_room(super().state_dict(), ROWS)

@@ -29,8 +29,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from rlbook.agent import State
-from rlbook.algorithms.tabular import traces, windows
 from rlbook.algorithms.tabular.prediction.lambda_return import (
     LambdaReturnMemory,
     LambdaReturnSettings,
@@ -47,8 +45,17 @@ from rlbook.algorithms.tabular.prediction.true_online_td_lambda import (
     TrueOnlineMemory,
     true_online_td_lambda_update,
 )
-from rlbook.algorithms.tabular.tabular_agent import Choose, Update
-from rlbook.algorithms.tabular.traces import NAMES, fade, forget, no_traces, visit
+from rlbook.algorithms.tabular.tabular_agent import Choose, StepTables, Update
+from rlbook.algorithms.tabular.traces import (
+    LISTED,
+    NAMES,
+    TracedAgent,
+    fade,
+    forget,
+    no_traces,
+    visit,
+)
+from rlbook.algorithms.tabular.windows import no_window
 from rlbook.checks import ENDLESS, one_of, unit_interval
 
 
@@ -104,7 +111,7 @@ class TDLambdaConfig(PredictionConfig):
     traces: Annotated[str, one_of(*NAMES)] = "true-online"
 
 
-class TDLambda(PredictionAgent):
+class TDLambda(TracedAgent, PredictionAgent):
     """TD(λ) on a table V. Acts in one environment; learns at every step or at an episode's end."""
 
     memory: TDLambdaMemory
@@ -133,23 +140,14 @@ class TDLambda(PredictionAgent):
             *super().make_memory(),
             **no_traces(self.num_states, 1),
             before=np.zeros(1),
-            **windows.no_window(),
+            **no_window(),
         )
 
-    def make_room(self, steps: int) -> None:
-        if self.config.traces == "offline":
-            self.memory = windows.with_room(self.memory, ROWS, ENDLESS, steps)
-        else:
-            self.memory = traces.with_room(self.memory, steps)
+    def step_tables(self) -> tuple[StepTables, ...]:
+        offline = self.config.traces == "offline"
+        listed = StepTables(LISTED, "active", 0 if offline else self.num_states)
+        return listed, StepTables(ROWS, "time", ENDLESS if offline else 0)
 
     def begin(self) -> None:
+        super().begin()
         self.memory.time[0] = 0
-        forget(self.memory)
-
-    def check_saved(self, tables: dict[str, np.ndarray]) -> None:
-        super().check_saved(tables)
-        traces.check_traces(tables)
-        windows.check_rows(tables, ROWS, ENDLESS if self.config.traces == "offline" else 0)
-
-    def state_dict(self) -> State:
-        return windows.without_spare_room(traces.without_spare_room(super().state_dict()), ROWS)

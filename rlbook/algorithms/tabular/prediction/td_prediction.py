@@ -33,7 +33,6 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rlbook.agent import State
 from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionAgent,
     PredictionConfig,
@@ -41,7 +40,8 @@ from rlbook.algorithms.tabular.prediction.prediction_agent import (
     state_step_size,
 )
 from rlbook.algorithms.tabular.records import Settings
-from rlbook.checks import positive, positive_int
+from rlbook.algorithms.tabular.tabular_agent import StepTables
+from rlbook.checks import ENDLESS, positive, positive_int
 
 
 def td_update(
@@ -184,29 +184,12 @@ class TDPrediction(PredictionAgent):
             counts=np.zeros(self.num_states, dtype=np.int64),
         )
 
-    def make_room(self, steps: int) -> None:
-        """Room for `steps` more steps; twice as much as before where it runs out."""
-        needed = int(self.memory.kept[0]) + steps
-        if self.config.batch and needed > len(self.memory.states):
-            extra = max(needed, 2 * len(self.memory.states)) - len(self.memory.states)
-            wider = {
-                name: np.concatenate([table, np.zeros(extra, table.dtype)])
-                for name, table in self._first_records(None).items()
-            }
-            self.memory = self.memory._replace(**wider)
+    def step_tables(self) -> tuple[StepTables, ...]:
+        return (StepTables(KEPT, "kept", ENDLESS if self.config.batch else 0),)
 
     def check_saved(self, tables: dict[str, np.ndarray]) -> None:
         super().check_saved(tables)
-        kept = int(tables["kept"][0])
         counted = np.bincount(tables["states"], minlength=self.num_states)
-        if any(len(tables[name]) != kept for name in KEPT) or (counted != tables["counts"]).any():
+        if (counted != tables["counts"]).any():
+            kept = int(tables["kept"][0])
             raise ValueError(f"the saved steps must be {kept}, and counted so in each state")
-
-    def state_dict(self) -> State:
-        state = super().state_dict()
-        state["memory"] |= self._first_records(int(self.memory.kept[0]))
-        return state
-
-    def _first_records(self, steps: int | None) -> dict[str, np.ndarray]:
-        """What was recorded in the first `steps` steps."""
-        return {name: getattr(self.memory, name)[:steps].copy() for name in KEPT}
