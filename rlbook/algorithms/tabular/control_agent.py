@@ -156,15 +156,11 @@ class ControlAgent(TableAgent):
         return shown
 
     def greedy_action(self, state: int, action_mask: NDArray[np.bool_] | None = None) -> int:
-        """A best action, always the same one; see `settled`."""
-        row = self.action_values_of(state)
+        """A best action, always the same one; see `deterministic_argmax`."""
+        row = self.memory.q[state].tolist()
         if action_mask is not None:
             forbid(row, action_mask, float(self.config.initial_value))
         return deterministic_argmax(row, int(state))
-
-    def action_values_of(self, state: int) -> list[float]:
-        """Q(s, ·): [A], in reward units."""
-        return self.memory.q[state].tolist()
 
     def values(self) -> np.ndarray:
         """max_a Q(s, a): [S], in reward units."""

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.algorithms.tabular.records import Memory, NamedRecord
-from rlbook.algorithms.tabular.tabular_agent import StepTables, TableAgent
+from rlbook.algorithms.tabular.records import Memory, NamedRecord, StepTables
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
 
 EPISODE = ("states", "actions", "rewards")
 """The fields of a memory that grow with the episode."""

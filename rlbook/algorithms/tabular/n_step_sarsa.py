@@ -33,9 +33,8 @@ from numpy.typing import NDArray
 
 from rlbook.algorithms.tabular.control_agent import ControlAgent, ControlConfig
 from rlbook.algorithms.tabular.exploration import explore, step_size
-from rlbook.algorithms.tabular.records import ControlSettings
+from rlbook.algorithms.tabular.records import ControlSettings, StepTables
 from rlbook.algorithms.tabular.sarsa import NONE, SarsaMemory, take_pending
-from rlbook.algorithms.tabular.tabular_agent import StepTables
 from rlbook.algorithms.tabular.windows import (
     Window,
     n_step_return,

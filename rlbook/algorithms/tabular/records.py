@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import inspect
 from collections import namedtuple
-from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlbook.checks import ENDLESS
 from rlbook.functional.schedules import Numbers
 
 METHODS = ("_fields", "__new__", "__getnewargs__", "__repr__", "_make", "_replace", "_asdict")
@@ -84,3 +85,11 @@ class ControlMemory(Memory):
     """Those of an agent with a table Q(s, a)."""
 
     q: NDArray[np.float64]  # [S, A], in reward units
+
+
+class StepTables(NamedTuple):
+    """Tables with a row for each step that an algorithm keeps, which grow as steps come."""
+
+    names: tuple[str, ...]
+    used: str  # the table whose only number says how many rows are in use
+    most: int = ENDLESS  # rows, at most

@@ -17,7 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from rlbook.agent import Agent, Metrics, State, Step
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
-from rlbook.algorithms.tabular.records import Memory, Settings
+from rlbook.algorithms.tabular.records import Memory, Settings, StepTables
 from rlbook.checks import ENDLESS, positive_fraction, saved_array, unit_interval
 from rlbook.functional.schedules import Constant, Schedule
 from rlbook.hyperparameters import Hyperparameters, counts_visits
@@ -57,14 +57,6 @@ class TableConfig(Hyperparameters):
     gamma: Annotated[float, unit_interval] = 0.99
     # step size α, in (0, 1]
     alpha: Annotated[Schedule, positive_fraction, counts_visits] = Constant(0.1)
-
-
-class StepTables(NamedTuple):
-    """Tables with a row for each step that an algorithm keeps, which grow as steps come."""
-
-    names: tuple[str, ...]
-    used: str  # the table whose only number says how many rows are in use
-    most: int = ENDLESS  # rows, at most
 
 
 class TableAgent(Agent):

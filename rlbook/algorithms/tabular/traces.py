@@ -22,8 +22,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlbook.algorithms.tabular.records import ControlMemory, ControlSettings, Memory, NamedRecord
-from rlbook.algorithms.tabular.tabular_agent import StepTables, TableAgent
+from rlbook.algorithms.tabular.records import (
+    ControlMemory,
+    ControlSettings,
+    Memory,
+    NamedRecord,
+    StepTables,
+)
+from rlbook.algorithms.tabular.tabular_agent import TableAgent
 
 ACCUMULATING, REPLACING, TRUE_ONLINE, OFFLINE = range(4)
 NAMES = ("accumulating", "replacing", "true-online", "offline")

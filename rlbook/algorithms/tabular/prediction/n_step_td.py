@@ -35,8 +35,7 @@ from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionMemory,
     state_step_size,
 )
-from rlbook.algorithms.tabular.records import Settings
-from rlbook.algorithms.tabular.tabular_agent import StepTables
+from rlbook.algorithms.tabular.records import Settings, StepTables
 from rlbook.algorithms.tabular.windows import (
     Window,
     n_step_return,

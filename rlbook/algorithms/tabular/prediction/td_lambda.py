@@ -45,7 +45,8 @@ from rlbook.algorithms.tabular.prediction.true_online_td_lambda import (
     TrueOnlineMemory,
     true_online_td_lambda_update,
 )
-from rlbook.algorithms.tabular.tabular_agent import Choose, StepTables, Update
+from rlbook.algorithms.tabular.records import StepTables
+from rlbook.algorithms.tabular.tabular_agent import Choose, Update
 from rlbook.algorithms.tabular.traces import (
     LISTED,
     NAMES,

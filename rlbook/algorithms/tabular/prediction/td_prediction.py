@@ -39,8 +39,7 @@ from rlbook.algorithms.tabular.prediction.prediction_agent import (
     PredictionMemory,
     state_step_size,
 )
-from rlbook.algorithms.tabular.records import Settings
-from rlbook.algorithms.tabular.tabular_agent import StepTables
+from rlbook.algorithms.tabular.records import Settings, StepTables
 from rlbook.checks import ENDLESS, positive, positive_int
 
 
