@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import astuple, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple
 
 CONSTANT, LINEAR, EXPONENTIAL, INVERSE, COSINE = range(5)
 
@@ -21,8 +21,8 @@ class Numbers(NamedTuple):
 
     kind: int  # CONSTANT, LINEAR, EXPONENTIAL, INVERSE or COSINE
     start: float
-    end: float  # of an inverse schedule: the power
-    fraction: float
+    end: float = 0.0  # of an inverse schedule: the power
+    fraction: float = 1.0
     warmup: float = 0.0
 
 
@@ -78,25 +78,43 @@ def _check(name: str, value: float, *, above: float = -math.inf, most: float = m
 
 
 @dataclass(frozen=True)
-class Constant:
+class _NumberedSchedule:
+    """What the schedules share. Their fields are numbers, which stand in the order of `Numbers`."""
+
+    kind: ClassVar[int]
+
+    def __call__(self, progress: float, count: int = 1) -> float:
+        """The value at this progress; `count` is for an inverse schedule."""
+        return scheduled_value(self.numbers, progress, count)
+
+    @property
+    def numbers(self) -> Numbers:
+        """The schedule as plain numbers, for compiled code."""
+        return Numbers(self.kind, *map(float, vars(self).values()))
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The lowest and the highest value of the schedule, after a warm-up."""
+        ends = self.numbers.start, self.numbers.end
+        return min(ends), max(ends)
+
+    def __str__(self) -> str:
+        numbers = ", ".join(repr(float(number)) for number in vars(self).values())
+        return f"{type(self).__name__.lower()}({numbers})"
+
+
+@dataclass(frozen=True)
+class Constant(_NumberedSchedule):
     """The same value throughout training."""
 
+    kind = CONSTANT
     value: float  # in the unit of what is scheduled
 
     def __post_init__(self) -> None:
         _check("value", self.value)
 
-    def __call__(self, progress: float) -> float:
-        return float(self.value)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The schedule as plain numbers, for compiled code."""
-        return Numbers(CONSTANT, float(self.value), 0.0, 1.0)
-
     @property
     def range(self) -> tuple[float, float]:
-        """The lowest and the highest value of the schedule."""
         return float(self.value), float(self.value)
 
     def __str__(self) -> str:
@@ -104,9 +122,10 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(_NumberedSchedule):
     """Linear interpolation from start to end, constant afterwards."""
 
+    kind = LINEAR
     start: float  # value at progress 0
     end: float  # value from progress = fraction on
     fraction: float = 1.0  # share of the budget that the way takes, in (0, 1]
@@ -116,27 +135,12 @@ class Linear:
         _check("end", self.end)
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
-    def __call__(self, progress: float) -> float:
-        return scheduled_value(self.numbers, progress, 1)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The schedule as plain numbers, for compiled code."""
-        return Numbers(LINEAR, float(self.start), float(self.end), float(self.fraction))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest value of the schedule."""
-        return float(min(self.start, self.end)), float(max(self.start, self.end))
-
-    def __str__(self) -> str:
-        return _text("linear", self)
-
 
 @dataclass(frozen=True)
-class Exponential:
+class Exponential(_NumberedSchedule):
     """Geometric interpolation from start to end, constant afterwards; both must be positive."""
 
+    kind = EXPONENTIAL
     start: float  # value at progress 0, > 0
     end: float  # value from progress = fraction on, > 0
     fraction: float = 1.0  # share of the budget that the way takes, in (0, 1]
@@ -146,30 +150,15 @@ class Exponential:
         _check("end", self.end, above=0.0)
         _check("fraction", self.fraction, above=0.0, most=1.0)
 
-    def __call__(self, progress: float) -> float:
-        return scheduled_value(self.numbers, progress, 1)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The schedule as plain numbers, for compiled code."""
-        return Numbers(EXPONENTIAL, float(self.start), float(self.end), float(self.fraction))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest value of the schedule."""
-        return float(min(self.start, self.end)), float(max(self.start, self.end))
-
-    def __str__(self) -> str:
-        return _text("exponential", self)
-
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(_NumberedSchedule):
     """Cosine annealing from start to end, constant afterwards.
 
     With a warm-up, a straight line from 0 to start comes first.
     """
 
+    kind = COSINE
     start: float  # value after the warm-up
     end: float = 0.0  # value from progress = fraction on
     # share of the budget until it reaches the end, in (0, 1]
@@ -188,26 +177,9 @@ class Cosine:
                 f"got {self.warmup!r}"
             )
 
-    def __call__(self, progress: float) -> float:
-        return scheduled_value(self.numbers, progress, 1)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The schedule as plain numbers, for compiled code."""
-        numbers = (self.start, self.end, self.fraction, self.warmup)
-        return Numbers(COSINE, *map(float, numbers))
-
-    @property
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest value of the schedule after the warm-up."""
-        return float(min(self.start, self.end)), float(max(self.start, self.end))
-
-    def __str__(self) -> str:
-        return _text("cosine", self)
-
 
 @dataclass(frozen=True)
-class Inverse:
+class Inverse(_NumberedSchedule):
     """Inverse power decay: start / N^power, where N counts from 1.
 
     Of a step size, N counts the updates of this entry; of ε, the visits of this state. Step
@@ -215,6 +187,7 @@ class Inverse:
     convergence needs (Robbins & Monro 1951, doi:10.1214/aoms/1177729586).
     """
 
+    kind = INVERSE
     start: float  # value at N = 1, > 0
     power: float = 1.0  # how fast it falls, in (0, 1]
 
@@ -222,21 +195,10 @@ class Inverse:
         _check("start", self.start, above=0.0)
         _check("power", self.power, above=0.0, most=1.0)
 
-    def __call__(self, progress: float, count: int = 1) -> float:
-        return scheduled_value(self.numbers, progress, count)
-
-    @property
-    def numbers(self) -> Numbers:
-        """The schedule as plain numbers, for compiled code."""
-        return Numbers(INVERSE, float(self.start), float(self.power), 1.0)
-
     @property
     def range(self) -> tuple[float, float]:
         """The smallest positive number as the lower bound, and the highest value."""
         return math.ulp(0.0), float(self.start)
-
-    def __str__(self) -> str:
-        return _text("inverse", self)
 
 
 Schedule = Constant | Linear | Exponential | Cosine | Inverse
@@ -249,11 +211,6 @@ NAMES: dict[str, Any] = {
     "cosine": Cosine,
     "inverse": Inverse,
 }
-_MOST_NUMBERS = {Constant: 1, Linear: 3, Exponential: 3, Cosine: 4, Inverse: 2}
-
-
-def _text(name: str, schedule: Linear | Exponential | Cosine | Inverse) -> str:
-    return f"{name}({', '.join(repr(float(number)) for number in astuple(schedule))})"
 
 
 def parse_schedule(text: str | float | Schedule) -> Schedule:
@@ -279,7 +236,7 @@ def parse_schedule(text: str | float | Schedule) -> Schedule:
         numbers = [float(number) for number in (parts if named else [*parts, last])]
         warmup = {"warmup": float(named[1])} if named else {}
         least = 2 if kind in (Linear, Exponential) else 1
-        if len(numbers) < least or len(numbers) + len(warmup) > _MOST_NUMBERS[kind]:
+        if len(numbers) < least or len(numbers) + len(warmup) > len(fields(kind)):
             raise KeyError
     except (ValueError, KeyError):
         forms = (
