@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln, pdtrc
 
+from rlbook.envs.option_checks import check_flag
 from rlbook.envs.slot_rendering import filled_slots, slots_pixels, slots_text
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -91,8 +92,7 @@ class CarRental(TabularEnv):
     action_names = tuple(f"move {cars}" for cars in range(-FURTHEST, FURTHEST + 1))
 
     def __init__(self, modified: bool = False, render_mode: str | None = None) -> None:
-        if not isinstance(modified, bool):
-            raise ValueError(f"modified must be true or false, got {modified!r}.")
+        check_flag("modified", modified)
         self.modified = modified
         self.moved = nights(modified).moved
         """[S, A] int: cars driven from the first lot to the second; negative: the other way."""

@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlbook.envs.gridworlds.layouts import WALL
+from rlbook.envs.option_checks import check_flag
 from rlbook.envs.rendering import COLOURS, FREE_COLOUR, draw_cells
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -73,8 +74,7 @@ class Catch(TabularEnv):
     optimal_return = 1.0
 
     def __init__(self, pixels: bool = True, render_mode: str | None = None) -> None:
-        if not isinstance(pixels, bool):
-            raise ValueError(f"pixels must be true or false, got {pixels!r}.")
+        check_flag("pixels", pixels)
         super().__init__(catch_model(observable=not pixels), render_mode=render_mode)
         self.frames = catch_frames() if pixels else None
         if pixels:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlbook.envs.option_checks import check_integer, is_integer
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -68,11 +69,8 @@ class DeepSea(TabularEnv):
     def __init__(
         self, size: int = 10, seed: int | None = 0, render_mode: str | None = None
     ) -> None:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ValueError(f"size must be an integer of at least 1, got {size!r}.")
-        if seed is not None and (
-            isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0
-        ):
+        check_integer("size", size)
+        if seed is not None and not is_integer(seed, 0):
             raise ValueError(f"seed must be None or an integer of at least 0, got {seed!r}.")
         self.size = int(size)
         self.optimal_return = TREASURE - COST

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlbook.envs.option_checks import check_probability
 from rlbook.envs.slot_rendering import filled_slots, slots_pixels, slots_text
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -67,13 +68,7 @@ class Gambler(TabularEnv):
     action_names = tuple(f"stake {stake}" for stake in range(1, NUM_ACTIONS + 1))
 
     def __init__(self, heads_probability: float = 0.4, render_mode: str | None = None) -> None:
-        number = isinstance(heads_probability, int | float | np.number) and not isinstance(
-            heads_probability, bool
-        )
-        if not number or not 0 <= heads_probability <= 1:
-            raise ValueError(
-                f"heads_probability must be a probability in [0, 1], got {heads_probability!r}."
-            )
+        check_probability("heads_probability", heads_probability)
         self.stakes = gambler_stakes()
         """[S, A] int: what an action stakes."""
         super().__init__(gambler_model(float(heads_probability)), render_mode=render_mode)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlbook.envs.option_checks import check_integer, check_number
 from rlbook.envs.rendering import AGENT, COLOURS, draw_cells
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -85,15 +86,9 @@ class RandomWalk(TabularEnv):
         render_mode: str | None = None,
     ) -> None:
         for name, count in (("length", length), ("step", step), ("group", group)):
-            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}.")
+            check_integer(name, count)
         for name, reward in (("left_reward", left_reward), ("right_reward", right_reward)):
-            if (
-                isinstance(reward, bool)
-                or not isinstance(reward, int | float | np.number)
-                or not np.isfinite(reward)
-            ):
-                raise ValueError(f"{name} must be a finite number, got {reward!r}.")
+            check_number(name, reward)
         self.length = int(length)
         views = group_states(self.length, int(group)) if group > 1 else None
         model = random_walk_model(

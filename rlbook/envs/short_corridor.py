@@ -8,6 +8,7 @@ import math
 import numpy as np
 
 from rlbook.envs.gridworlds.grids import Grid, parse_grid, shade
+from rlbook.envs.option_checks import check_flag
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -67,8 +68,7 @@ class ShortCorridor(TabularEnv):
     action_names = ("left", "right")
 
     def __init__(self, observable: bool = False, render_mode: str | None = None) -> None:
-        if not isinstance(observable, bool):
-            raise ValueError(f"observable must be true or false, got {observable!r}.")
+        check_flag("observable", observable)
         self.optimal_return = -3.0 if observable else -(6.0 + 4.0 * math.sqrt(2.0))
         views = None if observable else np.zeros(GOAL_STATE + 1, dtype=np.int64)
         super().__init__(

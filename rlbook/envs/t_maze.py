@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlbook.envs.gridworlds.grids import MARKS
+from rlbook.envs.option_checks import check_flag, check_integer
 from rlbook.envs.rendering import draw_cells
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -75,10 +76,8 @@ class TMaze(TabularEnv):
     def __init__(
         self, length: int = 10, observable: bool = False, render_mode: str | None = None
     ) -> None:
-        if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
-            raise ValueError(f"length must be an integer of at least 1, got {length!r}.")
-        if not isinstance(observable, bool):
-            raise ValueError(f"observable must be true or false, got {observable!r}.")
+        check_integer("length", length)
+        check_flag("observable", observable)
         self.length = int(length)
         self.optimal_return = RIGHT_ARM
         self.state_views = t_maze_views(self.length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlbook.envs.option_checks import check_integer, check_number
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -70,20 +71,10 @@ class TenArmedTestbedVector(TabularVectorEnv):
 def machine_means(problem: int, arms: int = 10, mean: float = 0.0) -> np.ndarray:
     """The true action values q* of one problem: [A], in reward units. Raises ValueError if an
     argument is out of range."""
-    _check_integer("problem", problem, 0)
-    _check_integer("arms", arms, 2)
-    if (
-        isinstance(mean, bool)
-        or not isinstance(mean, int | float | np.number)
-        or not np.isfinite(mean)
-    ):
-        raise ValueError(f"mean must be a finite number, got {mean!r}.")
+    check_integer("problem", problem, 0)
+    check_integer("arms", arms, 2)
+    check_number("mean", mean)
     return mean + np.random.default_rng(int(problem)).standard_normal(int(arms))
-
-
-def _check_integer(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
 
 
 def machine_model(means: np.ndarray) -> TabularMDP:

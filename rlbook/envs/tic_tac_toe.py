@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from rlbook.envs.option_checks import check_choice
 from rlbook.envs.rendering import AGENT, COLOURS, FREE_COLOUR, LINE_COLOUR, WALL
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
@@ -110,9 +111,9 @@ class TicTacToe(TabularEnv):
         observation: str = "board",
         render_mode: str | None = None,
     ) -> None:
-        _check_choice("opponent", opponent, OPPONENTS)
-        _check_choice("side", side, SIDES)
-        _check_choice("observation", observation, OBSERVATIONS)
+        check_choice("opponent", opponent, OPPONENTS)
+        check_choice("side", side, SIDES)
+        check_choice("observation", observation, OBSERVATIONS)
         if opponent == "self" and side != "random":
             raise ValueError(
                 f"side has no effect with opponent 'self', which plays both, got {side!r}; leave it"
@@ -363,8 +364,3 @@ def _cell_pixels(mark: int) -> NDArray[np.uint8]:
     if mark:
         image[arms if mark == 1 else ring] = COLOURS[AGENT if mark == 1 else WALL]
     return image
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}.")

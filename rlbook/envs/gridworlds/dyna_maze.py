@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rlbook.envs.gridworlds.grids import Grid, parse_grid
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES, GOAL, MOVES, START, WALL
+from rlbook.envs.option_checks import check_choice, check_flag, check_integer
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -220,14 +221,10 @@ class DynaMazeVector(TabularVectorEnv):
 
 def check_options(variant: object, change_at: object, changed: object) -> None:
     """Raises ValueError unless these options of `DynaMaze` are valid together."""
-    if variant not in MAPS:
-        raise ValueError(f"variant must be one of {', '.join(MAPS)}, got {variant!r}.")
-    if not isinstance(changed, bool):
-        raise ValueError(f"changed must be true or false, got {changed!r}.")
-    if change_at is not None and (
-        isinstance(change_at, bool) or not isinstance(change_at, int | np.integer) or change_at < 1
-    ):
-        raise ValueError(f"change_at must be an integer of at least 1, got {change_at!r}.")
+    check_choice("variant", variant, MAPS)
+    check_flag("changed", changed)
+    if change_at is not None:
+        check_integer("change_at", change_at)
     if variant == "fixed" and (changed or change_at is not None):
         raise ValueError(
             "variant='fixed' never changes, so change_at and changed must be left out."

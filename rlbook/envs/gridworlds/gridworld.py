@@ -7,6 +7,7 @@ import numpy as np
 
 from rlbook.envs.gridworlds.grids import Grid, parse_grid
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES, MOVES
+from rlbook.envs.option_checks import check_choice
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -82,8 +83,7 @@ class GridWorld(TabularEnv):
     action_names = ACTION_NAMES
 
     def __init__(self, layout: str = "4x4", render_mode: str | None = None) -> None:
-        if layout not in LAYOUTS:
-            raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}.")
+        check_choice("layout", layout, LAYOUTS)
         marks = parse_grid(LAYOUTS[layout])
         super().__init__(
             gridworld_model(marks, step=-1.0 if layout == "4x4" else 0.0),

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, apply_slip, maze_tables
+from rlbook.envs.option_checks import MODES, check_render_mode
 from rlbook.envs.rendering import draw_pixels, draw_text
 from rlbook.envs.tabular.snapshots import check_state
 from rlbook.seeding import set_rng_state
@@ -85,7 +86,7 @@ class Maze(gymnasium.Env):
     """
 
     metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["ansi", "rgb_array", "human"],
+        "render_modes": list(MODES),
         "render_fps": 8,
     }
 
@@ -156,12 +157,3 @@ class Maze(gymnasium.Env):
         if isinstance(self.observation_space, spaces.Discrete):
             return self._state
         return self.tables.observe(np.array([self._state]))[0]
-
-
-def check_render_mode(render_mode: object) -> None:
-    """Raises ValueError for a render mode that the maze does not support."""
-    if render_mode is not None and render_mode not in Maze.metadata["render_modes"]:
-        raise ValueError(
-            f"render_mode must be None or one of {', '.join(Maze.metadata['render_modes'])}, got"
-            f" {render_mode!r}."
-        )

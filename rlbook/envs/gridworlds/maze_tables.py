@@ -18,6 +18,7 @@ from rlbook.envs.gridworlds.layouts import (
     parse_layout,
     perfect_maze,
 )
+from rlbook.envs.option_checks import check_choice, check_probability, is_integer
 
 NUM_ACTIONS = 4
 PERPENDICULAR = np.array([[2, 3], [2, 3], [0, 1], [0, 1]])
@@ -80,9 +81,9 @@ def maze_tables(
     Raises:
         ValueError: one sentence that names the option, its value and what is allowed.
     """
-    _check_choice("rewards", rewards, tuple(REWARDS))
-    _check_choice("observation", observation, OBSERVATIONS)
-    _check_slip(slip)
+    check_choice("rewards", rewards, REWARDS)
+    check_choice("observation", observation, OBSERVATIONS)
+    check_probability("slip", slip)
     chosen = _choose_layout(layout, size, seed)
     next_state, reward = _moves(chosen, REWARDS[rewards])
     terminal = chosen.walls.ravel().copy()
@@ -112,15 +113,9 @@ def _choose_layout(layout: str | None, size: int | None, seed: int | None) -> La
         return parse_layout(DEFAULT_LAYOUT if layout is None else layout)
     if layout is not None:
         raise ValueError(f"size={size!r} asks for a random maze, so layout must be left out.")
-    if (
-        isinstance(size, bool)
-        or not isinstance(size, int | np.integer)
-        or not 2 <= size <= LARGEST_SIZE
-    ):
+    if not is_integer(size, 2, LARGEST_SIZE):
         raise ValueError(f"size must be an integer from 2 to {LARGEST_SIZE}, got {size!r}.")
-    if seed is not None and (
-        isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0
-    ):
+    if seed is not None and not is_integer(seed, 0):
         raise ValueError(f"seed must be a non-negative integer, got {seed!r}.")
     return parse_layout(perfect_maze(int(size), int(seed or 0)))
 
@@ -159,17 +154,3 @@ def _surroundings(layout: Layout) -> np.ndarray:
     cells.flat[layout.goal] = 2
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(cells, 1, constant_values=1), (3, 3))
     return windows.reshape(layout.num_states, 9).copy()
-
-
-def _check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.")
-
-
-def _check_slip(slip: object) -> None:
-    if (
-        isinstance(slip, bool)
-        or not isinstance(slip, int | float | np.integer | np.floating)
-        or not 0 <= float(slip) <= 1
-    ):
-        raise ValueError(f"slip must be a probability in [0, 1], got {slip!r}.")

@@ -12,12 +12,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from rlbook.envs.gridworlds.maze import check_render_mode
 from rlbook.envs.gridworlds.maze_tables import NUM_ACTIONS, MazeTables, apply_slip, maze_tables
+from rlbook.envs.option_checks import MODES, check_integer, check_render_mode
 from rlbook.envs.rendering import draw_pixels, draw_text
 from rlbook.envs.tabular.snapshots import check_array, check_states
-from rlbook.envs.tabular.vector_resets import check_count, reset_mask, seed_list
-from rlbook.seeding import set_rng_state
+from rlbook.envs.tabular.uniforms import EnvGenerators
+from rlbook.envs.tabular.vector_resets import reset_mask, seed_list
 
 NEVER = np.iinfo(np.int64).max
 
@@ -44,7 +44,7 @@ class MazeVector(VectorEnv):
     """
 
     metadata: ClassVar[dict[str, Any]] = {
-        "render_modes": ["ansi", "rgb_array", "human"],
+        "render_modes": list(MODES),
         "render_fps": 8,
         "autoreset_mode": AutoresetMode.DISABLED,
     }
@@ -61,9 +61,9 @@ class MazeVector(VectorEnv):
         observation: str = "index",
         render_mode: str | None = None,
     ) -> None:
-        check_count("num_envs", num_envs)
+        check_integer("num_envs", num_envs)
         if max_episode_steps is not None:
-            check_count("max_episode_steps", max_episode_steps)
+            check_integer("max_episode_steps", max_episode_steps)
         check_render_mode(render_mode)
         self.num_envs = num_envs
         self.render_mode = render_mode
@@ -75,7 +75,7 @@ class MazeVector(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._build_look_ups(self.tables)
         self._place = np.full(num_envs, self.tables.layout.start * NUM_ACTIONS)
-        self._rngs: list[np.random.Generator | None] = [None] * num_envs
+        self._rngs = EnvGenerators(num_envs)
         self._clock = 0
         self._deadline = np.full(
             num_envs, NEVER if max_episode_steps is None else max_episode_steps
@@ -160,16 +160,10 @@ class MazeVector(VectorEnv):
         """The directions actually taken. Only active environments draw, each from its own
         generator."""
         alive = np.flatnonzero(self._place < self._first_truncated)
-        uniform = np.array([self._rng(index).random() for index in alive.tolist()])
+        uniform = np.array([self._rngs[index].random() for index in alive.tolist()])
         taken = actions.copy()
         taken[alive] = apply_slip(actions[alive], uniform, self.tables.slip)
         return taken
-
-    def _rng(self, index: int) -> np.random.Generator:
-        rng = self._rngs[index]
-        if rng is None:
-            rng = self._rngs[index] = np.random.default_rng()
-        return rng
 
     def _truncate(self) -> None:
         due = (self._deadline <= self._clock) & (self._place < self._first_truncated)
@@ -182,7 +176,7 @@ class MazeVector(VectorEnv):
     def _seed(self, seeds: Sequence[int | None], mask: np.ndarray) -> None:
         for index in np.flatnonzero(mask).tolist() if self.tables.slip else []:
             if seeds[index] is not None:
-                self._rngs[index] = np.random.default_rng(seeds[index])
+                self._rngs.seed(index, int(seeds[index]))
 
     def snapshot(self) -> dict[str, Any]:
         """All state needed to continue: places, steps left until the time limit, and the generators
@@ -190,7 +184,7 @@ class MazeVector(VectorEnv):
         return {
             "place": self._place.copy(),
             "steps_left": self._deadline - self._clock,
-            "rngs": [None if rng is None else rng.bit_generator.state for rng in self._rngs],
+            "rngs": self._rngs.snapshot(),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -199,12 +193,7 @@ class MazeVector(VectorEnv):
         self._clock = 0
         self._deadline = check_array("steps_left", snapshot["steps_left"], self._deadline)
         self._next_deadline = self._earliest_deadline()
-        if len(snapshot["rngs"]) != self.num_envs:
-            raise ValueError(f"a snapshot must have {self.num_envs} generators.")
-        for index, state in enumerate(snapshot["rngs"]):
-            self._rngs[index] = None
-            if state is not None:
-                set_rng_state(self._rng(index), state)
+        self._rngs.restore(snapshot["rngs"])
 
     def render(self) -> tuple[Any, ...] | None:
         """One frame per environment, rendered as by `Maze.render`; None (after printing) for

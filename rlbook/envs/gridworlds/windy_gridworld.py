@@ -7,6 +7,7 @@ import numpy as np
 
 from rlbook.envs.gridworlds.grids import Grid, shade
 from rlbook.envs.gridworlds.layouts import ACTION_NAMES, FREE, GOAL, MOVES, START
+from rlbook.envs.option_checks import check_choice, check_flag
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.mdp_arrays import from_entries
 from rlbook.envs.tabular.outcomes import Entries
@@ -85,10 +86,8 @@ class WindyGridWorld(TabularEnv):
     def __init__(
         self, moves: str = "four", stochastic: bool = False, render_mode: str | None = None
     ) -> None:
-        if moves not in MOVE_SETS:
-            raise ValueError(f"moves must be one of {', '.join(MOVE_SETS)}, got {moves!r}.")
-        if not isinstance(stochastic, bool):
-            raise ValueError(f"stochastic must be true or false, got {stochastic!r}.")
+        check_choice("moves", moves, MOVE_SETS)
+        check_flag("stochastic", stochastic)
         self.action_names = MOVE_NAMES[moves]
         super().__init__(
             windy_model(np.array(MOVE_SETS[moves]), stochastic),

@@ -12,13 +12,12 @@ import numpy as np
 from gymnasium import spaces
 
 from rlbook.envs.gridworlds.grids import Grid
+from rlbook.envs.option_checks import MODES, check_render_mode
 from rlbook.envs.rendering import FREE_COLOUR, draw_cells
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.outcome_lists import OutcomeLists, OutcomeRows, drawn_from
 from rlbook.envs.tabular.snapshots import check_state
 from rlbook.seeding import set_rng_state
-
-MODES = ("ansi", "rgb_array", "human")
 
 
 class TabularEnv(gymnasium.Env):
@@ -57,10 +56,7 @@ class TabularEnv(gymnasium.Env):
     ) -> None:
         if not isinstance(model, TabularMDP):
             raise ValueError(f"model must be a TabularMDP, got {type(model).__name__}.")
-        if render_mode is not None and render_mode not in MODES:
-            raise ValueError(
-                f"render_mode must be None or one of {', '.join(MODES)}, got {render_mode!r}."
-            )
+        check_render_mode(render_mode)
         self.render_mode = render_mode
         self.views = views
         self.grid = grid

@@ -10,12 +10,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
+from rlbook.envs.option_checks import MODES, check_integer
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.envs.tabular.outcomes import normal
 from rlbook.envs.tabular.snapshots import check_array, check_states
-from rlbook.envs.tabular.tabular_env import MODES, TabularEnv, check_feasible
+from rlbook.envs.tabular.tabular_env import TabularEnv, check_feasible
 from rlbook.envs.tabular.uniforms import Uniforms
-from rlbook.envs.tabular.vector_resets import check_count, reset_mask, seed_list
+from rlbook.envs.tabular.vector_resets import reset_mask, seed_list
 
 
 class TabularVectorEnv(VectorEnv):
@@ -44,9 +45,9 @@ class TabularVectorEnv(VectorEnv):
     def __init__(
         self, num_envs: int = 1, max_episode_steps: int | None = None, **options: Any
     ) -> None:
-        check_count("num_envs", num_envs)
+        check_integer("num_envs", num_envs)
         if max_episode_steps is not None:
-            check_count("max_episode_steps", max_episode_steps)
+            check_integer("max_episode_steps", max_episode_steps)
         self.env = self.single(**options)
         self.num_envs, self.max_episode_steps, self.render_mode = (
             int(num_envs),

@@ -33,9 +33,3 @@ def seed_list(seed: int | Sequence[int | None], num_envs: int) -> Sequence[int |
             f" {len(seed)}."
         )
     return seed
-
-
-def check_count(name: str, value: object) -> None:
-    """Raises ValueError unless the value is an integer of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
