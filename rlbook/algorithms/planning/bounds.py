@@ -64,11 +64,11 @@ class ErrorBound:
 
     Args:
         gamma: γ, in [0, 1].
-        in_place: whether sweeps overwrite the values that they read.
     """
 
-    def __init__(self, gamma: float, *, in_place: bool = False) -> None:
-        self.gamma, self.in_place = gamma, in_place
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.in_place = False  # whether sweeps overwrite the values that they read
         self.can_end = True  # whether an episode may end
         self.change = self.error = math.inf
         self.travelled = 0.0  # the changes so far, added up: no |V| is larger

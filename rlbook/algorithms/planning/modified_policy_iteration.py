@@ -25,7 +25,6 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from rlbook.agent import Metrics
 from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
@@ -110,9 +109,6 @@ class ModifiedPolicyIteration(TablePlanner):
         if self._resting is None:
             self._resting = resting_states(model)
         self._values = np.where(self._resting, np.maximum(self._values, 0.0), self._values)
-
-    def _metrics(self, model: TabularMDP) -> Metrics:
-        return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
     def _tie(self) -> float:
         return self._bound.tie(largest(self._values))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol
 
-import numpy as np
+from gymnasium.spaces import Discrete
 
 from rlbook.checks import at_least, positive_int
 from rlbook.hyperparameters import Hyperparameters
@@ -38,36 +38,23 @@ class Discounted(Protocol):
         ...
 
 
-class Numbered(Protocol):
-    """A space of the numbers 0, …, n - 1, such as gymnasium's Discrete."""
-
-    @property
-    def n(self) -> int | np.integer: ...
-
-
 class NumberedSpaces(Protocol):
     """As much of an environment as a planner looks at."""
 
     @property
-    def observation_space(self) -> Numbered: ...
+    def observation_space(self) -> Discrete: ...
 
     @property
-    def action_space(self) -> Numbered: ...
+    def action_space(self) -> Discrete: ...
 
 
-class SpaceOfSize(NamedTuple):
-    """A `Numbered` space."""
-
-    n: int
-
-
-class SpacesOfSize(NamedTuple):
+class ModelSpaces(NamedTuple):
     """The `NumberedSpaces` of a model without an environment around it."""
 
-    observation_space: SpaceOfSize
-    action_space: SpaceOfSize
+    observation_space: Discrete  # S
+    action_space: Discrete  # A
 
     @classmethod
-    def from_model(cls, model: TabularMDP) -> SpacesOfSize:
+    def from_model(cls, model: TabularMDP) -> ModelSpaces:
         """Those of S states and A actions."""
-        return cls(SpaceOfSize(model.num_states), SpaceOfSize(model.num_actions))
+        return cls(Discrete(model.num_states), Discrete(model.num_actions))

@@ -191,9 +191,9 @@ class PolicyEvaluation(TablePlanner):
             )
 
     def _metrics(self, model: TabularMDP) -> Metrics:
-        known = self._bound.metrics()
+        known = super()._metrics(model)
         known.pop("policy_loss_bound", None)
-        return known | {"value": float(model.initial @ self._values)}
+        return known
 
 
 def _as_lists(policy: object) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from rlbook.agent import Metrics, Planner, State
 from rlbook.algorithms.exact_metrics import EXACT_METRICS
 from rlbook.algorithms.planning.bounds import ErrorBound, largest
 from rlbook.algorithms.planning.greedy import TIE, greedy_policy
-from rlbook.algorithms.planning.planner_config import Discounted, NumberedSpaces, SpacesOfSize
+from rlbook.algorithms.planning.planner_config import Discounted, ModelSpaces, NumberedSpaces
 from rlbook.algorithms.planning.undiscounted import ending_policy, gaining_states, resting_states
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.errors import TrainingError
@@ -75,7 +75,7 @@ class TablePlanner(Planner):
             TrainingError: rewards that add up to infinity, or the limit on sweeps reached although
                 none was given.
         """
-        agent = cls(SpacesOfSize.from_model(model), cls.Config(**config))
+        agent = cls(ModelSpaces.from_model(model), cls.Config(**config))
         agent.check_model(model)
         agent._reported = False
         while not agent._finished:
@@ -109,9 +109,9 @@ class TablePlanner(Planner):
     def _sweep(self, model: TabularMDP) -> None:
         """Improves `_values`; calls `_end_sweep`. `_sweeps_done` sweeps came before."""
 
-    @abstractmethod
     def _metrics(self, model: TabularMDP) -> Metrics:
         """What the log tells of the last sweep."""
+        return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
     def _take_in(self, low: float, high: float, *, apart: int = 1) -> None:
         """What a sweep proves that changed values by `low` to `high`; stops where it is enough.

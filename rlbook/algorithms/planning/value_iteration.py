@@ -46,7 +46,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from rlbook.agent import Metrics, State
+from rlbook.agent import State
 from rlbook.algorithms.planning.bounds import largest
 from rlbook.algorithms.planning.planner_config import NumberedSpaces, PlannerConfig
 from rlbook.algorithms.planning.table_planner import TablePlanner
@@ -128,9 +128,6 @@ class ValueIteration(TablePlanner):
             self._values = value_iteration_update(model, V, gamma)
         changes = self._values - V
         self._take_in(float(changes.min()), float(changes.max()))
-
-    def _metrics(self, model: TabularMDP) -> Metrics:
-        return self._bound.metrics() | {"value": float(model.initial @ self._values)}
 
     def _tie(self) -> float:
         return self._bound.tie(largest(self._values))
