@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,9 +40,7 @@ def adam(
     if FUSED_ADAMW is None or not _one_kind(groups):
         plain = optimizer.adam.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
-    made = FlatAdam.of_groups(groups, learning_rate, eps=eps, betas=betas)
-    made.warmup_steps = warmup_steps
-    return made
+    return FlatAdam(groups, learning_rate, eps=eps, betas=betas, warmup_steps=warmup_steps)
 
 
 def rmsprop(
@@ -57,9 +55,9 @@ def rmsprop(
     if not _one_kind(groups):
         plain = optimizer.rmsprop.plain  # type: ignore[attr-defined]
         return plain(groups, learning_rate, eps=eps, decay=decay, warmup_steps=warmup_steps)
-    made = FlatRMSprop.of_groups(groups, learning_rate, eps=eps, betas=(0.0, decay))
-    made.warmup_steps = warmup_steps
-    return made
+    return FlatRMSprop(
+        groups, learning_rate, eps=eps, betas=(0.0, decay), warmup_steps=warmup_steps
+    )
 
 
 def _one_kind(groups: Sequence[Group]) -> bool:
@@ -75,44 +73,25 @@ class FlatAdam:
     `rlbook.networks.optimizer`.
 
     Args:
-        modules: the networks to train; a parameter shared between them counts once.
+        groups: the networks to train, and how; a parameter shared between them counts once.
         learning_rate: η.
-        eps, betas, weight_decay: ε, (β₁, β₂) and w.
+        eps, betas: ε and (β₁, β₂).
+        warmup_steps: steps in which the rate rises linearly from 0 to η.
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("mean", "square", "steps")
     """What a checkpoint holds of it."""
-    warmup_steps: int = 0
-    """Steps in which the rate rises linearly from 0 to η."""
 
     def __init__(
         self,
-        modules: Iterable[nn.Module],
+        groups: Sequence[Group],
         learning_rate: float,
         *,
         eps: float = 1e-8,
         betas: tuple[float, float] = (0.9, 0.999),
-        weight_decay: float = 0.0,
+        warmup_steps: int = 0,
     ) -> None:
-        self._flatten([Group(list(modules), weight_decay=weight_decay)], learning_rate, eps, betas)
-
-    @classmethod
-    def of_groups(
-        cls,
-        groups: Sequence[Group],
-        learning_rate: float,
-        *,
-        eps: float,
-        betas: tuple[float, float],
-    ) -> Self:
-        """One optimiser whose groups of parameters have rates and decays of their own."""
-        made = cls.__new__(cls)
-        made._flatten(groups, learning_rate, eps, betas)
-        return made
-
-    def _flatten(
-        self, groups: Sequence[Group], learning_rate: float, eps: float, betas: tuple[float, float]
-    ) -> None:
+        self.warmup_steps = warmup_steps
         self.learning_rate, self.eps, self.betas = learning_rate, eps, betas
         owners = trainable(groups)
         self.parameters = list(owners)

@@ -31,6 +31,7 @@ from rlbook.llm.models.adapters import (
 )
 from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.lora import Dropout, LoraLinear, lora_layers, merge_lora
+from rlbook.networks.optimizer import Group
 
 IDS = torch.tensor([[1, 5, 7, 3, 8, 9], [1, 6, 6, 4, 2, 11]])
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -244,7 +245,11 @@ def test_the_adapter_is_live_in_acting_evaluating_and_the_cache(
         settings["r"] ** 0.5 if settings.get("use_rslora") else settings["r"]
     )
     policy = LanguageModelPolicy(adapted(lively_llama(kv_heads=2), settings))
-    state, optimizer, terms = policy.initial_state(), FlatAdam([policy], 0.05), widths(policy)
+    state, optimizer, terms = (
+        policy.initial_state(),
+        FlatAdam([Group([policy])], 0.05),
+        widths(policy),
+    )
     tokens, length = texts()
     for _ in range(2):
         plain = by_hand(lively_llama(kv_heads=2), adapter_weights(policy.model), scale)
@@ -281,7 +286,7 @@ def test_with_the_adapters_off_the_model_is_the_one_from_before(
     policy = LanguageModelPolicy(adapted(lively_llama(), {"r": 2, "use_dora": True}))
     reference, optimizer, batch = (
         policy.reference(),
-        FlatAdam([policy], 0.05),
+        FlatAdam([Group([policy])], 0.05),
         batch_of(np.full((6, 3), 4)),
     )
     assert (

@@ -194,7 +194,7 @@ def trained(change: Callable[[nn.Module], Any], make: Callable[..., Any]) -> Non
 
 
 MAKERS = {
-    "fast": lambda module: FlatAdam([module], 1e-2),
+    "fast": lambda module: FlatAdam([Group([module])], 1e-2),
     "plain": lambda module: Adam([Group([module])], 1e-2, eps=1e-8, betas=(0.9, 0.999)),
 }
 BREAKS: dict[str, Callable[[Any], Any]] = {
@@ -235,7 +235,7 @@ def test_zero_grad_is_harmless(to_none: bool) -> None:
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter.fill_(0.5)
-        optimizer = FlatAdam([module], 1e-2)
+        optimizer = FlatAdam([Group([module])], 1e-2)
         for _ in range(3):
             if zero:
                 module.zero_grad(set_to_none=to_none)
@@ -248,7 +248,7 @@ def test_a_step_invalidates_the_graphs_of_earlier_losses() -> None:
     """As with torch's own optimisers: a loss that was computed with the weights of before the step
     cannot be backpropagated after it."""
     mlp = MLP((3, 4, 1), torch.Generator().manual_seed(0))
-    optimizer, stale = FlatAdam([mlp], 1e-2), mlp(torch.ones(2, 3)).sum()
+    optimizer, stale = FlatAdam([Group([mlp])], 1e-2), mlp(torch.ones(2, 3)).sum()
     optimizer.step(mlp(torch.ones(2, 3)).sum())
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         stale.backward()
@@ -414,7 +414,7 @@ def test_the_cache_knows_that_weights_have_changed(
 ) -> None:
     policy = LanguageModelPolicy(lively_llama())
     optimizer, state, (tokens, length) = (
-        FlatAdam([policy.model], 1e-2),
+        FlatAdam([Group([policy.model])], 1e-2),
         policy.initial_state(),
         texts(),
     )
@@ -478,7 +478,7 @@ def test_the_reference_of_an_adapted_model_is_the_model_without_adapters(
     batch, (tokens, length) = completions(), texts()
     before = LanguageModelPolicy(lively_llama()).evaluate(batch)[0].detach()
     policy = LanguageModelPolicy(with_lora(lively_llama()))
-    reference, optimizer = policy.reference(), FlatAdam([policy], 0.05)
+    reference, optimizer = policy.reference(), FlatAdam([Group([policy])], 0.05)
     assert (
         reference.model is policy.model
         and not list(reference.parameters())
@@ -515,7 +515,7 @@ def test_a_layer_that_peft_trains_beside_its_adapters_is_off_with_them(
     )
     policy = LanguageModelPolicy(with_lora(lively_llama(), modules_to_save=["lm_head"]))
     reference = policy.reference()
-    FlatAdam([policy], 0.05).step(policy.evaluate(batch)[0].mean())
+    FlatAdam([Group([policy])], 0.05).step(policy.evaluate(batch)[0].mean())
     assert reference.model is policy.model
     assert_near(reference.evaluate(batch)[0], before, terms=widths(policy))
     assert (policy.evaluate(batch)[0] - before).abs().max() > 0.1
@@ -541,7 +541,7 @@ def test_a_model_that_trains_more_than_adapters_gets_a_copy_as_its_reference(
     for policy in (plain, more):
         reference, batch = policy.reference(), completions()
         held = reference.evaluate(batch)[0]
-        FlatAdam([policy], 0.05).step(policy.evaluate(batch)[0].mean())
+        FlatAdam([Group([policy])], 0.05).step(policy.evaluate(batch)[0].mean())
         assert reference.model is not policy.model and torch.equal(
             reference.evaluate(batch)[0], held
         )

@@ -35,6 +35,7 @@ from rlbook.llm.models.language_model import LanguageModelPolicy
 from rlbook.llm.models.sources import folder_model, small_llama
 from rlbook.llm.tokenizers.tokenizer import IDS
 from rlbook.networks.build import PolicySettings, build_policy
+from rlbook.networks.optimizer import Group
 
 EOS, PAD = IDS["<eos>"], IDS["<pad>"]
 
@@ -372,7 +373,7 @@ def test_eos_is_learnt(warm: LanguageModelPolicy) -> None:
     assert (ends.sum(1) == torch.from_numpy(env.rows.terminated)).all()
     with torch.no_grad():
         policy.model.lm_head.weight[EOS] *= 0.1
-    optimizer, ended = FlatAdam([policy.model], 3e-4), []
+    optimizer, ended = FlatAdam([Group([policy.model])], 3e-4), []
     for _ in range(24):
         rollout = collect(policy, env, seeds, rng)
         ended.append(env.rows.terminated.mean())

@@ -312,20 +312,16 @@ class DrawnAhead:
     several times faster from Python."""
 
     def __init__(self, rng: np.random.Generator, block: int = 512) -> None:
-        self._rng, self._block, self._before = rng, block, rng.bit_generator.state
+        self._rng, self._block = rng, block
         self._left: Iterator[float] = iter(())
-        self._used = 0
         self.random = chain.from_iterable(self._blocks()).__next__
 
     def _blocks(self) -> Iterator[Iterator[float]]:
         while True:
-            self._before = self._rng.bit_generator.state
             self._left = iter(self._rng.random(self._block).tolist())
             yield self._left
 
     def put_back(self) -> None:
         """Leaves the generator where drawing the numbers one by one would have left it."""
-        left = length_hint(self._left)
-        if left:
-            self._rng.bit_generator.state = self._before
-            skip(self._rng, self._block - left)
+        if left := length_hint(self._left):
+            skip(self._rng, -left)

@@ -6,9 +6,6 @@ All forms draw the same random numbers and grow the same tree, to the last bit.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,12 +24,11 @@ from rlbook.algorithms.planning.search.tree_arrays import (
 from rlbook.algorithms.planning.search.ucb_selection import draw_allowed, select, select_allowed
 from rlbook.algorithms.planning.table_model import OutcomeTable, TableModel
 from rlbook.fast.compiled import available, link_globals
-from rlbook.fast.tabular.simulation import UniformDraws
+from rlbook.fast.tabular.simulation import DrawnAhead, UniformDraws
 
 WORTH_COMPILING = 200_000
 """Simulations after which a search goes on in compiled code: about a second of plain ones, which is
 what loading numba takes."""
-BLOCK = 512
 
 
 def grow(
@@ -115,26 +111,6 @@ def rollout(
     return total + discount * value[state]
 
 
-class BlockUniforms:
-    """`rng.random()`, drawn in blocks, since a call for each number takes ten times as long.
-    `close` gives back what was not used."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self._block: Iterator[float] = iter(())
-        self.random = chain.from_iterable(self._blocks()).__next__
-
-    def _blocks(self) -> Iterator[Iterator[float]]:
-        while True:
-            self._block = iter(self._rng.random(BLOCK).tolist())
-            yield self._block
-
-    def close(self) -> None:
-        """Puts the generator where it would be had each number been drawn alone."""
-        bits: Any = self._rng.bit_generator
-        bits.advance(-operator.length_hint(self._block))
-
-
 def grow_tree(
     found: SearchTree,
     world: World,
@@ -146,9 +122,9 @@ def grow_tree(
     """See `rlbook.algorithms.planning.search.mcts.grow`. Outside tables only the random numbers come
     faster."""
     if type(world) is not TableModel:
-        uniforms: Any = BlockUniforms(rng)
+        uniforms: Any = DrawnAhead(rng)
         mcts.grow.plain(found, world, observation, simulations, config, uniforms)  # type: ignore[attr-defined]
-        uniforms.close()
+        uniforms.put_back()
         return
     world.searched += simulations
     plain = world.searched <= WORTH_COMPILING or not available()
@@ -193,11 +169,11 @@ def grow_plain(
     rng: np.random.Generator,
 ) -> Tree:
     """`grow` on lists. Returns the tree, as lists."""
-    uniforms, tree = BlockUniforms(rng), tree if isinstance(tree.key, list) else as_lists(tree)
+    uniforms, tree = DrawnAhead(rng), tree if isinstance(tree.key, list) else as_lists(tree)
     grow(
         tree, table, root, num_actions, simulations, gamma, exploration, depth, open_loop, uniforms
     )
-    uniforms.close()
+    uniforms.put_back()
     return tree
 
 

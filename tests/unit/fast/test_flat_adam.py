@@ -50,7 +50,9 @@ def loss_of(module: nn.Module, x: Tensor) -> Tensor:
 )
 def test_many_steps_are_adamws(options: dict[str, Any], max_grad_norm: float | None) -> None:
     ours, theirs = network(), network()
-    flat = FlatAdam([ours], 3e-3, **options)
+    decay = options.get("weight_decay", 0.0)
+    others = {name: value for name, value in options.items() if name != "weight_decay"}
+    flat = FlatAdam([Group([ours], weight_decay=decay)], 3e-3, **others)
     adamw = torch.optim.AdamW(theirs.parameters(), 3e-3, **({"weight_decay": 0.0} | options))
     for step, x in enumerate(batches(300)):
         rate = 3e-3 * (1 - step / 300)  # an annealed step size, as PPO's
@@ -144,7 +146,7 @@ def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> Non
     gradients = {}
     for limit in (None, 1e9, 0.5):
         module = network()
-        flat = FlatAdam([module], 1e-3)
+        flat = FlatAdam([Group([module])], 1e-3)
         before = flat.step(loss_of(module, x), limit)
         assert before > 1.0  # the norm is reported as it was before clipping
         gradients[limit] = flat.grad.clone()
@@ -157,7 +159,7 @@ def test_clipping_shortens_a_long_gradient_and_leaves_a_short_one_alone() -> Non
 
 def test_the_parameters_are_views_and_stay_views_when_weights_are_loaded() -> None:
     module = network()
-    flat = FlatAdam([module], 1e-3)
+    flat = FlatAdam([Group([module])], 1e-3)
     module.load_state_dict(network(seed=1).state_dict())
     assert torch.equal(
         flat.flat, torch.cat([p.detach().reshape(-1) for p in network(seed=1).parameters()])
@@ -173,7 +175,7 @@ def test_the_parameters_are_views_and_stay_views_when_weights_are_loaded() -> No
 
 def test_gradients_do_not_pile_up_from_step_to_step() -> None:
     module = network()
-    flat = FlatAdam([module], 1e-30)  # the weights stay where they are
+    flat = FlatAdam([Group([module])], 1e-30)  # the weights stay where they are
     x = batches(1)[0]
     flat.step(loss_of(module, x))
     first = flat.grad.clone()
@@ -184,15 +186,15 @@ def test_gradients_do_not_pile_up_from_step_to_step() -> None:
 def test_a_shared_parameter_counts_once_and_a_frozen_one_not_at_all() -> None:
     shared = network()
     frozen = nn.Linear(2, 2).requires_grad_(False)
-    flat = FlatAdam([shared, nn.ModuleList([shared, frozen])], 1e-3)
+    flat = FlatAdam([Group([shared, nn.ModuleList([shared, frozen])])], 1e-3)
     assert len(flat.flat) == 3 * 5 + 5 + 5 * 2 + 2
 
 
 def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     whole, halves = network(), network()
     one, first = (
-        FlatAdam([whole], 1e-2, weight_decay=0.01),
-        FlatAdam([halves], 1e-2, weight_decay=0.01),
+        FlatAdam([Group([whole], weight_decay=0.01)], 1e-2),
+        FlatAdam([Group([halves], weight_decay=0.01)], 1e-2),
     )
     for x in batches(10):
         one.step(loss_of(whole, x), 1.0)
@@ -202,7 +204,7 @@ def test_saved_moments_go_on_bit_for_bit_and_are_copies() -> None:
     weights = {name: value.clone() for name, value in halves.state_dict().items()}
     first.step(loss_of(halves, batches(1)[0]))  # goes on; what was saved must not
     again = network(seed=3)
-    second = FlatAdam([again], 1e-2, weight_decay=0.01)
+    second = FlatAdam([Group([again], weight_decay=0.01)], 1e-2)
     again.load_state_dict(weights)
     second.load_state_dict(state)
     for x in batches(10)[5:]:
@@ -249,7 +251,7 @@ def test_the_plain_adam_is_adamw_and_resumes() -> None:
 
 def test_saved_moments_are_copied_only_where_somebody_keeps_them() -> None:
     module = network()
-    flat = FlatAdam([module], 1e-2)
+    flat = FlatAdam([Group([module])], 1e-2)
     flat.step(loss_of(module, batches(1)[0]))
     mean = flat.mean.data_ptr()
     assert flat.state_dict()["mean"].data_ptr() == mean  # no copy, and nobody keeps it
@@ -271,7 +273,7 @@ def test_saved_moments_are_copied_only_where_somebody_keeps_them() -> None:
 def test_micro_batches_add_up_to_the_gradient_of_all_rows(size: int) -> None:
     x = torch.cat(batches(2))[:7]
     module = network()
-    flat = FlatAdam([module], 1e-3)
+    flat = FlatAdam([Group([module])], 1e-3)
     flat.step(loss_of(module, x[start : start + size]) for start in range(0, len(x), size))
     whole = network()
     loss_of(whole, x).backward()

@@ -234,7 +234,7 @@ def test_compiled_code_leaves_the_table_that_plain_code_leaves(
 
 
 def test_numbers_drawn_ahead_are_the_generators_numbers_and_the_rest_is_put_back() -> None:
-    for count in (0, 1, 7, 8, 20):
+    for count in (0, 1, 7, 8, 9, 20):
         ahead, one_by_one = np.random.default_rng(5), np.random.default_rng(5)
         uniforms = DrawnAhead(ahead, block=8)
         assert [uniforms.random() for _ in range(count)] == [

@@ -28,7 +28,7 @@ from rlbook.algorithms.planning.table_model import TableModel
 from rlbook.envs import TabularMDP
 from rlbook.envs.tabular.tabular_env import TabularEnv
 from rlbook.fast.compiled import available
-from rlbook.fast.tabular.table_search import BlockUniforms, arrays_of, grow_compiled, grow_plain
+from rlbook.fast.tabular.table_search import arrays_of, grow_compiled, grow_plain
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.resumable import ResumableEnv
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
@@ -526,15 +526,6 @@ def test_the_logarithm_is_of_the_number_of_tries_and_of_nothing_more() -> None:
         assert (
             select(0, 2, [4], [1, 3], [0.0, 0.5], [0.0, 1.0], c, np.random.default_rng(0)) == chosen
         )
-
-
-def test_numbers_drawn_in_blocks_are_those_drawn_one_by_one() -> None:
-    for count in (0, 1, 511, 512, 513, 2000):
-        one, other = np.random.default_rng(7), np.random.default_rng(7)
-        blocks = BlockUniforms(one)
-        assert [blocks.random() for _ in range(count)] == [other.random() for _ in range(count)]
-        blocks.close()
-        assert one.random() == other.random()
 
 
 def test_a_simulated_environment_grows_the_tree_of_its_table() -> None:
