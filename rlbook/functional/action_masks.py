@@ -1,4 +1,4 @@
-"""Action masks: policy, entropy and maximum action value restricted to the allowed actions.
+"""Action masks: policy and maximum action value restricted to the allowed actions.
 
     π(a|s) = exp z_a / Σ_{b allowed} exp z_b   where a is allowed, otherwise 0
 
@@ -61,22 +61,3 @@ def masked_argmax(values: Tensor, action_mask: Tensor | None) -> Tensor:
     Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, for targets; the mask is ours.
     """
     return masked_logits(values, action_mask).argmax(-1)
-
-
-def masked_entropy(logits: Tensor, action_mask: Tensor | None) -> Tensor:
-    """The entropy of the softmax policy over the allowed actions; 0 if only one is allowed.
-
-    H = -Σ_{a allowed} π(a|s) log π(a|s)
-
-    Args:
-        logits: [..., A]; carries gradient, which is finite for forbidden actions too.
-        action_mask: [..., A], bool; True marks the allowed actions. None means all.
-
-    Returns:
-        [...], in nats.
-
-    Source: Huang and Ontañón 2022, arXiv:2006.14171, section 3: the masked policy's entropy.
-    """
-    log_prob = masked_logits(logits, action_mask).log_softmax(-1)
-    finite = log_prob.masked_fill(log_prob.isinf(), 0.0)
-    return -(log_prob.exp() * finite).sum(-1)

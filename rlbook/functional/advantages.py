@@ -150,7 +150,16 @@ def group_advantage(
     Source: Shao et al. 2024 (GRPO), arXiv:2402.03300, section 4.1.2. Liu et al. 2025 (Dr. GRPO),
     arXiv:2503.20783, section 3.2. ddof=1 and ε=1e-4 are TRL's.
     """
-    group = _group_rows(reward, group_size)
+    if group_size < 2:
+        raise ValueError(f"group_size must be an integer of at least 2, got {group_size!r}")
+    if reward.dim() != 1 or len(reward) % group_size:
+        raise ValueError(
+            f"reward must have shape [B] with B a multiple of group_size {group_size}, "
+            f"got {list(reward.shape)}"
+        )
+    group = reward.view(-1, group_size)
+    # measured from the first of each, equal rewards are exactly 0, even where rounding moves means
+    group = group - group[:, :1]
     if baseline in ("mean", "leave-one-out"):
         centred = group - group.mean(1, keepdim=True)
         if baseline == "leave-one-out":
@@ -251,22 +260,6 @@ def reward_to_go_advantage(reward: Tensor, mask: Tensor) -> Tensor:
     same_shape(reward=reward, mask=mask)
     never = torch.zeros_like(mask.T)
     return whiten(backward_sum(reward.T, never, 1.0, valid=mask.T).T, mask)
-
-
-def _group_rows(reward: Tensor, group_size: int) -> Tensor:
-    """[B] → [B / G, G], minus each group's first reward.
-
-    Equal rewards are then exactly 0, even where rounding moves their mean.
-    """
-    if group_size < 2:
-        raise ValueError(f"group_size must be an integer of at least 2, got {group_size!r}")
-    if reward.dim() != 1 or len(reward) % group_size:
-        raise ValueError(
-            f"reward must have shape [B] with B a multiple of group_size {group_size}, "
-            f"got {list(reward.shape)}"
-        )
-    group = reward.view(-1, group_size)
-    return group - group[:, :1]
 
 
 @torch.no_grad()

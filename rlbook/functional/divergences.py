@@ -210,23 +210,22 @@ def _straight_through(value: Tensor, gradient: Tensor) -> Tensor:
     return value.detach() + (gradient - gradient.detach())
 
 
-def categorical_entropy(logits: Tensor) -> Tensor:
+def categorical_entropy(log_prob: Tensor) -> Tensor:
     """H = -Σ_a π(a) log π(a).
 
-    It is finite, and so is its gradient, where forbidden actions have a logit of -inf.
+    It is finite, and so is its gradient, where forbidden actions have a probability of 0.
 
     Args:
-        logits: [..., A], unnormalised log-probabilities; at least one finite in each row.
+        log_prob: [..., A]. log π(·|s), in nats; -inf adds 0.
 
     Returns:
         [...], in nats, in [0, log A].
 
     Source: Shannon 1948, section 6; as a bonus, Mnih et al. 2016 (A3C), arXiv:1602.01783,
-    section 4.
+    section 4; of the allowed actions, Huang and Ontañón 2022, arXiv:2006.14171, section 3.
     """
-    log_prob = logits.log_softmax(-1)
-    prob = log_prob.exp()
-    return -(prob * log_prob.masked_fill(prob == 0, 0.0)).sum(-1)
+    finite = log_prob.clamp(min=torch.finfo(log_prob.dtype).min)
+    return -(log_prob.exp() * finite).sum(-1)
 
 
 def gaussian_entropy(log_std: Tensor) -> Tensor:

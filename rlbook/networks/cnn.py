@@ -6,6 +6,7 @@ a stack [S, H, W, C] or [S, C, H, W], whose S C planes are the channels of one i
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any, cast
 
@@ -13,8 +14,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from rlbook.data.rollout import Batch
 from rlbook.functional.convolution import output_size
-from rlbook.interaction.spaces import channels_first, image_size
+from rlbook.interaction.spaces import channels_first, image_size, is_image
 from rlbook.networks.distributions import Distribution
 from rlbook.networks.mlp import MLP, MLPPolicy, action_size, initialise, with_second_head
 from rlbook.networks.policy import Policy
@@ -183,6 +185,19 @@ def _filter(
     return layer
 
 
+def value_filters(
+    space: spaces.Space, generator: torch.Generator, network: str | None
+) -> tuple[ConvolutionalNetwork | None, int]:
+    """The filters that a network of values sees images through, and how many numbers it sees; None
+    where the observations are vectors."""
+    if not is_image(space):
+        return None, math.prod(space.shape or ())
+    filters = ConvolutionalNetwork(
+        space, (), generator, activation="relu", orthogonal=False, network=network
+    )
+    return filters, filters.features_size
+
+
 FeedForward = MLP | ConvolutionalNetwork
 """A network of layers for vectors, or with filters first, for images."""
 
@@ -229,15 +244,13 @@ class ImagePolicy(MLPPolicy):
             self.critic = ConvolutionalNetwork(space, sizes, generator, **layers)
         self.temperature = temperature
 
-    def _forward(
-        self, obs: Tensor, action_mask: Tensor | None = None
-    ) -> tuple[Distribution, Tensor | None]:
+    def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
         if self.value_head is None:
-            value = None if self.critic is None else self.critic(obs).squeeze(-1)
-            return self._distribution(self.actor(obs), action_mask), value
-        seen = self.actor.features(obs)  # once, for both
+            value = None if self.critic is None else self.critic(batch.obs).squeeze(-1)
+            return self.distributions(batch), value
+        seen = self.actor.features(batch.obs)  # the filters, once for both heads
         output, value = with_second_head(self.actor.head, self.value_head, seen)
-        return self._distribution(output, action_mask), value.squeeze(-1)
+        return self._distribution(output, batch.action_mask), value.squeeze(-1)
 
 
 class ImageReward(StepReward):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlbook.interaction.spaces import is_image
-from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.cnn import ConvolutionalNetwork, value_filters
 from rlbook.networks.mlp import MLP, action_size, side_by_side
 
 
@@ -37,21 +35,10 @@ class Critics(nn.Module):
         network: str | None = None,
     ) -> None:
         super().__init__()
-        size, actions = math.prod(observation_space.shape or ()), action_size(action_space)
-        self.filters = None
-        if is_image(observation_space):
-            made = [
-                ConvolutionalNetwork(
-                    observation_space,
-                    (),
-                    generator,
-                    activation="relu",
-                    orthogonal=False,
-                    network=network,
-                )
-                for _ in range(count)
-            ]
-            self.filters, size = nn.ModuleList(made), made[0].features_size
+        found = [value_filters(observation_space, generator, network) for _ in range(count)]
+        filters, size = [each for each, _ in found if each is not None], found[0][1]
+        self.filters = nn.ModuleList(filters) if filters else None
+        actions = action_size(action_space)
         self.discrete = isinstance(action_space, spaces.Discrete)
         inputs, outputs = (size, actions) if self.discrete else (size + actions, 1)
         sizes = (inputs, *hidden_sizes, outputs)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from rlbook.functional.divergences import categorical_entropy, gaussian_entropy
 from rlbook.functional.maximum_entropy import log_slope_of_tanh
 
 LARGE = 4096
@@ -105,7 +106,7 @@ class Categorical:
     def entropy(self) -> Tensor:
         """The entropy [...]; an action of probability 0 contributes 0."""
         if self.logits.shape[-1] <= LARGE:
-            return _entropy(self.log_probs)
+            return categorical_entropy(self.log_probs)
         parts = [checkpoint(_entropy_of, part, use_reentrant=False) for part in self._chunks()]
         return torch.cat(parts).view(self.logits.shape[:-1])
 
@@ -135,15 +136,10 @@ def _chosen_log_prob(logits: Tensor, action: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, action[:, None])[:, 0]
 
 
-def _entropy(log_probs: Tensor) -> Tensor:
-    finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)
-    return -(log_probs.exp() * finite).sum(-1)
-
-
 def _entropy_of(logits: Tensor) -> Tensor:
     """Entropies [R] from logits [R, A]; under `checkpoint` no intermediate of the logits' size is
     kept for the backward pass."""
-    return _entropy(logits.log_softmax(-1))
+    return categorical_entropy(logits.log_softmax(-1))
 
 
 class Gaussian:
@@ -169,7 +165,7 @@ class Gaussian:
 
     def entropy(self) -> Tensor:
         """[...]: Σ ½ log(2πe σ²)."""
-        return (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
+        return gaussian_entropy(self.log_std)
 
     def mode(self) -> Tensor:
         """[..., A]: the mean."""

@@ -102,13 +102,11 @@ class WorldModel(nn.Module):
     @torch.no_grad()
     def standardise(self, rows: Transitions, actions: Tensor) -> None:
         """Sets means and standard deviations from all B stored transitions; actions are [B, A]."""
-        for name, numbers in (("input", self._inputs(rows, actions)), ("output", _outputs(rows))):
+        inputs = torch.cat([rows.obs.float(), actions], dim=-1)
+        for name, numbers in (("input", inputs), ("output", _outputs(rows))):
             std, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
             getattr(self, f"{name}_mean").copy_(mean)
             getattr(self, f"{name}_std").copy_(torch.where(std > 1e-6, std, 1.0))
-
-    def _inputs(self, rows: Transitions, actions: Tensor) -> Tensor:
-        return torch.cat([rows.obs.float(), actions], dim=-1)
 
     def outputs(self, obs: Tensor, actions: Tensor) -> Tensor:
         """Standardised state difference and reward, then the log-odds of termination: [K, B, O +

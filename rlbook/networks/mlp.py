@@ -206,7 +206,7 @@ class MLPPolicy(Policy):
     def evaluate(
         self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        distribution, value = self._forward(self._input(batch.obs), batch.action_mask)
+        distribution, value = self._forward(batch)
         log_prob = distribution.log_prob(batch.action)
         spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
         return log_prob, spread, value
@@ -215,9 +215,10 @@ class MLPPolicy(Policy):
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in reward units: [..., O] → [...]."""
         seen = self._input(obs)
-        value = self._forward(seen)[1] if self.critic is None else self.critic(seen).squeeze(-1)
-        assert value is not None
-        return value
+        if self.critic is not None:
+            return self.critic(seen).squeeze(-1)
+        assert self.value_head is not None
+        return self.value_head(self.actor.hidden_features(seen)).squeeze(-1)
 
     def values(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         value = self.value(rollout.tensor("obs"))  # [T, N]
@@ -243,16 +244,17 @@ class MLPPolicy(Policy):
     def _input(self, obs: Tensor) -> Tensor:
         return obs if self.normalizer is None else self.normalizer(obs)
 
-    def _forward(
-        self, obs: Tensor, action_mask: Tensor | None = None
-    ) -> tuple[Distribution, Tensor | None]:
+    def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
+        """π(·|s), and V(s) if there is a critic, for the states of a batch."""
+        obs, value = self._input(batch.obs), None
         if self.value_head is not None:
             output, value = with_second_head(self.actor, self.value_head, obs)
-            return self._distribution(output, action_mask), value.squeeze(-1)
-        if self.critic is None:
-            return self._distribution(self.actor(obs), action_mask), None
-        output, value = side_by_side([self.actor, self.critic], obs)
-        return self._distribution(output, action_mask), value.squeeze(-1)
+        elif self.critic is not None:
+            output, value = side_by_side([self.actor, self.critic], obs)
+        else:
+            output = self.actor(obs)
+        distribution = self._distribution(output, batch.action_mask)
+        return distribution, None if value is None else value.squeeze(-1)
 
     def _distribution(self, output: Tensor, action_mask: Tensor | None = None) -> Distribution:
         output = full_precision(output)

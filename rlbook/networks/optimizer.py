@@ -98,24 +98,20 @@ def gradient_step(
     Returns:
         The loss's metrics, and "grad_norm", the gradient's L2 norm before clipping.
     """
-    step = partial(_step_on_rows, optimizer, loss, micro_batch_size, max_grad_norm)
     group = training_group()
-    if group is None or split == "nothing":
-        return step(batch)
-    if split == "rows":
-        return split_step(group, step, batch)
-    with summed_gradients(group, 1.0):
-        return step(batch)
-
-
-def _step_on_rows(
-    optimizer: Optimizer,
-    loss: Callable[[R], LossOutput],
-    micro_batch_size: int | None,
-    max_grad_norm: float | None,
-    batch: R,
-) -> dict[str, Tensor]:
-    """`gradient_step` with the rows of one process."""
+    if group is not None and split != "nothing":
+        own = partial(
+            gradient_step,
+            optimizer,
+            loss,
+            micro_batch_size=micro_batch_size,
+            max_grad_norm=max_grad_norm,
+            split="nothing",
+        )
+        if split == "rows":
+            return split_step(group, own, batch)
+        with summed_gradients(group, 1.0):
+            return own(batch)
     if micro_batch_size is None and isinstance(loss, partial) and torch.is_grad_enabled():
         written = written_gradient(loss.func)
         if written is not None:
@@ -220,14 +216,11 @@ class Adam:
 
     def _begin(self, optimizer: torch.optim.Optimizer) -> None:
         self.torch = optimizer
+        self.steps = 0
+        """Steps taken so far."""
         for master in self.masters:
             moments = {name: torch.zeros_like(master) for name in self.NAMES.values()}
             self.torch.state[master] = {"step": torch.tensor(0.0), **moments}
-
-    @property
-    def steps(self) -> int:
-        """The number of steps taken."""
-        return int(self.torch.state[self.masters[0]]["step"])
 
     @property
     def step_size(self) -> float:
@@ -267,6 +260,7 @@ class Adam:
             self.torch.step()
             for parameter, master in copies:
                 parameter.copy_(master)
+        self.steps += 1
         return norm
 
     def state_dict(self) -> State:
@@ -294,8 +288,9 @@ class Adam:
         for name, theirs in self.NAMES.items():
             for master, saved in zip(self.masters, state[name].split(sizes), strict=True):
                 self.torch.state[master][theirs].copy_(saved.view_as(master))
+        self.steps = int(state["steps"])
         for master in self.masters:
-            self.torch.state[master]["step"].fill_(float(state["steps"]))
+            self.torch.state[master]["step"].fill_(self.steps)
         copies = self._copies()
         if copies:
             parts = state["master"].split([copy.numel() for copy in copies])
@@ -344,17 +339,11 @@ REPLACED = (
 )
 
 
-def _step_dtype(parameter: Tensor) -> torch.dtype:
-    """The dtype of the update: the parameter's own, but at least float32."""
-    return torch.promote_types(parameter.dtype, torch.float32)
-
-
 def _master(parameter: nn.Parameter) -> Tensor:
     """The tensor that the optimiser updates: the parameter, or a float32 master copy of a 16-bit
     one."""
-    if _step_dtype(parameter) == parameter.dtype:
-        return parameter
-    return parameter.detach().to(_step_dtype(parameter))
+    dtype = torch.promote_types(parameter.dtype, torch.float32)
+    return parameter if dtype == parameter.dtype else parameter.detach().to(dtype)
 
 
 def trainable(groups: Sequence[Group]) -> dict[nn.Parameter, Group]:

@@ -5,7 +5,6 @@ Shapes: [..., O] is a vector or an image; A actions, K atoms (1 where Q itself i
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlbook.functional.rainbow import categorical_mean, dueling_action_values
-from rlbook.interaction.spaces import is_image
-from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.cnn import value_filters
 from rlbook.networks.mlp import MLP
 from rlbook.networks.noisy_linear import NoisyMLP
 from rlbook.networks.policy import full_precision
@@ -64,13 +62,7 @@ class QNetwork(nn.Module):
         low, high, self.num_atoms = settings.support or (0.0, 0.0, 1)
         atoms = torch.linspace(low, high, self.num_atoms)
         self.register_buffer("support", atoms, persistent=False)
-        self.filters = None
-        inputs = math.prod(space.shape or ())
-        if is_image(space):
-            self.filters = ConvolutionalNetwork(
-                space, (), generator, activation="relu", orthogonal=False, network=network
-            )
-            inputs = self.filters.features_size
+        self.filters, inputs = value_filters(space, generator, network)
         shared = hidden_sizes[:-1] if settings.dueling else ()
         last = (shared[-1] if shared else inputs, *hidden_sizes[len(shared) :])
         self.shared = self._layers((inputs, *shared), generator) if shared else None

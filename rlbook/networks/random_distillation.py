@@ -34,6 +34,8 @@ WIDTH, OUTPUTS = 64, 32
 LEARNING_RATE = 1e-3
 CLIP = 5.0
 """Observations are standardised, and clipped to this."""
+MODULES = "target", "predictor", "normalizer"
+"""What of it has tensors to save."""
 
 
 class RandomDistillation:
@@ -91,7 +93,7 @@ class RandomDistillation:
 
     def state_dict(self) -> State:
         """Both networks, the optimiser's moments, and the running statistics."""
-        parts = {name: dict(getattr(self, name).state_dict()) for name in self._modules()}
+        parts = {name: dict(getattr(self, name).state_dict()) for name in MODULES}
         return {
             **parts,
             "optimizer": self.optimizer.state_dict(),
@@ -101,10 +103,7 @@ class RandomDistillation:
 
     def load_state_dict(self, state: State) -> None:
         """The inverse of `state_dict`."""
-        for name in self._modules():
+        for name in MODULES:
             getattr(self, name).load_state_dict(state[name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.square, self.seen = float(state["square"]), int(state["seen"])
-
-    def _modules(self) -> tuple[str, ...]:
-        return ("target", "predictor", "normalizer")

@@ -224,17 +224,9 @@ class RecurrentPolicy(MLPPolicy):
         raise RequestError(NEEDS_MEMORY)
 
     def distributions(self, batch: Batch) -> Distribution:
-        return self._of_sequences(batch)[0]
+        return self._forward(batch)[0]
 
-    def evaluate(
-        self, batch: Batch, *, entropy: bool = True, entropy_gradient: bool = True
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        distribution, value = self._of_sequences(batch)
-        log_prob = distribution.log_prob(batch.action)
-        spread = self.entropy_of(distribution, entropy_gradient) if entropy else None
-        return log_prob, spread, value
-
-    def _of_sequences(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
+    def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
         """π(·|h) and V(h) [B, T] along the sequences of a batch."""
         assert batch.state is not None and batch.starts is not None
         output, value, _ = self(batch.obs.transpose(0, 1), batch.state, batch.starts.t())

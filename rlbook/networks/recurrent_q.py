@@ -10,8 +10,6 @@ Source: Hausknecht & Stone 2015 (DRQN), arXiv:1507.06527, figure 2; burn-in: Kap
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -19,8 +17,7 @@ from torch import Tensor, nn
 
 from rlbook.data.sequence_replay import Sequences
 from rlbook.errors import RequestError
-from rlbook.interaction.spaces import is_image
-from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.cnn import value_filters
 from rlbook.networks.mlp import MLP
 from rlbook.networks.q_network import QNetwork, QSettings
 from rlbook.networks.recurrent import NEEDS_MEMORY, RecurrentCore
@@ -57,12 +54,7 @@ class RecurrentQ(nn.Module):
         if not hidden_sizes:
             raise ValueError("hidden_sizes must name a layer with recurrent, got none")
         hidden = hidden_sizes[-1]
-        self.filters, inputs = None, math.prod(space.shape or ())
-        if is_image(space):
-            self.filters = ConvolutionalNetwork(
-                space, (), generator, activation="relu", orthogonal=False, network=network
-            )
-            inputs = self.filters.features_size
+        self.filters, inputs = value_filters(space, generator, network)
         sizes = (inputs, *hidden_sizes)
         self.torso = MLP(sizes, generator, activation="relu", orthogonal=False)
         self.core = RecurrentCore(settings.recurrent, hidden, hidden, generator, orthogonal=False)

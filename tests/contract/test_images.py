@@ -15,6 +15,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 import rlbook
+from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import channels_first, image_size, is_image
 from rlbook.networks.build import build_action_value
@@ -248,8 +249,13 @@ def test_acting_and_evaluating_agree_on_images(shared: bool) -> None:
     found = policy.distribution(torch.from_numpy(seen)).log_prob(torch.from_numpy(action))
     terms = widths(policy)
     assert_near(log_prob, found, terms=terms)
-    distribution, value = policy._forward(torch.from_numpy(seen))
-    assert value is not None and value.shape == (7,) and distribution.entropy().shape == (7,)
+    every = torch.ones(7, dtype=torch.bool)
+    batch = Batch(
+        torch.from_numpy(seen), torch.from_numpy(action), torch.from_numpy(log_prob), every
+    )
+    _, entropy, value = policy.evaluate(batch)
+    assert value is not None and value.shape == (7,)
+    assert entropy is not None and entropy.shape == (7,)
     assert_near(policy.value(torch.from_numpy(seen)), value, terms=terms, size=1.0)
 
 

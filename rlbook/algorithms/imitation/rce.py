@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from rlbook.agent import Data, Metrics, Parts
+from rlbook.agent import Data, Metrics
 from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
 from rlbook.algorithms.policy.options import AdamOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
@@ -39,7 +39,6 @@ from rlbook.functional.averages import per_sequence
 from rlbook.functional.schedules import Linear
 from rlbook.functional.score_weights import score_weights
 from rlbook.hyperparameters import Rate
-from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy
 
@@ -92,6 +91,7 @@ class RCEConfig(PolicyOptions, AdamOptions):
 class RCE(PolicyAgent):
     """Score-weighted cloning; see the module docstring."""
 
+    config: RCEConfig
     Config = RCEConfig
     data_kinds = ("Groups",)
     prefers = True
@@ -104,12 +104,6 @@ class RCE(PolicyAgent):
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }
-
-    def __init__(
-        self, env: AdaptedVectorEnv, config: RCEConfig, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
-        super().__init__(env, config, seed, parts)
-        self.config: RCEConfig = config
 
     @classmethod
     def num_random_episodes(cls, config: RCEConfig, minibatches: int) -> int:

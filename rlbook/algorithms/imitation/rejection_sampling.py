@@ -33,13 +33,12 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from rlbook.agent import Metrics, Parts, Step
+from rlbook.agent import Metrics, Step
 from rlbook.algorithms.imitation.behavior_cloning import cloning_loss, cloning_update
 from rlbook.algorithms.policy.options import AdamOptions, AverageOptions, PolicyOptions
 from rlbook.algorithms.policy.policy_agent import PolicyAgent
 from rlbook.checks import at_least, finite, positive_int
 from rlbook.data.rollout import Batch, minibatches
-from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput, Optimizer, mean_metrics
 from rlbook.networks.policy import Policy
 
@@ -118,6 +117,7 @@ class RejectionSamplingConfig(PolicyOptions, AdamOptions, AverageOptions):
 class RejectionSampling(PolicyAgent):
     """Clones its own best episodes; see the module docstring."""
 
+    config: RejectionSamplingConfig
     Config = RejectionSamplingConfig
     uses = ("sampler", *PolicyAgent.uses)
     rollout = "episodes"
@@ -131,16 +131,6 @@ class RejectionSampling(PolicyAgent):
         "grad_norm": "L2 norm of the gradient before clipping",
         "learning_rate": "Adam's step size in this update",
     }
-
-    def __init__(
-        self,
-        env: AdaptedVectorEnv,
-        config: RejectionSamplingConfig,
-        seed: int = 0,
-        parts: Parts = Parts(),
-    ) -> None:
-        super().__init__(env, config, seed, parts)
-        self.config: RejectionSamplingConfig = config
 
     def learn(self, step: Step) -> Metrics:
         self.rollout_data.add(step, self._log_prob)

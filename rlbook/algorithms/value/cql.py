@@ -19,12 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from rlbook.agent import Parts
 from rlbook.algorithms.value.fitted_q import FittedQ, FittedQConfig, regression_loss
 from rlbook.checks import non_negative
 from rlbook.data.replay import Transitions
 from rlbook.functional.value_losses import conservative_gap
-from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.optimizer import LossOutput
 from rlbook.networks.policy import full_precision
 from rlbook.networks.values import ActionValue
@@ -50,15 +48,10 @@ class CQLConfig(FittedQConfig):
 class CQL(FittedQ):
     """Conservative Q-learning; see the module docstring."""
 
+    config: CQLConfig
     Config = CQLConfig
     loss = staticmethod(cql_loss)
     METRICS = FittedQ.METRICS | {
         "gap": "mean of log Σ exp Q(s, ·) - Q(s, a), in reward units; ln A if all values are "
         "equal, near 0 if the recorded action's is by far the largest",
     }
-
-    def __init__(
-        self, env: AdaptedVectorEnv, config: CQLConfig, seed: int = 0, parts: Parts = Parts()
-    ) -> None:
-        super().__init__(env, config, seed, parts)
-        self.config: CQLConfig = config

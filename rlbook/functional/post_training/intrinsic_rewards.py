@@ -65,15 +65,6 @@ def mean_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
     return mean_over_steps(where_masked(log_prob, mask).exp(), mask)
 
 
-def root_probability(log_prob: Tensor, mask: Tensor) -> Tensor:
-    """The geometric mean of an answer's token probabilities, exp(mean log π); shapes as in
-    `mean_probability`.
-
-    Source: as `mean_probability`, whose paper compares the two in section 3.1.
-    """
-    return mean_over_steps(log_prob, mask).exp() * mask.any(-1)
-
-
 def debias(score: Tensor, baseline: Tensor) -> Tensor:
     """The increase of the answer's probability due to the reasoning: clip(r - r', 0, 1).
 

@@ -92,7 +92,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ),
     "kto": lambda x: kto_losses.labelled_kto_loss(x(B), x(OTHER_B), GOOD, x(B[0])),
     "k3": lambda x: divergences.k3(x(BT), x(OTHER), MASK),
-    "entropy": lambda x: divergences.categorical_entropy(x(LOGITS)),
+    "entropy": lambda x: divergences.categorical_entropy(x(LOGITS).log_softmax(-1)),
     "certainty": lambda x: intrinsic_rewards.self_certainty(x(LOGITS)),
     "mean": lambda x: intrinsic_rewards.mean_over_steps(x(BT), MASK),
     "n-step reward": lambda x: rainbow.n_step_reward(x(BT), torch.ones_like(MASK), 0.9)[0],
