@@ -175,8 +175,8 @@ class MazeVector(VectorEnv):
 
     def _seed(self, seeds: Sequence[int | None], mask: np.ndarray) -> None:
         for index in np.flatnonzero(mask).tolist() if self.tables.slip else []:
-            if seeds[index] is not None:
-                self._rngs.seed(index, int(seeds[index]))
+            if (own := seeds[index]) is not None:
+                self._rngs.seed(index, int(own))
 
     def snapshot(self) -> dict[str, Any]:
         """All state needed to continue: places, steps left until the time limit, and the generators
