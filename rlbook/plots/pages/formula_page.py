@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rlbook.plots.pages.templates import fill_template, text_of
+from rlbook.plots.pages.templates import fill_template, script_of, text_of
 
 ENGINE = ("formulas",)
 DRAWING = ("chart", "pages", "controls")
@@ -105,7 +105,7 @@ def page_of(name: str) -> str:
             "tasks": "".join(f"<li>{task}</li>" for task in small.tasks),
             "style": text_of("pages/formula_play/page.css"),
             "engine": engine(),
-            "drawing": _script(DRAWING),
+            "drawing": script_of("formula_play", DRAWING),
             "theme": text_of("pages/theme.js"),
         },
     )
@@ -113,8 +113,4 @@ def page_of(name: str) -> str:
 
 def engine() -> str:
     """The formulas as one script."""
-    return _script(ENGINE)
-
-
-def _script(names: tuple[str, ...]) -> str:
-    return "\n\n".join(text_of(f"pages/formula_play/{name}.js") for name in names)
+    return script_of("formula_play", ENGINE)

@@ -7,7 +7,7 @@ holds them equal to this package on random worlds.
 
 from __future__ import annotations
 
-from rlbook.plots.pages.templates import fill_template, text_of
+from rlbook.plots.pages.templates import fill_template, script_of, text_of
 
 ENGINE = ("world", "planners", "endless", "learners", "search", "run", "presets")
 """The files of the methods, in the order in which they are read."""
@@ -17,12 +17,12 @@ DRAWING = ("words", "board", "curve", "page", "showing", "controls")
 
 def engine() -> str:
     """The methods as one script."""
-    return "\n\n".join(text_of(f"pages/grid_play/{name}.js") for name in ENGINE)
+    return script_of("grid_play", ENGINE)
 
 
 def page() -> str:
     """The page as HTML."""
-    drawing = "\n\n".join(text_of(f"pages/grid_play/{name}.js") for name in DRAWING)
+    drawing = script_of("grid_play", DRAWING)
     style = text_of("pages/grid_play/page.css")
     return fill_template(
         "pages/grid_play/page.html",

@@ -4,6 +4,7 @@ no server and loads nothing."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 
 HEAD = """\
@@ -17,6 +18,11 @@ HEAD = """\
 def text_of(name: str) -> str:
     """A file of `rlbook.plots`, such as "pages/grid_play/world.js"."""
     return files("rlbook.plots").joinpath(name).read_text(encoding="utf-8").rstrip("\n")
+
+
+def script_of(folder: str, names: Iterable[str]) -> str:
+    """Some files of a folder of `rlbook.plots.pages`, without their ".js", as one script."""
+    return "\n\n".join(text_of(f"pages/{folder}/{name}.js") for name in names)
 
 
 def fill_template(name: str, known: dict[str, str]) -> str:

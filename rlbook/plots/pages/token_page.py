@@ -17,7 +17,7 @@ from rlbook.llm.models.sources import SMALL
 from rlbook.llm.models.starting import taught_weights
 from rlbook.llm.tasks.addition import AdditionTask
 from rlbook.llm.tokenizers.tokenizer import IDS
-from rlbook.plots.pages.templates import fill_template, script_data, text_of
+from rlbook.plots.pages.templates import fill_template, script_data, script_of, text_of
 
 TITLE = "A language model that learns while you watch"
 PROMPT = "57+68="
@@ -51,7 +51,7 @@ def book_data() -> dict[str, object]:
 
 def engine() -> str:
     """The model and its learning as one script."""
-    return _script(ENGINE)
+    return script_of("token_play", ENGINE)
 
 
 def page() -> str:
@@ -70,11 +70,7 @@ def page() -> str:
         "data": script_data(data | {"weights": weights}),
         "style": text_of("pages/token_play/page.css"),
         "engine": engine(),
-        "drawing": _script(DRAWING),
+        "drawing": script_of("token_play", DRAWING),
         "theme": text_of("pages/theme.js"),
     }
     return fill_template("pages/token_play/page.html", known)
-
-
-def _script(names: tuple[str, ...]) -> str:
-    return "\n\n".join(text_of(f"pages/token_play/{name}.js") for name in names)
