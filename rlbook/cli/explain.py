@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib.util
 import inspect
 import io
@@ -43,8 +44,14 @@ def comments(config: type) -> dict[str, str]:
     """Field name → the comment after or above it, for a dataclass with one field per line."""
     found: dict[str, str] = {}
     for cls in reversed(config.__mro__[:-1]):
-        found |= _comments_in(textwrap.dedent(inspect.getsource(cls)))
+        found |= _comments_of(cls)
     return {name: found.get(name, "") for name in field_names(config)}
+
+
+@functools.cache
+def _comments_of(cls: type) -> dict[str, str]:
+    """Of the lines of one class alone."""
+    return _comments_in(textwrap.dedent(inspect.getsource(cls)))
 
 
 def _comments_in(source: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from tyro.conf import (
     FlagCreatePairsOff,
+    HelptextFromCommentsOff,
     OmitArgPrefixes,
     Positional,
     PositionalMetavarFromFieldName,
@@ -460,11 +461,13 @@ def parse(
             missing, or one that is no number where a number belongs.
     """
     complaint, shown = io.StringIO(), _Shown()
-    settings = {
+    settings: dict[str, Any] = {
         "prog": prog,
         "description": _PLACE,
         "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName),
     }
+    if not asks_for_help(argv):  # to read the comments takes longer than all the rest
+        settings["config"] += (HelptextFromCommentsOff,)
     try:
         with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(shown):
             options, unknown = tyro.cli(
@@ -478,6 +481,11 @@ def parse(
     if unknown:
         raise RequestError(_unknown_message(unknown[0], names(command), prog))
     return typing.cast(Command, _with_values(options))
+
+
+def asks_for_help(argv: Sequence[str]) -> bool:
+    """Whether the words may lead to the help, which shows what the options mean."""
+    return not {"-h", "--help"}.isdisjoint(argv)
 
 
 def _with_values(options: Any) -> Any:

@@ -25,7 +25,7 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import Word, flatten, names, parse, run_options, text
+from rlbook.cli.options import Word, asks_for_help, flatten, names, parse, run_options, text
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, flag, may_import, metavar
 from rlbook.errors import RequestError
@@ -139,7 +139,9 @@ def parse_train(
     words = spell_out(words, kinds | dict.fromkeys(SWITCHES, bool))
     _refuse_others_options(words, algorithm, {"--help", *map(flag, kinds), *names(shape)})
     prog = f"rlbook {command} {algorithm or 'ALGORITHM'}"
-    parsed = flatten(parse(shape, words, prog, description or _description(algorithm)))
+    if description is None and asks_for_help(words):
+        description = _description(algorithm)
+    parsed = flatten(parse(shape, words, prog, description))
     given = {name: parsed[name] for name in kinds if isinstance(parsed[name], Given)}
     run = SimpleNamespace(**{name: parsed[name] for name in parsed if name not in kinds})
     training = Training(

@@ -264,8 +264,15 @@ def test_every_equation_has_its_short_name() -> None:
 # ---- evaluation
 
 
-@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
-@pytest.mark.parametrize("episodes", [1, 23])
+@pytest.mark.parametrize(
+    ("algorithm", "episodes"),
+    [
+        ("q_learning", 23),
+        ("ppo", 1),
+        pytest.param("q_learning", 1, marks=pytest.mark.slow),
+        pytest.param("ppo", 23, marks=pytest.mark.slow),
+    ],
+)
 def test_exactly_so_many_whole_episodes_are_played(algorithm: str, episodes: int) -> None:
     run = rlbook.train(algorithm, "CartPole-v1", steps=200, eval_every=0)
     result = rlbook.evaluate(

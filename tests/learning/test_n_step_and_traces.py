@@ -114,7 +114,8 @@ CONTROL: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("algorithm", "config"), CONTROL, ids=str)
 @pytest.mark.parametrize(
-    ("rewards", "optimum"), [("standard", 7 * -1 + 10), ("shaped", 8 * -0.1 + 10)]
+    ("rewards", "optimum"),
+    [("standard", 7 * -1 + 10), pytest.param("shaped", 8 * -0.1 + 10, marks=pytest.mark.slow)],
 )
 def test_with_their_defaults_they_solve_the_maze_on_ten_of_ten_seeds(
     algorithm: str, config: dict[str, Any], rewards: str, optimum: float

@@ -36,7 +36,7 @@ def solved(algorithm: str, rewards: str, seeds: int, **config: Any) -> int:
     return found
 
 
-@pytest.mark.parametrize("rewards", ["standard", "shaped"])
+@pytest.mark.parametrize("rewards", ["standard", pytest.param("shaped", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("algorithm", "config"),
     [
