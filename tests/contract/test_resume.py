@@ -360,7 +360,7 @@ def drive(
     words = [str(DRIVER), mode, str(root), json.dumps(listed)]
     if hash_seed is None:
         places = {"PYTHONPATH": os.pathsep.join([str(DRIVER.parents[2]), *sys.path])}
-        done = run_python(words, cwd=cwd, env=os.environ | places)
+        done = run_python(words, cwd=cwd, env=os.environ | places, timeout=280.0)
     else:
         environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(
