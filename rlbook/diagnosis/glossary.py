@@ -31,6 +31,7 @@ COMMON: dict[str, str] = {
         " that learns from recorded data counts minibatches"
     ),
     "episodes": "training episodes finished so far",
+    "passes": "passes over the recorded data so far; only where an agent learns from them",
     "return": (
         "mean undiscounted return of the training episodes since the last line, in which the agent"
         " explores"
