@@ -180,6 +180,16 @@ SYNONYMS = {
     "tau": ("temperature",),
     "buffer": ("buffer_size",),
     "clip_range": ("clip",),
+    "total_timesteps": ("steps",),
+    "timesteps": ("steps",),
+    "n_envs": ("num_envs",),
+    "n_epochs": ("epochs",),
+    "update_epochs": ("epochs",),
+    "num_steps": ("rollout_steps",),
+    "net_arch": ("hidden_sizes",),
+    "policy_kwargs": ("hidden_sizes",),
+    "verbose": ("quiet",),
+    "max_steps": ("steps",),
     "ent_coef": ("entropy_coef",),
     "vf_coef": ("value_coef",),
     "rank": ("r",),
@@ -319,7 +329,10 @@ def check_disk(name: str, count: int, size: int, folder: Path) -> None:
 
 
 def whole_number(name: str, value: object, least: int, most: int | None = None) -> int:
-    """The value as an int. Raises RequestError if it is not a whole number or out of range."""
+    """The value as an int, also where it is a float such as 1e6. Raises RequestError if it is not a
+    whole number or out of range."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     if most is not None and int(value) > most:

@@ -32,7 +32,7 @@ def train(
     env_kwargs: dict[str, Any] | None = None,
     preset: str | None = None,
     config: object = None,
-    callbacks: Sequence[object] = (),
+    callbacks: Sequence[object] | object = (),
     on_report: Callable[[Run], object] | None = None,
     on_episode: Callable[[Run], object] | None = None,
     on_evaluation: Callable[[Run], object] | None = None,
@@ -44,20 +44,21 @@ def train(
     Args:
         algorithm: a name from `rlbook.algorithms()`, "module:Class", or a class derived from
             `rlbook.Agent`.
-        env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, or a
-            `TabularMDP`: episodes are then drawn from it, at most 1 000 steps long, and a planner
-            plays none unless `eval_every` asks for it.
+        env: an environment id, an environment made by `rlbook.make` or `gymnasium.make`, a class or
+            a function that makes one from `env_kwargs`, or a `TabularMDP`: episodes are then drawn
+            from it, at most 1 000 steps long, and a planner plays none unless `eval_every` asks for
+            it.
         out: the folder where config, metrics and checkpoints are kept; None keeps nothing.
         resume: continue the run in `out` where its last checkpoint stands, instead of starting a
             new one; what else is given must be what it was started with.
         allow_import: let an id or a name of the form "module:Name" import that module.
-        env_kwargs: arguments for an environment given by its id.
+        env_kwargs: arguments for an environment given by its id, its class or a function.
         preset: the name of a published recipe's settings, such as "gsm8k"
             (`rlbook train --help` lists them), in the place of the algorithm's own; what is
             given beside it counts more.
         config: all hyper-parameters at once, such as `PPO.Config(clip=0.1)`, in the place of the
             preset's; what is named beside it counts more.
-        callbacks: objects with methods `on_report`, `on_episode` or `on_evaluation`, which are
+        callbacks: an object, or several, with methods `on_report`, `on_episode` or `on_evaluation`, which are
             called as the three functions below.
         on_report: called with the run after each line of its log, `run.metrics[-1]`.
         on_episode: called with the run after each training episode, whose return is

@@ -7,6 +7,7 @@ import contextlib
 import shlex
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rlbook.cli.train import Training, command_of, free_folder, parse_train
 from rlbook.cli.values import Given, convert, flag
 from rlbook.errors import RequestError
 from rlbook.interaction.threads import cores
+from rlbook.registry import ALGORITHMS
 from rlbook.runs.processes.interrupts import signal_of
 from rlbook.runs.processes.side_by_side import side_by_side
 from rlbook.runs.storage.folder import seed_folder
@@ -42,6 +44,11 @@ def run_ablation(words: Sequence[str]) -> int:
             "ablate needs --off NAME,NAME,..., such as: rlbook ablate ppo CartPole-v1 --off"
             " normalize_advantage"
         )
+    after = list(words)[list(words).index("--off") + 2 :] if "--off" in words else []
+    apart = list(takewhile(lambda text: not text.startswith("-"), after))
+    if apart and apart[0] not in ALGORITHMS and ":" not in apart[0]:
+        joined = ",".join([off.strip(","), *(text.strip(",") for text in apart)])
+        raise RequestError(f"--off takes names with commas between them: --off {joined}")
     if option(shared, "--seeds") is None:
         shared += ["--seeds", str(SEEDS)]
     training = parse_train(shared)

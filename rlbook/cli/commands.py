@@ -7,6 +7,7 @@ import contextlib
 import pkgutil
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +291,11 @@ def compare(words: Sequence[str]) -> Shown:
     from rlbook.evaluation.comparison import improvements
 
     folders = list(options.folders.words)
-    rows = rlbook.compare(folders)
+    with warnings.catch_warnings(record=True) as repeated:
+        warnings.simplefilter("always")
+        rows = rlbook.compare(folders)
+    for item in repeated:
+        note(f"note: {item.message}")
     facts, text = comparison_summary(rows, improvements(rows))
     facts["written"] = _drawn_curves(folders, options.out)
     return options.json, (facts, text)

@@ -4,6 +4,7 @@ data set to write."""
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,10 +90,10 @@ def run_recording(words: Sequence[str]) -> tuple[bool, Result]:
             env_kwargs=env_kwargs or None,
             **given,
         )
+    again = shlex.join(["rlbook", "train", "behavior_cloning", facts["env"], "--data", out])
     text = (
         f"{facts['episodes']} episodes of {facts['policy']} on {facts['env']}: {facts['steps']:,}"
-        f" steps\nmean return   {four(facts['return'])}\n\n  rlbook train behavior_cloning"
-        f" {facts['env']} --data {out}"
+        f" steps\nmean return   {four(facts['return'])}\n\n  {again}"
     )
     return options.json, (facts, text)
 
@@ -124,4 +125,4 @@ def _rows(
         )
     note = f"note: {facts['note']}\n" if "note" in facts else ""
     said = f"{facts['rows']:,} rows of {facts['env']}, split {facts['split']}\n{note}"
-    return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {out}"
+    return facts, f"{said}\n  rlbook train grpo Chat-v0 --env.data {shlex.quote(out)}"

@@ -30,6 +30,7 @@ from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, flag, may_import, metavar
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
+from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, agent_class, refuse_foreign
 from rlbook.runs.options import (
     BUDGETS,
@@ -322,6 +323,16 @@ def _read_config(file: str | None, *, started: str | None = None) -> dict[str, A
         raise RequestError(f"{name} cannot be used: {error}") from None
 
 
+def _misplaced(content: dict[str, Any], key: object) -> str:
+    """Where an unknown entry of a config belongs; "" if nobody knows it."""
+    try:
+        names = field_names(agent_class(str(content.get("algorithm"))).Config)
+    except RequestError:
+        return ""
+    place = "; it belongs below 'hyperparameters:', indented"
+    return place if key in names else did_you_mean(key, names, f"{place}: {{}}")
+
+
 def _check_config(content: object, file: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RequestError(
@@ -338,9 +349,8 @@ def _check_config(content: object, file: str) -> dict[str, Any]:
     )
     for key in content:
         if key not in known:
-            raise RequestError(
-                f"{file} has an unknown entry {str(key)[:80]!r}{did_you_mean(key, known)}"
-            )
+            hint = did_you_mean(key, known) or _misplaced(content, key)
+            raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{hint}")
     for name, kind in (
         ("algorithm", str),
         ("env", str),

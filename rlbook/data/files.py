@@ -3,6 +3,7 @@ form that agents learn from."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,8 +84,16 @@ def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
         episodes, digest = read_minari(folder, env.adaptation, _raw_spaces(env.env))
         return Episodes(episodes, digest=digest)
     encoder = getattr(env.unwrapped, "codec", None)
+    if (path / "config.yaml").is_file():
+        raise RequestError(
+            f"data: {path} is a run; record episodes of it, and give those: rlbook record"
+            f" {shlex.quote(str(path))} --out DATA"
+        )
     if encoder is None:
-        raise RequestError(f"data: {path} holds texts, but this environment has no tokenizer")
+        raise RequestError(
+            f"data: {path} is no Minari data set, which this environment needs: its observations are"
+            " not text, so rows of text cannot be used"
+        )
     return _texts(read_rows(path), encoder)
 
 

@@ -14,6 +14,7 @@ quartile's edge counts in part.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -72,6 +73,9 @@ class ImprovementChance:
 def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> list[Row]:
     """One row for each group of runs that differ only in their seed, in the order of the runs.
 
+    A run that is named twice counts once. So does one that repeats another with the same settings
+    and seed to the same log, since two copies say no more than one; a warning names it.
+
     Args:
         runs: runs or run folders; a folder of several seeds, as `rlbook train --seeds` makes it,
             stands for those in it.
@@ -81,18 +85,26 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
         RequestError: no run, a folder that is no run's, or a run in which no episode was played.
     """
     named = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    chosen = {
-        str(place): place
-        for run in named
-        for place in (run_folders(Path(run)) if isinstance(run, str | Path) else [run])
-    }
+    chosen: dict[object, Run | Path] = {}
+    for run in named:
+        for place in run_folders(Path(run)) if isinstance(run, str | Path) else [run]:
+            folder = place if isinstance(place, Path) else place.folder
+            chosen.setdefault(id(place) if folder is None else folder.resolve(), place)
     if not chosen:
         raise RequestError("compare needs the folder of a run, or several")
     groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
-    for name, run in chosen.items():
+    seen: dict[tuple[object, ...], str] = {}
+    for run in chosen.values():
         config, reports = _log_of(run)
         kind = repr({key: value for key, value in config.items() if key not in BESIDE})
-        where = name if isinstance(run, Path) else str(run.folder or name)
+        where = str(run if isinstance(run, Path) else run.folder or run)
+        first = seen.setdefault((kind, config.get("seed"), repr(reports)), where)
+        if first is not where:
+            warnings.warn(
+                f"{where} repeats {first}, with the same settings, seed and log; it counts once",
+                stacklevel=2,
+            )
+            continue
         groups.setdefault(kind, []).append((config, where, _score(where, reports)))
     return [_row(group, seed) for group in groups.values()]
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import gymnasium
@@ -44,8 +44,9 @@ ALWAYS_END = ("rlbook/", "Blackjack-", "MiniGrid-", "BabyAI-", "ALE/")
 """Beginnings of ids: where such an environment has no time limit of gymnasium's, its episodes end
 by themselves."""
 LARGEST = 10**8  # numbers in an observation or an action
-EnvLike: TypeAlias = "str | gymnasium.Env | TabularMDP"
-"""An environment as a user names it: an id, an environment, or a model to draw episodes from."""
+EnvLike: TypeAlias = "str | gymnasium.Env | Callable[..., gymnasium.Env] | TabularMDP"
+"""An environment as a user names it: an id, an environment, a class or function that makes one, or
+a model to draw episodes from."""
 Made = TypeVar("Made")
 FAMILIES = ("gymnasium.envs.classic_control", "gymnasium.envs.toy_text")
 
@@ -113,17 +114,28 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
         import importlib
 
         try:
-            importlib.import_module(module)
+            imported = importlib.import_module(module)
         except Exception as error:  # whatever the user's module does
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise RequestError(
                 f"environment module {module!r} cannot be imported ({reason})"
             ) from error
+        _register_class(imported, env_id)
     provide(env_id)
     for name in (env_id, f"rlbook/{env_id}"):  # who registered a name of their own means that one
         if name in gymnasium.registry:
             return gymnasium.registry[name]
     raise RequestError(_unknown_message(env_id))
+
+
+def _register_class(module: ModuleType, name: str) -> None:
+    """Registers an environment's class, or a function that makes one, under its own name, where
+    `module:Name` names it and the module has registered nothing under that name."""
+    creator, entry_point = getattr(module, name, None), f"{module.__name__}:{name}"
+    known = gymnasium.registry.get(name)
+    if callable(creator) and (known is None or known.entry_point != entry_point):
+        gymnasium.registry.pop(name, None)  # another module's class of the same name
+        gymnasium.register(name, entry_point)
 
 
 def _unknown_message(env_id: str) -> str:
@@ -178,8 +190,9 @@ class EnvRecipe:
     def from_env(
         cls, env: EnvLike, *, allow_import: bool = False, kwargs: dict[str, Any] | None = None
     ) -> EnvRecipe:
-        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, or of a
-        `TabularMDP` to sample episodes from."""
+        """The recipe of an id, of an environment made by `rlbook.make` or `gymnasium.make`, of a
+        class or a function that makes one from `kwargs`, or of a `TabularMDP` to sample episodes
+        from."""
         if isinstance(env, str):
             module = env.split(":", 1)[0] if ":" in env else None
             if PERMISSION in (kwargs or {}):
@@ -193,6 +206,8 @@ class EnvRecipe:
                 module=module,
                 allow_import=allow_import,
             )
+        if callable(env) and not isinstance(env, gymnasium.Env):
+            env, kwargs = _called(env, dict(kwargs or {})), None
         if not isinstance(env, gymnasium.Env):
             env = _of_model(env)
         if kwargs:
@@ -429,6 +444,32 @@ class EnvRecipe:
         )
 
 
+def _called(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymnasium.Env:
+    """What a class, or a function that makes an environment, gives. Raises RequestError if it
+    raises, or gives none."""
+    name = getattr(make_env, "__name__", type(make_env).__name__)
+    try:
+        env = make_env(**kwargs)
+    except RequestError:
+        raise
+    except Exception as error:  # whatever the user's class raises
+        raise RequestError(f"environment {name!r}: {one_line(error)}") from error
+    if not isinstance(env, gymnasium.Env):
+        raise RequestError(
+            f"env must give a gymnasium.Env, and {name} gave a {type(env).__name__}{_advice(env)}"
+        )
+    return env
+
+
+def _advice(env: object) -> str:
+    """How an object that is no environment becomes one."""
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return f"; give a single environment, and num_envs={env.num_envs}"
+    if hasattr(env, "reset") and hasattr(env, "step"):
+        return "; derive its class from gymnasium.Env"
+    return ""
+
+
 def _of_model(model: object) -> gymnasium.Env:
     """An environment that samples its steps from a `TabularMDP`. If nothing else can end an
     episode, it is truncated after `MODEL_LIMIT` steps."""
@@ -436,8 +477,8 @@ def _of_model(model: object) -> gymnasium.Env:
 
     if not isinstance(model, TabularMDP):
         raise RequestError(
-            "env must be an environment id, a gymnasium.Env or a TabularMDP, got"
-            f" {type(model).__name__}"
+            "env must be an environment id, a gymnasium.Env, a class or function that makes one,"
+            f" or a TabularMDP, got {type(model).__name__}{_advice(model)}"
         )
     from rlbook.envs.tabular.tabular_env import TabularEnv
 

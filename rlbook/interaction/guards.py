@@ -39,7 +39,8 @@ class BadAnswer(ValueError):
 def guarded_step(
     env: gymnasium.Env | VectorEnv, action: ArrayLike, step: int
 ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-    """`env.step(action)`. Raises TrainingError if the environment raises. Steps count from 1."""
+    """`env.step(action)`. Raises TrainingError if the environment raises, or was given what is no
+    action of its space. Steps count from 1."""
     try:
         obs, reward, terminated, truncated, info = env.step(action)
         return obs, reward, terminated, truncated, info
@@ -48,7 +49,21 @@ def guarded_step(
     except FloatingPointError as error:
         raise failure(error, step) from None
     except Exception as error:
+        if _is_foreign(env.action_space, action):
+            raise TrainingError(
+                f"act gave {_short(action)} at step {step}, which is no action of {env.action_space}"
+            ) from error
         raise failure(error, step) from error
+
+
+def _is_foreign(space: spaces.Space, action: ArrayLike) -> bool:
+    """Whether an action has another shape than those of a space, or a number that it has not."""
+    given = np.asarray(action)
+    if isinstance(space, spaces.Box):
+        return given.shape != space.shape
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return given.dtype.kind not in "iu" or not space.contains(given.astype(space.dtype))
+    return False
 
 
 def guarded_reset(

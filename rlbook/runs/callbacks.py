@@ -24,17 +24,22 @@ class Callbacks:
     on_evaluation: tuple[Callback, ...] = ()
 
     @classmethod
-    def collect(cls, objects: Sequence[object] = (), **functions: Callback | None) -> Callbacks:
-        """Collects callback functions and the callback methods of objects.
+    def collect(
+        cls, objects: Sequence[object] | object = (), **functions: Callback | None
+    ) -> Callbacks:
+        """Collects callback functions and the callback methods of one object or several.
 
         Raises:
-            RequestError: an object has none of them.
+            RequestError: an object has none of them, or what should be a function is none.
         """
         found: dict[str, list[Callback]] = {
             moment: [function] if (function := functions.get(moment)) is not None else []
             for moment in MOMENTS
         }
-        for one in objects:
+        for moment, given in found.items():
+            if any(not callable(function) for function in given):
+                raise RequestError(f"{moment} must be a function of the run, got {given[0]!r:.60}")
+        for one in objects if isinstance(objects, Sequence) else (objects,):
             methods = {name: getattr(one, name) for name in MOMENTS if hasattr(one, name)}
             if not methods:
                 raise RequestError(

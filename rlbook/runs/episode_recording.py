@@ -61,8 +61,8 @@ def record(
     """
     from rlbook.data.minari_files import data_folder, write_minari
 
-    whole_number("episodes", episodes, least=1)
-    whole_number("seed", seed, least=0)
+    episodes = whole_number("episodes", episodes, least=1)
+    seed = whole_number("seed", seed, least=0)
     with request_errors():
         check("epsilon", epsilon, unit_interval)
         check("policy", policy, one_of(*POLICIES)) if policy is not None else None
@@ -121,7 +121,7 @@ def record_examples(
     with request_errors():
         check("schema", schema, one_of("verl"))
     if episodes is not None:
-        whole_number("episodes", episodes, least=1)
+        episodes = whole_number("episodes", episodes, least=1)
     if Path(source).is_dir():
         raise RequestError(
             "schema applies to the examples of an environment given by its id, but a run was given"

@@ -535,7 +535,7 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
         if key not in names:
             refuse_narrowed(algorithm, key)
             refuse_foreign(algorithm, key)
-            hint = did_you_mean(key, names)
+            hint = did_you_mean(key, (*names, *NAMES))
             raise RequestError(
                 f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"
             )

@@ -79,6 +79,7 @@ class Run(RunViews):
         with use_one_thread():
             agent, source, notes = set_up(request, partial(_agent_in, request), workers)
         super().__init__(request, agent, source, notes, workers)
+        self._is_training = False
 
     def open(self) -> Run:
         """Reads and starts what training needs and acting does not, such as recorded data; checks
@@ -180,10 +181,13 @@ class Run(RunViews):
             TrainingError: a NaN, an infinity, or a checkpoint that could not be written.
             Interrupted: SIGINT or SIGTERM; the checkpoint is written.
         """
+        self._check_idle()
         self._untouched = False
         follows = self.group is not None and not self.group.leads
         start, shown = time.monotonic(), not is_quiet(quiet) and not follows
         with contextlib.ExitStack() as stack:
+            stack.callback(setattr, self, "_is_training", False)
+            self._is_training = True
             stack.enter_context(self.workers or contextlib.nullcontext())
             stack.enter_context(use_one_thread())
             stack.enter_context(repeatable(device_of(self.request.options.device)))
@@ -211,13 +215,18 @@ class Run(RunViews):
             print(f"{self.summary()}; {time.monotonic() - start:.1f} s", file=sys.stderr)
         return self
 
+    def _check_idle(self) -> None:
+        """Raises RequestError while the run trains: a callback would train it inside itself."""
+        if self._is_training:
+            raise RequestError("the run is training; a callback cannot train it as well")
+
     def train(
         self,
         *,
         steps: int | None = None,
         episodes: int | None = None,
         passes: int | None = None,
-        callbacks: Sequence[object] = (),
+        callbacks: Sequence[object] | object = (),
         on_report: Callback | None = None,
         on_episode: Callback | None = None,
         on_evaluation: Callback | None = None,
@@ -240,6 +249,7 @@ class Run(RunViews):
             RequestError: the budget is used up and none of the three is given.
             TrainingError, Interrupted: as in `rlbook.train`.
         """
+        self._check_idle()
         more = RunOptions(steps=steps, episodes=episodes, passes=passes).explicit_options()
         if not more and self._source.progress(self.request.budget) >= 1.0:
             raise RequestError(
@@ -343,7 +353,7 @@ class Run(RunViews):
         steps: int | None = None,
         episodes: int | None = None,
         passes: int | None = None,
-        callbacks: Sequence[object] = (),
+        callbacks: Sequence[object] | object = (),
         on_report: Callback | None = None,
         quiet: bool | None = None,
         schedules: str = STRETCH,
@@ -364,6 +374,7 @@ class Run(RunViews):
         """
         if self.folder is None:
             raise RequestError("this run has no folder to continue in")
+        self._check_idle()
         if read_config(self.folder)[1] != self._sealed:
             raise RequestError(
                 f"{self.folder}/config.yaml has changed since this run was loaded; load it again"

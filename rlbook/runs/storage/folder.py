@@ -10,12 +10,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlbook.checks import nearest
 from rlbook.errors import RequestError, TrainingError
 from rlbook.runs.storage.checkpoints import latest
 from rlbook.runs.storage.files import CheckpointError, lock, read_file, replace_file
 from rlbook.runs.storage.log import read_metrics
 
 CONFIG, CONFIG_LIMIT = "config.yaml", 1_000_000  # its name, and its bytes at most
+SHOWN = 3  # run folders that an error names
 
 
 def check_free(folder: Path) -> None:
@@ -24,6 +26,8 @@ def check_free(folder: Path) -> None:
     A run that was killed between its first checkpoint and its config has not begun; its folder is
     free.
     """
+    if folder.exists() and not folder.is_dir():
+        raise RequestError(f"{folder} is a file; a run needs a folder of its own")
     try:
         begun = os.path.lexists(folder / CONFIG) or latest(folder) not in (None, 0)
         taken = begun or any(line for line in read_metrics(folder))
@@ -79,14 +83,36 @@ def read_config(folder: Path) -> tuple[str, str]:
             else ""
         )
         raise RequestError(
-            f"{folder} is not a run folder: it has no config.yaml{unbegun}"
+            f"{folder} is not a run folder: {_what_is_there(folder)}{unbegun}"
         ) from None
     return data.decode(errors="replace"), seal(data)
 
 
+def _what_is_there(folder: Path) -> str:
+    """What stands in the place of a run folder, and where a run is nearby."""
+    if folder.is_dir():
+        inside = _runs_inside(folder)
+        named = ", ".join(str(folder / name) for name in inside[:SHOWN])
+        more = ", …" if len(inside) > SHOWN else ""
+        return "it has no config.yaml" + (f"; the runs in it are {named}{more}" if inside else "")
+    if os.path.lexists(folder):
+        return "it is a file"
+    near = nearest(folder.name, _runs_inside(folder.parent)) if folder.name else None
+    return "it does not exist" + (f"; did you mean {str(folder.parent / near)!r}?" if near else "")
+
+
+def _runs_inside(folder: Path) -> list[str]:
+    """The names of the run folders in a folder; none where it cannot be read."""
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if (entry / CONFIG).is_file())
+    except OSError:
+        return []
+
+
 def seal(config: bytes) -> str:
-    """The sha256 of a config.yaml, which its checkpoints refer to."""
-    return hashlib.sha256(config).hexdigest()
+    """The sha256 of a config.yaml, which its checkpoints refer to. Line ends of Windows, which git
+    and archives may have put there, count as those of Unix."""
+    return hashlib.sha256(config.replace(b"\r\n", b"\n")).hexdigest()
 
 
 @contextlib.contextmanager

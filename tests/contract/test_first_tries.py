@@ -1,0 +1,240 @@
+"""What somebody who has not read the manual gives first: classes, wrong folders, other libraries'
+names. It works, or the error says what would."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import rlbook
+from rlbook.cli.main import main
+
+HOME = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+class Corridor(gymnasium.Env):
+    observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+    def __init__(self, reward=1.0):
+        self.reward = reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return 0, {}
+
+    def step(self, action):
+        self.place = max(0, self.place + 2 * int(action) - 1)
+        return self.place, self.reward if self.place == 3 else 0.0, self.place == 3, False, {}
+
+def corridor(reward=1.0):
+    return Corridor(reward)
+"""
+
+
+@pytest.fixture
+def corridor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module with an environment that is registered nowhere."""
+    (tmp_path / "own_corridor.py").write_text(HOME)
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_corridor  # type: ignore[import-not-found]
+
+    yield own_corridor
+    del sys.modules["own_corridor"]
+    for name in ("Corridor", "corridor"):
+        gymnasium.registry.pop(name, None)
+
+
+@pytest.mark.parametrize("name", ["Corridor", "corridor"])
+def test_an_environment_of_ones_own_is_named_by_module_and_class(
+    corridor: Any, tmp_path: Path, name: str
+) -> None:
+    run = rlbook.train(
+        "q_learning",
+        f"own_corridor:{name}",
+        steps=200,
+        env_kwargs={"reward": 2.0},
+        allow_import=True,
+        out=tmp_path / "run",
+    )
+    again = rlbook.load(tmp_path / "run", allow_import=True)
+    assert max(run.episode_returns) == 2.0
+    assert again.evaluate(episodes=3).returns.tolist() == run.evaluate(episodes=3).returns.tolist()
+
+
+def test_an_environment_of_ones_own_is_given_as_its_class_or_a_function(corridor: Any) -> None:
+    for one in (corridor.Corridor, corridor.corridor):
+        run = rlbook.train("q_learning", one, steps=200, env_kwargs={"reward": 2.0})
+        assert max(run.episode_returns) == 2.0
+    with pytest.raises(rlbook.RequestError, match=r"Corridor.*unexpected keyword argument 'size'"):
+        rlbook.train("q_learning", corridor.Corridor, steps=20, env_kwargs={"size": 2})
+    with pytest.raises(
+        rlbook.RequestError, match=r"must give a gymnasium\.Env, and int gave a int"
+    ):
+        rlbook.train("q_learning", int, steps=20)  # type: ignore[arg-type]
+
+
+def test_what_is_no_environment_is_told_how_to_become_one() -> None:
+    class Unrelated:
+        def reset(self) -> None: ...
+        def step(self) -> None: ...
+
+    many = gymnasium.make_vec("CartPole-v1", num_envs=3)
+    with pytest.raises(rlbook.RequestError, match=r"a single environment, and num_envs=3"):
+        rlbook.train("ppo", many, steps=20)  # type: ignore[arg-type]
+    with pytest.raises(rlbook.RequestError, match=r"derive its class from gymnasium\.Env"):
+        rlbook.train("ppo", Unrelated(), steps=20)  # type: ignore[arg-type]
+
+
+def test_an_action_outside_the_space_is_not_blamed_on_the_environment() -> None:
+    class Stray(rlbook.Agent):
+        def act(self, observation: Any, *, explore: bool = True) -> Any:
+            return np.full(4, 7)
+
+        def learn(self, step: rlbook.Step) -> dict[str, float]:
+            return {}
+
+    class Broken(gymnasium.Env):
+        observation_space, action_space = spaces.Discrete(4), spaces.Discrete(2)
+
+        def reset(self, **_: Any) -> Any:
+            return 0, {}
+
+        def step(self, action: Any) -> Any:
+            raise KeyError("mine")
+
+    with pytest.raises(rlbook.TrainingError, match=r"^act gave .*7.* no action of Discrete\(2\)"):
+        rlbook.train(Stray, "CartPole-v1", steps=20)
+    with pytest.raises(rlbook.TrainingError, match=r"^the environment failed at step 1: KeyError"):
+        rlbook.train("q_learning", Broken(), steps=20)
+
+
+def test_a_budget_may_be_written_as_a_float() -> None:
+    assert rlbook.train("q_learning", "Maze-v0", steps=1e2).steps == 100  # type: ignore[arg-type]
+    with pytest.raises(rlbook.RequestError, match=r"steps must be an integer .* got 100\.5"):
+        rlbook.train("q_learning", "Maze-v0", steps=100.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [("total_timesteps", "steps"), ("n_epochs", "epochs"), ("n_envs", "num_envs")],
+)
+def test_names_of_other_libraries_lead_to_those_here(
+    theirs: str, ours: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(rlbook.RequestError, match=f"did you mean '{ours}'"):
+        asked: dict[str, Any] = {theirs: 10}
+        rlbook.train("ppo", "CartPole-v1", **asked)
+    option = "--" + theirs.replace("_", "-")
+    assert main(["train", "ppo", "CartPole-v1", option, "10"]) == 2
+    assert f"did you mean '--{ours.replace('_', '-')}'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two runs of the same settings and different seeds."""
+    folder = tmp_path_factory.mktemp("all runs")
+    for seed in (0, 1):
+        rlbook.train("q_learning", "Maze-v0", steps=300, seed=seed, out=folder / f"walk-{seed}")
+    return folder
+
+
+def test_a_folder_that_is_no_run_says_which_is(runs: Path) -> None:
+    for name, said in (
+        ("wakl-1", f"does not exist; did you mean '{runs / 'walk-1'}'"),
+        (".", f"the runs in it are {runs / 'walk-0'}, {runs / 'walk-1'}"),
+        ("walk-0/config.yaml", "it is a file"),
+    ):
+        with pytest.raises(rlbook.RequestError) as refused:
+            rlbook.load(runs / name)
+        assert said in str(refused.value)
+    with pytest.raises(rlbook.RequestError, match="is a file; a run needs a folder of its own"):
+        rlbook.train("q_learning", "Maze-v0", steps=20, out=runs / "walk-0" / "config.yaml")
+
+
+def test_the_same_run_counts_once_however_often_it_is_compared(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = [runs / "walk-0", runs / "walk-1"]
+    (row,) = rlbook.compare(pair)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (live,) = rlbook.compare([rlbook.load(pair[0]), pair[0], pair[1]])
+    copy = shutil.copytree(pair[0], tmp_path / "copy of walk-0")
+    with pytest.warns(UserWarning, match="copy of walk-0 repeats .*walk-0, .* counts once"):
+        (copied,) = rlbook.compare([*pair, copy])
+    assert len(row.scores) == len(live.scores) == len(copied.scores) == 2
+    assert copied.confidence_interval == row.confidence_interval
+    assert main(["compare", str(pair[0]), str(copy), "--out", str(tmp_path / "c.png")]) == 0
+    assert "note: " in (said := capsys.readouterr().err) and "counts once" in said
+
+
+def test_line_ends_of_windows_do_not_damage_a_run(runs: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(runs / "walk-0", tmp_path / "copy")
+    config = copy / "config.yaml"
+    config.write_bytes(config.read_bytes().replace(b"\n", b"\r\n"))
+    assert rlbook.load(copy).resume(steps=400).steps == 400
+    config.write_bytes(config.read_bytes().replace(b"gamma: ", b"gamma: 0.5 #"))
+    with pytest.raises(Exception, match=r"another config\.yaml"):
+        rlbook.load(copy)
+
+
+def test_a_hyper_parameter_outside_its_place_in_a_config_file_is_told_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.yaml"
+    for key, said in (
+        ("gamma", "unknown entry 'gamma'; it belongs below 'hyperparameters:'"),
+        ("gama", "it belongs below 'hyperparameters:', indented: did you mean 'gamma'?"),
+    ):
+        file.write_text(f"algorithm: ppo\r\nenv: CartPole-v1\r\n{key}: 0.9\r\n")
+        assert main(["train", "--config", str(file)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_a_run_given_as_data_says_how_to_record_it(runs: Path) -> None:
+    with pytest.raises(rlbook.RequestError, match=r"is a run; record .*rlbook record '.*walk-0'"):
+        rlbook.train("behavior_cloning", "Maze-v0", data=runs / "walk-0", passes=1)
+
+
+def test_the_command_after_recording_can_be_pasted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "my data"
+    pytest.importorskip("minari")
+    assert main(["record", "Maze-v0", "--episodes", "1", "--out", str(out)]) == 0
+    assert f"--data '{out}'" in capsys.readouterr().out
+
+
+def test_a_single_callback_needs_no_list_and_none_trains_its_run() -> None:
+    class Stops:
+        reports = 0
+
+        def on_report(self, run: rlbook.Run) -> str:
+            self.reports += 1
+            return "stop"
+
+    stops = Stops()
+    run = rlbook.train("q_learning", "Maze-v0", steps=300, callbacks=stops)
+    assert stops.reports and run.steps < 300
+    with pytest.raises(rlbook.RequestError, match="a callback cannot train it"):
+        rlbook.train("q_learning", "Maze-v0", steps=300, on_report=lambda run: run.train(steps=9))
+    with pytest.raises(rlbook.RequestError, match=r"on_report must be a function .* got 'stop'"):
+        rlbook.train("q_learning", "Maze-v0", steps=300, on_report="stop")  # type: ignore[arg-type]
+    assert run.train(steps=10).steps > 10  # an ended run trains on
+
+
+def test_ablations_apart_are_told_to_stand_together(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["ablate", "ppo", "CartPole-v1", "--off", "entropy_coef", "normalize_advantage"]
+    assert main(words) == 2
+    assert "--off entropy_coef,normalize_advantage" in capsys.readouterr().err
