@@ -323,7 +323,7 @@ def _read_config(file: str | None, *, started: str | None = None) -> dict[str, A
         raise RequestError(f"{name} cannot be used: {error}") from None
 
 
-def _misplaced(content: dict[str, Any], key: object) -> str:
+def _right_place(content: dict[str, Any], key: object) -> str:
     """Where an unknown entry of a config belongs; "" if nobody knows it."""
     try:
         names = field_names(agent_class(str(content.get("algorithm"))).Config)
@@ -349,7 +349,7 @@ def _check_config(content: object, file: str) -> dict[str, Any]:
     )
     for key in content:
         if key not in known:
-            hint = did_you_mean(key, known) or _misplaced(content, key)
+            hint = did_you_mean(key, known) or _right_place(content, key)
             raise RequestError(f"{file} has an unknown entry {str(key)[:80]!r}{hint}")
     for name, kind in (
         ("algorithm", str),

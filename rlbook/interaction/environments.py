@@ -120,7 +120,7 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
             raise RequestError(
                 f"environment module {module!r} cannot be imported ({reason})"
             ) from error
-        _register_class(imported, env_id)
+        env_id = _register_class(imported, env_id)
     provide(env_id)
     for name in (env_id, f"rlbook/{env_id}"):  # who registered a name of their own means that one
         if name in gymnasium.registry:
@@ -128,14 +128,17 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     raise RequestError(_unknown_message(env_id))
 
 
-def _register_class(module: ModuleType, name: str) -> None:
-    """Registers an environment's class, or a function that makes one, under its own name, where
-    `module:Name` names it and the module has registered nothing under that name."""
-    creator, entry_point = getattr(module, name, None), f"{module.__name__}:{name}"
-    known = gymnasium.registry.get(name)
-    if callable(creator) and (known is None or known.entry_point != entry_point):
-        gymnasium.registry.pop(name, None)  # another module's class of the same name
-        gymnasium.register(name, entry_point)
+def _register_class(module: ModuleType, name: str) -> str:
+    """The id behind `module:Name`. Where that names no id but an environment's class in the module,
+    or a function that makes one, it is registered as "module/Name"."""
+    space = module.__name__.replace(".", "-")
+    inner = name.removeprefix(f"{space}/")
+    if name in gymnasium.registry or not callable(getattr(module, inner, None)):
+        return name
+    own = f"{space}/{inner}"
+    if own not in gymnasium.registry:
+        gymnasium.register(own, f"{module.__name__}:{inner}")
+    return own
 
 
 def _unknown_message(env_id: str) -> str:
@@ -207,7 +210,7 @@ class EnvRecipe:
                 allow_import=allow_import,
             )
         if callable(env) and not isinstance(env, gymnasium.Env):
-            env, kwargs = _called(env, dict(kwargs or {})), None
+            env, kwargs = _make_from(env, dict(kwargs or {})), None
         if not isinstance(env, gymnasium.Env):
             env = _of_model(env)
         if kwargs:
@@ -444,7 +447,7 @@ class EnvRecipe:
         )
 
 
-def _called(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymnasium.Env:
+def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymnasium.Env:
     """What a class, or a function that makes an environment, gives. Raises RequestError if it
     raises, or gives none."""
     name = getattr(make_env, "__name__", type(make_env).__name__)

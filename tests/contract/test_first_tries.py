@@ -39,6 +39,8 @@ class Corridor(gymnasium.Env):
 
 def corridor(reward=1.0):
     return Corridor(reward)
+
+gymnasium.register("Corridor-v7", "own_corridor:Corridor", kwargs={"reward": 5.0})
 """
 
 
@@ -51,7 +53,7 @@ def corridor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     yield own_corridor
     del sys.modules["own_corridor"]
-    for name in ("Corridor", "corridor"):
+    for name in ("Corridor-v7", "own_corridor/Corridor", "own_corridor/corridor"):
         gymnasium.registry.pop(name, None)
 
 
