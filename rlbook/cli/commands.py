@@ -294,7 +294,7 @@ def compare(words: Sequence[str]) -> Shown:
     with warnings.catch_warnings(record=True) as repeated:
         warnings.simplefilter("always")
         rows = rlbook.compare(folders)
-    for item in repeated:
+    for item in (found for found in repeated if found.category is UserWarning):
         note(f"note: {item.message}")
     facts, text = comparison_summary(rows, improvements(rows))
     facts["written"] = _drawn_curves(folders, options.out)
