@@ -13,8 +13,9 @@ MODES = ("ansi", "rgb_array", "human")
 
 def is_integer(value: object, least: int, most: float = math.inf) -> bool:
     """Whether the value is an integer from `least` to `most`; a bool is none."""
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and least <= value <= most
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return least <= int(value) <= most
 
 
 def is_number(value: object) -> bool:
