@@ -452,9 +452,18 @@ class Play(PrintingOptions):
 
 
 def parse(
-    command: type[Command], argv: Sequence[str], prog: str, description: str | None = None
+    command: type[Command],
+    argv: Sequence[str],
+    prog: str,
+    description: str | None = None,
+    *,
+    comments: bool = False,
 ) -> Command:
     """The command's options. `--help` prints and raises SystemExit(0).
+
+    Args:
+        comments: read what the options mean in any case, not only where help is asked for or
+            something is wrong: it takes longer than all the rest.
 
     Raises:
         RequestError: an option that does not exist (the nearest is named), a value too many, one
@@ -466,7 +475,8 @@ def parse(
         "description": _PLACE,
         "config": (FlagCreatePairsOff, OmitArgPrefixes, PositionalMetavarFromFieldName),
     }
-    if not asks_for_help(argv):  # to read the comments takes longer than all the rest
+    comments = comments or asks_for_help(argv)
+    if not comments:
         settings["config"] += (HelptextFromCommentsOff,)
     try:
         with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(shown):
@@ -477,6 +487,8 @@ def parse(
         if stop.code in (0, None):
             print(_lay_out_help(shown.getvalue(), description or inspect.getdoc(command) or ""))
             raise
+        if not comments:
+            return parse(command, argv, prog, description, comments=True)
         raise RequestError(f"{_sentence(complaint.getvalue())} ({prog} --help shows all)") from None
     if unknown:
         raise RequestError(_unknown_message(unknown[0], names(command), prog))

@@ -192,7 +192,16 @@ def test_every_synonym_is_a_name_somewhere() -> None:
 
     fields = [agent.Config for agent in algorithms().values()] + [LoraSettings]
     known = {item.name for config in fields for item in dataclasses.fields(config)} | {*NAMES}
-    known |= {"out", "resume", "track", "max_new_tokens", "max_prompt_tokens", "template", "reward"}
+    known |= {
+        "out",
+        "quiet",
+        "resume",
+        "track",
+        "max_new_tokens",
+        "max_prompt_tokens",
+        "template",
+        "reward",
+    }
     known |= {f"model.adapter.{item.name}" for item in dataclasses.fields(LoraSettings)}
     known |= {f"model.{item.name}" for item in dataclasses.fields(ModelSpec)}
     known |= {

@@ -307,7 +307,7 @@ def test_an_optimiser_of_ones_own_takes_the_step(kind: Any) -> None:
             taken.append(1.0)
             return super().step(losses, max_grad_norm)
 
-    agent.optimizer = Counting([agent.policy], 1e-2)
+    agent.optimizer = Counting([Group([agent.policy])], 1e-2)
     assert steps(agent, batch, 1)[3] and taken == [1.0]
 
 

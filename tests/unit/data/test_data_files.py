@@ -382,7 +382,7 @@ def test_what_is_no_data_set_is_refused_in_one_sentence(
             load(tmp_path / name, addition)
     with pytest.raises(RequestError, match="neither a file nor a folder"):
         load("/dev/null", addition)
-    with pytest.raises(RequestError, match="holds texts, but this environment has no tokenizer"):
+    with pytest.raises(RequestError, match="is no Minari data set, which this environment needs"):
         load(lines(tmp_path / "rows", GOOD), maze)
 
 

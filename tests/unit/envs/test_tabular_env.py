@@ -356,6 +356,6 @@ def test_many_streams_of_a_model_run_in_the_vector_form() -> None:
     assert recipe.time_limit == 1000
     with pytest.raises(
         rlbook.RequestError,
-        match=r"env must be an environment id, a gymnasium\.Env or a TabularMDP, got ndarray",
+        match="a class or function that makes one, or a TabularMDP, got ndarray",
     ):
         EnvRecipe.from_env(np.zeros(3))

@@ -438,7 +438,7 @@ def test_a_figure_is_written_as_its_name_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nowhere", "config.yaml"), ("empty", "no episode has ended"), ("broken", "not YAML")],
+    [("nowhere", "does not exist"), ("empty", "no episode has ended"), ("broken", "not YAML")],
 )
 def test_folders_without_a_curve_are_refused_in_a_sentence(
     tmp_path: Path, name: str, message: str
