@@ -248,10 +248,10 @@ class Exercises(SphinxDirective):
         ]
         if not rows:
             raise self.error(f"exercises: there are none of the chapter {self.arguments[0]!r}")
+        how = " ([how](../exercises.md))" if "exercises" in self.env.found_docs else ""  # on paper
         told = (
             "Functions to write. `rlbook exercise start NAME` writes a file with the question, and"
-            " `rlbook exercise check NAME.py` compares your function with the library's"
-            " ([how](../exercises.md)):"
+            f" `rlbook exercise check NAME.py` compares your function with the library's{how}:"
         )
         return self.parse_text_to_nodes(
             "\n".join([told, "", "| name | what to write |", "|---|---|", *rows])

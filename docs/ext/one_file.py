@@ -85,7 +85,11 @@ def name_apart(app: Sphinx, doctree: nodes.document, page: str) -> None:
     chapters: dict[str, tuple[str, str]] = {}
     for file in list(doctree.findall(addnodes.start_of_file)):
         prefix = _prefix(file["docname"])
+        pages_below = [page for page in file.findall(addnodes.start_of_file) if page is not file]
+        others = {id(node) for page in pages_below for node in page.findall(nodes.Element)}
         for node in file.findall(nodes.Element):
+            if id(node) in others:
+                continue
             node["ids"] = [prefix + name for name in node.get("ids", [])]
             if "refid" in node:
                 node["refid"] = prefix + node["refid"]

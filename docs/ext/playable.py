@@ -1,5 +1,5 @@
 """The pages to play with, written into the site when it is built: `{playable} tokens` is a link to
-the one of `rlbook play tokens`."""
+the one of `rlbook play tokens`. On paper the command stands there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import one_file
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -23,6 +24,10 @@ class Playable(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
+        if self.env.app.tags.has(one_file.TAG):
+            return self.parse_text_to_nodes(
+                f"{' '.join(self.content)}: `rlbook play {self.arguments[0]} --open`"
+            )
         file = f"{FOLDER}/{self.arguments[0]}.html"
         path = Path(self.env.app.outdir) / file
         path.parent.mkdir(parents=True, exist_ok=True)

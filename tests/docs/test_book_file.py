@@ -120,8 +120,9 @@ def test_the_e_book_has_every_chapter_with_its_formulas_and_pictures(
             )
             assert path in names, f"{name} leads to {link}"
             assert not anchor or anchor in anchors[path], f"{name} leads to {link}"
+    shown = re.compile(r"```\{animation\}|!\[[^]]*\]\([^)]+\.gif\)")
     assert films == sum(
-        (DOCS / f"{name}.md").read_text(encoding="utf-8").count("```{animation}")
+        len(shown.findall((DOCS / f"{name}.md").read_text(encoding="utf-8")))
         for name in printed_pages.pages()
     )
 
