@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -50,6 +51,11 @@ class RunViews(RunState):
             explore=explore,
             action_mask=action_mask,
         )
+
+    def make_env(self) -> gymnasium.Env:
+        """Makes an environment as evaluation has it, to act in with `predict`: with the run's
+        arguments and its preprocessing of images, such as stacked frames."""
+        return self.request.recipe.for_evaluation().make()
 
     def evaluate(
         self, episodes: int | None = None, seed: int | None = None, **options: object

@@ -166,6 +166,18 @@ def test_evaluate_plot_and_watch_are_those_of_the_library(
         run.watch(render_mode="rgb")
 
 
+def test_a_run_makes_the_environment_whose_observations_it_takes() -> None:
+    """With the frames that its agent saw, and the arguments of its environment."""
+    run = rlbook.train(
+        "dqn", "Catch-v0", steps=20, frame_stack=3, eval_every=0, env_kwargs={"pixels": True}
+    )
+    env = run.make_env()
+    obs, _ = env.reset(seed=0)
+    assert obs.shape[0] == 3 and run.predict(obs) in env.action_space
+    with pytest.raises(ValueError, match="observation"):
+        run.predict(obs[0])
+
+
 def test_a_window_needs_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
