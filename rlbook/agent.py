@@ -423,7 +423,7 @@ class Agent:
             episode_start: bool, or [N]: where an episode starts, and the state is of another one.
             explore: act as in training, with generators of its own that go on from call to call.
             action_mask: [A] or [N, A] bool, the actions that are allowed, such as
-                `info["action_mask"]`.
+                `info["action_mask"]`. Where the observation holds one, that is it.
 
         Returns:
             An action that `env.step` takes, or a batch of N; with a `state`, a pair of it and the
@@ -436,6 +436,7 @@ class Agent:
         """
         from rlbook.envs.space_batches import is_batch
 
+        observation, action_mask = self._without_mask(observation, action_mask)
         memory = self.new_memory()
         if memory is None or state is NO_STATE:
             if memory is not None:
@@ -522,6 +523,20 @@ class Agent:
             )
         return shown, self._action_space
 
+    def _without_mask(
+        self, observation: Elements, action_mask: NDArray[np.bool_] | None
+    ) -> tuple[Elements, NDArray[np.bool_] | None]:
+        """What the agent sees of an observation that holds an action mask, and that mask, unless
+        one is given besides."""
+        from rlbook.envs.masked_observations import is_masked_observation, split_observation
+
+        if not is_masked_observation(observation, self._env_spaces()[0]):
+            return observation, action_mask
+        shown, held = split_observation(observation)  # type: ignore[arg-type]
+        if action_mask is None and takes_action_mask(self.act):
+            action_mask = held
+        return shown, action_mask
+
     def _mask_argument(self, action_mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
         if action_mask is None:
             return None
@@ -529,7 +544,13 @@ class Agent:
             raise ValueError(f"{type(self).__name__} does not use action masks, and got one")
         import numpy as np
 
-        return np.asarray(action_mask, dtype=bool)
+        mask, count = np.asarray(action_mask), int(self._env_spaces()[1].n)
+        if mask.shape[-1:] != (count,) or not np.isin(mask, (0, 1)).all():
+            raise ValueError(
+                f"action_mask must hold 1 for allowed and 0 for forbidden actions, {count} entries,"
+                f" got shape {mask.shape}: {mask.tolist()!r:.60}"
+            )
+        return mask.astype(bool)
 
     def _exploring_twin(self) -> Self:
         """A copy that shares what was learned and has random generators of its own."""

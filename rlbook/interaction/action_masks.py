@@ -3,7 +3,8 @@
 An environment with discrete actions may put `info["action_mask"]` into the info of `reset` and of
 every `step`: [A], 1 for an allowed action and 0 for a forbidden one, bool or numbers; a vector
 environment [N, A], where `info["_action_mask"]` [N] says which rows have one. It is gymnasium's
-convention. What came is checked here, once, and is bool from then on:
+convention. A mask that an observation holds (`rlbook.envs.masked_observations`) is put there by
+`observed_masks`. What came is checked here, once, and is bool from then on:
 
     interaction.action_mask → agent.act(obs, action_mask=…) → Step.action_mask,
     Step.next_action_mask
@@ -27,18 +28,23 @@ from gymnasium.vector import VectorEnv
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import ACTION_MASK
+from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.interaction.guards import BadAnswer
+from rlbook.interaction.observed_masks import observed_keys
 
 HAS_MASK = "_action_mask"
 """Where in the info of a vector environment it says which rows have a mask."""
 Mask = NDArray[np.bool_]
+IN_INFO, IN_OBSERVATION = "info['action_mask']", "the observation's 'action_mask'"
+"""What a message calls a mask, by where the environment shows it."""
 UNUSED = (
     "this agent does not use the action masks of the environment and may take forbidden actions"
 )
 
 
-def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
-    """Validates a mask [A] (or, with `ndim` 2, masks [N, A]) and returns it as bool.
+def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1, where: str = IN_INFO) -> Mask:
+    """Validates a mask [A] (or, with `ndim` 2, masks [N, A]) and returns it as bool; `where` is
+    what a message calls it.
 
     Raises:
         BadAnswer: another shape, or anything but 0 and 1.
@@ -46,14 +52,13 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
     mask = np.asarray(found)
     if mask.shape[-1:] != (num_actions,) or mask.ndim != ndim:
         raise BadAnswer(
-            f"info['action_mask'] must have {num_actions} entries, one per action, "
-            f"got shape {mask.shape}"
+            f"{where} must have {num_actions} entries, one per action, got shape {mask.shape}"
         )
     if mask.dtype == np.bool_:
         return mask
     if mask.dtype.kind not in "iufO" or not np.isin(mask, (0, 1)).all():
         raise BadAnswer(
-            "info['action_mask'] must hold 1 for allowed and 0 for forbidden actions, "
+            f"{where} must hold 1 for allowed and 0 for forbidden actions, "
             f"got {mask.reshape(-1, num_actions)[0].tolist()!r:.60}"
         )
     return mask.astype(bool)
@@ -61,8 +66,10 @@ def checked_mask(found: ArrayLike, num_actions: int, ndim: int = 1) -> Mask:
 
 def mask_method(env: gymnasium.Env) -> Callable[[Any], Any] | None:
     """The environment's own `action_mask(observation)` method, as gymnasium's Taxi has; None
-    without one."""
+    without one, and where its observations hold the masks, which the method may want to see."""
     method: Any = getattr(env.unwrapped, ACTION_MASK, None)
+    if _holds_mask(env):
+        return None
     if not callable(method) or not isinstance(env.unwrapped.action_space, spaces.Discrete):
         return None
     try:
@@ -86,15 +93,24 @@ def mask_table(env: gymnasium.Env, observations: Iterable[Any]) -> Mask | None:
 
 
 def shows_action_mask(env: gymnasium.Env) -> bool:
-    """Whether `reset` returns a mask in its info, tried on a copy. Environments of rlbook and
-    gymnasium are not tried, because their masks are also available as methods.
+    """Whether `reset` returns a mask, in its observation or in its info, which is tried on a copy.
+    Environments of rlbook and gymnasium are not tried, because their masks are also available as
+    methods.
     """
+    if _holds_mask(env):
+        return True
     if type(env.unwrapped).reset.__module__.split(".")[0] in ("rlbook", "gymnasium"):
         return False
     try:
         return ACTION_MASK in copy.deepcopy(env).reset(seed=0)[1]
     except Exception:  # whatever the user's class holds
         return False
+
+
+def _holds_mask(env: gymnasium.Env) -> bool:
+    """Whether the observations of the environment itself hold masks."""
+    inner: Any = env.unwrapped
+    return bool(keys_beside_mask(getattr(inner, "observation_space", None), inner.action_space))
 
 
 def nth_allowed(action_mask: Mask | None, n: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -121,6 +137,7 @@ class MaskReader:
         self.notes: list[str] = []
         """Of masks that are shown and not read."""
         self._space = chosen
+        self._where = IN_OBSERVATION if observed_keys(env) else IN_INFO
 
     def read_mask(
         self, info: Mapping[str, Any], before: Mask | None, *, over: bool = False
@@ -142,11 +159,11 @@ class MaskReader:
             return self._unread()
         if found is None:
             return np.ones(self.num_actions, dtype=bool)
-        mask = checked_mask(found, self.num_actions)
+        mask = checked_mask(found, self.num_actions, where=self._where)
         if mask.any():
             return mask.copy()
         if not over:
-            raise BadAnswer("info['action_mask'] allows no action, but the episode has not ended")
+            raise BadAnswer(f"{self._where} allows no action, but the episode has not ended")
         return np.ones_like(mask)
 
     def read_rows(
@@ -172,20 +189,24 @@ class MaskReader:
         if found is not None:
             if len(found) != len(changed):
                 raise BadAnswer(
-                    f"info['action_mask'] must have {len(changed)} rows, one per environment, "
+                    f"{self._where} must have {len(changed)} rows, one per environment, "
                     f"got {len(found)}"
                 )
             known = np.asarray(info.get(HAS_MASK, changed), dtype=bool) & changed
             rows = np.asarray(found)[known]
             if rows.dtype == object and len(rows):  # an array of arrays
-                rows = np.stack([checked_mask(row, self.num_actions) for row in rows])
-            masks[known] = checked_mask(rows, self.num_actions, 2) if len(rows) else True
+                rows = np.stack(
+                    [checked_mask(row, self.num_actions, where=self._where) for row in rows]
+                )
+            if len(rows):
+                rows = checked_mask(rows, self.num_actions, 2, self._where)
+            masks[known] = rows if len(rows) else True
             empty = ~masks.any(axis=1)
             if empty.any():
                 if (empty & ~over).any():
                     row = int(np.flatnonzero(empty & ~over)[0])
                     raise BadAnswer(
-                        f"info['action_mask'] allows no action in environment {row}, "
+                        f"{self._where} allows no action in environment {row}, "
                         "but its episode has not ended"
                     )
                 masks[empty] = True

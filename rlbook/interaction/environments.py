@@ -22,6 +22,7 @@ from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
+from rlbook.interaction.observed_masks import with_mask_in_info, with_masks_in_info
 from rlbook.interaction.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium
     """
     return EnvRecipe(
         find(env_id, allow_import=allow_import).id, kwargs, allow_import=allow_import
-    ).make()
+    )._make_bare()
 
 
 @dataclass(frozen=True)
@@ -330,10 +331,11 @@ class EnvRecipe:
         return self._wrap(self._make_bare())
 
     def _wrap(self, env: gymnasium.Env) -> gymnasium.Env:
-        return self.preprocessing.wrap(env, self.name)
+        return self.preprocessing.wrap(with_mask_in_info(env), self.name)
 
     def _make_bare(self) -> gymnasium.Env:
-        """One environment without preprocessing."""
+        """One environment as its class shows it: without preprocessing, and with a mask that its
+        observations hold."""
         if self.id is None:
             assert self.instance is not None
             env = self.instance
@@ -398,9 +400,11 @@ class EnvRecipe:
                 else {}
             )
         )
-        return self._build_guarded(
-            lambda: gymnasium.make_vec(
-                str(self.id), num_envs=num_envs, **kwargs, **self._permission()
+        return with_masks_in_info(
+            self._build_guarded(
+                lambda: gymnasium.make_vec(
+                    str(self.id), num_envs=num_envs, **kwargs, **self._permission()
+                )
             )
         )
 

@@ -13,6 +13,7 @@ from rlbook.agent import State
 from rlbook.checks import saved_count
 from rlbook.errors import TrainingError
 from rlbook.interaction.guards import unpack_reset, unpack_step
+from rlbook.interaction.observed_masks import ObservedMask
 from rlbook.interaction.preprocessing import (
     FORGETFUL,
     REMEMBERING,
@@ -23,7 +24,7 @@ from rlbook.seeding import set_rng_state
 
 WRAPPERS = "wrappers"
 """Where in a snapshot the states of the wrappers are."""
-PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker, *FORGETFUL, *REMEMBERING)
+PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker, ObservedMask, *FORGETFUL, *REMEMBERING)
 """Wrappers whose state is saved beside a snapshot, where they have any."""
 
 

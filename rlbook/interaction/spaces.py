@@ -44,6 +44,7 @@ from rlbook.interaction.guards import (
     unpack_step,
     unpack_vector_step,
 )
+from rlbook.interaction.observed_masks import mask_note
 
 MAX_TABLE = 10_000_000  # entries of a Q table
 MAX_VECTOR = 1_000_000  # numbers in one observation of an MLP
@@ -165,7 +166,12 @@ def adapt_to(agent: type[Agent], env: gymnasium.Env | VectorEnv, config: object)
         )
         note = make_features(made.observation_space, config, num_actions).note
         made = replace(made, notes=(*made.notes, note))
-    return replace(made, env_observation_space=observation_space, env_action_space=action_space)
+    return replace(
+        made,
+        notes=mask_note(env) + made.notes,
+        env_observation_space=observation_space,
+        env_action_space=action_space,
+    )
 
 
 def is_image(space: spaces.Space) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium import spaces
 
+from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.envs.tabular.enumeration import ListedModel, NoModel, enumerate_states
 
 
@@ -38,6 +39,11 @@ def listed_transitions(env: gymnasium.Env, max_transitions: int) -> ListedModel:
         raise NoModel(
             f"{name} has no model to plan with: neither a table P of transition probabilities "
             f"nor snapshots to enumerate it."
+        )
+    if keys_beside_mask(inner.observation_space, inner.action_space):
+        raise NoModel(
+            f"{name} has no model to plan with: its observations hold action masks, and it can be "
+            f"enumerated only where every action may be tried."
         )
     if not isinstance(inner.action_space, spaces.Discrete):
         actions = type(inner.action_space).__name__

@@ -24,6 +24,7 @@ from rlbook.interaction.guards import (
     outside,
     unpack_step,
 )
+from rlbook.interaction.observed_masks import observed_keys
 from rlbook.interaction.resumable import ResumableEnv
 
 Masks = dict[int, Any]
@@ -164,8 +165,8 @@ class SyncVector(VectorEnv):
 
 
 def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
-    """Sets the spaces, the metadata and the `frame_stack` of a vector environment of `num_envs`
-    environments like `env`."""
+    """Sets the spaces, the metadata, the `frame_stack` and the `observed_keys` of a vector
+    environment of `num_envs` environments like `env`."""
     vector.num_envs = num_envs
     vector.metadata = dict(env.metadata) | {"autoreset_mode": AutoresetMode.DISABLED}
     vector.render_mode = env.render_mode
@@ -176,6 +177,7 @@ def describe(vector: VectorEnv, env: gymnasium.Env, num_envs: int) -> None:
     vector.observation_space = batch_space(env.observation_space, num_envs)
     vector.action_space = batch_space(env.action_space, num_envs)
     vector.frame_stack = stacked_frames(env)  # type: ignore[attr-defined]
+    vector.observed_keys = observed_keys(env)  # type: ignore[attr-defined]
 
 
 def stacked_frames(env: gymnasium.Env) -> int:

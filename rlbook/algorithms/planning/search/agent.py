@@ -21,6 +21,7 @@ from rlbook.algorithms.planning.search.tree_arrays import add_child, empty_tree,
 from rlbook.algorithms.planning.search.world import World, simulator_of
 from rlbook.algorithms.planning.table_model import GOES_ON, STUCK, TERMINATED, TableModel
 from rlbook.interaction.action_masks import mask_method
+from rlbook.interaction.observed_masks import with_mask_in_info
 from rlbook.interaction.spaces import AdaptedEnv, adapt_to
 from rlbook.seeding import rng_for
 
@@ -127,6 +128,7 @@ class SearchAgent(Agent):
         """A twin that searches from where `env` is, as `rlbook.make` or `gymnasium.make` made it.
         Nothing of this agent changes with it."""
         if not hasattr(env, "adaptation"):
+            env = with_mask_in_info(env)
             env = AdaptedEnv(env, adapt_to(type(self), env, self.config))
         twin = copy.copy(self)
         twin.knows_env = True

@@ -191,12 +191,12 @@ class Snapshots(Simulator[dict[str, Any]]):
         return super()._private_copy() if self._rules is None else self._rules
 
     def _read_state(self, env: gymnasium.Env) -> dict[str, Any]:
-        return cast(Restorable, env).snapshot()
+        return cast(Restorable, env.unwrapped).snapshot()
 
     def load(self, state: dict[str, Any]) -> None:
         self.copy.np_random = self._aside
         try:
-            cast(Restorable, self.copy).restore(state)
+            cast(Restorable, self.copy.unwrapped).restore(state)
         except Exception as error:
             raise _failure(error) from error
         self.copy.np_random = self.noise

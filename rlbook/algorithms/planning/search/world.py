@@ -13,6 +13,7 @@ from rlbook.interaction.action_masks import (
     mask_table,
     shows_action_mask,
 )
+from rlbook.interaction.observed_masks import with_mask_in_info
 
 World = TableModel | Simulator
 """What a search takes its steps in."""
@@ -50,10 +51,11 @@ def simulator_of(env: gymnasium.Env, act: Act | None, num_actions: int) -> Table
             return TableModel(model, int(shown.start), masks)
     if not _only_checks(env):
         return Copies(env, act, num_actions)
+    inner = with_mask_in_info(inner)
     name = f"{type(inner).__module__}.{type(inner).__qualname__}"
     if name in FIELDS:
         return Fields(inner, act, num_actions, FIELDS[name])
-    if callable(getattr(inner, "snapshot", None)) and callable(getattr(inner, "restore", None)):
+    if all(callable(getattr(inner.unwrapped, name, None)) for name in ("snapshot", "restore")):
         return Snapshots(inner, act, num_actions)
     return Copies(inner, act, num_actions)
 
