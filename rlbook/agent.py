@@ -505,6 +505,7 @@ class Agent:
         Raises:
             ValueError: there is nothing to predict, or it is not known where.
         """
+        check_initialised(self)
         name = type(self).__name__
         if not self.plays():
             raise ValueError(f"{name} does not act, so it has no action to predict")
@@ -610,6 +611,15 @@ class Agent:
 def _default_of(item: Field[Any]) -> object:
     """The default of a config's field."""
     return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+def check_initialised(agent: Agent) -> None:
+    """Raises RequestError if the `__init__` of an agent's class has not called that of `Agent`."""
+    if "_prediction_rngs" not in vars(agent):
+        raise RequestError(
+            f"{type(agent).__name__}.__init__ must begin with super().__init__(env, config, seed),"
+            " which keeps the config and the spaces"
+        )
 
 
 def takes_action_mask(act: Callable[..., Any]) -> bool:

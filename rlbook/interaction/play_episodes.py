@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from gymnasium import spaces
 
-from rlbook.agent import Agent
+from rlbook.agent import Agent, check_initialised
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
@@ -90,6 +90,7 @@ def play(
         RequestError: the agent does not act, or not in such an environment.
         TrainingError: a return that is not finite.
     """
+    check_initialised(agent)
     if not agent.plays():
         raise RequestError(f"{type(agent).__name__} does not act, so there is nothing to play")
     base = int(rng_for(seed, "evaluation").integers(2**31 - 1 - episodes))

@@ -14,7 +14,7 @@ from gymnasium import Env
 from gymnasium.spaces import Dict, Space
 from gymnasium.vector import VectorEnv
 
-from rlbook.agent import Agent, Data, Parts, Planner
+from rlbook.agent import Agent, Data, Parts, Planner, check_initialised
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, request_errors
 from rlbook.fast.library_choice import CHOICE, asked_library
@@ -282,7 +282,7 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
     source = _source_name(request)
     if source == "model":
         return _planning(request, env, given)
-    agent = kind(env, request.config, request.seed, **given)
+    agent = _made_agent(request, env, given)
     if source == "data":
         return Ready(
             agent,
@@ -323,6 +323,26 @@ def _ready(request: Request, env: Adapted, parts: Parts) -> Ready:
         EnvironmentSource(interaction),
         notes + ((interaction.note,) if interaction.note else ()),
     )
+
+
+def _made_agent(request: Request, env: Adapted, given: dict[str, Parts]) -> Agent:
+    """The agent of a run.
+
+    Raises:
+        RequestError: a class of the user's whose `__init__` takes other arguments than `Agent`'s,
+            or does not call it.
+    """
+    kind, arguments = request.agent, (env, request.config, request.seed)
+    try:
+        inspect.signature(kind).bind(*arguments, **given)
+    except TypeError as error:
+        raise RequestError(
+            f"{kind.__name__}.__init__ must take env, config and seed=0, as rlbook.Agent's does"
+            f" ({error})"
+        ) from None
+    agent = kind(*arguments, **given)
+    check_initialised(agent)
+    return agent
 
 
 def _model_notes(request: Request) -> tuple[str, ...]:
@@ -374,7 +394,7 @@ def _planning(request: Request, env: Adapted, given: dict[str, Parts]) -> Ready:
     from rlbook.runs.planning_models import planning_model  # scipy, which most agents do without
 
     model, where_from = planning_model(request)
-    agent = request.agent(env, request.config, request.seed, **given)
+    agent = _made_agent(request, env, given)
     if isinstance(agent, Planner):
         agent.check_model(model)
     return Ready(agent, ModelSource(model, exact=not where_from), env.adaptation.notes + where_from)

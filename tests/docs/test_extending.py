@@ -185,3 +185,40 @@ def test_own_recipe_finds_the_shortest_way_through_the_maze(
     assert table[-1]["stage"] == "ppo" and table[-1]["after"]["mean"] == near(
         3.0, terms=8, size=10.0
     )
+
+
+def own_agent(begin: Any) -> type[rlbook.Agent]:
+    """An agent of somebody's own that begins as `begin` does."""
+
+    class Own(rlbook.Agent):
+        observations, batched, __init__ = "index", False, begin
+
+        def act(self, observation: Any, *, explore: bool = True) -> int:
+            return 0
+
+        def learn(self, step: rlbook.Step) -> dict[str, float]:
+            return {}
+
+    return Own
+
+
+def test_an_agent_that_forgets_to_begin_as_agents_do_is_told_what_to_write() -> None:
+    def forgets(self: Any, env: Any, config: Any, seed: int = 0) -> None:
+        self.table = np.zeros(16)
+
+    wanted = r"Own.__init__ must begin with super\(\).__init__\(env, config, seed\)"
+    own, env = own_agent(forgets), rlbook.make("FrozenLake-v1")
+    with pytest.raises(rlbook.RequestError, match=wanted):
+        rlbook.train(own, env, steps=20)
+    with pytest.raises(rlbook.RequestError, match=wanted):
+        rlbook.evaluate(own(env, None), env, episodes=1)
+    with pytest.raises(rlbook.RequestError, match=wanted):
+        own(env, None).predict(0)
+
+
+def test_an_agent_whose_init_takes_other_arguments_is_told_which() -> None:
+    def no_seed(self: Any, env: Any, config: Any) -> None:
+        rlbook.Agent.__init__(self, env, config)
+
+    with pytest.raises(rlbook.RequestError, match=r"Own.__init__ must take env, config and seed=0"):
+        rlbook.train(own_agent(no_seed), "FrozenLake-v1", steps=20)
