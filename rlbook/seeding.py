@@ -34,6 +34,11 @@ class Uniform(Protocol):
         ...
 
 
+def fresh_seed() -> int:
+    """A seed below 2³² from the operating system's entropy, another one at each call."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
 def rng_for(seed: int, purpose: str) -> np.random.Generator:
     """The generator for one purpose; the generators of one seed are independent of each other."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(PURPOSES.index(purpose),)))

@@ -12,7 +12,7 @@ from rlbook.agent import Agent
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
-from rlbook.interaction.process_group import is_follower
+from rlbook.interaction.process_group import is_follower, process_group
 from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
@@ -20,6 +20,7 @@ from rlbook.runs.presets.named_presets import named_preset
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run, load
 from rlbook.runs.storage.folder import check_free
+from rlbook.seeding import fresh_seed
 
 
 def train(
@@ -74,7 +75,8 @@ def train(
             exploration_bonus, bonus_coef, model, device, replay_folder, sampler; frame_stack,
             grayscale, resize, max_and_skip, reward_clip, noop_starts, episodic_life),
             and hyper-parameters, the fields of the algorithm's config. Without steps, episodes and
-            passes: a sensible budget for the pair.
+            passes: a sensible budget for the pair. Without a seed: 0; a seed that is None is drawn
+            from the operating system's entropy, and stands in the notes and in config.yaml.
 
     Returns:
         The finished run: `run.agent`, `run.metrics`, `run.folder`, `run.steps`,
@@ -85,6 +87,9 @@ def train(
         TrainingError: training failed; the last good checkpoint stays.
     """
     options = {name: settings.pop(name) for name in NAMES if name in settings}
+    draws_seed = options.get("seed", 0) is None and not resume  # a resumed run has its own
+    if draws_seed:
+        options["seed"] = _shared_seed()
     settings = config_settings(algorithm, config, allow_import=allow_import) | settings
     if preset is not None:
         named = named_preset(preset).for_run(algorithm, env, options, allow_import=allow_import)
@@ -102,7 +107,10 @@ def train(
         hyperparameters=settings,
     )
     if not resume:
-        return _start_run(request, out).complete(hooks, quiet=quiet)
+        run = _start_run(request, out)
+        if draws_seed:
+            run.notes += (f"seed: {request.seed}, drawn anew because seed was None",)
+        return run.complete(hooks, quiet=quiet)
     if out is None:
         raise RequestError("resume needs out, the folder of the run to continue")
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
@@ -113,6 +121,12 @@ def train(
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
     return run.resume(callbacks=[hooks], quiet=quiet)
+
+
+def _shared_seed() -> int:
+    """A fresh seed, the same in all processes of a run."""
+    group = process_group()
+    return fresh_seed() if group is None else group.lead(fresh_seed)
 
 
 def config_settings(
@@ -168,7 +182,9 @@ def _signature() -> inspect.Signature:
     *named, rest = shown.parameters.values()
     kind = inspect.Parameter.KEYWORD_ONLY
     options = [
-        inspect.Parameter(item.name, kind, default=None, annotation=item.type)
+        inspect.Parameter(
+            item.name, kind, default=0 if item.name == "seed" else None, annotation=item.type
+        )
         for item in fields(RunOptions)
     ]
     return shown.replace(parameters=[*named, *options, rest.replace(name="hyperparameters")])

@@ -62,7 +62,7 @@ def evaluate(
         episodes: number of episodes (100; with `samples` all prompts, at most 512). Episode i starts from
             reset seed `base + i`, so the result does not depend on how many run side by side. Where
             the environment sets no limit itself, an episode is cut after 10 000 steps.
-        seed: gives the base; None is the run's own generator for evaluation.
+        seed: gives the base; None is the run's own seed, and 0 for an agent without a run.
         explore: act as in training: a policy samples, an ε-greedy agent explores. A copy of the
             agent does, with a copy of its RNGs.
         env_kwargs: arguments for an `env` given by its id.

@@ -188,6 +188,11 @@ def tune(
         TrainingError: no trial was complete.
         Interrupted: SIGINT or SIGTERM; what has ended is kept.
     """
+    if settings.get("seed", 0) is None:
+        raise RequestError(
+            "seed must be a number, got None: a search is continued by its arguments, and a new seed"
+            " would begin another one"
+        )
     plan = TuningPlan.build(
         algorithm,
         env,
