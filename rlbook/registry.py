@@ -162,12 +162,48 @@ def refuse_foreign(algorithm: str, name: str) -> None:
     ]
     if not having:
         return
-    few = len(having) <= MOST_NAMES
-    *first, last = having if few else [*having[:MOST_NAMES], f"{len(having) - MOST_NAMES} others"]
-    who = f"{', '.join(first)} and {last} have" if first else f"{last} has"
+    who = f"{_name_list(having)} {'has' if len(having) == 1 else 'have'}"
     passes = name == "epochs" and "data" in agent_class(algorithm).sources()
     hint = "; `passes` counts those over recorded data" if passes else ""
     raise RequestError(f"{algorithm} has no hyper-parameter {name!r}; {who} it{hint}")
+
+
+def _name_list(names: list[str]) -> str:
+    """Names in a sentence, the first few of them where they are many."""
+    few = len(names) <= MOST_NAMES
+    *first, last = names if few else [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+OF_ANY_ENVIRONMENT = ("Steps", "Episodes")
+"""The kinds of recorded data that every environment can have, those with rewards first; the others
+are preferences, and answers with scores."""
+
+
+def refuse_data(agent: type[Agent]) -> None:
+    """Raises RequestError, which names the algorithms that learn from recorded data, for one that
+    does not: first those that learn from rewards, and those that choose among such actions."""
+
+    def distance(name: str) -> tuple[int, bool, bool]:
+        other = agent_class(name)
+        ranks = [*map(OF_ANY_ENVIRONMENT.index, {*OF_ANY_ENVIRONMENT} & {*other.data_kinds})]
+        continuous = agent.actions.startswith("scaled")
+        apart = agent.__module__.rpartition(".")[0] != other.__module__.rpartition(".")[0]
+        return (
+            min(ranks, default=len(OF_ANY_ENVIRONMENT)),
+            continuous and other.actions.startswith("discrete"),
+            apart,
+        )
+
+    learning = [
+        name
+        for name, other in algorithms().items()
+        if "data" in other.sources() or "demonstrations" in other.uses
+    ]
+    raise RequestError(
+        f"{name_of(agent)} does not learn from recorded data, so data cannot be given;"
+        f" {_name_list(sorted(learning, key=distance))} do"
+    )
 
 
 def class_names() -> dict[str, str]:

@@ -21,7 +21,15 @@ from rlbook.interaction.budget import Budget
 from rlbook.interaction.environments import EnvLike, EnvRecipe
 from rlbook.interaction.preprocessing import Preprocessing
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
-from rlbook.registry import VARIANTS, agent_class, check_class, name_of, preset, refuse_foreign
+from rlbook.registry import (
+    VARIANTS,
+    agent_class,
+    check_class,
+    name_of,
+    preset,
+    refuse_data,
+    refuse_foreign,
+)
 from rlbook.runs.options import (
     BUDGETS,
     COUNTS,
@@ -397,7 +405,7 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
     sources = agent.sources()
     fits = asked.data is not None and "data" in sources
     if asked.data is not None and not fits and "demonstrations" not in agent.uses:
-        raise RequestError(f"{name} does not learn from recorded data, so data cannot be given")
+        refuse_data(agent)
     if asked.passes is not None and not fits and sources != ("data",):
         raise RequestError(
             f"passes are counted over recorded data, and {name} was given none; give steps or"

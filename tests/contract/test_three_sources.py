@@ -130,7 +130,18 @@ def test_an_agent_with_two_sources_learns_from_data_where_it_is_given_some() -> 
         (
             "q_learning",
             {"data": "x"},
-            "q_learning does not learn from recorded data, so data cannot be given",
+            (
+                "q_learning does not learn from recorded data, so data cannot be given; fitted_q,"
+                " cql, iql, behavior_cloning, distillation, co_distillation and 5 others do"
+            ),
+        ),
+        (
+            "td3",
+            {"data": "x"},
+            (
+                "td3 does not learn from recorded data, so data cannot be given; iql, fitted_q,"
+                " cql, behavior_cloning, gail, distillation and 5 others do"
+            ),
         ),
         (
             "q_learning",
