@@ -36,6 +36,7 @@ BUILD = HERE / "_build" / "slides"
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 EQUATIONS, MISTAKES, QUESTIONS = 4, 4, 3  # slides or lines of a chapter
 MATH = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
+BLOCK = re.compile(r"\$\$.+?\$\$", re.DOTALL)
 SENTENCES = re.compile(r"(?<=[.?!])\s+(?=[A-Z*$])")
 CODE = HtmlFormatter(style="default", nowrap=False)
 TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif", ".jpg": "image/jpeg"}
@@ -74,9 +75,11 @@ def section_of(page: str, title: str) -> str:
 
 
 def paragraphs_of(text: str) -> list[str]:
-    """Paragraphs of prose: no listing, picture, heading, table or directive."""
+    """Paragraphs of prose: no listing, picture, heading, table or directive, and nothing about what
+    is to be pressed on the page."""
     text = re.sub(r"^(`{3,}|:{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
-    return [part for part in re.split(r"\n{2,}", text.strip()) if part and part[0] not in "!#|<(:"]
+    parts = re.split(r"\n{2,}", text.strip())
+    return [part for part in parts if part and part[0] not in "!#|<(:" and part[:6] != "Press "]
 
 
 def picture_of(text: str) -> str:
@@ -102,12 +105,12 @@ def two_columns(left: str, right: str) -> str:
 
 
 def mistakes_of(text: str) -> list[str]:
-    """What goes wrong, a line each: a heading with what is said first below it, or a paragraph that
+    """What goes wrong, a line each: a heading with the first sentences below it, or a paragraph that
     begins with its subject in bold type."""
     parts = re.split(r"^### (.+)\n", text, flags=re.MULTILINE)[1:]
     if parts:
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        return [f"**{head}.** {first_sentences(paragraphs_of(said), 1)}" for head, said in pairs]
+        return [f"**{head}.** {first_sentences(paragraphs_of(said), 2)}" for head, said in pairs]
     return [first_sentences([part], 2) for part in paragraphs_of(text) if part.startswith("**")]
 
 
@@ -144,7 +147,7 @@ def chapter_slides(name: str) -> list[str]:
 
 
 def equation_slides(page: str, title: str) -> list[str]:
-    """Each equation, its sentence, and the lines that compute it."""
+    """Each equation, and below it what it says beside the lines that compute it."""
     slides = []
     for path, name, options, text in excerpts.besides(page)[:EQUATIONS]:
         before = page[: page.index(text)]
@@ -152,7 +155,9 @@ def equation_slides(page: str, title: str) -> list[str]:
         code = excerpts.excerpt(path, name, options.get("from"), options.get("to"))
         shown = highlight(code, PythonLexer(), CODE)
         where = f"<p><code>{path}</code></p>"
-        slides.append(slide(head, two_columns(render(text), shown + where), title))
+        equations = "\n\n".join(found[0] for found in BLOCK.finditer(text))
+        told = two_columns(render(BLOCK.sub("", text)), shown + where)
+        slides.append(slide(head, render(equations) + told, title))
     return slides
 
 

@@ -51,7 +51,7 @@ def test_a_chapters_questions_are_found_by_where_their_answers_lead() -> None:
 
 def test_what_goes_wrong_is_found_in_both_forms() -> None:
     slides = load_slides()
-    headed = "### One frame\n\nIt is said. More.\n\n### Two\n\nAgain."
-    assert slides.mistakes_of(headed) == ["**One frame.** It is said.", "**Two.** Again."]
+    headed = "### One frame\n\nIt is said. More. And more.\n\n### Two\n\nAgain."
+    assert slides.mistakes_of(headed) == ["**One frame.** It is said. More.", "**Two.** Again."]
     bold = "**A fault.** It is said. More. And more.\n\n*How to notice:* look."
     assert slides.mistakes_of(bold) == ["**A fault.** It is said. More."]
