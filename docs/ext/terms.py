@@ -6,6 +6,8 @@ discount: introduction                       the term, and the chapter that defi
     How much a reward one step later counts.
 termination: introduction = terminate        the same where the chapter writes it otherwise
     The end of an episode because the task is over.
+trace: n-step-and-lambda | 资格迹              the same with its name in Chinese
+    A number for each visited state.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from sphinx.util.docutils import SphinxDirective
 
 PAGE = Path(__file__).parent.parent / "terms.md"
 LINE = re.compile(
-    r"^(?P<term>[^:=\n]+): (?P<chapter>[\w-]+)(?: = (?P<bold>.+))?\n    (?P<meaning>.+)$",
+    r"^(?P<term>[^:=\n]+): (?P<chapter>[\w-]+)(?: = (?P<bold>[^|\n]+?))?(?: \| (?P<chinese>.+))?\n"
+    r"    (?P<meaning>.+)$",
     flags=re.MULTILINE,
 )
 SHORT = re.compile(r"^(?P<name>[A-Z][\w-]*[A-Z\d+]\w*): ")  # PPO: several epochs of …
@@ -72,10 +75,16 @@ class Term(NamedTuple):
     chapter: str  # the page's name in docs/chapters
     bold: str  # as the chapter writes it
     meaning: str  # a sentence
+    chinese: str  # its name in Chinese; empty where that is the English one
 
     @property
     def anchor(self) -> str:
         return "term-" + re.sub(r"\W+", "-", self.term.lower()).strip("-")
+
+    @property
+    def explanation(self) -> str:
+        """What a tooltip says."""
+        return f"{self.meaning} ({self.chinese})" if self.chinese else self.meaning
 
     @property
     def page(self) -> str:
@@ -111,7 +120,13 @@ def terms() -> list[Term]:
     """As docs/terms.md lists them."""
     text = PAGE.read_text(encoding="utf-8").split("```{terms}\n")[1].split("\n```")[0]
     return [
-        Term(found["term"], found["chapter"], found["bold"] or found["term"], found["meaning"])
+        Term(
+            found["term"],
+            found["chapter"],
+            found["bold"] or found["term"],
+            found["meaning"],
+            found["chinese"] or "",
+        )
         for found in LINE.finditer(text)
     ]
 
@@ -137,7 +152,9 @@ class Terms(SphinxDirective):
     def _entry(self, term: Term) -> nodes.list_item:
         page = self.env.app.builder.get_relative_uri(self.env.docname, term.page)
         link = nodes.reference("", term.term, internal=True, refuri=f"{page}#{term.anchor}")
-        return nodes.list_item("", nodes.paragraph("", "", link, nodes.Text(f": {term.meaning}")))
+        name = nodes.inline("", f" {term.chinese}", classes=["language-zh"])
+        told = [link, *([name] if term.chinese else []), nodes.Text(f": {term.meaning}")]
+        return nodes.list_item("", nodes.paragraph("", "", *told))
 
 
 class Anchors(SphinxTransform):
@@ -198,7 +215,7 @@ def _split(
             continue
         seen.add(term.term)
         yield nodes.Text(whole[done : found.start()])
-        yield explained("", found[0], meaning=term.meaning, page=term.page, anchor=term.anchor)
+        yield explained("", found[0], meaning=term.explanation, page=term.page, anchor=term.anchor)
         done = found.end()
     yield nodes.Text(whole[done:])
 

@@ -52,6 +52,14 @@ def test_a_meaning_is_short() -> None:
     assert [term.term for term in TERMS if not term.meaning.endswith(".")] == []
 
 
+def test_no_two_terms_have_one_name_in_chinese() -> None:
+    names = [term.chinese for term in TERMS if term.chinese]
+    assert len(names) == len(set(names)) > 200
+    assert [name for name in names if not re.search(r"[\u4e00-\u9fff]", name)] == []
+    (trace,) = [term for term in TERMS if term.term == "trace"]
+    assert trace.chinese == "资格迹" and trace.explanation.endswith("receives. (资格迹)")
+
+
 def test_terms_without_a_tooltip_are_terms() -> None:
     assert {term.term for term in TERMS} >= index.EVERYWHERE | index.ELSEWHERE_OTHERWISE
 
@@ -121,7 +129,7 @@ def test_the_first_use_of_a_term_on_a_page_is_a_link_with_its_meaning(tmp_path: 
         ("reward model", "preferences.html#term-reward-model"),
         ("PPO", "trust-regions.html#term-proximal-policy-optimisation"),
     ]
-    meaning = {term.term: term.meaning for term in TERMS}
-    assert links["chapters/page"][0][0] == meaning["off-policy"]
+    explanation = {term.term: term.explanation for term in TERMS}
+    assert links["chapters/page"][0][0] == explanation["off-policy"]
     assert links["index"] == []
     assert [word for _, _, word in links["chapters/value-networks"]] == ["off-policy"]
