@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlbook.cli.command_line import take_arguments, take_env_arguments
 from rlbook.cli.language_models.judging import judged_pairs, judged_rows
 from rlbook.cli.options import Evaluate, parse
 from rlbook.cli.output import Result, align_columns, four, note
+from rlbook.cli.train import with_model
 from rlbook.cli.values import flag
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:
     from rlbook.evaluation.samples import Difference, Estimate, Sample, SampledEvaluation
+    from rlbook.evaluation.targets import Target
     from rlbook.runs.run import Run
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "top_k")
@@ -28,11 +31,16 @@ INTERVALS = "95 % intervals over prompts: Student's t; of the perplexity, a perc
 def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     """Whether JSON is asked for, and the result."""
     import rlbook
+    from rlbook.evaluation.targets import describe, find_target, language_model_folder
 
+    words, env_kwargs = take_env_arguments(list(words))
+    words, model = take_arguments(words, "model", "the model")
+    elsewhere = [f"env.{name}" for name in env_kwargs] + [f"model.{name}" for name in model]
     options = parse(Evaluate, words, "rlbook evaluate")
     target, out = options.folder, options.out
     if Path(target).is_file():
-        _refuse_idle(options, "a file of completions", ("score", "label", "threshold", "out"))
+        what = "a file of completions"
+        _refuse_idle(options, what, ("score", "label", "threshold", "out"), elsewhere)
         return options.json, judged_rows(
             target,
             options.score,
@@ -43,24 +51,29 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
     asked = {name: getattr(options, name) for name in ("episodes", "seed")}
     sampling = {name: value for name in SAMPLING if (value := getattr(options, name)) is not None}
     samples, choices = options.samples, options.choices
-    run = rlbook.load(
-        target,
-        checkpoint=options.checkpoint,
-        allow_import=options.allow_import,
-        workers=options.workers,
-    )
-    if run.agent.prefers and not run.agent.plays():
-        _refuse_idle(options, "a reward model", ("data", "threshold", "out", "checkpoint"))
-        return options.json, judged_pairs(run, target, options.data, options.threshold, out)
+    loading: dict[str, Any] = {
+        name: getattr(options, name) for name in ("checkpoint", "allow_import", "workers")
+    }
+    named: Run | str = target
+    if language_model_folder(target) is None:
+        named = run = rlbook.load(target, **loading)
+        if run.agent.prefers and not run.agent.plays():
+            used = ("data", "threshold", "out", "checkpoint")
+            _refuse_idle(options, "a reward model", used, elsewhere)
+            return options.json, judged_pairs(run, target, options.data, options.threshold, out)
+        loading = {"allow_import": options.allow_import and bool(options.env or env_kwargs)}
+    spec = with_model({}, None, model).get("model")
+    found = find_target(named, options.env, env_kwargs, spec, asked["seed"] or 0, **loading)
+    place = describe(found.played) if options.env or env_kwargs else {}
     if choices is not None:
-        _refuse_idle(options, "choices", ("choices", "episodes", "checkpoint"))
-        return options.json, _choices(run, target, choices, asked["episodes"])
-    drawn = ("episodes", "seed", *SAMPLING, "checkpoint")
+        _refuse_idle(options, "choices", ("choices", "episodes", "checkpoint", "env"))
+        return options.json, _choices(found, place, target, choices, asked["episodes"])
+    drawn = ("episodes", "seed", *SAMPLING, "checkpoint", "env")
     if options.search is not None or options.simulations is not None or options.judge is not None:
         _refuse_idle(options, "a search", ("search", "simulations", "judge", "samples", *drawn))
         search = {name: getattr(options, name) for name in ("search", "simulations", "judge")}
         return options.json, _evaluate_search(
-            run, target, {"samples": samples, **search, **sampling, **asked}
+            found, place, target, {"samples": samples, **search, **sampling, **asked}
         )
     if samples is None:
         _refuse_idle(
@@ -68,30 +81,44 @@ def run_evaluation(words: Sequence[str]) -> tuple[bool, Result]:
             "whole episodes; they are for --samples K, a reward model or a file",
             ("explore", "workers", *drawn),
         )
-        return options.json, _episodes(run, target, options.explore, sampling, asked)
+        return options.json, _episodes(found, place, target, options.explore, sampling, asked)
     _refuse_idle(options, "samples", ("samples", "out", "compare", *drawn))
     counts: dict[str, Any] = {
         "prompts": asked["episodes"],
         "seed": asked["seed"],
         "sampling": sampling,
     }
-    return options.json, _samples(run, target, samples, counts, out, options.compare)
+    return options.json, _samples(found, place, target, samples, counts, out, options.compare)
 
 
-def _refuse_idle(options: Evaluate, what: str, used: Sequence[str]) -> None:
+def _place_lines(place: dict[str, str]) -> str:
+    """The lines of a result that say where the numbers were measured."""
+    return "".join(f"\n{name:<13} {value}" for name, value in place.items())
+
+
+def _refuse_idle(
+    options: Evaluate, what: str, used: Sequence[str], elsewhere: Sequence[str] = ()
+) -> None:
     """Raises RequestError at an option that would be left aside."""
+    if elsewhere:
+        raise RequestError(f"--{elsewhere[0]} has no effect on {what}")
     for item in dataclasses.fields(options):
         if item.name not in (*used, *ALWAYS) and getattr(options, item.name) != item.default:
             raise RequestError(f"{flag(item.name)} has no effect on {what}")
 
 
 def _episodes(
-    run: Run, folder: str, explore: bool, sampling: dict[str, float], asked: dict[str, int | None]
+    found: Target,
+    place: dict[str, str],
+    folder: str,
+    explore: bool,
+    sampling: dict[str, float],
+    asked: dict[str, int | None],
 ) -> Result:
     import rlbook
 
     result = rlbook.evaluate(
-        run,
+        found,
         episodes=asked["episodes"],
         seed=asked["seed"],
         explore=explore,
@@ -127,32 +154,44 @@ def _episodes(
             f"\n{result.num_unfinished} of {len(returns)} episodes did not finish: they were cut after"
             f" {result.limit:,} steps"
         )
-    return facts, text
+    return facts | place, text + _place_lines(place)
 
 
-def _choices(run: Run, folder: str, count: int, prompts: int | None) -> Result:
+def _choices(
+    found: Target, place: dict[str, str], folder: str, count: int, prompts: int | None
+) -> Result:
     from rlbook.evaluation.choices import evaluate_choices
     from rlbook.interaction.play_episodes import t_interval
 
     if count < 2:
         raise RequestError(f"--choices must be at least 2, got {count}")
-    found = evaluate_choices(run.agent, run.request.recipe, count, prompts)
-    facts: dict[str, Any] = {"folder": folder, "choices": count, "prompts": len(found.questions)}
+    scores = evaluate_choices(found.agent, found.recipe, count, prompts)
+    facts: dict[str, Any] = {"folder": folder, "choices": count, "prompts": len(scores.questions)}
     table = [("", "mean", "95 % interval")]
     for name in ("acc", "acc_norm"):
-        values = getattr(found, name)
+        values = getattr(scores, name)
         low, high = t_interval(values)
         facts[name] = {"value": float(values.mean()), "low": low, "high": high}
         table.append((name, four(values.mean()), f"{four(low)} to {four(high)}"))
-    about = f"{len(found.questions)} held-out prompts, {count} choices each; by chance {four(1 / count)}"
-    return facts, "\n".join([about, "", align_columns(table)])
+    kind = "prompts" if place else "held-out prompts"
+    about = f"{len(scores.questions)} {kind}, {count} choices each; by chance {four(1 / count)}"
+    return facts | _place_facts(place), "\n".join(
+        [about + _place_lines(place), "", align_columns(table)]
+    )
 
 
-def _evaluate_search(run: Run, folder: str, asked: dict[str, Any]) -> Result:
+def _place_facts(place: dict[str, str]) -> dict[str, str]:
+    """The facts of a place, where `prompts` is a number already."""
+    return {"prompts_of" if name == "prompts" else name: text for name, text in place.items()}
+
+
+def _evaluate_search(
+    found: Target, place: dict[str, str], folder: str, asked: dict[str, Any]
+) -> Result:
     import rlbook
     from rlbook.evaluation.search import Searched
 
-    result = rlbook.evaluate(run, **asked)
+    result = rlbook.evaluate(found, **asked)
     assert isinstance(result, Searched)
     low, high = result.confidence_interval
     facts = {
@@ -181,18 +220,24 @@ def _evaluate_search(run: Run, folder: str, asked: dict[str, Any]) -> Result:
         lines.append(
             f"budget        {four(result.tokens)} tokens for a prompt, read by all networks"
         )
-    return facts, "\n".join(lines)
+    return facts | place, "\n".join(lines) + _place_lines(place)
 
 
 def _samples(
-    run: Run, folder: str, samples: int, asked: dict[str, Any], out: str | None, before: str | None
+    found: Target,
+    place: dict[str, str],
+    folder: str,
+    samples: int,
+    asked: dict[str, Any],
+    out: str | None,
+    before: str | None,
 ) -> Result:
     from rlbook.evaluation.episodes import evaluate_before, evaluate_samples
     from rlbook.evaluation.samples import difference
 
     if out is not None and not Path(out).absolute().parent.is_dir():
         raise RequestError(f"--out {out}: its folder does not exist")
-    result = evaluate_samples(run, samples, **asked)
+    result = evaluate_samples(found, samples, **asked)
     facts: dict[str, Any] = {
         "folder": folder,
         "samples": samples,
@@ -201,32 +246,32 @@ def _samples(
         "sampling": result.sampling,
         "intervals": INTERVALS,
         "measures": _as_json(result.measures()),
+        **_place_facts(place),
     }
     if out is not None:
         _write(Path(out), result)
         facts["written"] = out
         note(f"the completions are in {out}")
-    drawn = (
-        f"{len(result.samples)} held-out prompts, {samples} completions of each, {result.sampling}"
-    )
-    about = f"{drawn}; {result.verifier!r} says what is right"
+    kind = "prompts" if place else "held-out prompts"
+    drawn = f"{len(result.samples)} {kind}, {samples} completions of each, {result.sampling}"
+    about = f"{drawn}; {result.verifier!r} says what is right{_place_lines(place)}"
     if before is None:
         table = [
             ("", "mean", "95 % interval"),
             *((name, *_cells(item)) for name, item in result.measures().items()),
         ]
         return facts, "\n".join([about, "", align_columns(table), "", INTERVALS])
-    found = difference(evaluate_before(run, before, samples, **asked), result)
+    change = difference(evaluate_before(found, before, samples, **asked), result)
     facts["compare"] = {
         "with": before,
-        "before": _as_json(found.before),
-        "difference": _as_json(found.difference),
-        "gained": [_change_facts(pair) for pair in found.gained],
-        "lost": [_change_facts(pair) for pair in found.lost],
-        "win_rates": _as_json(found.win_rates),
+        "before": _as_json(change.before),
+        "difference": _as_json(change.difference),
+        "gained": [_change_facts(pair) for pair in change.gained],
+        "lost": [_change_facts(pair) for pair in change.lost],
+        "win_rates": _as_json(change.win_rates),
     }
-    told = [about, "", _difference_table(found), "", *_win_rates(found), INTERVALS]
-    return facts, "\n".join([*told, *_examples(found)])
+    told = [about, "", _difference_table(change), "", *_win_rates(change), INTERVALS]
+    return facts, "\n".join([*told, *_examples(change)])
 
 
 def _win_rates(found: Difference) -> list[str]:

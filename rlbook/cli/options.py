@@ -168,11 +168,23 @@ class Evaluate(EnvironmentOptions):
     completions (--score), is evaluated as a classifier: confusion matrix, precision, recall, F1,
     ROC, AUC.
 
-    Example:  rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
+    --env ID names another environment, and --env.KEY VALUE changes an argument of it or of the run's
+    own: --env.data FILE other prompts, all of its rows, --env.reward NAME another reward. A local
+    Hugging Face model is evaluated in the environment that --env names; --model.KEY VALUE says how
+    it is read (device, dtype, adapter).
+
+    Examples:
+      rlbook evaluate runs/ppo-Maze-v0-0 --episodes 500
+      rlbook evaluate runs/grpo-Chat-v0-0 --samples 8 --env.data other.jsonl --env.reward numeric
+      rlbook evaluate smollm2 --env Chat-v0 --env.data rows.jsonl --env.reward numeric
     """
 
-    folder: Positional[Folder]  # a run's folder, or a file of completions
-    # number of episodes (default: 100); with --samples, of prompts (default: all, at most 512)
+    # a run's folder, a local Hugging Face model (with --env), or a file of completions
+    folder: Positional[Folder]
+    # environment to evaluate in (default: the run's own, on its held-out prompts)
+    env: Word = None
+    # number of episodes (default: 100); with --samples or --env.data, of prompts (default: all, at
+    # most 512)
     episodes: Number = None
     samples: Number = None  # number of completions of each held-out prompt
     # number of choices: the right answer of each held-out prompt among those of other prompts, by

@@ -149,7 +149,7 @@ def parse_train(
         run,
         algorithm,
         parsed["env"] or held.get("env"),
-        _with_model(held["options"] | _run_options(run), held["options"].get("model"), model),
+        with_model(held["options"] | _run_options(run), held["options"].get("model"), model),
         held["env_kwargs"] | env_kwargs,
         held["hyperparameters"]
         | {name: convert(flag(name), value, kinds[name]) for name, value in given.items()},
@@ -193,7 +193,7 @@ def _run_options(given: SimpleNamespace) -> dict[str, Any]:
     }
 
 
-def _with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
+def with_model(options: dict[str, Any], held: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The options, with what the words `--model.KEY VALUE` say about the model; `held` is what a
     file says."""
     if not given:

@@ -34,6 +34,10 @@ class Encoder(Protocol):
         """The longest prompt plus answer, in tokens."""
         ...
 
+    def over_limit(self, tokens: int) -> str:
+        """What is said of a prompt and its answer that have more tokens than the limit."""
+        ...
+
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
         """The ids of a prompt, including the tokens that start a text."""
         ...
@@ -157,11 +161,8 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         for episode in self[index]:
             tokens = len(episode.obs) + len(episode.action)
             if tokens > self.encoder.limit:
-                where, limit = self.rows.where(index), self.encoder.limit
-                raise RequestError(
-                    f"{where}: the prompt and its answer have {tokens} tokens, but the model's limit is"
-                    f" {limit}"
-                )
+                where = self.rows.where(index)
+                raise RequestError(f"{where}: {self.encoder.over_limit(tokens)}")
 
     def _check(self, part: Prompt, check: Callable[[str], None]) -> None:
         """Raises ValueError if a text cannot be encoded, or if a token id does not exist."""

@@ -7,18 +7,18 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent
-from rlbook.checks import did_you_mean, whole_number
+from rlbook.checks import whole_number
 from rlbook.errors import RequestError
 from rlbook.evaluation.search import Judge, Search, evaluate_search
+from rlbook.evaluation.targets import Target, find_target, language_model_folder
 from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
 from rlbook.interaction.play_episodes import Evaluation, play
 from rlbook.registry import name_of
-from rlbook.runs.parts import agent_of, agent_of_model, model_folder
+from rlbook.runs.parts import agent_of, model_agent
 from rlbook.runs.run import Run, load
 from rlbook.seeding import rng_for
 
@@ -35,7 +35,7 @@ START = "start"
 
 
 def evaluate(
-    target: Run | Agent | str | Path,
+    target: Run | Agent | Target | str | Path,
     env: EnvLike | None = None,
     episodes: int | None = None,
     seed: int | None = None,
@@ -51,21 +51,26 @@ def evaluate(
     search: str | None = None,
     simulations: int | None = None,
     judge: Judge = None,
+    model: object = None,
     **options: Any,
 ) -> Evaluation:
     """Plays `episodes` whole episodes, greedily by default; with `samples`, see `evaluate_samples`.
 
     Args:
-        target: a run, a run's folder, or an agent (which then needs `env`).
+        target: a run, a run's folder, the local Hugging Face folder of a language model, or an
+            agent (the last two need `env`); or what `find_target` made of one of them.
         env: an id or an environment to play in instead of the run's own; a token run's own is its
-            held-out prompts.
-        episodes: number of episodes (100; with `samples` all prompts, at most 512). Episode i starts from
-            reset seed `base + i`, so the result does not depend on how many run side by side. Where
-            the environment sets no limit itself, an episode is cut after 10 000 steps.
+            held-out prompts, and so is what an id of a token environment gives.
+        episodes: number of episodes (100; with `samples` all prompts, at most 512, and so with
+            another file of prompts). Episode i starts from reset seed `base + i`, so the result does
+            not depend on how many run side by side. Where the environment sets no limit itself, an
+            episode is cut after 10 000 steps.
         seed: gives the base; None is the run's own seed, and 0 for an agent without a run.
         explore: act as in training: a policy samples, an ε-greedy agent explores. A copy of the
             agent does, with a copy of its RNGs.
-        env_kwargs: arguments for an `env` given by its id.
+        env_kwargs: arguments for an `env` given by its id, or without `env` in place of those that
+            the run's environment has, such as {"data": "other.jsonl"} (all of its rows are then
+            prompts), {"reward": "numeric"} or {"split": "train"}.
         temperature: for a language model, as are the next four: divisor of the logits; 0 takes the
             most likely token; see `rlbook.llm.generation.sampling.Sampling`. Any of the five makes
             the model sample, with noise seeded by `seed`.
@@ -81,11 +86,13 @@ def evaluate(
             arguments as in `rlbook.evaluation.search.Search`.
         simulations: of mcts, per move.
         judge: of mcts and best_of_n: how finished texts are scored.
+        model: for the folder of a language model, how it is read: fields of a `ModelSpec` such as
+            {"device": "cuda", "dtype": "bfloat16"} or {"adapter": FOLDER}.
         options: for a folder, what `rlbook.load` takes (`checkpoint`, `allow_import`, `workers`).
 
     Raises:
-        RequestError: `episodes` below 1, a negative seed, an agent without `env`, an environment
-            the agent does not fit, or an option that is unknown or has no effect here.
+        RequestError: `episodes` below 1, a negative seed, an agent or a model without `env`, an
+            environment the agent does not fit, or an option that is unknown or has no effect here.
     """
     asked = {
         "temperature": temperature,
@@ -104,65 +111,31 @@ def evaluate(
             raise RequestError(
                 "explore has no effect with samples: those are drawn by the policy as it is"
             )
-        found = {"prompts": episodes, "seed": seed, "env_kwargs": env_kwargs, "sampling": sampling}
-        return evaluate_samples(target, samples, env, **found, **options)
-    episodes = whole_number(
-        "episodes", 100 if episodes is None else episodes, least=1, most=MOST_EPISODES
-    )
+        given = {"prompts": episodes, "seed": seed, "env_kwargs": env_kwargs, "model": model}
+        return evaluate_samples(target, samples, env, sampling=sampling, **given, **options)
+    if episodes is not None:
+        episodes = whole_number("episodes", episodes, least=1, most=MOST_EPISODES)
     seed = None if seed is None else whole_number("seed", seed, least=0)
     thinks = None if search is None else Search(search, simulations, samples, judge)
     if thinks is not None and explore:
         raise RequestError("explore has no effect with search")
-    agent, recipe, run = _find_target(target, env, env_kwargs, options)
-    if run is not None:
-        own = run.request.recipe.for_evaluation()
-        recipe = own if env is None else replace(recipe, preprocessing=own.preprocessing)
-        seed = run.request.seed if seed is None else seed
-    seed, workers = seed or 0, None if run is None else run.workers
+    found = find_target(target, env, env_kwargs, model, seed or 0, _options(), **options)
+    if found.run is not None:
+        seed = found.run.request.seed if seed is None else seed
+    episodes = found.episodes if episodes is None else episodes
+    seed, workers = seed or 0, None if found.run is None else found.run.workers
     if thinks is not None:
         return evaluate_search(
-            agent, recipe, episodes, seed, thinks, sampling=sampling, load=_agent
+            found.agent, found.played, episodes, seed, thinks, sampling=sampling, load=_agent
         )
-    agent, explore = _sampling(agent, sampling, seed), explore or bool(sampling)
+    agent, explore = _sampling(found.agent, sampling, seed), explore or bool(sampling)
     with workers or contextlib.nullcontext():
-        return play(agent, recipe, episodes, seed, explore=explore, workers=workers)
+        return play(agent, found.played, episodes, seed, explore=explore, workers=workers)
 
 
-def _find_target(
-    target: Run | Agent | str | Path,
-    env: EnvLike | None,
-    env_kwargs: Mapping[str, Any] | None,
-    options: dict[str, Any],
-) -> tuple[Agent, EnvRecipe, Run | None]:
-    """The agent, the environment that is named or that its run trained in, and the run; an agent
-    alone has no run, so an environment must be named."""
-    _check_options(target, env, env_kwargs, options)
-    trusted, given = bool(options.get("allow_import")), dict(env_kwargs or {})
-    recipe = None if env is None else EnvRecipe.from_env(env, allow_import=trusted, kwargs=given)
-    if isinstance(target, Agent):
-        if recipe is None:
-            raise RequestError("an agent does not determine its environment; give env")
-        _check_tokens(target, recipe)
-        return target, recipe, None
-    run = target if isinstance(target, Run) else load(target, env=env, **options)
-    if recipe is not None:
-        _check_tokens(run.agent, recipe)
-    return run.agent, recipe or run.request.recipe, run
-
-
-def _check_tokens(agent: Agent, recipe: EnvRecipe) -> None:
-    """Raises RequestError if an id stands for another text in the environment than in the one that
-    the agent was trained in."""
-    ours, theirs = getattr(agent, "codec", None), getattr(recipe.make().unwrapped, "codec", None)
-    if ours is None or theirs is None:
-        return
-    from rlbook.llm.tokenizers.tokenizer import same_tokens  # which tables do without
-
-    if not same_tokens(ours, theirs):
-        raise RequestError(
-            f"{recipe.name} has another tokenizer than the agent was trained with; name the agent's"
-            " to the environment, as tokenizer (the run's folder) or as model"
-        )
+def _options() -> tuple[str, ...]:
+    """The options that may be meant where one is unknown."""
+    return tuple(inspect.signature(evaluate).parameters)
 
 
 def _agent(folder: Path) -> Agent:
@@ -170,7 +143,7 @@ def _agent(folder: Path) -> Agent:
 
 
 def evaluate_samples(
-    target: Run | Agent | str | Path,
+    target: Run | Agent | Target | str | Path,
     samples: int,
     env: EnvLike | None = None,
     *,
@@ -178,13 +151,14 @@ def evaluate_samples(
     seed: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     sampling: Mapping[str, Any] | None = None,
+    model: object = None,
     **options: Any,
 ) -> SampledEvaluation:
     """Samples K completions of each held-out prompt: pass@k, maj@k, perplexity, rewards, lengths,
     and the completions themselves.
 
     Args:
-        target, env, env_kwargs, options: as in `evaluate`.
+        target, env, env_kwargs, model, options: as in `evaluate`.
         samples: K.
         prompts: how many, from the first held-out one on; None is all of them, 512 at most.
         seed: of the noise; None is the run's.
@@ -193,43 +167,59 @@ def evaluate_samples(
     Raises:
         RequestError: as in `evaluate`, or the environment has no prompts.
     """
-    agent, recipe, run = _find_target(target, env, env_kwargs, options)
-    if run is not None and seed is None:
-        seed = run.request.seed
-    pays = None if run is None else _pays(run)
-    return _samples(agent, recipe, samples, prompts, seed or 0, sampling, pays)
+    seed = None if seed is None else whole_number("seed", seed, least=0)
+    found = find_target(target, env, env_kwargs, model, seed or 0, _options(), **options)
+    if found.run is not None and seed is None:
+        seed = found.run.request.seed
+    pays = None if found.run is None else _pays(found.run)
+    return _samples(found.agent, found.recipe, samples, prompts, seed or 0, sampling, pays)
 
 
 def evaluate_before(
-    after: Run,
+    after: Run | Target | str | Path,
     before: str | Path,
     samples: int,
+    env: EnvLike | None = None,
     *,
     prompts: int | None = None,
     seed: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     sampling: Mapping[str, Any] | None = None,
+    model: object = None,
+    **options: Any,
 ) -> SampledEvaluation:
     """Evaluates the baseline of a comparison on the same prompts as the run.
 
     Args:
-        after: the run.
+        after: the run, or the folder of a language model.
         before: the folder of another run or of a language model, or "start": the run itself before
             it learned anything.
         samples, prompts, seed, sampling: as in `evaluate_samples`.
+        env, env_kwargs, model, options: of `after`, as in `evaluate`.
     """
-    request = after.request
-    recipe, seed = request.recipe, request.seed if seed is None else seed
+    seed = None if seed is None else whole_number("seed", seed, least=0)
+    found = find_target(after, env, env_kwargs, model, **options)
+    recipe, run = found.recipe, found.run
+    if run is not None and seed is None:
+        seed = run.request.seed
     if str(before) == START and not Path(before).exists():
-        agent = Run(request).agent
-    elif model_folder(before):
-        agent = agent_of_model("compare", str(before), request)
-        recipe = recipe.with_tokens_of({"model": str(before)})
+        if run is None:
+            raise RequestError(
+                f"{START} is a run before it learned anything, and {after} is no run"
+            )
+        agent = Run(run.request).agent
+    elif folder := language_model_folder(before):
+        temperature = 1.0 if run is None else getattr(run.request.config, "temperature", 1.0)
+        config = None if run is None else run.request.config
+        agent = model_agent("compare", folder, recipe, config, temperature=temperature)
+        recipe = recipe.with_tokens_of({"model": folder})
     else:
         other = load(before, allow_import=recipe.allow_import)
         agent, theirs = other.agent, other.request.recipe
         if not {*TOKENS}.isdisjoint({*recipe.kwargs, *theirs.kwargs}):
             recipe = recipe.with_tokens_of(theirs.kwargs, theirs.held)
-    return _samples(agent, recipe, samples, prompts, seed, sampling, _pays(after))
+    pays = None if run is None else _pays(run)
+    return _samples(agent, recipe, samples, prompts, seed or 0, sampling, pays)
 
 
 def _pays(run: Run) -> Agent | None:
@@ -255,7 +245,6 @@ def _samples(
     prompts = (
         None if prompts is None else whole_number("episodes", prompts, least=1, most=MOST_EPISODES)
     )
-    seed = whole_number("seed", seed, least=0)
     if not agent.plays():
         raise RequestError(f"{name_of(type(agent))} does not act, so it cannot complete prompts")
     from rlbook.evaluation.completions import sample
@@ -291,28 +280,3 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
     other: Any = copy.copy(agent)
     other.policy, other.exploration = policy, rng_for(seed, "noise")
     return other
-
-
-def _check_options(
-    target: Run | Agent | str | Path,
-    env: EnvLike | None,
-    env_kwargs: Mapping[str, Any] | None,
-    options: dict[str, Any],
-) -> None:
-    """Raises RequestError for an option that would have no effect, because the result would answer
-    a different question."""
-    loading = [name for name in inspect.signature(load).parameters if name not in ("folder", "env")]
-    for name in options:
-        if name not in loading:
-            hint = did_you_mean(name, [*inspect.signature(evaluate).parameters, *loading])
-            raise RequestError(f"evaluate has no option {name!r}{hint}")
-    if env_kwargs and not isinstance(env, str):
-        raise RequestError("env_kwargs are arguments for an env given by its id; give env too")
-    for name, value in options.items():
-        used = isinstance(target, str | Path) or (name == "allow_import" and isinstance(env, str))
-        if not used and value not in (None, False):
-            what = "an agent" if isinstance(target, Agent) else "a run that is loaded"
-            raise RequestError(
-                f"{name} says how to load a run's folder, and evaluate was given {what}; give the"
-                " folder"
-            )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import gymnasium
 from gymnasium import spaces
@@ -189,6 +189,8 @@ class EnvRecipe:
     held: dict[str, Any] = field(default_factory=dict, compare=False)
     # what stands between the environment and the agent
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    # the arguments that an evaluation was asked for, and so does not replace
+    asked: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def from_env(
@@ -292,8 +294,26 @@ class EnvRecipe:
         preprocessing = self.preprocessing.for_evaluation()
         if self.id is None:
             return EnvRecipe(None, {}, self._copy(), preprocessing=preprocessing)
-        kwargs = self.kwargs | self._evaluation_kwargs
+        changed = self._evaluation_kwargs
+        kwargs = self.kwargs | {name: changed[name] for name in changed if name not in self.asked}
         return replace(self, kwargs=kwargs, preprocessing=preprocessing)
+
+    def with_arguments(self, asked: Mapping[str, Any]) -> EnvRecipe:
+        """The same environment with other arguments for its evaluation, which count more than those
+        that it would choose itself. The class of the environment may say what follows from them
+        (`evaluation_arguments`, e.g. which prompts another file of prompts replaces).
+
+        Raises:
+            RequestError: it was not made by an id, so that it cannot be made in another way.
+        """
+        if self.id is None or self._source() != self.id:
+            raise RequestError(
+                f"{', '.join(asked)} cannot change {self.name}, which was not made by its id; give"
+                " env"
+            )
+        arranged = getattr(self._creator(), "evaluation_arguments", None)
+        kwargs = self.kwargs | dict(asked) if arranged is None else arranged(self.kwargs, asked)
+        return replace(self, kwargs=kwargs, asked=frozenset(asked))
 
     def with_tokens_of(
         self, other: Mapping[str, Any], held: Mapping[str, Any] = MappingProxyType({})
@@ -411,9 +431,19 @@ class EnvRecipe:
     def _permission(self) -> dict[str, Any]:
         """The `allow_import` argument, passed only to environments whose arguments may name
         modules; it is never stored in a run's config."""
-        entry_point = gymnasium.registry[str(self.id)].entry_point if self.allow_import else None
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+        creator = self._creator() if self.allow_import else None
         return {PERMISSION: True} if getattr(creator, "takes_permission", False) else {}
+
+    def reads_text(self) -> bool:
+        """Whether it is a token environment, in which a language model acts."""
+        creator = None if self.id is None else self._creator()
+        world = creator if isinstance(creator, type) else self.make().unwrapped
+        return getattr(world, "policy_kind", None) == "language_model"
+
+    def _creator(self) -> Any:
+        """The class of the environment, or the function that makes one."""
+        entry_point = gymnasium.registry[str(self.id)].entry_point
+        return load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
 
     def _build_guarded(self, build: Callable[[], Made]) -> Made:
         """Builds the environment and turns what its class raises into one sentence."""
@@ -427,16 +457,17 @@ class EnvRecipe:
             raise RequestError(f"environment {self.name!r}: {one_line(error)}") from error
 
     def _bad_argument(self, error: TypeError) -> str:
-        entry_point = gymnasium.registry[str(self.id)].entry_point
-        creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-        assert creator is not None
+        creator = self._creator()
         parameters = inspect.signature(creator).parameters.values()
         allowed = [
             p.name
             for p in parameters
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self"
         ]
-        open_ended = any(p.kind == p.VAR_KEYWORD for p in parameters)
+        rest = next((p.name for p in parameters if p.kind == p.VAR_KEYWORD), None)
+        others = [] if rest is None else _listed_keywords(creator, rest)
+        allowed += [name for name in others if name != PERMISSION]
+        open_ended = rest is not None and not others
         unknown = (
             []
             if open_ended
@@ -449,6 +480,15 @@ class EnvRecipe:
             f"environment {self.name!r} has no argument {unknown[0]!r}{hint} (allowed:"
             f" {', '.join(allowed) or 'none'})"
         )
+
+
+def _listed_keywords(creator: Any, rest: str) -> list[str]:
+    """The names that `**rest: Unpack[SomeTypedDict]` lists; none where it does not."""
+    try:
+        hint = get_type_hints(creator.__init__)[rest]
+    except (AttributeError, KeyError, NameError, TypeError):
+        return []
+    return [name for kind in get_args(hint) for name in getattr(kind, "__annotations__", {})]
 
 
 def _make_from(make_env: Callable[..., object], kwargs: dict[str, Any]) -> gymnasium.Env:

@@ -261,7 +261,8 @@ def check_readable(model: Agent, env: gymnasium.Env | VectorEnv, name: str) -> N
     longest = int(found.observation_space["length"].n) - 1  # type: ignore[index]
     if longest > codec.limit:
         raise RequestError(
-            f"the reward model reads {codec.limit} tokens, and a text of {name} can have {longest}"
+            f"the reward model reads {codec.limit} tokens, and a text of {name} can have {longest};"
+            f" a max_new_tokens that is {longest - codec.limit} less fits"
         )
 
 

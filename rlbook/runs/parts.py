@@ -14,6 +14,10 @@ from rlbook.interaction.play_episodes import adapted_vector
 from rlbook.seeding import rng_for
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from rlbook.interaction.environments import EnvRecipe
+    from rlbook.networks.model_spec import ModelSpec
     from rlbook.runs.request import Request
 
 AGENTS = ("expert", "teacher", "reference", "start", "reward_model")
@@ -68,7 +72,36 @@ def model_folder(value: object) -> str | None:
 
 
 def agent_of_model(name: str, folder: str, request: Request) -> Agent:
-    """A language model from a folder, as a frozen agent for the environment of a request.
+    """A language model from a folder, as a frozen agent for the environment of a request; it
+    samples at the temperature of the request.
+
+    Raises:
+        RequestError: as in `model_agent`.
+    """
+    temperature = getattr(request.config, "temperature", 1.0)
+    return model_agent(name, folder, request.recipe, request.config, temperature=temperature)
+
+
+def model_agent(
+    name: str,
+    folder: str,
+    recipe: EnvRecipe,
+    config: object = None,
+    *,
+    spec: ModelSpec | None = None,
+    temperature: float = 1.0,
+    exploration: np.random.Generator | None = None,
+) -> Agent:
+    """A language model from a folder, as a frozen agent for an environment.
+
+    Args:
+        name: the option that names the folder, for messages; "" where no option does.
+        folder: a Hugging Face model's.
+        recipe: a token environment.
+        config: of the agent whose environment it is.
+        spec: how the weights are read; its device is taken if it is there.
+        temperature: divisor of the logits.
+        exploration: what it samples with; None for an agent that only takes the most likely token.
 
     Raises:
         RequestError: that environment is not a token environment, or the folder holds no such model.
@@ -76,23 +109,22 @@ def agent_of_model(name: str, folder: str, request: Request) -> Agent:
     from rlbook.algorithms.policy.reference import FrozenPolicy  # torch, which tables do without
     from rlbook.networks.build import PolicySettings, build_policy
 
-    recipe = request.recipe
-    if getattr(recipe.make().unwrapped, "policy_kind", None) != "language_model":
+    where = f"{name}: " if name else ""
+    if not recipe.reads_text():
         raise RequestError(
-            f"{name}: {folder} holds a language model, and {recipe.name} is not a token environment"
+            f"{where}{folder} holds a language model, and {recipe.name} is not a token environment"
         )
     if recipe.id is None:
-        raise RequestError(f"{name}: a model's folder needs an environment given by its id")
-    temperature = getattr(request.config, "temperature", 1.0)
-    with request_errors(f"{name}: "):
+        raise RequestError(f"{where}a model's folder needs an environment given by its id")
+    with request_errors(where):
         told = recipe.with_tokens_of({"model": folder})
-        env = adapted_vector(FrozenPolicy, told, 1, request.config)
-        policy = build_policy(
-            env, rng_for(0, "initialisation"), PolicySettings(temperature=temperature)
-        )
+        env = adapted_vector(FrozenPolicy, told, 1, config)
+        settings = PolicySettings(temperature=temperature)
+        policy = build_policy(env, rng_for(0, "initialisation"), settings, spec)
     if not policy.named:
-        raise RequestError(f"{name}: {folder} has no weights")
-    return FrozenPolicy(env, policy)
+        raise RequestError(f"{where}{folder} has no weights")
+    device = device_of(None if spec is None else spec.device)
+    return FrozenPolicy(env, policy.to(device), exploration)
 
 
 def agent_of(name: str, value: object, load: Callable[[Path], Agent]) -> Agent | None:

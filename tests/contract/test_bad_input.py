@@ -477,10 +477,7 @@ def test_an_environment_that_raises_costs_no_run(algorithm: str, tmp_path: Path)
             ),
         ),
         ({"allow_import": True}, "allow_import says how to load a run's folder"),
-        (
-            {"env_kwargs": {"slip": 0.5}},
-            "env_kwargs are arguments for an env given by its id; give env too",
-        ),
+        ({"env_kwargs": {"slipp": 0.5}}, "has no argument 'slipp'; did you mean 'slip'?"),
         (
             {"episodes": 10**12},
             "episodes must be an integer of at most 10,000,000, got 1,000,000,000,000",
@@ -503,6 +500,16 @@ def test_evaluate_refuses_to_choose_a_checkpoint_of_an_agent() -> None:
         match="checkpoint says how to load a run's folder, and evaluate was given an agent",
     ):
         rlbook.evaluate(run.agent, "Maze-v0", checkpoint=20)
+
+
+def test_evaluate_changes_no_environment_that_exists() -> None:
+    run = rlbook.train("q_learning", "Maze-v0", steps=20, eval_every=0)
+    with pytest.raises(
+        rlbook.RequestError, match="cannot change an environment that already exists"
+    ):
+        rlbook.evaluate(run, rlbook.make("Maze-v0"), env_kwargs={"slip": 0.5})
+    with pytest.raises(rlbook.RequestError, match="an agent does not determine its environment"):
+        rlbook.evaluate(run.agent, env_kwargs={"slip": 0.5})
 
 
 def test_evaluate_plays_in_the_environment_that_its_arguments_describe() -> None:

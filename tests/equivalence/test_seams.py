@@ -580,7 +580,9 @@ def test_a_folder_that_cannot_serve_is_refused_in_one_sentence(
     settings = json.loads((short / "config.json").read_text())
     (short / "config.json").write_text(json.dumps({**settings, "n_positions": 8}))
     assert re.fullmatch(
-        r"model: .* reads 8 tokens, and a prompt and its completion need \d+", refusal(short)
+        r"model: .* reads 8 tokens, and a prompt and its completion need \d+ \(a prompt has up to \d+,"
+        r" and max_new_tokens is \d+\); give max_new_tokens \d or less",
+        refusal(short),
     )
     mute = changed("mute")
     for file in mute.glob("tokenizer*"):

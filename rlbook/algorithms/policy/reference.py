@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
 
@@ -21,20 +22,32 @@ Observations = NDArray[Any] | dict[str, NDArray[Any]]
 
 
 class FrozenPolicy(Agent):
-    """A policy that plays and never learns, such as the language model of a folder."""
+    """A policy that plays and never learns, such as the language model of a folder.
+
+    Args:
+        env: adapted to the agent.
+        policy: acts, and is frozen.
+        exploration: draws the actions where the agent explores, and then each episode is read from
+            where it stood; None for an agent that always takes the most likely action.
+    """
 
     batched = True
     observations = "policy"
 
-    def __init__(self, env: VectorEnv, policy: Policy) -> None:
+    def __init__(
+        self, env: VectorEnv, policy: Policy, exploration: np.random.Generator | None = None
+    ) -> None:
         super().__init__(env, NoHyperparameters())
         self.codec = codec_of(env)
-        self.policy = policy.requires_grad_(False)
+        self.policy, self.exploration = policy.requires_grad_(False), exploration
+        self._acting = None if exploration is None else policy.initial_state()
 
     def act(self, observation: Observations, *, explore: bool = True) -> NDArray[Any]:
-        """The most likely action."""
+        """The most likely action; one that is drawn where the agent explores and has a generator
+        for that."""
         self.check_batch(observation)
-        return self.policy.act(observation, None, None)[0]
+        rng = self.exploration if explore else None
+        return self.policy.act(observation, rng, self._acting)[0]
 
     def state_dict(self) -> State:
         return {"policy": saved_tensors(self.policy)}

@@ -3,7 +3,7 @@ messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlbook.data.schemas import Message
@@ -11,6 +11,11 @@ from rlbook.llm.environments.chat_rules import COMPARISONS, ChatRules, chat_sett
 from rlbook.llm.environments.examples import Source
 from rlbook.llm.environments.token_env import TokenEnv, TokenVectorEnv
 from rlbook.llm.rewards import Asked
+
+SOURCES = ("task", "function", "data")
+"""The arguments that name the examples; one of them is given."""
+SPLITTING = ("split", "held_out", "held_out_data")
+"""The arguments that say which examples are held out, and which are shown."""
 
 
 class Chat(TokenEnv):
@@ -130,6 +135,28 @@ class Chat(TokenEnv):
             evaluation_reward = "correct" if compares else reward
         self.evaluation_kwargs = {"split": "held_out", "reward": evaluation_reward}
         self._begin(rules, model, render_mode)
+
+    @staticmethod
+    def evaluation_arguments(own: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of an evaluation on other prompts than the run's own: every row of another
+        file of `data` is a prompt, unless a split is asked for as well. The file that the run
+        learned from stays where it is, because its rows may stand before each prompt as shots, and
+        its characters may be the tokens.
+
+        Args:
+            own: the environment's.
+            asked: what the evaluation is to have instead.
+        """
+        arranged = dict(asked)
+        if asked.get("data") is not None and asked.keys().isdisjoint(SPLITTING):
+            arranged["held_out_data"] = asked["data"]
+            if own.get("data") is not None:
+                del arranged["data"]
+        elif not asked.keys().isdisjoint(SOURCES):
+            own = {name: value for name, value in own.items() if name not in SPLITTING}
+        if not arranged.keys().isdisjoint(SOURCES):
+            own = {name: value for name, value in own.items() if name not in SOURCES}
+        return dict(own) | arranged
 
 
 class ChatVector(TokenVectorEnv):

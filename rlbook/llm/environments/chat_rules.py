@@ -35,7 +35,7 @@ from rlbook.llm.environments.examples import (
     named_task,
     task_examples,
 )
-from rlbook.llm.environments.token_rows import NEW, TokenRules
+from rlbook.llm.environments.token_rows import BUILT_IN, NEW, TokenRules, check_room
 from rlbook.llm.models.token_lists import PackedIds
 from rlbook.llm.rewards import Asked, Completion, Rewards
 from rlbook.llm.tasks import recorded_task
@@ -334,11 +334,8 @@ class ChatRules(TokenRules):
         self.max_new_tokens = max_new_tokens or made.max_new_tokens
         longest = made.longest if settings.max_prompt_tokens is None else settings.max_prompt_tokens
         self.context_length = longest + self.max_new_tokens
-        if self.context_length > self.codec.limit:
-            needed = f"a prompt of {longest} and a completion of {self.max_new_tokens} are more"
-            raise ValueError(
-                f"model: {settings.model!r} reads {self.codec.limit} tokens, and {needed}"
-            )
+        ways = " (max_prompt_tokens cuts prompts or leaves them out, as overlong says)"
+        check_room(settings.model or BUILT_IN, self.codec.limit, longest, self.max_new_tokens, ways)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example
         self.texts = Each(count, lambda i: _contents(example(i))[-1])
@@ -368,6 +365,19 @@ class ChatRules(TokenRules):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ChatRules:
         return self  # nothing in it changes
+
+    def describe_prompts(self) -> str:
+        """As in `TokenRules`."""
+        asked, held_out = self.settings, self.split == "held_out"
+        whole = held_out and asked.held_out_data is not None
+        shown = "" if whole else "held-out " if held_out else "training "
+        if asked.data is not None:
+            file = asked.held_out_data if whole else asked.data
+            return f"{len(self.texts)} {shown}rows of {file}"
+        if asked.function is not None:
+            name = getattr(asked.function, "__name__", asked.function)
+            return f"{len(self.texts)} {shown}prompts of the function {name}"
+        return f"{len(self.texts)} {shown}prompts of the task {asked.task or 'addition'}"
 
     def where(self, prompt: int) -> str:
         """As in `TokenRules`."""

@@ -78,11 +78,7 @@ class _Backed:
         ]
         longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
         if longest[0] > codec.limit:
-            tokens = (
-                f"the prompt and its answer have {longest[0]} tokens, but the model's limit is"
-                f" {codec.limit}"
-            )
-            raise RequestError(f"{rules.where(longest[1])}: {tokens}")
+            raise RequestError(f"{rules.where(longest[1])}: {codec.over_limit(longest[0])}")
         return found
 
     def with_answers(self) -> Any:

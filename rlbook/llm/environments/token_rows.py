@@ -22,6 +22,8 @@ from rlbook.llm.tokenizers.trained_codec import TokenizerChoice, file_codec, tra
 
 NEW = "new"
 """In place of a model's folder: the built-in small model before it has learned anything."""
+BUILT_IN = "the built-in model"
+"""What messages call a model that no folder names."""
 
 
 class TokenRules:
@@ -78,9 +80,7 @@ class TokenRules:
         self.max_new_tokens = max_new_tokens or known.longest_demonstration + 1
         self.prompts, self.prompt_lengths = known.prompts, known.prompt_lengths
         self.context_length = known.longest_prompt + self.max_new_tokens
-        if self.context_length > self.codec.limit:
-            needed = f"a prompt and its completion need {self.context_length}"
-            raise ValueError(f"model: {str(model)!r} reads {self.codec.limit} tokens, and {needed}")
+        check_room(model or BUILT_IN, self.codec.limit, known.longest_prompt, self.max_new_tokens)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
 
     def _take_the_folders_view(self, model: str) -> None:
@@ -114,6 +114,11 @@ class TokenRules:
         """The tokenizer.json of the tokenizer that was asked for; None if none was."""
         return None if self.choice.name is None else self.codec.backend.to_str().encode()
 
+    def describe_prompts(self) -> str:
+        """How many prompts there are, and where they come from, for a report."""
+        shown = self.split.replace("held_out", "held-out").replace("train", "training")
+        return f"{len(self.texts)} {shown} prompts of the task {self.task.name}"
+
     def where(self, prompt: int) -> str:
         """The source of a prompt, for error messages."""
         return f"example {prompt + 1}"
@@ -140,6 +145,30 @@ class TokenRules:
         text = self.codec.decode(written[:-1] if ended else written).strip()
         facts = self.columns[prompt], None, written, self.judges[prompt], self.max_new_tokens
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
+
+
+def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str = "") -> None:
+    """Checks that a model's context has room for every prompt and its completion.
+
+    Args:
+        model: what messages call it.
+        limit: its context, in tokens.
+        prompt: tokens of the longest prompt.
+        new_tokens: tokens that a completion may have, the option max_new_tokens.
+        ways: what the user may do about the prompts.
+
+    Raises:
+        ValueError: it is too short; the sentence names the option and the value that fits.
+    """
+    if prompt + new_tokens <= limit:
+        return
+    room = limit - prompt
+    fits = f"give max_new_tokens {room} or less" if room > 0 else f"no completion fits{ways}"
+    raise ValueError(
+        f"model: {model if model == BUILT_IN else repr(model)} reads {limit} tokens, and a prompt and its completion need"
+        f" {prompt + new_tokens} (a prompt has up to {prompt}, and max_new_tokens is {new_tokens});"
+        f" {fits}"
+    )
 
 
 def task_codec(task: Task, choice: TokenizerChoice) -> Codec:

@@ -189,6 +189,13 @@ class Rewards:
         self.model_weight = next((part.weight for part in parts if part.function is None), None)
         """Of the run's reward model beside these; None where it is not one of them."""
 
+    def __str__(self) -> str:
+        """The sum as it is written, such as "correct + 0.2 edit"."""
+        terms = [(part.name, part.weight) for part in self.parts]
+        if self.model_weight is not None:
+            terms.append((MODEL, self.model_weight))
+        return " + ".join(name if weight == 1.0 else f"{weight:g} {name}" for name, weight in terms)
+
     @property
     def verifier(self) -> Part | None:
         """The first reward that is a verifier."""

@@ -122,6 +122,19 @@ class Codec:
         one."""
         return self.context or LONGEST
 
+    def over_limit(self, tokens: int) -> str:
+        """What is said of a prompt and its answer that have more tokens than the limit: the number,
+        and what sets the limit."""
+        source = (
+            "all that a model is given that states none, as the built-in ones"
+            if self.context is None
+            else "its context, as its config.json has it"
+        )
+        return (
+            f"the prompt and its answer have {tokens} tokens, but the model's limit is"
+            f" {self.limit}: {source}"
+        )
+
     def encode_prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each prompt, including the tokens that the tokenizer prepends (BOS).
 
