@@ -4,7 +4,7 @@ form that agents learn from."""
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +46,11 @@ class Encoder(Protocol):
         """The ids of an answer, including the end-of-text token."""
         ...
 
+    def encode_text(self, text: str) -> list[int]:
+        """The ids of a text that answers nothing, from the tokens that start a text to the
+        end-of-text token."""
+        ...
+
     def encode_conversation(self, messages: list[Message]) -> Conversation | None:
         """The ids of a whole chat, and a mask of the assistant's tokens; None if the end of a turn
         cannot be determined."""
@@ -61,7 +66,9 @@ class Encoder(Protocol):
         ...
 
 
-def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
+def load(
+    path: str | Path, env: Any, *, kinds: Sequence[str] = ()
+) -> Episodes | Pairs | Groups | Labelled:
     """Loads the data set in a file or a folder.
 
     A Minari folder and rows with one answer each become `Episodes`, rows with a chosen and a
@@ -75,6 +82,8 @@ def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
             folder that `datasets` has saved.
         env: the environment that the agent was made for, adapted by `rlbook.interaction.spaces`: it
             says how observations are shown to the agent, and brings the tokens for texts.
+        kinds: names of the classes that the agent learns from; with "Labelled" among them a label
+            of 1 or 0 is one, and no column like any other.
 
     Raises:
         RequestError: nothing that can be read, or a row that is not as it should be, with its line;
@@ -98,7 +107,7 @@ def load(path: str | Path, env: Any) -> Episodes | Pairs | Groups | Labelled:
             f"data: {path} is no Minari data set, which this environment needs: its observations are"
             " not text, so rows of text cannot be used"
         )
-    return _texts(read_rows(path), encoder)
+    return _texts(read_rows(path), encoder, counted="Labelled" in kinds)
 
 
 def _raw_spaces(env: Any) -> tuple[Any, Any]:
@@ -107,10 +116,12 @@ def _raw_spaces(env: Any) -> tuple[Any, Any]:
     return env.observation_space, env.action_space
 
 
-def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labelled:
+def _texts(
+    rows: TextFile, encoder: Encoder, *, counted: bool
+) -> Episodes | Pairs | Groups | Labelled:
     if not len(rows):
         raise RequestError(f"data: {rows.path} has no rows")
-    texts = EncodedTexts(rows, encoder)
+    texts = EncodedTexts(rows, encoder, counted)
     texts.check()
     if texts.kind == "groups":
         return Groups(texts, digest=rows.digest)
@@ -128,9 +139,9 @@ def _texts(rows: TextFile, encoder: Encoder) -> Episodes | Pairs | Groups | Labe
 class EncodedTexts(ItemsOnDemand[list[Episode]]):
     """Rows of text as episodes, one per completion; each row is read and encoded on demand."""
 
-    def __init__(self, rows: TextFile, encoder: Encoder) -> None:
-        self.rows, self.encoder = rows, encoder
-        self.schema: Schema = self._with_location(0, lambda: schema_of(rows[0]))
+    def __init__(self, rows: TextFile, encoder: Encoder, counted: bool = False) -> None:
+        self.rows, self.encoder, self.counted = rows, encoder, counted
+        self.schema: Schema = self._with_location(0, lambda: schema_of(rows[0], counted=counted))
         self.kind = self.schema.kind
         self.margins = self.kind == "pairs" and "margin" in rows[0]
 
@@ -186,7 +197,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
             raise RequestError(
                 f"{self.rows.where(index)} lacks {missing[0]!r}, which the first row has"
             )
-        found = self._with_location(index, lambda: schema_of(row))
+        found = self._with_location(index, lambda: schema_of(row, counted=self.counted))
         if found is not self.schema:
             if all(column in row for column in self.schema.columns):
                 # may say what is wrong, such as a label that is a text
@@ -227,6 +238,9 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
         text = self.text(index)
         if text.turns and (whole := self._conversation(index, text)) is not None:
             return [whole]
+        if text.alone:
+            tokens = np.array(self.encoder.encode_text(str(text.completions[0])), dtype=np.int64)
+            return [Episode(tokens[:1], tokens[1:])]
         encode = self.encoder.encode_answer
         prompt = np.array(
             _ids(text.prompt) or self.encoder.encode_prompt(text.prompt),  # type: ignore[arg-type]

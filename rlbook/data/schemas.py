@@ -5,6 +5,8 @@ first.
     messages                         a chat that ends with an answer     (OpenAI, TRL)
     conversations                    the same, "from" human and gpt      (ShareGPT)
     prompt, completion, label        one answer, good or bad             (TRL)
+    messages, label                  a chat whose last answer is that    (TRL, LLaMA-Factory)
+    text                             a text, every token to be learned   (TRL)
     prompt, chosen, rejected         the better of two; perhaps margin   (TRL)
     chosen, rejected                 two chats that differ in the answer (TRL, UltraFeedback, HH-RLHF)
     prompt, completions[, scores]    several, best first or with scores
@@ -19,7 +21,9 @@ first.
 
 A prompt is a text or a list of messages, with `id_list` also a list of token ids; an answer is a
 text or a list with one message of the assistant's. What a chat says before its last answer is its
-prompt. `chosen` and `rejected` may be whole chats, whose shared beginning is the prompt.
+prompt. `chosen` and `rejected` may be whole chats, whose shared beginning is the prompt. A label is
+true or false; 1 and 0 are that too for an agent that learns from labels, and a column like any other
+for one that does not.
 """
 
 from __future__ import annotations
@@ -48,6 +52,8 @@ class RowText(NamedTuple):
     margin: float = 0.0  # by how much the first should beat the second, in reward units
     good: bool = True  # what was thought of the only one
     turns: bool = False  # whether the assistant's earlier answers are to be learned from too
+    # a text that answers nothing: no chat template goes around it, and all of it is learned
+    alone: bool = False
 
 
 class Conversation(NamedTuple):
@@ -77,12 +83,13 @@ class Schema(NamedTuple):
     read: Callable[[Row], RowText]
 
 
-def schema_of(row: Row, *, answered: bool = True) -> Schema:
+def schema_of(row: Row, *, answered: bool = True, counted: bool = False) -> Schema:
     """The schema of a row.
 
     Args:
         row: the first of a data set.
         answered: whether it must have an answer.
+        counted: whether a label of 1 or 0 stands for true or false.
 
     Raises:
         ValueError: none of the known ones; the sentence names the columns and the nearest form.
@@ -93,7 +100,7 @@ def schema_of(row: Row, *, answered: bool = True) -> Schema:
     for schema in schemas:
         named = all(column in row for column in schema.columns)
         # another label is a column like any other
-        if named and (schema.kind != "labelled" or isinstance(row["label"], bool)):
+        if named and (schema.kind != "labelled" or _is_label(row["label"], counted)):
             return schema
     wanted = "; ".join(", ".join(schema.columns) for schema in schemas)
     known = {column for schema in schemas for column in schema.columns}
@@ -107,6 +114,12 @@ def schema_of(row: Row, *, answered: bool = True) -> Schema:
             :600
         ]
     )
+
+
+def _is_label(value: object, counted: bool) -> bool:
+    """Whether a value is true or false; where they are `counted` also 1 or 0, which are texts in a
+    CSV file."""
+    return isinstance(value, bool) or (counted and value in (0, 1, "0", "1"))
 
 
 def example_of(row: Row) -> Example:
@@ -126,6 +139,11 @@ def example_of(row: Row) -> Example:
         row = {**row, "prompt": _turns(name, row[name], row.get("system"))}
     schema = schema_of(row, answered=False)
     text = schema.read(row)
+    if text.alone:
+        raise ValueError(
+            "a row of 'text' alone has no prompt to be answered; sft learns such rows as data"
+            " (--data FILE), and the environment needs rows with prompts"
+        )
     if not isinstance(text.prompt, str) and not all(
         isinstance(message, dict) for message in text.prompt
     ):
@@ -145,13 +163,27 @@ def _completion(row: Row) -> RowText:
     return RowText(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
-def _labelled_text(row: Row) -> RowText:
-    if not isinstance(row["label"], bool):
+def _labelled(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
+    """The reader of rows whose last answer has a label: it judges that answer alone."""
+
+    def read_labelled(row: Row) -> RowText:
+        if not _is_label(row["label"], counted=True):
+            raise ValueError(
+                "label must be true or 1 (a good completion), or false or 0 (a bad one), got"
+                f" {shorten(row['label'])}"
+            )
+        return read(row)._replace(good=bool(int(row["label"])), turns=False)
+
+    return read_labelled
+
+
+def _plain_text(row: Row) -> RowText:
+    if "prompt" in row:
         raise ValueError(
-            "label must be true (a good completion) or false (a bad one), got"
-            f" {shorten(row['label'])}"
+            "a row with a prompt needs its answer as 'completion', and has 'text'; a row of text"
+            " alone has no prompt"
         )
-    return _completion(row)._replace(good=row["label"])
+    return RowText("", [_text("text", row["text"])], alone=True)
 
 
 def _messages(row: Row) -> RowText:
@@ -361,23 +393,26 @@ SCHEMAS = (
     Schema(("conversations", "chosen", "rejected"), "pairs", _preference),
     Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
-    Schema(("prompt", "completion", "label"), "labelled", _labelled_text),
+    Schema(("prompt", "completion", "label"), "labelled", _labelled(_completion)),
     Schema(("prompt", "completion"), "episodes", _completion),
     Schema(("prompt", "reward_model"), "episodes", _verl),
     Schema(("prompt", "answer"), "episodes", _answered_text),
     Schema(("prompt",), "examples", _prompt_text),
+    Schema(("messages", "label"), "labelled", _labelled(_messages)),
     Schema(("messages",), "episodes", _messages),
+    Schema(("conversations", "label"), "labelled", _labelled(_conversations)),
     Schema(("conversations",), "episodes", _conversations),
     Schema(("instruction", "output"), "episodes", _alpaca),
     Schema(("question", "answer"), "episodes", _question),
     Schema(("instruction", "chosen", "rejected"), "pairs", _preference),
     Schema(("question", "chosen", "rejected"), "pairs", _preference),
     Schema(("chosen", "rejected"), "pairs", _preference),
+    Schema(("text",), "episodes", _plain_text),
 )
 COLUMNS = {
     "Episodes": "one answer a row, such as prompt, completion",
     "Pairs": "two answers a row, such as prompt, chosen, rejected",
-    "Labelled": "prompt, completion, label, which is true or false",
+    "Labelled": "prompt, completion, label, which is true or false, or messages with a label",
     "Groups": "several answers a row, such as prompt, completions, scores",
 }
 """Class of `rlbook.data` → the columns of such rows, for error messages."""

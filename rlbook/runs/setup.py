@@ -451,7 +451,7 @@ def _data(request: Request, env: Adapted, parts: Parts) -> Data:
     data, kinds = request.options.data, request.agent.data_kinds
     in_pairs = "Pairs" in kinds and "Episodes" not in kinds
     if isinstance(data, str | Path):
-        data = load_data(data, env)
+        data = load_data(data, env, kinds=kinds)
     elif data is None:
         made.check_makeable(request, env, parts)
     if data is None and "Steps" in kinds:

@@ -165,6 +165,16 @@ class Codec:
         self.check_answer(text)
         return [*self.backend.encode(text, add_special_tokens=False).ids, self.eos]
 
+    def encode_text(self, text: str) -> list[int]:
+        """The ids of a text by itself, without a chat template: the tokens that the tokenizer
+        prepends (BOS), those of the text, and EOS, unless the text has an end token already.
+
+        The first id is given and not learned, as a model predicts nothing before it.
+        """
+        self.check_answer(text)
+        ids = list(self.backend.encode(text).ids)
+        return ids if ids[-1] in self.ends else [*ids, self.eos]
+
     def check_answer(self, text: str) -> None:
         """As `check_text`; an answer must not have a word that is written as UNKNOWN, either."""
         self.check_text(text)

@@ -149,12 +149,17 @@ def _texts(job: Job) -> Iterator[RowText]:
     rows = read_rows(Path(path))
     if not len(rows):
         raise RequestError(f"data: {path} has no rows")
-    schema = schema_of(rows[0])
+    schema = schema_of(rows[0], counted="Labelled" in job.request.agent.data_kinds)
     for index in range(len(rows)):
         try:
             text = schema.read(rows[index])
         except ValueError as error:
             raise RequestError(f"{rows.where(index)}: {error}") from None
+        if text.alone:
+            raise RequestError(
+                f"data: {path} has rows of 'text' alone, which no job is written for; give them to"
+                " the other library as they are"
+            )
         if text.turns:
             job.fields.left_out["earlier turns"] = (
                 "the assistant's earlier answers of a chat are not learned from"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from closeness import near, widths
 
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning
 from rlbook.cli.main import main
@@ -22,8 +25,10 @@ from rlbook.data.schemas import Example, example_of, schema_of
 from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.play_episodes import adapted_vector
-from rlbook.llm.tokenizers.tokenizer import IDS
+from rlbook.llm.tokenizers.chat_codec import chat_codec
+from rlbook.llm.tokenizers.tokenizer import IDS, character_codec
 
+LOGITS = 8.5  # the size of the shipped model's logits
 EOS, BOS = IDS["<eos>"], IDS["<bos>"]
 
 
@@ -673,6 +678,43 @@ def test_chats_whose_beginnings_differ_make_no_pair() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             schema_of(row).read(row)
+
+
+def test_every_token_of_a_text_alone_is_learned(tmp_path: Path, addition: Any) -> None:
+    """TRL's language modelling: the loss is transformers' own, whose labels are the input ids."""
+    text = "12+34=46"
+    file = lines(tmp_path / "a.jsonl", {"text": text}, {"text": "1+1=2", "label": True})
+    data: Any = load(file, addition)
+    assert isinstance(data, Episodes)
+    episode = data.episodes[0]
+    assert [*episode.obs, *episode.action] == [BOS, *ids(text), EOS] and episode.counts is None
+    agent: Any = BehaviorCloning(addition, BehaviorCloning.Config())
+    batch = data[np.array([0])].weigh(agent.config.averaging())
+    loss = agent.loss(agent.policy, batch, config=agent.config).loss
+    tokens = torch.tensor([[BOS, *ids(text), EOS]])
+    theirs = agent.policy.model(input_ids=tokens, labels=tokens).loss
+    network = widths(agent.policy.model)
+    assert loss.item() == near(theirs.item(), dtype="float32", terms=network, size=LOGITS)
+
+
+def test_no_chat_template_goes_around_a_text_alone() -> None:
+    codec = chat_codec(character_codec(), system="1+1=2")
+    assert codec.encode_text("12") == [BOS, *ids("12"), EOS]
+    any_text = dataclasses.replace(codec, characters=None)
+    assert any_text.encode_text("12<eos>") == [BOS, *ids("12"), EOS]  # it has its end already
+
+
+def test_a_text_alone_is_no_prompt(tmp_path: Path, addition: Any) -> None:
+    with pytest.raises(ValueError, match=r"no prompt to be answered; sft .* \(--data FILE\)"):
+        example_of({"text": "12+34=46"})
+    both = lines(tmp_path / "both.jsonl", {"prompt": "12+34=", "text": "46"})
+    with pytest.raises(
+        RequestError, match="line 1: a row with a prompt needs its answer as 'compl"
+    ):
+        load(both, addition)
+    wrong = lines(tmp_path / "wrong.jsonl", {"text": "1+1=2"}, {"text": 3})
+    with pytest.raises(RequestError, match="line 2: text must be a text that is not empty, got 3"):
+        load(wrong, addition)
 
 
 def test_csv_files_hold_texts_labels_and_margins(tmp_path: Path, addition: Any) -> None:

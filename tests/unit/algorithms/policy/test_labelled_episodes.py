@@ -13,6 +13,7 @@ import pytest
 import torch
 from closeness import assert_near, near, widths
 
+import rlbook
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.dpo import DPO
 from rlbook.algorithms.policy.labelled_episodes import LabelledRows, labelled_loss
@@ -200,7 +201,7 @@ def test_rows_with_a_label_are_read_from_a_file_and_learned_from(
     assert "learns from Episodes (one answer a row" in told and "the data are Labelled (" in told
     assert main([*command, "--out", str(tmp_path / "sigmoid")]) == 2
     assert "preference_loss must be 'kto'" in capsys.readouterr().err
-    answers = written(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completion": "2", "label": 1})
+    answers = written(tmp_path / "rows.jsonl", {"prompt": "1+1=", "completion": "2", "label": 3})
     for agent, sentence in (
         ("grpo", "grpo learns from Groups (several answers a row, such as prompt, completions"),
         (
@@ -222,12 +223,48 @@ def test_a_label_that_is_neither_is_named_with_its_line(tmp_path: Path, stage: M
     with pytest.raises(
         RequestError,
         match=(
-            r"labels.jsonl, line 2: label must be true \(a good completion\) or false .*, got"
-            r" 'good'"
+            r"labels.jsonl, line 2: label must be true or 1 \(a good completion\), or false or 0 .*,"
+            r" got 'good'"
         ),
     ):
         load(file, stage("dpo", "Addition-v0", num_envs=4).env)
     assert schema_of(row | {"label": 3}).kind == "episodes"  # a column like any other
+
+
+@pytest.mark.parametrize("labels", [(True, False), (1, 0), (1, False), ("1", "0")])
+def test_a_label_may_be_a_number_and_may_judge_a_chat(
+    labels: tuple[object, object], tmp_path: Path, stage: Make
+) -> None:
+    """As TRL and LLaMA-Factory have unpaired preferences; the label judges the last answer."""
+    chat = [
+        {"role": "user", "content": "1+1="},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "12+34="},
+        {"role": "assistant", "content": "46"},
+    ]
+    turns = [{"from": "human", "value": "12+34="}, {"from": "gpt", "value": "46"}]
+    env = stage("dpo", "Addition-v0", num_envs=4).env
+    for number, form in enumerate(
+        (
+            {"prompt": "1+1=212+34=", "completion": "46"},
+            {"messages": chat},
+            {"conversations": turns},
+        )
+    ):
+        file = written(tmp_path / f"{number}.jsonl", *({**form, "label": one} for one in labels))
+        data: Any = load(file, env, kinds=("Pairs", "Labelled"))
+        assert isinstance(data, Labelled) and data[np.array([0, 1])].good.tolist() == [True, False]
+        assert [env.unwrapped.codec.decode(data.episodes[0].action[:-1])] == ["46"]
+        assert data.episodes[0].counts is None
+
+
+def test_a_number_is_a_label_only_for_an_agent_that_learns_from_labels(tmp_path: Path) -> None:
+    rows = [{"prompt": "12+34=", "completion": "46", "label": one} for one in (1, 0)]
+    file = str(written(tmp_path / "rows.jsonl", *rows))
+    run = rlbook.train("sft", "Addition-v0", data=file, passes=1, eval_every=0)
+    assert type(run.data_source()).__name__ == "Episodes"
+    run = rlbook.train("kto", "Addition-v0", data=file, passes=1, eval_every=0)
+    assert type(run.data_source()).__name__ == "Labelled"
 
 
 def test_labels_and_episodes_must_be_as_many() -> None:
