@@ -163,10 +163,10 @@ def _completion(row: Row) -> RowText:
     return RowText(_prompt(row["prompt"]), [_answer("completion", row["completion"])])
 
 
-def _labelled(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
+def _with_label(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
     """The reader of rows whose last answer has a label: it judges that answer alone."""
 
-    def read_labelled(row: Row) -> RowText:
+    def read_with_label(row: Row) -> RowText:
         if not _is_label(row["label"], counted=True):
             raise ValueError(
                 "label must be true or 1 (a good completion), or false or 0 (a bad one), got"
@@ -393,14 +393,14 @@ SCHEMAS = (
     Schema(("conversations", "chosen", "rejected"), "pairs", _preference),
     Schema(("prompt", "id_list", "score_list"), "groups", _beams),
     Schema(("prompt", "completions"), "groups", _candidates),
-    Schema(("prompt", "completion", "label"), "labelled", _labelled(_completion)),
+    Schema(("prompt", "completion", "label"), "labelled", _with_label(_completion)),
     Schema(("prompt", "completion"), "episodes", _completion),
     Schema(("prompt", "reward_model"), "episodes", _verl),
     Schema(("prompt", "answer"), "episodes", _answered_text),
     Schema(("prompt",), "examples", _prompt_text),
-    Schema(("messages", "label"), "labelled", _labelled(_messages)),
+    Schema(("messages", "label"), "labelled", _with_label(_messages)),
     Schema(("messages",), "episodes", _messages),
-    Schema(("conversations", "label"), "labelled", _labelled(_conversations)),
+    Schema(("conversations", "label"), "labelled", _with_label(_conversations)),
     Schema(("conversations",), "episodes", _conversations),
     Schema(("instruction", "output"), "episodes", _alpaca),
     Schema(("question", "answer"), "episodes", _question),
