@@ -174,7 +174,7 @@ def _with_label(read: Callable[[Row], RowText]) -> Callable[[Row], RowText]:
             )
         return read(row)._replace(good=bool(int(row["label"])), turns=False)
 
-    return read_labelled
+    return read_with_label
 
 
 def _plain_text(row: Row) -> RowText:
