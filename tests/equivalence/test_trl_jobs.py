@@ -58,7 +58,7 @@ def train(job: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[A
     spec.loader.exec_module(script)
     seen: list[Any] = []
 
-    class Recording(getattr(trl, f"{kind}Trainer")):
+    class Recording(getattr(script, f"{kind}Trainer")):
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             found = super()._generate_and_score_completions(inputs)
             seen.append((found, 0.0))  # before it shuffles the groups' completions
@@ -403,3 +403,30 @@ def test_kto_has_the_first_loss_and_gradient_of_the_run(
     norm = trainer.state.log_history[0]["grad_norm"]
     assert norm == near(ours["grad_norm"], dtype="float32", terms=terms, size=8 * norm)
     assert norm > 0.001
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("ORPO", {"preference_loss": "orpo", "nll_coef": 1.0, "beta": 0.3}),
+        ("CPO", {"preference_loss": "simpo", "nll_coef": 0.0, "beta": 2.0, "simpo_margin": 1.0}),
+    ],
+)
+def test_losses_without_a_reference_train_in_trls_experimental_trainers(
+    kind: str, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss on the pairs is ours; TRL's likelihood of the better answer has its prompt in it."""
+    given = {"batch_size": 4, "learning_rate": 1e-4, "group_size": 2, **settings}
+    config = write_config(
+        tmp_path, "dpo", data=rows_file(tmp_path, PAIRS), passes=2, hyperparameters=given
+    )
+    facts = write_job(config, tmp_path / "job", "trl")
+    assert facts["method"] == f"{kind}Trainer" and facts["left_out"] == {}
+    seen, trainer = train(tmp_path / "job", kind, monkeypatch)
+    run = Run(Request.from_yaml(config.read_text()))
+    agent: Any = run.agent
+    ours = next(agent.fit(run.data_source()))
+    theirs = seen[0][1] - trainer.state.log_history[0].get("nll_loss", 0.0) * settings["nll_coef"]
+    terms = widths(agent.policy.model)
+    assert theirs == near(ours["preference_loss"], dtype="float32", terms=terms, size=10.0)
+    assert ours["preference_loss"] > 0.01

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from rlbook.algorithms.policy.dpo_config import REFERENCE_FREE
 from rlbook.errors import RequestError
 from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_length import (
@@ -46,7 +47,7 @@ from pathlib import Path
 from datasets import load_dataset
 {imports}
 from transformers import AutoTokenizer
-from trl import {config}, {trainer}, TrlParser
+{classes}
 {rewards}
 HERE = Path(__file__).resolve().parent
 MODEL = {model}
@@ -103,6 +104,8 @@ def write_dpo(job: Job) -> Written:
         fields.left_out["reference"] = "the reference is the model that training begins with"
     if fields.values["preference_loss"] == "kto":
         return _write_kto(job)
+    if fields.values["preference_loss"] in REFERENCE_FREE:
+        return _write_without_reference(job)
     fields.ignore("group_size", "epochs", "reference_period", "simpo_margin", "good_weight")
     fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
     losses = {
@@ -135,6 +138,35 @@ def write_dpo(job: Job) -> Written:
         settings |= {"loss_type": [loss, "sft"], "loss_weights": [1.0, nll]}
     rows = {"train": _pairs(job)}
     return _write(job, "DPO", "DPO", _optimizer(job) | batch_arguments(job) | settings, rows)
+
+
+def _write_without_reference(job: Job) -> Written:
+    """`dpo` with the loss orpo or simpo, as ORPOTrainer or CPOTrainer, which compare the policy with
+    nothing; TRL has both among its experimental trainers."""
+    fields = job.fields
+    loss = fields.take("preference_loss")
+    fields.ignore("group_size", "epochs", "reference_period", "good_weight", "label_smoothing")
+    fields.ignore("per_step")  # both always average over tokens
+    fields.leave("temperature", "the loss has the temperature 1", without_effect=1.0)
+    settings = _optimizer(job) | batch_arguments(job) | {"beta": fields.take("beta")}
+    # where none is given, these two cut texts after 512 tokens
+    settings |= {"max_length": job.rules.codec.limit}
+    coef, margin = fields.take("nll_coef"), fields.take("simpo_margin")
+    if coef:
+        job.differences.append(
+            "the likelihood of the better answer takes in that of its prompt, and so its mean is over"
+            " the tokens of both"
+        )
+    if loss == "simpo":
+        settings |= {"loss_type": "simpo", "simpo_gamma": margin, "cpo_alpha": coef}
+        return _write(
+            job, "CPO", "SimPO", settings, {"train": _pairs(job)}, package="trl.experimental.cpo"
+        )
+    if coef != 1.0:
+        fields.left_out["nll_coef"] = f"{coef}: 1 in TRL's ORPO"
+    return _write(
+        job, "ORPO", "ORPO", settings, {"train": _pairs(job)}, package="trl.experimental.orpo"
+    )
 
 
 def _write_kto(job: Job) -> Written:
@@ -342,9 +374,13 @@ def _write(
     rows: Mapping[str, Iterable[dict[str, Any]]],
     *,
     rewards: str | None = None,
+    package: str = "trl",
 ) -> Written:
-    """Writes the rows, config.yaml and train.py."""
-    files = {"train.py": f"trains with trl.{kind}Trainer", "config.yaml": "its settings"}
+    """Writes the rows, config.yaml and train.py; the trainer lies in `package`."""
+    files = {"train.py": f"trains with {package}.{kind}Trainer", "config.yaml": "its settings"}
+    classes = f"from trl import {kind}Config, {kind}Trainer, TrlParser"
+    if package != "trl":
+        classes = f"from trl import TrlParser\nfrom {package} import {kind}Config, {kind}Trainer"
     for name, some in rows.items():
         number = write_json_lines(job.folder / f"{name}.jsonl", some)
         files[f"{name}.jsonl"] = count_text(number)
@@ -369,6 +405,7 @@ def _write(
         algorithm=job.request.algorithm,
         env=job.request.recipe.name,
         imports="from peft import LoraConfig" if adapter is not None else "",
+        classes=classes,
         rewards="\nimport rewards\n" if rewards is not None else "",
         model='str(HERE / "model")' if job.model == "model" else repr(job.model),
         splits="(" + "".join(f'"{name}", ' for name in rows).rstrip() + ")",

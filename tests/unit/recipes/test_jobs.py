@@ -546,3 +546,34 @@ def test_eight_gpus_take_the_step_of_one_or_the_readme_says_that_they_do_not(
     )
     told = "on 8 GPUs a step has 8 rows, and here 12, which 8 does not divide" in text
     assert told == (8 * here * steps != size) and told == (size == 12)
+
+
+def test_losses_without_a_reference_are_written_for_trls_experimental_trainers(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "pairs.jsonl"
+    data.write_text('{"prompt": "1+1=", "chosen": "2", "rejected": "3"}\n' * 2)
+    for name, package, kind, settings in (
+        ("orpo", "trl.experimental.orpo", "ORPO", {"beta": 0.1, "max_length": 4096}),
+        (
+            "simpo",
+            "trl.experimental.cpo",
+            "CPO",
+            {"loss_type": "simpo", "simpo_gamma": 0.5, "cpo_alpha": 0.0},
+        ),
+    ):
+        (tmp_path / name).mkdir()
+        given = {"preference_loss": name, "nll_coef": 1.0 if name == "orpo" else 0.0}
+        config = write_config(
+            tmp_path / name, "dpo", data=str(data), passes=1, hyperparameters=given
+        )
+        facts = write_job(config, tmp_path / f"job-{name}", "trl")
+        script = (tmp_path / f"job-{name}" / "train.py").read_text()
+        assert (
+            f"\nfrom trl import TrlParser\nfrom {package} import {kind}Config, {kind}Trainer\n"
+            in script
+        )
+        compile(script, "train.py", "exec")
+        written = yaml.safe_load((tmp_path / f"job-{name}" / "config.yaml").read_text())
+        assert settings.items() <= written.items() and facts["left_out"] == {}
+        assert facts["method"] == f"{kind}Trainer"
