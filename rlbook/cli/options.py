@@ -40,6 +40,7 @@ from rlbook.cli.values import (
 )
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names
+from rlbook.plots.ascii_signs import writable
 
 Command = TypeVar("Command")
 
@@ -550,7 +551,11 @@ def _lay_out_help(shown: str, description: str) -> str:
     usage, _, rest = shown.rstrip("\n").partition("\n")
     before, _, after = rest.partition(_PLACE)
     usage = fill_paragraph(_ESCAPE.sub("", usage), "", "  ")  # colours have no width
-    return f"{usage}\n{before}{fill_text(description)}{after}"
+    whole = f"{usage}\n{before}{fill_text(description)}{after}"
+    spelled = writable(whole, sys.stdout.encoding)
+    if spelled == whole:
+        return whole
+    return "\n".join(line.rstrip() for line in spelled.splitlines())  # longer than tyro knew
 
 
 def names(command: type) -> list[str]:

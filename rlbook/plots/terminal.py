@@ -15,6 +15,7 @@ import numpy as np
 
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.envs.rendering import AGENT, COLOURS
+from rlbook.plots.ascii_signs import writable
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import (
     GREEN,
@@ -81,13 +82,8 @@ class Terminal:
         return tuple(shutil.get_terminal_size((100, 40)))  # type: ignore[return-value]
 
     def write(self, text: str = "") -> None:
-        """A line, or several; characters that the stream cannot take become question marks."""
-        encoding = self.stream.encoding or "utf-8"
-        print(
-            text if self._can_write(text) else text.encode(encoding, "replace").decode(encoding),
-            file=self.stream,
-            flush=True,
-        )
+        """A line, or several; what the stream cannot take is spelled out (`ascii_signs`)."""
+        print(writable(text, self.stream.encoding), file=self.stream, flush=True)
         self._drawn = 0
 
     def redraw(self, text: str) -> None:
