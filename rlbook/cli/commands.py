@@ -7,7 +7,6 @@ import contextlib
 import pkgutil
 import sys
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -286,16 +285,13 @@ def compare(words: Sequence[str]) -> Shown:
     from rlbook.cli.options import Compare, parse
 
     options = parse(Compare, words, "rlbook compare")
-    import rlbook
     from rlbook.cli.output import comparison_summary
-    from rlbook.evaluation.comparison import improvements
+    from rlbook.evaluation.comparison import improvements, rows_and_repeats
 
     folders = list(options.folders.words)
-    with warnings.catch_warnings(record=True) as repeated:
-        warnings.simplefilter("always")
-        rows = rlbook.compare(folders)
-    for item in (found for found in repeated if found.category is UserWarning):
-        note(f"note: {item.message}")
+    rows, repeats = rows_and_repeats(folders)
+    for repeat in repeats:
+        note(f"note: {repeat}")
     facts, text = comparison_summary(rows, improvements(rows))
     facts["written"] = _drawn_curves(folders, options.out)
     return options.json, (facts, text)

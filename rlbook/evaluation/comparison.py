@@ -84,6 +84,16 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
     Raises:
         RequestError: no run, a folder that is no run's, or a run in which no episode was played.
     """
+    rows, repeats = rows_and_repeats(runs, seed=seed)
+    for repeat in repeats:
+        warnings.warn(repeat, stacklevel=2)
+    return rows
+
+
+def rows_and_repeats(
+    runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0
+) -> tuple[list[Row], list[str]]:
+    """What `compare` returns, and a sentence for each run that repeats another."""
     named = list(runs) if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     chosen: dict[object, Run | Path] = {}
     for run in named:
@@ -94,19 +104,19 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
         raise RequestError("compare needs the folder of a run, or several")
     groups: dict[str, list[tuple[dict[str, Any], str, float]]] = {}
     seen: dict[tuple[object, ...], str] = {}
+    repeats: list[str] = []
     for run in chosen.values():
         config, reports = _log_of(run)
         kind = repr({key: value for key, value in config.items() if key not in BESIDE})
         where = str(run if isinstance(run, Path) else run.folder or run)
         first = seen.setdefault((kind, config.get("seed"), repr(reports)), where)
         if first is not where:
-            warnings.warn(
-                f"{where} repeats {first}, with the same settings, seed and log; it counts once",
-                stacklevel=2,
+            repeats.append(
+                f"{where} repeats {first}, with the same settings, seed and log; it counts once"
             )
             continue
         groups.setdefault(kind, []).append((config, where, _score(where, reports)))
-    return [_row(group, seed) for group in groups.values()]
+    return [_row(group, seed) for group in groups.values()], repeats
 
 
 def _log_of(run: Run | Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
