@@ -3,6 +3,7 @@ says in one line."""
 
 from __future__ import annotations
 
+import errno
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +20,22 @@ class TrainingError(RuntimeError):
 
 
 @contextmanager
-def request_errors(beginning: str = "") -> Iterator[None]:
-    """Inside, a ValueError becomes a RequestError whose sentence begins with `beginning`."""
+def request_errors(
+    beginning: str = "", kinds: tuple[type[Exception], ...] = (ValueError,)
+) -> Iterator[None]:
+    """Inside, an exception of these kinds becomes a RequestError whose sentence begins with
+    `beginning`."""
     try:
         yield
-    except ValueError as error:
+    except kinds as error:
         raise RequestError(f"{beginning}{error}") from None
+
+
+def system_reason(error: OSError) -> str:
+    """The operating system's error message, in lower case for use within a sentence; a message of
+    this package's own, about a link or a name, stays as it is."""
+    said = error.strerror or str(error)
+    return said if error.errno in (errno.ELOOP, errno.EINVAL) else said.lower()
 
 
 def one_line(error: BaseException) -> str:

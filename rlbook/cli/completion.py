@@ -25,7 +25,7 @@ from rlbook.checks import did_you_mean
 from rlbook.cli.output import note
 from rlbook.cli.usage import GROUPS
 from rlbook.cli.values import flag
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.networks.model_spec import DEVICES
 
 SHELLS = ("bash", "zsh", "fish")
@@ -280,7 +280,7 @@ def _install(shell: str) -> Path:
             _add_lines(home / ".zshrc", _zsh_lines(place))
     except OSError as error:
         raise RequestError(
-            f"completion cannot be installed: {error.filename}: {(error.strerror or '').lower()}"
+            f"completion cannot be installed: {error.filename}: {system_reason(error)}"
         ) from None
     return place
 

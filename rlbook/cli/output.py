@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlbook.errors import system_reason
 from rlbook.interaction.process_group import place
 from rlbook.plots.ascii_signs import SPELL_OUT, writable
 
@@ -380,9 +381,7 @@ def _printing(*, leaving: bool) -> Iterator[None]:
     except OSError as error:
         if leaving and isinstance(error, BrokenPipeError):
             raise
-        raise Unprinted(
-            f"the result was not printed ({(error.strerror or str(error)).lower()})"
-        ) from error
+        raise Unprinted(f"the result was not printed ({system_reason(error)})") from error
 
 
 def _finite(value: object) -> object:

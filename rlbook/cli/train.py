@@ -28,7 +28,7 @@ from rlbook.cli.command_line import (
 from rlbook.cli.options import Word, asks_for_help, flatten, names, parse, run_options, text
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, flag, may_import, metavar
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
 from rlbook.registry import ALGORITHMS, agent_class, refuse_foreign
@@ -262,10 +262,8 @@ def check_unchanged(training: Training, held: Request, folder: Path) -> None:
             asked["model"], kept["model"] = base, held.recipe.kwargs.get("model")
     asked |= {f"env.{key}": value for key, value in training.env_kwargs.items()}
     kept |= {f"env.{key}": held.recipe.kwargs.get(key) for key in training.env_kwargs}
-    try:
+    with request_errors(kinds=(ValueError, TypeError)):
         asked |= vars(dataclasses.replace(held.config, **training.hyperparameters))
-    except (ValueError, TypeError) as error:
-        raise RequestError(str(error)) from None
     kept |= vars(held.config)
     for name, value in asked.items():
         if name not in UNWRITTEN and value != kept[name]:

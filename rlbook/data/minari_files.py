@@ -14,7 +14,7 @@ from gymnasium import Env, spaces
 from rlbook.data.episodes import Episode
 from rlbook.data.recorded import Recorded, stack_values, to_episode
 from rlbook.data.text_files import require_module
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.interaction.spaces import Adaptation
 
 METADATA = "metadata.json"
@@ -49,9 +49,7 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise RequestError(
-            f"cannot write to {path}: {(error.strerror or str(error)).lower()}"
-        ) from None
+        raise RequestError(f"cannot write to {path}: {system_reason(error)}") from None
     spec = env.spec if env.spec is not None and env.spec.kwargs is not None else None
     storage = storage_class.new(
         folder,

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
 import numpy as np
 
 from rlbook.checks import STRICT_JSON, parse_json
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 if TYPE_CHECKING:
     from pyarrow import DataType
@@ -168,9 +168,7 @@ def _open_file(path: Path) -> IO[bytes]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        raise RequestError(
-            f"data: {path} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
+        raise RequestError(f"data: {path} cannot be read: {system_reason(error)}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise RequestError(f"data: {path} is neither a file nor a folder")

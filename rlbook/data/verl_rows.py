@@ -21,7 +21,7 @@ from typing import Any
 
 from rlbook.data.schemas import Example, Message
 from rlbook.data.text_files import Row, require_module
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 BATCH = 1_000
 """Rows written at a time."""
@@ -95,9 +95,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> int:
     except FileExistsError:
         raise RequestError(f"{path} exists already; name a new file") from None
     except OSError as error:
-        raise RequestError(
-            f"{path} cannot be written: {(error.strerror or str(error)).lower()}"
-        ) from None
+        raise RequestError(f"{path} cannot be written: {system_reason(error)}") from None
     return counted.number
 
 

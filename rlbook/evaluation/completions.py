@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.agent import Agent
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.evaluation.samples import Sample, SampledEvaluation
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import LOGGED as LEARNED
@@ -127,10 +127,8 @@ class _Writer:
     ) -> None:
         self.agent, self.recipe, self.rewards, self.learned = agent, recipe, rewards, learned
         self.policy: LanguageModelPolicy | None = getattr(agent, "policy", None)
-        try:
+        with request_errors():
             self.sampler = sampling_policy(self.policy, asked)
-        except ValueError as error:
-            raise RequestError(str(error)) from error
         if self.sampler is None and asked:
             raise RequestError(
                 f"{next(iter(asked))} sets how a language model samples tokens, but this agent has"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.agent import Agent
 from rlbook.checks import whole_number
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.evaluation.search import Judge, Search, evaluate_search
 from rlbook.evaluation.targets import Target, find_target, language_model_folder
 from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
@@ -267,10 +267,8 @@ def _sampling(agent: Agent, asked: dict[str, Any], seed: int) -> Agent:
         return agent
     from rlbook.llm.generation.sampling import sampling_policy
 
-    try:
+    with request_errors():
         policy = sampling_policy(getattr(agent, "policy", None), asked)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
     if policy is None:
         name = name_of(type(agent))
         raise RequestError(

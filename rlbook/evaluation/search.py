@@ -11,7 +11,7 @@ import numpy as np
 
 from rlbook.agent import Agent
 from rlbook.checks import did_you_mean, whole_number
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import check_readable
 from rlbook.interaction.play_episodes import Evaluation, play
@@ -174,7 +174,7 @@ def _tree_search(
             f"judge scores finished texts, but {recipe.name} has a reward of its own"
         )
     table = None if writes else _table(env)
-    try:
+    with request_errors():
         guided = GuidedSearch(
             agent,
             GuidedSearchConfig(**settings),
@@ -182,8 +182,6 @@ def _tree_search(
             table=table if isinstance(table, TableModel) else None,
         )
         found = play(guided, recipe, episodes, seed)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
     tokens = guided.tokens["read"] / guided.tokens["prompts"] if writes else None
     budget = f"{settings['simulations']} simulations a move"
     return Searched(
@@ -215,10 +213,8 @@ def _choice(
     from rlbook.interaction.threads import use_one_thread
     from rlbook.llm.generation.sampling import sampling_policy
 
-    try:
+    with request_errors():
         policy = sampling_policy(getattr(agent, "policy", None), sampling)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
     rules = getattr(recipe.make().unwrapped, "rules", None)
     if policy is None or rules is None:
         raise RequestError(

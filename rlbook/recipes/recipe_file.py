@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.runs.storage.files import CheckpointError, read_file
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
@@ -50,9 +50,7 @@ def parse_recipe(path: Path) -> Tree:
     try:
         tree = _numbers(parse_yaml(read_file(path, LIMIT, follow=True).decode()))
     except OSError as error:
-        raise RequestError(
-            f"the recipe {path} cannot be read ({(error.strerror or str(error)).lower()})"
-        ) from None
+        raise RequestError(f"the recipe {path} cannot be read ({system_reason(error)})") from None
     except (CheckpointError, ValueError) as error:
         raise RequestError(f"the recipe {path} cannot be used: {error}") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("stages"), dict) or not tree["stages"]:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.runs.run import load
 
@@ -70,9 +70,7 @@ def export(
         facts = export_language_model(network, env, part, out, merge=merge, shard_size=limit)
         part.rename(out)
     except OSError as error:
-        raise RequestError(
-            f"{out} cannot be written ({(error.strerror or str(error)).lower()})"
-        ) from None
+        raise RequestError(f"{out} cannot be written ({system_reason(error)})") from None
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(part)

@@ -547,15 +547,13 @@ def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
             raise RequestError(
                 f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"
             )
-    try:
+    with request_errors(kinds=(ValueError, TypeError)):
         return agent.Config(
             **{
                 key: tuple(value) if isinstance(value, list) else value
                 for key, value in hyperparameters.items()
             }
         )
-    except (ValueError, TypeError) as error:
-        raise RequestError(str(error)) from error
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from rlbook.book.exercises.exercise import find_exercise, starter
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.runs.storage.plain_yaml import parse_yaml
 
 
@@ -121,7 +121,5 @@ def write_files(folder: Path, files: Mapping[str, str]) -> tuple[list[Path], lis
             else:
                 written.append(path)
     except OSError as error:
-        raise RequestError(
-            f"cannot write to {folder}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise RequestError(f"cannot write to {folder}: {system_reason(error)}") from error
     return written, there

@@ -36,7 +36,7 @@ from rlbook.book.exercises.checking import (
 )
 from rlbook.book.exercises.exercise import find_exercise
 from rlbook.checks import nearest
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 MISSING = "missing"
 SIGNS = {RIGHT: "1", MISTAKEN: "h", WRONG: "0", FAILED: "!", EMPTY: "-", MISSING: "-"}
@@ -122,9 +122,7 @@ def students(folder: Path) -> dict[str, list[Path]]:
             if not path.name.startswith(".") and path.name not in NOT_HANDED_IN
         )
     except OSError as error:
-        raise RequestError(
-            f"cannot read {folder}: {(error.strerror or str(error)).lower()}"
-        ) from error
+        raise RequestError(f"cannot read {folder}: {system_reason(error)}") from error
     folders = [path for path in inside if path.is_dir() and not path.is_symlink()]
     loose = [
         path for path in inside if path.suffix == ".py" and path.is_file() and not path.is_symlink()

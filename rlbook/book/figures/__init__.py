@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlbook.book.experiments import find_experiment
 from rlbook.checks import Kind, check, non_negative_int, positive_int
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -184,10 +184,8 @@ def _check_options(number: str, options: dict[str, Any]) -> ModuleType:
             )
             raise RequestError(f"figure {number} takes no {name}: {reason}")
         if name in OPTIONS:
-            try:
+            with request_errors():
                 check(name, value, OPTIONS[name])
-            except ValueError as error:
-                raise RequestError(str(error)) from None
     return module
 
 

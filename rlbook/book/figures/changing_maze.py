@@ -94,11 +94,6 @@ def goal_counts(result: ChangingMazeRewards, name: str, first: int, last: int) -
     return result.rewards[name][:, last] - result.rewards[name][:, first]
 
 
-def standard_error(values: np.ndarray) -> float:
-    """Of the mean of [runs]."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-
-
 def draw(result: ChangingMazeRewards) -> Figure:
     """Cumulative rewards, and both mazes beside them."""
     figure = new_figure(8.6, 4.4)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.random import Generator
 
 from rlbook.book.figures.axes import curve_colour, labelled_figure, legend
+from rlbook.book.figures.standard_error import standard_error
 from rlbook.envs.short_corridor import RIGHT, ShortCorridor, short_corridor_model
 from rlbook.plots.colours import GREY, fraction_rgb
 from rlbook.plots.figure import words
@@ -102,9 +103,7 @@ def numbers(result: CorridorReturns) -> dict[str, float]:
         late = returns[:, -100:].mean(axis=1)
         told[f"{name}: mean return, episodes 101 to 200"] = float(returns[:, 100:200].mean())
         told[f"{name}: mean return, last 100 episodes"] = float(late.mean())
-        told[f"{name}: its standard error"] = (
-            float(late.std(ddof=1) / len(late) ** 0.5) if len(late) > 1 else math.nan
-        )
+        told[f"{name}: its standard error"] = standard_error(late)
     return told
 
 

@@ -22,6 +22,7 @@ from rlbook.algorithms.tabular.prediction.td_lambda import TDLambda, TDLambdaCon
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.axes import label_axes
+from rlbook.book.figures.standard_error import standard_error
 from rlbook.envs.random_walk import random_walk_model
 from rlbook.envs.tabular.mdp import TabularMDP
 from rlbook.functional.schedules import Constant
@@ -137,9 +138,8 @@ def best(sweep: Sweep, key: float) -> tuple[float, float, float]:
     standard error over runs."""
     errors = sweep.errors[key]
     means = np.nan_to_num(errors.mean(axis=1), nan=np.inf)
-    place, runs = int(means.argmin()), errors.shape[1]
-    spread = errors[place].std(ddof=1) / np.sqrt(runs) if runs > 1 else float("nan")
-    return float(means[place]), sweep.alphas[place], float(spread)
+    place = int(means.argmin())
+    return float(means[place]), sweep.alphas[place], standard_error(errors[place])
 
 
 def lowest_errors(sweep: Sweep, name: str) -> dict[str, float]:

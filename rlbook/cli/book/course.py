@@ -25,7 +25,7 @@ from rlbook.cli.options import (
     parse,
 )
 from rlbook.cli.output import Result, align_columns, fill_paragraph, for_terminal, note, width
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 
 if TYPE_CHECKING:
     from rlbook.book.assignments.assignment import Assignment
@@ -231,9 +231,7 @@ def _grade(
         try:
             file.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise RequestError(
-                f"cannot write {file}: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise RequestError(f"cannot write {file}: {system_reason(error)}") from error
     return _facts(rows, asked, assigned, files), "\n".join(
         [_table(rows, asked, assigned), "", *_remarks(rows), *map(str, files)]
     )

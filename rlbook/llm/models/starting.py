@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from safetensors.torch import load
 
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.llm.environments.token_rows import NEW
 from rlbook.llm.models.sources import folder_model, sized_model, small_llama
 from rlbook.llm.tasks.task import Task
@@ -77,8 +77,7 @@ def taught_weights(task: str) -> bytes:
         data = path.read_bytes()
     except OSError as error:
         raise RequestError(
-            f"{path} cannot be read ({(error.strerror or str(error)).lower()}); install rlbook"
-            " again"
+            f"{path} cannot be read ({system_reason(error)}); install rlbook again"
         ) from None
     if hashlib.sha256(data).hexdigest() != DIGESTS[task]:
         raise RequestError(

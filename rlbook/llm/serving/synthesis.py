@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rlbook.data.text_files import read_rows
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.llm.judging.verdicts import fill_template
 from rlbook.llm.serving.complaints import server_complaint
 
@@ -187,7 +187,7 @@ def _lock_file(path: Path) -> IO[bytes]:
     try:
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+b")
     except OSError as error:
-        raise RequestError(f"{path} cannot be written ({(error.strerror or '').lower()})") from None
+        raise RequestError(f"{path} cannot be written ({system_reason(error)})") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.envs.gridworlds.layouts import FREE, GOAL, START, WALL
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.plots.films.animation import gif_bytes, save_gif
 from rlbook.plots.films.episode_board import BoardStage, stage_for
 from rlbook.plots.films.episode_frames import Frame, has_screen, play_frames, try_render_modes
@@ -110,11 +110,9 @@ def film_in_cell(run: Run, *, episodes: int = 1, seed: int | None = None) -> Ima
 
 
 def _check(episodes: object, seed: object) -> None:
-    try:
+    with request_errors():
         check("episodes", episodes, optional(positive_int))
         check("seed", seed, optional(non_negative_int))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
 
 
 def _watch_writing(

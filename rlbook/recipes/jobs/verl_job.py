@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from rlbook.data.verl_rows import verl_row, write_rows
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.recipes.jobs.job import Job, Written, count_text
 from rlbook.recipes.jobs.job_length import constant_of, count_rounds, leave_ends, minibatch_of
@@ -339,10 +339,8 @@ def _examples(job: Job, rules: TokenRules) -> Iterator[Settings]:
         own = {"question": text, **example.columns}
         example = replace(example, columns={"reward_model": truth, **own})
         source = source_of(rules, text)
-        try:
+        with request_errors():
             yield verl_row(example, messages, source=source, split=rules.split, index=index)
-        except ValueError as error:
-            raise RequestError(str(error)) from None
 
 
 def _sft_rows(job: Job, rows: Iterator[Any]) -> Iterator[Settings]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlbook.checks import did_you_mean
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, system_reason
 from rlbook.recipes.jobs.job import TARGETS, Job, Written
 from rlbook.recipes.jobs.job_fields import JobFields
 from rlbook.recipes.jobs.job_model import write_model
@@ -70,9 +70,7 @@ def write_job(
         facts = _write_files(job, write, str(source))
         part.rename(out)
     except OSError as error:
-        raise RequestError(
-            f"{out} cannot be written ({(error.strerror or str(error)).lower()})"
-        ) from None
+        raise RequestError(f"{out} cannot be written ({system_reason(error)})") from None
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(part)

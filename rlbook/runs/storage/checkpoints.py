@@ -25,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 from rlbook.agent import State
 from rlbook.checks import is_count, parse_json
+from rlbook.errors import system_reason
 from rlbook.runs.storage.array_files import MAX_HEADER, ArrayFile, Arrays, load_arrays
 from rlbook.runs.storage.files import (
     CheckpointError,
@@ -35,7 +36,6 @@ from rlbook.runs.storage.files import (
     open_directory,
     read,
     read_whole,
-    reason,
     refuse,
     remove,
     remove_leftovers,
@@ -111,7 +111,7 @@ def save_checkpoint(
     except OSError as error:
         earlier = "; the earlier ones are intact" if _steps(directory) else ""
         raise CheckpointError(
-            f"The checkpoint {directory / str(step)} was not written ({reason(error)}){earlier}."
+            f"The checkpoint {directory / str(step)} was not written ({system_reason(error)}){earlier}."
         ) from error
     return directory / str(step)
 
@@ -126,7 +126,7 @@ def mark_best(folder: str | Path, step: int, score: float) -> None:
             json.dumps({"score": float(score), "step": int(step)}).encode() + b"\n",
         )
     except OSError as error:
-        raise CheckpointError(f"The best step was not saved ({reason(error)}).") from error
+        raise CheckpointError(f"The best step was not saved ({system_reason(error)}).") from error
 
 
 def seal_with(folder: str | Path, configs: list[str]) -> None:
@@ -144,7 +144,7 @@ def seal_with(folder: str | Path, configs: list[str]) -> None:
             replace_file(directory / HEADER, _seal(header | {"config": configs}))
         except OSError as error:
             raise CheckpointError(
-                f"The checkpoint of step {step} was not rewritten ({reason(error)})."
+                f"The checkpoint of step {step} was not rewritten ({system_reason(error)})."
             ) from error
 
 

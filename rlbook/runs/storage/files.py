@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn, cast
 
 from rlbook.checks import machine_memory
+from rlbook.errors import system_reason
 
 Pieces = Iterable[bytes | memoryview]
 """What a file is to hold, in order."""
@@ -36,7 +37,7 @@ def lock(folder: str | Path) -> Iterator[None]:
     try:
         descriptor = _regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be opened ({reason(error)}).") from error
+        raise CheckpointError(f"{path} cannot be opened ({system_reason(error)}).") from error
     try:
         _hold(descriptor, folder)
         yield
@@ -151,13 +152,13 @@ def open_directory(directory: Path) -> Iterator[int]:
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        refuse(directory, "it is a link" if directory.is_symlink() else reason(error))
+        refuse(directory, "it is a link" if directory.is_symlink() else system_reason(error))
     try:
         yield descriptor
     except FileNotFoundError as error:
         refuse(directory, f"{error.filename} is missing")
     except OSError as error:
-        refuse(directory / str(error.filename), reason(error))
+        refuse(directory / str(error.filename), system_reason(error))
     finally:
         os.close(descriptor)
 
@@ -203,7 +204,7 @@ def read_file(path: Path, limit: int, *, follow: bool = False) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        refuse(path, reason(error))
+        refuse(path, system_reason(error))
 
 
 def check_no_link(directory: Path) -> None:
@@ -254,12 +255,3 @@ def _size(file: BinaryIO, name: str, limit: int) -> int:
 def refuse(path: Path, reason: str) -> NoReturn:
     """Raises CheckpointError with this message."""
     raise CheckpointError(f"{path} was not loaded: {reason}.") from None
-
-
-def reason(error: OSError) -> str:
-    """The operating system's error message, in lower case for use within a sentence."""
-    return (
-        error.strerror or str(error)
-        if error.errno in (errno.ELOOP, errno.EINVAL)
-        else (error.strerror or str(error)).lower()
-    )

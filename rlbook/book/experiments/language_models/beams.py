@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlbook.checks import check, finite, one_of, optional, positive_int
-from rlbook.errors import RequestError
+from rlbook.errors import RequestError, request_errors
 from rlbook.llm.environments.token_rows import TokenRules
 from rlbook.llm.rewards import Completion, coherence, diversity, downstream
 from rlbook.llm.tasks.retrieval import (
@@ -143,10 +143,8 @@ def write_beams(
 ) -> dict[str, float]:
     """The stage that searches; see `beam_rows`. Raises RequestError where that raises
     ValueError."""
-    try:
+    with request_errors():
         rows = list(beam_rows(sampler, seed, max_samples, levels))
-    except ValueError as error:
-        raise RequestError(str(error)) from None
     _write(path, rows)
     scores = [row["score_list"] for row in rows]
     return {

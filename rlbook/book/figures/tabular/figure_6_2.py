@@ -25,6 +25,7 @@ from rlbook.algorithms.tabular.prediction.td_prediction import TDPrediction, TDP
 from rlbook.algorithms.tabular.tabular_agent import TableConfig
 from rlbook.book.experiments.independent_runs import value_curves
 from rlbook.book.figures.axes import curve_colour, label_axes, legend
+from rlbook.book.figures.standard_error import standard_error
 from rlbook.book.figures.walk import BEFORE, root_mean_square_error, walk_model
 from rlbook.functional.schedules import Constant, Inverse
 from rlbook.plots.figure import new_figure
@@ -83,17 +84,13 @@ def measurements(result: BatchErrors) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, errors in result.batch.items():
         numbers[f"batch {name}, error at the end"] = float(errors[:, -1].mean())
-        numbers[f"batch {name}, standard error"] = _standard_error(errors[:, -1])
+        numbers[f"batch {name}, standard error"] = standard_error(errors[:, -1])
     td, mc = (result.batch[name].mean(axis=0) for name in ("TD", "MC"))
     numbers["share of episode counts from 2 on where TD is closer"] = float((td < mc)[2:].mean())
     return numbers | {
         f"{name}, error at the end": float(errors[:, -1].mean())
         for name, errors in result.online.items()
     }
-
-
-def _standard_error(values: np.ndarray) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def draw(result: BatchErrors) -> Figure:

@@ -30,6 +30,7 @@ from rlbook.book.figures.cliff import (
     settings,
 )
 from rlbook.book.figures.learners import learners
+from rlbook.book.figures.standard_error import standard_error
 from rlbook.plots.colours import INK, fraction_rgb
 from rlbook.plots.figure import new_figure, words
 
@@ -77,9 +78,7 @@ def measurements(result: CliffReturns) -> dict[str, float]:
     for name in NAMES:
         each = result.returns[name][:, -LAST:].mean(axis=1)
         numbers[f"{name}, return of the last {LAST} episodes"] = float(each.mean())
-        numbers[f"{name}, standard error"] = (
-            float(each.std(ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
-        )
+        numbers[f"{name}, standard error"] = standard_error(each)
         lengths = [len(way) - 1 for way in result.ways[name]]
         numbers[f"{name}, greedy steps to the goal (median)"] = (
             float(np.median(lengths)) if lengths else float("nan")

@@ -16,8 +16,8 @@ from rlbook.book.figures.changing_maze import (
     compare,
     draw,
     goal_counts,
-    standard_error,
 )
+from rlbook.book.figures.standard_error import standard_error
 
 __all__ = ["ChangingMazeRewards", "draw", "measurements", "run", "shortcut_share"]
 
