@@ -21,6 +21,7 @@ from rlbook.seeding import rng_for
 EPISODES, MOST_PROMPTS = 100, 512
 FILES = ("data", "held_out_data")
 """The arguments of an environment that name a file of prompts."""
+ADAPTER = "adapter_config.json"
 EXAMPLE = '--env Addition-v0 (env="Addition-v0")'
 
 
@@ -44,7 +45,16 @@ class Target(NamedTuple):
 
 def language_model_folder(target: object) -> str | None:
     """The Hugging Face folder that is to be evaluated; None if the target is something else, such
-    as a run's folder."""
+    as a run's folder.
+
+    Raises:
+        RequestError: it holds an adapter, without the model that this was trained on.
+    """
+    if isinstance(target, str | Path) and (Path(target) / ADAPTER).is_file():
+        raise RequestError(
+            f"{target} holds an adapter alone; name the model that it was trained on, and the adapter"
+            f" beside it: MODEL --env ID --model.adapter {target}"
+        )
     folder = model_folder(target)
     return None if folder is None or (Path(folder) / CONFIG).exists() else folder
 

@@ -264,7 +264,7 @@ def _peft_model(
     try:
         import peft
     except ImportError:
-        raise ValueError(f"{what} needs peft; install rlbook[lora]") from None
+        raise ValueError(f'{what} needs peft: pip install "rlbook[lora]"') from None
     with seed_torch(rng), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # peft reads a property that transformers has renamed
         try:

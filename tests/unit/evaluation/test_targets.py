@@ -175,6 +175,14 @@ def test_a_wrong_request_is_one_sentence(
     assert "--env.data has no effect on a file of completions" in file
 
 
+def test_an_adapter_alone_is_told_of_its_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "adapter_config.json").write_text("{}")
+    told = refused(capsys, str(tmp_path), "--env", "Addition-v0")
+    assert "holds an adapter alone" in told and f"--model.adapter {tmp_path}" in told
+
+
 def test_what_has_no_effect_is_refused_in_python(model: str) -> None:
     with pytest.raises(RequestError, match="model says how the model of a folder is read"):
         rlbook.evaluate(begun(), episodes=1, model={"dtype": "bfloat16"})

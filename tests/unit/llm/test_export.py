@@ -65,9 +65,11 @@ def logits(model: Any) -> torch.Tensor:
 
 
 def test_a_model_comes_with_tokenizer_template_and_generation_config(
-    plain: Path, tmp_path: Path, loaded: Any
+    plain: Path, tmp_path: Path, loaded: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    capfd.readouterr()
     facts = export(plain, tmp_path / "model")
+    assert capfd.readouterr().err == ""  # no bar of transformers' for the writing of the weights
     model, tokenizer = (kind.from_pretrained(tmp_path / "model") for kind in loaded)
     policy: Any = rlbook.load(plain).agent.policy  # type: ignore[attr-defined]
     terms, other = widths(policy.model), logits(small_llama(torch.Generator()))

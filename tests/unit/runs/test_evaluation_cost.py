@@ -13,6 +13,7 @@ import rlbook
 from rlbook.runs.greedy_evaluation import affordable, short_evaluation_note, usual_length
 from rlbook.runs.processes.interrupts import Interrupted
 from rlbook.runs.progress import Notes, evaluation_cost
+from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
 
@@ -93,3 +94,22 @@ def test_evaluation_is_worth_a_word_where_it_takes_most_of_some_seconds() -> Non
     ]:
         run.seconds = {"evaluate": evaluating}
         assert evaluation_cost(run, whole)[:50].strip() == said
+
+
+def test_a_note_says_that_sums_are_evaluated_where_the_rows_bring_no_prompts(
+    tmp_path: Path,
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"prompt": "1+1=", "completion": "2"}\n' * 4)
+
+    def notes(env: str, **env_kwargs: str) -> list[str]:
+        run = Run(Request.build("sft", env, data=str(rows), env_kwargs=env_kwargs))
+        return [note for note in run.notes if "evaluation asks" in note]
+
+    assert notes("Chat-v0") == [
+        "evaluation asks sums, the task of Chat-v0 where none is named; env.data names a file whose"
+        " prompts it is to ask"
+    ]
+    assert notes("Chat-v0", data=str(rows)) == []
+    assert notes("Chat-v0", task="addition") == []
+    assert notes("Addition-v0") == []
