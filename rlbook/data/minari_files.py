@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Env, spaces
+from gymnasium.envs.registration import EnvSpec
 
 from rlbook.data.episodes import Episode
 from rlbook.data.recorded import Recorded, stack_values, to_episode
@@ -50,12 +51,11 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
         folder.mkdir(parents=True)
     except OSError as error:
         raise RequestError(f"cannot write to {path}: {system_reason(error)}") from None
-    spec = env.spec if env.spec is not None and env.spec.kwargs is not None else None
     storage = storage_class.new(
         folder,
         env.observation_space,
         env.action_space,
-        env_spec=spec,
+        env_spec=_written_spec(env),
         data_format="arrow",
         jpeg_encoding=False,
     )
@@ -90,6 +90,19 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
     del storage.get_size
     storage.update_metadata({"dataset_size": storage.get_size()})
     return steps
+
+
+def _written_spec(env: Env) -> EnvSpec | None:
+    """The spec of an environment, where it can be written: not where the id stands for a class or a
+    function of a program, or an argument is an object."""
+    spec = env.spec
+    if spec is None or spec.kwargs is None:
+        return None
+    try:
+        spec.to_json()
+    except (TypeError, ValueError):
+        return None
+    return spec
 
 
 def read_minari(

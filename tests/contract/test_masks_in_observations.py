@@ -20,6 +20,7 @@ from random_masks import ACTIONS, RandomMasks
 import rlbook
 from rlbook.algorithms.planning.search.mcts import MCTS
 from rlbook.algorithms.planning.search.simulators import Copies, Snapshots
+from rlbook.cli.main import main
 from rlbook.envs.masked_observations import keys_beside_mask
 from rlbook.errors import TrainingError
 from rlbook.interaction.environments import EnvRecipe
@@ -298,3 +299,14 @@ def test_make_leaves_the_observation_as_it_is_and_a_run_makes_it_as_the_agent_se
     _, info = made.reset(seed=0)
     assert isinstance(made.observation_space, spaces.Discrete) and "action_mask" in info
     assert EnvRecipe.from_env(made).make().observation_space == made.observation_space
+
+
+def test_episodes_are_recorded_without_the_mask_and_learned_from(tmp_path: Path) -> None:
+    """The id stands for a class of this file, which no data set can name."""
+    out = str(tmp_path / "walks")
+    assert main(["record", ROOMS, "--episodes", "20", "--out", out]) == 0
+    small: dict[str, Any] = {"hidden_sizes": (8,), "eval_every": 0}
+    run = rlbook.train("behavior_cloning", ROOMS, data=out, passes=2, **small)
+    assert run.agent.adaptation is not None
+    assert run.agent.adaptation.env_observation_space == spaces.Discrete(len(OPEN))
+    assert len(rlbook.evaluate(run, episodes=8).returns) == 8
