@@ -10,7 +10,6 @@ import importlib.util
 import inspect
 import io
 import re
-import sys
 import textwrap
 import tokenize
 from collections.abc import Mapping
@@ -18,13 +17,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean
 from rlbook.cli.output import Result, width
 from rlbook.diagnosis.glossary import GLOSSARY, entry_of, said_by
 from rlbook.errors import RequestError
 from rlbook.evaluation.catalogue import example_of
 from rlbook.hyperparameters import field_names
-from rlbook.plots.ascii_signs import writable
 from rlbook.registry import ALGORITHMS, ALIASES, VARIANTS, agent_class
 
 _FOR_TOOLS = re.compile(r"#\s*(type: ignore|pyright:|noqa)")
@@ -194,7 +193,7 @@ def _rows(rows: list[tuple[str, str, str]], width: int) -> list[str]:
     lines: list[str] = []
     for name, default, meaning in rows:
         head = f"  {name:<{names}}  " + (f"{default:<{defaults}}  " if defaults else "")
-        shown = writable(meaning, sys.stdout.encoding)
+        shown = printable(meaning)
         lines += textwrap.wrap(
             shown, width, initial_indent=head, subsequent_indent=" " * len(head)
         ) or [head.rstrip()]

@@ -27,6 +27,7 @@ from tyro.conf import (
 )
 from tyro.constructors import PrimitiveConstructorSpec
 
+from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean, synonyms
 from rlbook.cli.output import fill_paragraph, fill_text
 from rlbook.cli.values import (
@@ -40,7 +41,6 @@ from rlbook.cli.values import (
 )
 from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_names
-from rlbook.plots.ascii_signs import writable
 
 Command = TypeVar("Command")
 
@@ -552,7 +552,7 @@ def _lay_out_help(shown: str, description: str) -> str:
     before, _, after = rest.partition(_PLACE)
     usage = fill_paragraph(_ESCAPE.sub("", usage), "", "  ")  # colours have no width
     whole = f"{usage}\n{before}{fill_text(description)}{after}"
-    spelled = writable(whole, sys.stdout.encoding)
+    spelled = printable(whole)
     if spelled == whole:
         return whole
     return "\n".join(line.rstrip() for line in spelled.splitlines())  # longer than tyro knew

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from rlbook.ascii_signs import SPELL_OUT, printable
 from rlbook.errors import system_reason
 from rlbook.interaction.process_group import place
-from rlbook.plots.ascii_signs import SPELL_OUT, writable
 
 if TYPE_CHECKING:
     from rlbook.evaluation.comparison import ImprovementChance, Row
@@ -223,7 +223,7 @@ def fill_paragraph(text: str, first: str = "", rest: str = "") -> str:
     """A paragraph within the width, its first line begun with `first` and the others with `rest`;
     no word is cut."""
     return textwrap.fill(
-        writable(text, sys.stdout.encoding),
+        printable(text),
         width(),
         initial_indent=first,
         subsequent_indent=rest,
@@ -272,7 +272,7 @@ def align_columns(table: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines whose columns stand below each other. Headings take several lines
     where one would be too long; on a terminal that is too narrow even so, each row becomes a list.
     """
-    table = [[writable(cell, sys.stdout.encoding) for cell in row] for row in table]
+    table = [[printable(cell) for cell in row] for row in table]
     head, *body = table
     lines = _as_lines(table)
     if max(map(len, lines)) > width():
@@ -472,7 +472,7 @@ class _Closed(io.TextIOBase):
 @contextlib.contextmanager
 def forgiving_streams() -> Iterator[None]:
     """While open, standard error swallows what cannot be written, a closed stream leads nowhere,
-    and signs that a terminal cannot show are spelled out (`rlbook.plots.ascii_signs`).
+    and signs that a terminal cannot show are spelled out (`rlbook.ascii_signs`).
 
     A closed stream is opened on the null device, number and all: the next file would have its
     number, and get what is printed.

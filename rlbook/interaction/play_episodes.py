@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlbook.agent import Agent, check_initialised
+from rlbook.ascii_signs import printable
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
@@ -56,7 +57,7 @@ class Evaluation:
         half = self.confidence_interval[1] - self.mean
         told = f"{self.mean:.2f} ± {half:.2f}, {count} episode{'s' if count != 1 else ''}"
         cut = f", {self.num_unfinished} of them cut" if self.num_unfinished else ""
-        return f"<{type(self).__name__} {told}{cut}>"
+        return printable(f"<{type(self).__name__} {told}{cut}>")
 
 
 def t_interval(values: np.ndarray) -> tuple[float, float]:

@@ -13,9 +13,9 @@ from typing import TextIO
 
 import numpy as np
 
+from rlbook.ascii_signs import writable
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.envs.rendering import AGENT, COLOURS
-from rlbook.plots.ascii_signs import writable
 from rlbook.plots.boards import GOALS, HOLES
 from rlbook.plots.colours import (
     GREEN,

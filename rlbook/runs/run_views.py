@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import NO_STATE
+from rlbook.ascii_signs import printable
 from rlbook.errors import RequestError
 from rlbook.runs.progress import in_notebook
 from rlbook.runs.run_state import RunState
@@ -135,7 +136,7 @@ class RunViews(RunState):
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f"; {self.folder}"
-        return f"<Run {self.summary()}{where}>"
+        return printable(f"<Run {self.summary()}{where}>")
 
     def _repr_html_(self) -> str:
         """The notebook display: the summary, the learning curve, and the value map if there is

@@ -31,7 +31,7 @@ FLOORS = (
     ("agent", "hyperparameters"),
     ("checks",),
     ("functional", "envs"),
-    ("seeding", "errors", "fast_forms"),
+    ("seeding", "errors", "fast_forms", "ascii_signs"),
 )
 """From the top floor to the ground. A module imports from its own floor and from those below."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import rlbook
+from rlbook.ascii_signs import SPELL_OUT, spell_out, writable
 from rlbook.cli.main import main
-from rlbook.plots.ascii_signs import SPELL_OUT, spell_out, writable
 from rlbook.plots.terminal import Terminal
 
 
@@ -101,3 +101,14 @@ def test_an_error_is_spelled_out_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", stream)
     assert main(["train", "q_learning", "Maze-v0", "--γ", "1"]) == 2
     assert "gamma" in stream.text() and "?" not in stream.text().replace("(did you mean", "")
+
+
+def test_runs_and_evaluations_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`print` of a sign that the stream has not would raise."""
+    run = rlbook.train("q_learning", "RandomWalk-v0", episodes=40, quiet=True)
+    evaluation = rlbook.evaluate(run, episodes=4)
+    assert "±" in repr(evaluation) and not repr(run).isascii()
+    stream = Stream("ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    print(run, evaluation)
+    assert " +/- " in stream.text() and "?" not in stream.text()

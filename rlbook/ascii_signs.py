@@ -8,6 +8,7 @@ the stream does not have, so a Latin-1 terminal keeps its ± and its ×.
 from __future__ import annotations
 
 import codecs
+import sys
 import unicodedata
 
 SPELL_OUT = "rlbook.spell_out"
@@ -122,3 +123,8 @@ def writable(text: str, encoding: str | None) -> str:
     """A text as a stream of this encoding shows it, so that its length is known before."""
     known = encoding or "utf-8"
     return text if text.isascii() else text.encode(known, SPELL_OUT).decode(known)
+
+
+def printable(text: str) -> str:
+    """A text as standard output shows it, so that `print` of what has it in its `repr` succeeds."""
+    return writable(text, getattr(sys.stdout, "encoding", None))
