@@ -448,7 +448,18 @@ def import_object(what: str, place: str, *, allow_import: bool, name: str | None
         return pkgutil.resolve_name(place)
     except Exception as error:  # whatever the user's module does
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise RequestError(f"{told} cannot be imported ({reason})") from error
+        raise RequestError(f"{told} cannot be imported ({reason}){module_hint(place)}") from error
+
+
+def module_hint(place: str) -> str:
+    """What to write in place of a file's name: "my/rewards.py:f" is "my.rewards:f"; "" if none was
+    given."""
+    module, _, name = place.partition(":")
+    if not module.endswith(".py") and "/" not in module:
+        return ""
+    path = Path(module.removesuffix(".py"))
+    parts = [part for part in path.parts if part not in (".", "/")]
+    return f"; a module is named without .py, from the current folder on: {'.'.join(parts)}:{name}"
 
 
 def are_batches(observations: Any, space: Any) -> bool:

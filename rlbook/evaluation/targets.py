@@ -154,11 +154,30 @@ def _check_tokens(agent: Agent, recipe: EnvRecipe) -> None:
         return
     from rlbook.llm.tokenizers.tokenizer import same_tokens  # which tables do without
 
-    if not same_tokens(ours, theirs):
+    if same_tokens(ours, theirs):
+        _check_length(agent, recipe)
+        return
+    unknown = sorted((theirs.characters or frozenset()) - (ours.characters or frozenset()))
+    if ours.characters is not None and unknown:
         raise RequestError(
-            f"{recipe.name} has another tokenizer than the agent was trained with; name the agent's"
-            " to the environment, as tokenizer (the run's folder) or as model"
+            f"{recipe.name} has characters that the model has no tokens for:"
+            f" {''.join(unknown)[:40]!r} (it has: {''.join(sorted(ours.characters))[:200]})"
         )
+    raise RequestError(
+        f"{recipe.name} has another tokenizer than the agent was trained with; name the agent's"
+        " to the environment, as tokenizer (the run's folder) or as model"
+    )
+
+
+def _check_length(agent: Agent, recipe: EnvRecipe) -> None:
+    """Raises RequestError if a text of the environment may be longer than the agent's model reads."""
+    model = getattr(getattr(agent, "policy", None), "model", None)
+    if model is None:
+        return
+    from rlbook.llm.models.build import check_positions  # torch, which tables do without
+
+    with request_errors():
+        check_positions(model, recipe.for_evaluation().make().unwrapped.rules)  # type: ignore[attr-defined]
 
 
 def _check_options(

@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.vector import AutoresetMode
 
-from rlbook.checks import TRUST, did_you_mean
+from rlbook.checks import TRUST, did_you_mean, module_hint
 from rlbook.envs.extras import make as make_one
 from rlbook.envs.extras import needs_an_extra, provide
 from rlbook.envs.registration import register
@@ -119,7 +119,8 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
         except Exception as error:  # whatever the user's module does
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             raise RequestError(
-                f"environment module {module!r} cannot be imported ({reason})"
+                f"environment module {module!r} cannot be imported"
+                f" ({reason}){module_hint(f'{module}:{env_id}')}"
             ) from error
         env_id = _register_class(imported, env_id)
     provide(env_id)

@@ -334,7 +334,7 @@ class ChatRules(TokenRules):
         self.max_new_tokens = max_new_tokens or made.max_new_tokens
         longest = made.longest if settings.max_prompt_tokens is None else settings.max_prompt_tokens
         self.context_length = longest + self.max_new_tokens
-        ways = " (max_prompt_tokens cuts prompts or leaves them out, as overlong says)"
+        ways = ", or max_prompt_tokens and overlong, which cut prompts or leave them out"
         check_room(settings.model or BUILT_IN, self.codec.limit, longest, self.max_new_tokens, ways)
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example

@@ -155,7 +155,7 @@ def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str =
         limit: its context, in tokens.
         prompt: tokens of the longest prompt.
         new_tokens: tokens that a completion may have, the option max_new_tokens.
-        ways: what the user may do about the prompts.
+        ways: what the user may do besides.
 
     Raises:
         ValueError: it is too short; the sentence names the option and the value that fits.
@@ -163,11 +163,11 @@ def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str =
     if prompt + new_tokens <= limit:
         return
     room = limit - prompt
-    fits = f"give max_new_tokens {room} or less" if room > 0 else f"no completion fits{ways}"
+    fits = f"give max_new_tokens {room} or less" if room > 0 else "no completion fits"
     raise ValueError(
         f"model: {model if model == BUILT_IN else repr(model)} reads {limit} tokens, and a prompt and its completion need"
         f" {prompt + new_tokens} (a prompt has up to {prompt}, and max_new_tokens is {new_tokens});"
-        f" {fits}"
+        f" {fits}{ways}"
     )
 
 

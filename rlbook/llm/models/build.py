@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv
+from torch import nn
 
-from rlbook.llm.environments.token_rows import NEW
+from rlbook.llm.environments.token_rows import BUILT_IN, NEW, TokenRules, check_room
 from rlbook.llm.models.adapters import with_adapter
 from rlbook.llm.models.compute import set_compute
 from rlbook.llm.models.language_model import LanguageModelPolicy
@@ -17,6 +18,9 @@ from rlbook.llm.models.reward_head import CompletionReward
 from rlbook.llm.models.starting import starting_model
 from rlbook.networks.build import PolicySettings, choose_trained, in_numbers
 from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
+
+POSITIONS = ("wpe", "embed_positions", "position_embeddings")
+"""What transformers' models call their table of positions."""
 
 
 def language_model_policy(
@@ -31,6 +35,31 @@ def language_model_policy(
     policy.rebuilt = spec.trained_parts != "all"
     policy.named = asked.model not in (None, NEW) and has_weights(asked.model)
     return policy
+
+
+def check_positions(model: Any, rules: TokenRules, *, is_new: bool = False) -> None:
+    """Checks that a model with a table of positions, such as GPT-2, has one for every token that an
+    environment's texts may have; models that rotate their queries and keys have no such limit.
+
+    Args:
+        model: a `transformers` model, or peft's wrapper of one.
+        rules: the environment's.
+        is_new: whether the user has chosen its size, and may choose another.
+
+    Raises:
+        ValueError: it has fewer; the sentence names the options.
+    """
+    rows = [
+        module.num_embeddings
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITIONS
+    ]
+    if rows:
+        size = "max_position_embeddings"
+        option = getattr(model.config, "attribute_map", {}).get(size, size)
+        needed, new_tokens = rules.context_length, rules.max_new_tokens
+        ways = f"; or make the model with --model.config.{option} {needed}" if is_new else ""
+        check_room(BUILT_IN, min(rows), needed - new_tokens, new_tokens, ways)
 
 
 def completion_reward(
@@ -74,6 +103,8 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
             asked.rules.task, asked.model, rng, spec.config, codec=asked.rules.codec
         )
         in_numbers(model, spec.dtype)
+        if spec.config is not None:
+            check_positions(model, asked.rules, is_new=True)
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)
     choose_trained(model, spec.trained_parts, model.get_output_embeddings().parameters())

@@ -175,6 +175,33 @@ def test_a_wrong_request_is_one_sentence(
     assert "--env.data has no effect on a file of completions" in file
 
 
+def test_a_character_without_a_token_is_named(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = {"data": str(rows), "held_out_data": str(rows)}
+    rlbook.train("sft", "Chat-v0", env_kwargs=own, steps=1, eval_every=0, out=tmp_path / "run")
+    (tmp_path / "other.jsonl").write_text('{"prompt": "7+Ü=", "answer": "7"}\n')
+    told = refused(capsys, str(tmp_path / "run"), "--env.data", str(tmp_path / "other.jsonl"))
+    assert (
+        "Chat-v0 has characters that the model has no tokens for: 'Ü' (it has: +0123456789=" in told
+    )
+
+
+def test_a_text_longer_than_the_models_positions_names_the_options(
+    rows: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPT-2 has a table of positions; beyond its end torch raised an IndexError."""
+    sizes = {"model_type": "gpt2", "n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    own = {"data": str(rows), "held_out_data": str(rows)}
+    with pytest.raises(RequestError, match=r"max_new_tokens 9 or less; or .*config.n_positions 71"):
+        begun(env_kwargs=own, model={"config": sizes})
+    own["max_new_tokens"] = 9
+    run = begun(env_kwargs=own, model={"config": sizes})
+    (tmp_path / "long.jsonl").write_text('{"prompt": "10+21+1=", "answer": "32"}\n')
+    with pytest.raises(RequestError, match=r"reads 16 tokens.* 18 .* max_new_tokens 7 or less$"):
+        rlbook.evaluate(run, env_kwargs={"data": str(tmp_path / "long.jsonl")})
+
+
 def test_an_adapter_alone_is_told_of_its_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -254,6 +254,8 @@ def test_a_function_that_no_process_can_load_is_no_score_of_0(module: types.Modu
             ),
         ),
         ("theirs:__name__", "reward 'theirs:__name__' must be a function, got theirs"),
+        ("theirs.py:f", "named without .py, from the current folder on: theirs:f"),
+        ("./mine/theirs.py:f", "named without .py, from the current folder on: mine.theirs:f"),
         ("nowhere_at_all:f", "reward 'nowhere_at_all:f' cannot be imported (ModuleNotFoundError"),
     ],
 )
