@@ -113,7 +113,10 @@ def _absorbing(
     That all actions end the episode and pay 0 is not enough: those of a live state may, too.
     """
     num_actions = rewards.shape[1]
-    terminal = (rewards == 0.0).all(axis=1)
+    terminal = np.zeros(len(rewards), dtype=bool)
+    if continues is rows:  # nothing terminates
+        return terminal
+    terminal[:] = (rewards == 0.0).all(axis=1)
     terminal[continues.indices[continues.data > 0.0]] = False
     states = np.flatnonzero(terminal)
     own = (states[:, None] * num_actions + np.arange(num_actions)).ravel()
