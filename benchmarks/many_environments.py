@@ -8,6 +8,7 @@ the same minibatches of 256 rows four times.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,17 +39,16 @@ def step_rate(env: gymnasium.vector.VectorEnv[Any, Any, Any], actions: list[Any]
 
     def run() -> None:
         nonlocal count
-        for action in actions:
-            _, _, terminated, truncated, _ = env.step(action)
-            count += env.num_envs
-            over = terminated | truncated
-            if over.any():
-                env.reset(options={"reset_mask": over})
+        end = time.perf_counter() + SECONDS
+        while time.perf_counter() < end:
+            for action in actions:
+                _, _, terminated, truncated, _ = env.step(action)
+                count += env.num_envs
+                over = terminated | truncated
+                if over.any():
+                    env.reset(options={"reset_mask": over})
 
-    took = seconds(run)
-    while took < SECONDS:
-        took += seconds(run)
-    return count / took
+    return count / seconds(run)
 
 
 def copies_of(env_id: str) -> Comparison:
