@@ -57,7 +57,7 @@ wheel: .venv/.build  ## build the package, dist/rlbook-VERSION-py3-none-any.whl
 notebooks: .venv/.dev  ## run every notebook from top to bottom
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p nbmake --nbmake --nbmake-timeout=600 notebooks
 
-measure: .venv/.dev  ## measure every number of the site again (about three hours, two of them for the defaults)
+measure: .venv/.dev  ## measure every number of the site again (about seven hours, two of them for the defaults)
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py
 
 bench: .venv/.bench  ## measure speed beside the peers

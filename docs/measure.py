@@ -1,8 +1,10 @@
 """Measures every number that the site states, by the commands they state beside it,
 and writes docs/results.json.
 
-    python docs/measure.py                   everything: about three hours on two cores
+    python docs/measure.py                   everything: about seven hours
     python docs/measure.py ppo_maze grpo     only what begins so; the rest stays as it was
+    python docs/measure.py again [ppo_maze]  whether the first seed of each still gives the published number, to the bit on the
+                                             processor that is named there; an hour, writes nothing
     python docs/measure.py figure            the book's figures, into docs/figures; figure_6 draws those of chapter 6
     python docs/measure.py curves            the learning curves in the chapters, into docs/figures; curves_ladder draws those of the ladder
     python docs/measure.py defaults          what default settings come to, into docs/defaults.md: two of the hours
@@ -123,9 +125,8 @@ class Measurement:
 
     def run(self) -> dict[str, Any]:
         """Runs the commands."""
-        with tempfile.TemporaryDirectory() as folder:
-            seeds = seeds_of(self.seeds, self.first)
-            runs = [self._train(Path(folder) / str(seed), seed) for seed in seeds]
+        seeds = seeds_of(self.seeds, self.first)
+        runs = self._runs(seeds)
         told = {"what": self.what, "result": self.tell(runs), "commands": self.commands()}
         told |= {
             "seeds": list(seeds),
@@ -139,6 +140,17 @@ class Measurement:
         return told | (
             {"sampled_means": [run.sampled_mean for run in runs]} if self.sampled else {}
         )
+
+    def first_numbers(self) -> dict[str, float]:
+        """The numbers of the first seed alone, by their name among the results."""
+        (run,) = self._runs(seeds_of(self.seeds, self.first)[:1])
+        if not self.evaluate:
+            return {"errors": run.logged["value_error"]}
+        return {"means": run.mean} | ({"sampled_means": run.sampled_mean} if self.sampled else {})
+
+    def _runs(self, seeds: Sequence[int]) -> list[Training]:
+        with tempfile.TemporaryDirectory() as folder:
+            return [self._train(Path(folder) / str(seed), seed) for seed in seeds]
 
     def _train(self, folder: Path, seed: int) -> Training:
         made = {
@@ -1912,6 +1924,8 @@ def shrink(picture: Path) -> None:
 
 def main(wanted: list[str]) -> None:
     """Measures, and writes after each measurement."""
+    if wanted[:1] == ["again"]:
+        return compare_again(wanted[1:])
     load_script("default_settings").measure_defaults(wanted, machine())
     measure_figures(wanted)
     measure_curves(wanted)
@@ -1934,6 +1948,26 @@ def main(wanted: list[str]) -> None:
     write_results_page(results())
     write_expected(results())
     draw_hidden(results())
+
+
+def compare_again(wanted: list[str]) -> None:
+    """Trains with the first seed of each measurement, and says which number is not the published
+    one, and where that one was measured. Another processor rounds otherwise, which can lead a run
+    elsewhere."""
+    for name, known in results().items():
+        measurement = MEASUREMENTS[name]
+        if not isinstance(measurement, Measurement):
+            continue
+        if wanted and not any(name.startswith(beginning) for beginning in wanted):
+            continue
+        try:
+            found = measurement.first_numbers()
+        except SystemExit as error:  # a package is missing, for example
+            print(f"{name}: not measured: {str(error).strip().splitlines()[0]}", flush=True)
+            continue
+        other = {key: value for key, value in found.items() if known[key][0] != value}
+        told = "; ".join(f"{known[key][0]:.6g} published, {other[key]:.6g} now" for key in other)
+        print(f"{name}: {told} ({known['machine']})" if other else f"{name}: the same", flush=True)
 
 
 def results() -> dict[str, Any]:
