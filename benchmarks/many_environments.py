@@ -48,7 +48,8 @@ def step_rate(env: gymnasium.vector.VectorEnv[Any, Any, Any], actions: list[Any]
                 if over.any():
                     env.reset(options={"reset_mask": over})
 
-    return count / seconds(run)
+    took = seconds(run)
+    return count / took
 
 
 def copies_of(env_id: str) -> Comparison:
