@@ -53,9 +53,15 @@ def main() -> None:
 
     torch.set_num_threads(1)
     print(f"{'':44} {'rlbook':>12} {'peer':>12} {'':12}  ratio")
+    lacking = False
     for name in chosen or NAMES:
-        for comparison in importlib.import_module(f"benchmarks.{name}").compare():
-            print(comparison, flush=True)
+        try:
+            for comparison in importlib.import_module(f"benchmarks.{name}").compare():
+                print(comparison, flush=True)
+        except ModuleNotFoundError as error:
+            print(f"{name}: left out, it needs {error.name}; `make bench` installs the peers")
+            lacking = True
+    sys.exit(int(lacking))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,27 @@ from benchmarks import (
 )
 from benchmarks.model_sizes import SIZES
 from rlbook.llm.models.language_model import LanguageModelPolicy
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_make_bench_installs_what_the_comparisons_import() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    line = re.search(r"^\.venv/\.bench:.*\n.*\n.*\[(.*)\]", (ROOT / "Makefile").read_text(), re.M)
+    assert line is not None
+    wanted = [*extras["dependencies"]]
+    for extra in line[1].split(","):
+        wanted += extras["optional-dependencies"][extra]
+    installed = {re.split(r"[\[<>=;]", name)[0].lower().replace("-", "_") for name in wanted}
+    known = sys.stdlib_module_names | installed | {"rlbook", "benchmarks"}
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else alias.name) or ""
+        for file in (ROOT / "benchmarks").glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {name.split(".")[0] for name in imported} - known == set()
 
 
 def test_an_unknown_comparison_is_refused_in_one_sentence() -> None:
