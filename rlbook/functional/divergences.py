@@ -2,10 +2,10 @@
 
 With x = log π(a) - log π_ref(a):   k1 = x,   k2 = ½ x²,   k3 = exp(-x) - 1 + x.
 
-As *values*, k1 and k3 are unbiased, and k3 varies far less. As *losses* they behave otherwise: the
-gradient of k1 has mean zero whatever π_ref is, the gradient of k2 is that of the KL, and the
-gradient of k3 is that of KL(π_ref ‖ π). "k1+" and "k3+" have the value of k1 and k3 and the
-gradient of k2.
+As *values*, k1 and k3 are unbiased, and k3 varies far less while π is near π_ref. As *losses* they
+behave otherwise: the gradient of k1 has mean zero whatever π_ref is, the gradient of k2 is that of
+the KL, and the gradient of k3 is that of KL(π_ref ‖ π). "k1+" and "k3+" have the value of k1 and k3
+and the gradient of k2.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def score_function_gradient(policy: Array, state: Indices, action: Indices, weig
     Args:
         policy: π, [S, A], which drew the actions.
         state, action: [T, N], of N episodes.
-        weight: [T, N], in reward units; 0 behind an episode's end.
+        weight: [T, N], in reward units; 0 after an episode's end.
 
     Returns:
         [N, S, A], in reward units.

@@ -20,7 +20,7 @@ def score_weights(score: Tensor, mask: Tensor, temperature: float = 1.0) -> Tens
 
     Args:
         score: [B, G], in any unit.
-        mask: [B, G], bool; false behind the end of a smaller group.
+        mask: [B, G], bool; false after the end of a smaller group.
         temperature: τ, > 0; large makes all episodes count alike, small leaves the best alone.
 
     Returns:

@@ -15,8 +15,8 @@ def shaped_reward(
     r' = r + γ Φ(s') - Φ(s),   where Φ(s') = 0 if the episode ended in s'
 
     Over an episode the added terms leave -Φ(s_0), whatever was done, so that no policy gains on
-    another: Q'(s, a) = Q(s, a) - Φ(s), for every policy. With Φ = V* a best action earns 0 at once,
-    and any other one less.
+    another: Q'(s, a) = Q(s, a) - Φ(s), for every policy. With Φ = V* a best action earns 0 on
+    average, and any other one less.
 
     Args:
         reward: [...]. r, in reward units.

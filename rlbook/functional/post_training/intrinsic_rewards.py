@@ -69,7 +69,7 @@ def debias(score: Tensor, baseline: Tensor) -> Tensor:
     """The increase of the answer's probability due to the reasoning: clip(r - r', 0, 1).
 
     Args:
-        score: r [B], the answer's probability behind the reasoning.
+        score: r [B], the answer's probability after the reasoning.
         baseline: r' [B], the same without any.
 
     Returns:

@@ -370,7 +370,7 @@ def plackett_luce_loss(
 
     Args:
         score: [B, G]. r, the scores of each group's episodes, the best first; carries gradient.
-        mask: [B, G], bool; false behind the end of a smaller group.
+        mask: [B, G], bool; false after the end of a smaller group.
         level: [B, G], in any unit. What the order was made of; equal ones are tied. None: no ties.
         average: how the losses [B] of the groups become one number; see
             functional/averages.py.

@@ -44,7 +44,7 @@ def silent_tiger() -> HiddenModel:
 
 
 def test_the_tiger_is_worth_what_others_found() -> None:
-    """19.37 at γ = 0.95: Kaelbling et al. 1998, and pomdp-solve's tiger.95."""
+    """19.37 at γ = 0.95: pomdp-solve's tiger.95."""
     assert belief_mdp(silent_tiger()).optimal_return(0.95) == near(19.37, decimals=2)
 
 
