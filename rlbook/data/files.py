@@ -34,8 +34,8 @@ class Encoder(Protocol):
         """The longest prompt plus answer, in tokens."""
         ...
 
-    def over_limit(self, tokens: int) -> str:
-        """What is said of a prompt and its answer that have more tokens than the limit."""
+    def check_length(self, tokens: int) -> None:
+        """Raises ValueError for a prompt and its answer with more tokens than the limit."""
         ...
 
     def encode_prompt(self, prompt: str | list[Message]) -> list[int]:
@@ -171,9 +171,7 @@ class EncodedTexts(ItemsOnDemand[list[Episode]]):
             return
         for episode in self[index]:
             tokens = len(episode.obs) + len(episode.action)
-            if tokens > self.encoder.limit:
-                where = self.rows.where(index)
-                raise RequestError(f"{where}: {self.encoder.over_limit(tokens)}")
+            self._with_location(index, lambda tokens=tokens: self.encoder.check_length(tokens))
 
     def _check(self, part: Prompt, check: Callable[[str], None]) -> None:
         """Raises ValueError if a text cannot be encoded, or if a token id does not exist."""

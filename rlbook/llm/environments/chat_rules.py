@@ -115,9 +115,11 @@ class Prompts:
     max_new_tokens: int  # where nothing else is asked for
 
     @property
-    def longest(self) -> int:
-        """The length of the longest prompt in either split, in tokens."""
-        return max(int(split.lengths.max()) for split in self.splits.values())
+    def longest(self) -> tuple[int, str]:
+        """The length of the longest prompt in either split, in tokens, and where it stands."""
+        split = max(self.splits.values(), key=lambda split: int(split.lengths.max()))
+        index = int(split.lengths.argmax())
+        return int(split.lengths[index]), split.examples.where(int(split.kept[index]))
 
 
 def prompts_of(settings: ChatSettings) -> Prompts:
@@ -332,10 +334,21 @@ class ChatRules(TokenRules):
         self.codec: Codec = self.chat
         self.prompt_lengths = self.examples.lengths
         self.max_new_tokens = max_new_tokens or made.max_new_tokens
-        longest = made.longest if settings.max_prompt_tokens is None else settings.max_prompt_tokens
+        longest, where = made.longest
+        if settings.max_prompt_tokens is not None:
+            longest = settings.max_prompt_tokens
+        elif settings.data is not None:
+            self.longest_at = where
         self.context_length = longest + self.max_new_tokens
         ways = ", or max_prompt_tokens and overlong, which cut prompts or leave them out"
-        check_room(settings.model or BUILT_IN, self.codec.limit, longest, self.max_new_tokens, ways)
+        check_room(
+            settings.model or BUILT_IN,
+            self.codec.limit,
+            longest,
+            self.max_new_tokens,
+            at=self.longest_at,
+            ways=ways,
+        )
         self.observed_vocabulary = max(self.codec.vocabulary_size, self.codec.pad + 1)
         count, example = len(self.prompt_lengths), self.examples.example
         self.texts = Each(count, lambda i: _contents(example(i))[-1])

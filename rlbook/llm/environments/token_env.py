@@ -3,6 +3,9 @@ token, EOS ends the episode."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import gymnasium
@@ -11,10 +14,10 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rlbook.checks import check, one_of, optional, positive_int
-from rlbook.errors import RequestError
+from rlbook.errors import request_errors
 from rlbook.interaction.guards import METRICS
 from rlbook.interaction.round_rewards import Scored
 from rlbook.llm.environments.token_rows import TokenRows, TokenRules
@@ -62,6 +65,24 @@ class _Backed:
         """Converts between text and token ids."""
         return self.rules.codec
 
+    def limit_context(self, tokens: int, option: str) -> None:
+        """Refuses reference answers and rows of data that are longer than a model reads, whose
+        sizes the user has chosen.
+
+        Args:
+            tokens: it reads so many.
+            option: sets their number.
+        """
+        self.rules = copy.copy(self.rules)  # others may share them
+        self.rules.codec = replace(self.rules.codec, context=tokens, context_option=option)
+
+    def prompts_of_seeds(self, seeds: Sequence[int]) -> NDArray[np.int64]:
+        """The prompt that each reset seed [E] begins, numbered as they come: [E]. Equal texts are one
+        prompt."""
+        numbers: dict[bytes, int] = {}
+        texts = [self.rules.prompt_ids(self.rules.prompt_of(seed)).tobytes() for seed in seeds]
+        return np.array([numbers.setdefault(text, len(numbers)) for text in texts])
+
     def answers(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """The prompts with their reference answers, steps and EOS included, as token ids: int64 [L]
         and [T].
@@ -77,8 +98,8 @@ class _Backed:
             for i, text in enumerate(rules.demonstrations)
         ]
         longest = max((len(prompt) + len(answer), i) for i, (prompt, answer) in enumerate(found))
-        if longest[0] > codec.limit:
-            raise RequestError(f"{rules.where(longest[1])}: {codec.over_limit(longest[0])}")
+        with request_errors(f"{rules.where(longest[1])}: "):
+            codec.check_length(longest[0])
         return found
 
     def with_answers(self) -> Any:

@@ -9,6 +9,7 @@ from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.utils.seeding import np_random
 
 from rlbook.checks import check, non_negative_int, optional, positive_int
 from rlbook.data.schemas import Example, Message
@@ -37,6 +38,8 @@ class TokenRules:
 
     stop: tuple[str, ...] = ()
     """Texts that end a completion."""
+    longest_at: str = ""
+    """Where the longest prompt of a data set stands, for error messages."""
     choice: TokenizerChoice
     codec: Codec
 
@@ -127,6 +130,14 @@ class TokenRules:
         """The ids of prompt `index`: int64 [L]."""
         return self.prompts[index, : self.prompt_lengths[index]]
 
+    def prompt_of(self, seed: int) -> int:
+        """The prompt that a reset with this seed begins: in training the first draw of its
+        generator, else the held-out prompts in turn."""
+        count = len(self.texts)
+        if self.split == "train":
+            return int(np_random(seed)[0].integers(count))
+        return seed % count
+
     def is_stopped(self, ids: np.ndarray) -> bool:
         """Whether an unfinished completion (ids) contains a stop string."""
         return False
@@ -147,7 +158,9 @@ class TokenRules:
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
 
 
-def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str = "") -> None:
+def check_room(
+    model: str, limit: int, prompt: int, new_tokens: int, *, at: str = "", ways: str = ""
+) -> None:
     """Checks that a model's context has room for every prompt and its completion.
 
     Args:
@@ -155,6 +168,7 @@ def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str =
         limit: its context, in tokens.
         prompt: tokens of the longest prompt.
         new_tokens: tokens that a completion may have, the option max_new_tokens.
+        at: where that prompt stands.
         ways: what the user may do besides.
 
     Raises:
@@ -166,7 +180,8 @@ def check_room(model: str, limit: int, prompt: int, new_tokens: int, ways: str =
     fits = f"give max_new_tokens {room} or less" if room > 0 else "no completion fits"
     raise ValueError(
         f"model: {model if model == BUILT_IN else repr(model)} reads {limit} tokens, and a prompt and its completion need"
-        f" {prompt + new_tokens} (a prompt has up to {prompt}, and max_new_tokens is {new_tokens});"
+        f" {prompt + new_tokens} (a prompt has up to {prompt}, {f'that of {at}, ' if at else ''}and"
+        f" max_new_tokens is {new_tokens});"
         f" {fits}{ways}"
     )
 
@@ -282,7 +297,9 @@ class TokenRows:
             return asked
         if self.rules.split == "train":
             return int(rng.integers(count))
-        return int(self.prompt[row] + len(self.lengths) if seed is None else seed) % count
+        if seed is not None:
+            return self.rules.prompt_of(seed)
+        return int(self.prompt[row] + len(self.lengths)) % count
 
     def write(self, action: np.ndarray) -> np.ndarray:
         """Appends a token to every row that has not ended. Returns the rewards [N], float64."""

@@ -21,6 +21,8 @@ from rlbook.networks.model_spec import FOUR_BIT, ModelSpec
 
 POSITIONS = ("wpe", "embed_positions", "position_embeddings")
 """What transformers' models call their table of positions."""
+SETTING = "--model.config."
+"""Begins the option for a setting of a model's config."""
 
 
 def language_model_policy(
@@ -37,29 +39,42 @@ def language_model_policy(
     return policy
 
 
-def check_positions(model: Any, rules: TokenRules, *, is_new: bool = False) -> None:
-    """Checks that a model with a table of positions, such as GPT-2, has one for every token that an
-    environment's texts may have; models that rotate their queries and keys have no such limit.
+def table_of_positions(model: Any) -> tuple[int, str] | None:
+    """How many tokens a model's table of positions has rows for, and the setting of its config that
+    says so; None where it has no table, such as a model that rotates its queries and keys.
 
     Args:
         model: a `transformers` model, or peft's wrapper of one.
-        rules: the environment's.
-        is_new: whether the user has chosen its size, and may choose another.
-
-    Raises:
-        ValueError: it has fewer; the sentence names the options.
     """
     rows = [
         module.num_embeddings
         for name, module in model.named_modules()
         if isinstance(module, nn.Embedding) and name.rpartition(".")[2] in POSITIONS
     ]
-    if rows:
-        size = "max_position_embeddings"
-        option = getattr(model.config, "attribute_map", {}).get(size, size)
+    if not rows:
+        return None
+    size = "max_position_embeddings"
+    return min(rows), getattr(model.config, "attribute_map", {}).get(size, size)
+
+
+def check_positions(model: Any, rules: TokenRules, *, is_new: bool = False) -> None:
+    """Checks that a model with a table of positions, such as GPT-2, has one for every token that an
+    environment's texts may have.
+
+    Args:
+        model: as in `table_of_positions`.
+        rules: the environment's.
+        is_new: whether the user has chosen its size, and may choose another.
+
+    Raises:
+        ValueError: it has fewer; the sentence names the options.
+    """
+    if (table := table_of_positions(model)) is not None:
+        limit, option = table
         needed, new_tokens = rules.context_length, rules.max_new_tokens
-        ways = f"; or make the model with --model.config.{option} {needed}" if is_new else ""
-        check_room(BUILT_IN, min(rows), needed - new_tokens, new_tokens, ways)
+        ways = f"; or make the model with {SETTING}{option} {needed}" if is_new else ""
+        prompt, at = needed - new_tokens, rules.longest_at
+        check_room(BUILT_IN, limit, prompt, new_tokens, at=at, ways=ways)
 
 
 def completion_reward(
@@ -105,6 +120,8 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
         in_numbers(model, spec.dtype)
         if spec.config is not None:
             check_positions(model, asked.rules, is_new=True)
+            if (table := table_of_positions(model)) is not None:
+                asked.limit_context(table[0], SETTING + table[1])
     if spec.adapter is not None:
         model = with_adapter(model, spec.adapter, rng)
     choose_trained(model, spec.trained_parts, model.get_output_embeddings().parameters())

@@ -25,7 +25,7 @@ def conversation(
     messages: Sequence[Message],
     *,
     first: int = 0,
-    limit: int | None = None,
+    check_length: Callable[[int], None] = lambda tokens: None,
 ) -> Conversation:
     """The ids of a chat, and a mask of the assistant's tokens.
 
@@ -35,20 +35,16 @@ def conversation(
         ends: ids that end a completion.
         messages: the chat; its last one is the assistant's.
         first: the message from which on answers count; those before are worked examples.
-        limit: tokens that a chat may have; None for any number. A longer one is not rendered turn
-            by turn, which takes the square of its length.
+        check_length: raises ValueError for too many tokens; such a chat is not rendered turn by
+            turn, which takes the square of its length.
 
     Raises:
-        ValueError: more tokens than `limit`; or the template writes an earlier turn otherwise than
+        ValueError: too many tokens; or the template writes an earlier turn otherwise than
             the last one, so that no part of the text is what was answered.
     """
     whole = template(list(messages), add_generation_prompt=False)
     encoding = backend.encode(whole, add_special_tokens=False)
-    if limit is not None and len(encoding.ids) > limit:
-        raise ValueError(
-            f"the prompt and its answer have {len(encoding.ids)} tokens, but the model's limit is"
-            f" {limit}"
-        )
+    check_length(len(encoding.ids))
     counts = [False] * len(encoding.ids)
     for number, message in enumerate(messages):
         if message["role"] != "assistant" or number < first:

@@ -99,7 +99,12 @@ class ChatCodec(Codec):
         template = partial(self.template, **self.arguments)
         own = len(messages) - (messages[0]["role"] == "system")
         return conversation(
-            self.backend, template, self.ends, whole, first=len(whole) - own, limit=self.limit
+            self.backend,
+            template,
+            self.ends,
+            whole,
+            first=len(whole) - own,
+            check_length=self.check_length,
         )
 
 

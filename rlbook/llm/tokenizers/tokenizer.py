@@ -108,6 +108,8 @@ class Codec:
     template: Callable[..., str] | None = None
     template_text: str | None = None  # the chat template itself; None where the tokenizer has none
     ends: tuple[int, ...] = ()  # all that end an episode, EOS first; () is EOS alone
+    # the option that sets `context`, where the user chose the sizes of the model
+    context_option: str | None = None
     # id → its text, where a text is the texts of its ids; None where the tokenizer joins them
     # otherwise
     pieces: tuple[str, ...] | None = None
@@ -122,15 +124,17 @@ class Codec:
         one."""
         return self.context or LONGEST
 
-    def over_limit(self, tokens: int) -> str:
-        """What is said of a prompt and its answer that have more tokens than the limit: the number,
-        and what sets the limit."""
-        source = (
-            "all that a model is given that states none, as the built-in ones"
-            if self.context is None
-            else "its context, as its config.json has it"
-        )
-        return (
+    def check_length(self, tokens: int) -> None:
+        """Raises ValueError for a prompt and its answer with more tokens than the limit; the
+        sentence says what sets the limit."""
+        if tokens <= self.limit:
+            return
+        source = "its context, as its config.json has it"
+        if self.context is None:
+            source = "all that a model is given that states none, as the built-in ones"
+        elif self.context_option is not None:
+            source = f"make the model with {self.context_option} {tokens} or more"
+        raise ValueError(
             f"the prompt and its answer have {tokens} tokens, but the model's limit is"
             f" {self.limit}: {source}"
         )
@@ -200,14 +204,16 @@ class Codec:
         which defines where turns end.
 
         Raises:
-            ValueError: a character without a token, or a template that does not write turn after
-                turn.
+            ValueError: a character without a token, more tokens than the limit, or a template that
+                does not write turn after turn.
         """
         if self.template is None or self.template_text is None:
             return None
         for message in messages:
             self.check_text(message["content"])
-        return conversation(self.backend, self.template, self.ends, messages, limit=self.limit)
+        return conversation(
+            self.backend, self.template, self.ends, messages, check_length=self.check_length
+        )
 
     def check_text(self, text: str) -> None:
         """Raises ValueError if a character of `text` has no token."""

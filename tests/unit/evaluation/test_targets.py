@@ -4,6 +4,7 @@ here, another file of prompts, another reward, another environment."""
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -248,3 +249,59 @@ def test_a_models_folder_takes_an_adapter_and_another_dtype(
     assert found.surprise != near(evaluate_samples(model, 2, **there).surprise, terms=1)
     low: Any = find_target(model, **there, model={"dtype": "bfloat16"}).agent
     assert {str(p.dtype) for p in low.policy.parameters()} == {"torch.bfloat16"}
+
+
+LONG = {
+    "completion": {"prompt": "1+1=", "completion": "2" * 30},
+    "pairs": {"prompt": "1+1=", "chosen": "2", "rejected": "3" * 30},
+    "turns": {
+        "messages": [
+            {"role": "user", "content": "1+1="},
+            {"role": "assistant", "content": "2"},
+        ]
+        * 8
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "form"),
+    [("sft", "completion"), ("sft", "turns"), ("dpo", "pairs"), ("reward_model", "pairs")],
+)
+def test_a_row_longer_than_a_table_of_positions_is_refused_with_its_line_when_it_is_read(
+    algorithm: str, form: str, tmp_path: Path
+) -> None:
+    path, rows = tmp_path / "rows.jsonl", [LONG[form]]
+    short = {"messages": LONG["turns"]["messages"][:2]}
+    if form != "turns":
+        short = {name: text[:4] for name, text in LONG[form].items()}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [short, short, *rows]))
+    sizes = {"model_type": "gpt2", "n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    asked: dict[str, Any] = {"env_kwargs": {"task": "addition"}, "model": {"config": sizes}}
+    told = (
+        rf"^{re.escape(str(path))}, line 3: the prompt and its answer have (\d+) tokens, but the"
+        r" model's limit is 24: make the model with --model\.config\.n_positions \1 or more$"
+    )
+    with pytest.raises(RequestError, match=told):
+        rlbook.train(algorithm, "Chat-v0", data=str(path), steps=1, quiet=True, **asked)
+
+
+def test_a_reference_answer_longer_than_a_table_of_positions_is_refused(tmp_path: Path) -> None:
+    """The environment has room for completions of 3 tokens, and sft learns answers of any length."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [LONG["completion"]] * 2))
+    sizes = {"model_type": "gpt2", "n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    kwargs = {"data": str(path), "held_out": 0.5, "max_new_tokens": 3}
+    with pytest.raises(RequestError, match=r"rows\.jsonl, line [12]: .* 36 tokens, .*is 24: make"):
+        rlbook.train("sft", "Chat-v0", env_kwargs=kwargs, model={"config": sizes}, quiet=True)
+
+
+def test_a_prompt_that_leaves_no_room_is_named_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    short = {"messages": LONG["turns"]["messages"][:2]}
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [short, LONG["turns"], short, short]))
+    sizes = {"model_type": "gpt2", "n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    with pytest.raises(RequestError, match=r"that of .*rows\.jsonl, line 2, and .*no completion"):
+        rlbook.train(
+            "sft", "Chat-v0", env_kwargs={"data": str(path)}, model={"config": sizes}, quiet=True
+        )
