@@ -20,6 +20,7 @@ from rlbook.errors import RequestError
 if TYPE_CHECKING:
     from rlbook.evaluation.samples import Difference, Estimate, Sample, SampledEvaluation
     from rlbook.evaluation.targets import Target
+    from rlbook.interaction.play_episodes import Evaluation
     from rlbook.runs.run import Run
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "top_k")
@@ -144,10 +145,11 @@ def _episodes(
     )
     text = (
         f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
-        f" {four(high)})\nepisodes      {len(returns)},"
+        f" {four(high)})\nepisodes      {_count_episodes(result)},"
         f" {'exploring' if explore and not sampling else how}\nmean length  "
         f" {four(facts['mean_length'])} steps"
     )
+    facts |= _repeats(result)
     if result.num_unfinished:
         facts["unfinished"] = result.num_unfinished
         text += (
@@ -155,6 +157,19 @@ def _episodes(
             f" {result.limit:,} steps"
         )
     return facts | place, text + _place_lines(place)
+
+
+def _repeats(result: Evaluation) -> dict[str, int]:
+    """How many different prompts there were, where some came several times."""
+    count = result.num_prompts
+    return {} if count in (None, len(result.returns)) else {"distinct_prompts": int(count or 0)}
+
+
+def _count_episodes(result: Evaluation) -> str:
+    """The number of episodes, and of their prompts where some came several times."""
+    repeats = _repeats(result)
+    among = f" of {repeats['distinct_prompts']} prompts" if repeats else ""
+    return f"{len(result.returns)}{among}"
 
 
 def _choices(
@@ -213,14 +228,14 @@ def _evaluate_search(
             f"mean return   {four(result.mean)}   (95 % confidence interval {four(low)} to"
             f" {four(high)})"
         ),
-        f"episodes      {len(result.returns)}, {result.search} with {result.budget}{judged}",
+        f"episodes      {_count_episodes(result)}, {result.search} with {result.budget}{judged}",
         f"mean length   {four(facts['mean_length'])} steps",
     ]
     if result.tokens is not None:
         lines.append(
             f"budget        {four(result.tokens)} tokens for a prompt, read by all networks"
         )
-    return facts | place, "\n".join(lines) + _place_lines(place)
+    return facts | _repeats(result) | place, "\n".join(lines) + _place_lines(place)
 
 
 def _samples(

@@ -18,7 +18,6 @@ from rlbook.evaluation.verification import (
     proofs,
     select_installed,
     select_within,
-    standard_error,
 )
 from rlbook.interaction.threads import cores
 from rlbook.runs.options import SeveralSeeds
@@ -123,7 +122,7 @@ def _judge_proof(proof: Proof, facts: Outcome, folder: Path) -> Outcome:
         return outcome | {"error": facts["error"]}
     expected = proof.expected
     found = rlbook.evaluate(folder, episodes=expected.episodes, checkpoint=expected.checkpoint)
-    error = standard_error(found.returns.tolist())
+    error = found.standard_error
     judged = {
         "return": found.mean,
         "standard_error": error,

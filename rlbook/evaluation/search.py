@@ -3,7 +3,7 @@ search."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from rlbook.checks import did_you_mean, whole_number
 from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.learned_reward import check_readable
-from rlbook.interaction.play_episodes import Evaluation, play
+from rlbook.interaction.play_episodes import Evaluation, play, prompts_of
 from rlbook.runs.parts import agent_of
 from rlbook.seeding import rng_for
 
@@ -191,6 +191,7 @@ def _tree_search(
         budget,
         _judge_name(judge) if writes else None,
         tokens,
+        prompts=found.prompts,
     )
 
 
@@ -215,7 +216,8 @@ def _choice(
 
     with request_errors():
         policy = sampling_policy(getattr(agent, "policy", None), sampling)
-    rules = getattr(recipe.make().unwrapped, "rules", None)
+    env = recipe.make()
+    rules = getattr(env.unwrapped, "rules", None)
     if policy is None or rules is None:
         raise RequestError(
             f"search {asked.name} chooses among completions, and this agent of"
@@ -228,7 +230,8 @@ def _choice(
     starts = range(base, base + episodes)
     if asked.name == "beam":
         with use_one_thread():
-            return _beam_search(agent, policy, recipe, starts, n, sampling)
+            found = _beam_search(agent, policy, recipe, starts, n, sampling)
+            return replace(found, prompts=prompts_of(env, starts))
     with use_one_thread():
         found = sample_completions(agent, policy, recipe, starts, n, rng_for(seed, "noise"))
         if asked.name == "majority":
@@ -248,6 +251,7 @@ def _choice(
         f"{n} samples",
         _judge_name(judge),
         read_by(judge, found, n),
+        prompts=prompts_of(env, starts),
     )
 
 

@@ -79,12 +79,6 @@ class Proof:
         return self.expected.seconds + STARTING
 
 
-def standard_error(returns: Sequence[float]) -> float:
-    """The standard error of the mean of an evaluation's returns; 0 for a single return, which gives
-    no estimate."""
-    return statistics.stdev(returns) / len(returns) ** 0.5 if len(returns) > 1 else 0.0
-
-
 def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % prediction interval for one further value of a normal sample: mean ± t s √(1 +
     1/n)."""

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import VectorEnv
 
 from rlbook.agent import Agent, check_initialised
 from rlbook.ascii_signs import printable
@@ -36,6 +40,8 @@ class Evaluation:
     lengths: np.ndarray  # [E], in environment steps
     # steps after which an episode was cut, where the environment has no limit
     limit: int = field(default=ENDLESS, kw_only=True)
+    # [E], the prompt of each episode, numbered as they came; None where there are no prompts
+    prompts: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def num_unfinished(self) -> int:
@@ -47,27 +53,73 @@ class Evaluation:
         return float(self.returns.mean())
 
     @property
+    def num_prompts(self) -> int | None:
+        """The number of different prompts; None where there are none."""
+        return None if self.prompts is None else int(self.prompts.max()) + 1
+
+    def mean_by_prompt(self, values: np.ndarray) -> np.ndarray:
+        """The mean of values [E] over the episodes of each prompt, or the values where there are no
+        prompts."""
+        if self.prompts is None:
+            return values
+        return np.bincount(self.prompts, values) / np.bincount(self.prompts)
+
+    @property
     def confidence_interval(self) -> tuple[float, float]:
-        """95 % interval of the mean (Student's t over episodes); a single point if all returns are
-        equal or there is only one episode."""
-        return t_interval(self.returns)
+        """95 % interval of the mean (Student's t over episodes, or over prompts where one has
+        several episodes); a single point if all returns are equal or there is only one episode."""
+        return t_interval(self.returns, self.prompts)
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of the mean; 0 for a single episode or prompt."""
+        return deviation(self.returns, self.prompts) / len(self.returns) ** 0.5
 
     def __repr__(self) -> str:
         count = len(self.returns)
         half = self.confidence_interval[1] - self.mean
         told = f"{self.mean:.2f} ± {half:.2f}, {count} episode{'s' if count != 1 else ''}"
+        told += "" if self.num_prompts in (None, count) else f" of {self.num_prompts} prompts"
         cut = f", {self.num_unfinished} of them cut" if self.num_unfinished else ""
         return printable(f"<{type(self).__name__} {told}{cut}>")
 
 
-def t_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval (Student's t) for the mean, from independent samples `values` [n]; a single
-    point if n is 1."""
+def t_interval(values: np.ndarray, groups: np.ndarray | None = None) -> tuple[float, float]:
+    """95 % interval (Student's t) for the mean of samples; a single point if they are one sample, or
+    one group.
+
+    Args:
+        values: [n].
+        groups: [n], from 0 on, equal for samples that depend on each other, such as those of one
+            prompt; None: all are independent.
+    """
     from scipy.stats import t
 
     n, mean = len(values), float(values.mean())
-    half = float(t.ppf(0.975, n - 1)) * float(values.std(ddof=1)) / n**0.5 if n > 1 else 0.0
+    count = n if groups is None else int(groups.max()) + 1
+    spread = deviation(values, groups)
+    half = float(t.ppf(0.975, count - 1)) * spread / n**0.5 if count > 1 else 0.0
     return mean - half, mean + half
+
+
+def deviation(values: np.ndarray, groups: np.ndarray | None = None) -> float:
+    """√n times the standard error of the mean: of independent samples their standard deviation, and
+    of groups, as in `t_interval`, s in
+
+        s² = G / (G - 1) · Σ_g (Σ_{i in g} (x_i - mean))² / n
+
+    which is the same for groups of one. 0 for one sample or one group, which gives no estimate.
+
+    Source: the variance of a mean of clusters: Liang and Zeger 1986, Biometrika 73(1). The factor
+    G / (G - 1) is that of the sample variance.
+    """
+    sums = values if groups is None else np.bincount(groups, values - values.mean())
+    count = len(sums)
+    if count == 1:
+        return 0.0
+    if count == len(values):
+        return float(values.std(ddof=1))
+    return float((count / (count - 1) * (sums**2).sum() / len(values)) ** 0.5)
 
 
 def play(
@@ -141,7 +193,12 @@ def _play_one(
             break
         played = interaction.episodes
     _, returns, lengths = zip(*interaction.finished, strict=True)
-    return Evaluation(np.array(returns), np.array(lengths), limit=_reported_limit(recipe, longest))
+    return Evaluation(
+        np.array(returns),
+        np.array(lengths),
+        limit=_reported_limit(recipe, longest),
+        prompts=prompts_of(raw, range(base, base + len(returns))),
+    )
 
 
 def _reported_limit(recipe: EnvRecipe, longest: int) -> int:
@@ -184,7 +241,20 @@ def _play_many(
         )
     if workers is not None:
         env.close()
-    return Evaluation(returns, lengths, limit=_reported_limit(recipe, longest))
+    return Evaluation(
+        returns,
+        lengths,
+        limit=_reported_limit(recipe, longest),
+        prompts=prompts_of(env, range(base, base + episodes)),
+    )
+
+
+def prompts_of(env: gymnasium.Env | VectorEnv, seeds: Sequence[int]) -> np.ndarray | None:
+    """The prompt that each reset seed [E] begins, numbered as they come: [E]; None where an
+    environment has no prompts."""
+    inner: Any = getattr(env.unwrapped, "envs", [env])[0].unwrapped
+    numbers = getattr(inner, "prompts_of_seeds", None)
+    return None if numbers is None else numbers(seeds)
 
 
 def check_spaces(agent: Agent, recipe: EnvRecipe, found: Adaptation) -> None:

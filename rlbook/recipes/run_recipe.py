@@ -216,12 +216,14 @@ def _values(recipe: Recipe, measure: Measure, run: Run, folder: Path) -> list[fl
 
 
 def _of_evaluation(result: rlbook.Evaluation, name: str) -> object:
-    """An array of an evaluation by its name; of several samples of each prompt, the prompts'
-    means."""
+    """An array of an evaluation by its name; of several completions of a prompt, their mean."""
     named = (
         result.by_prompt()
         if isinstance(result, SampledEvaluation)
-        else {"returns": result.returns, "lengths": result.lengths}
+        else {
+            "returns": result.mean_by_prompt(result.returns),
+            "lengths": result.mean_by_prompt(result.lengths),
+        }
     )
     if name == "returns" and TOTAL in named:
         return named[TOTAL]
