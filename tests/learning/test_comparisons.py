@@ -16,6 +16,8 @@ import rlbook
 from rlbook.book.experiments import imitation_ladder
 from rlbook.book.experiments.one_axis import TABLES, learning_curves
 from rlbook.cli.main import main
+from rlbook.evaluation.optimal_return import optimal_return
+from rlbook.interaction.environments import EnvRecipe
 
 FIRST_SEED = 10
 LEVEL = 0.01  # as likely as that is a difference this large where there is none
@@ -135,6 +137,25 @@ def test_replay_saves_steps_on_the_pendulum() -> None:
 )
 def test_what_a_page_calls_better_was_measured_to_be(better: str, worse: str) -> None:
     assert chance_of_being_above(means(better), means(worse)) < LEVEL, (means(better), means(worse))
+
+
+@pytest.mark.parametrize("algorithm", ["fitted_q", "cql", "iql"])
+def test_from_walks_that_try_everything_each_offline_method_learns_the_exact_optimum(
+    algorithm: str,
+) -> None:
+    """docs/chapters/offline.md: on each of ten seeds the greedy policy earns what planning says."""
+    exact = optimal_return(EnvRecipe.from_env("Maze-v0"))
+    result = RESULTS[f"{algorithm}_maze"]
+    assert result["seeds"] == list(range(FIRST_SEED, FIRST_SEED + 10))
+    assert result["means"] == [exact] * 10
+
+
+@pytest.mark.parametrize("algorithm", ["cql", "iql"])
+def test_from_a_narrow_recording_only_fitted_q_misses_the_exact_optimum(algorithm: str) -> None:
+    """docs/chapters/offline.md: on ten seeds each."""
+    exact = optimal_return(EnvRecipe.from_env("CliffWalking-v1"))
+    assert means(f"{algorithm}_cliff") == [exact] * 10
+    assert max(means("fitted_q_cliff")) < exact
 
 
 def test_forgetting_old_returns_finds_the_shortest_way_more_often() -> None:

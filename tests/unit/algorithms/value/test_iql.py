@@ -80,6 +80,30 @@ def test_the_expectile_loss_by_hand() -> None:
     assert masked.item() == near(0.5 * 0.9 * 4, dtype="float32", terms=2)
 
 
+VALUE, TARGET = [3.0, -1.5, 0.25, 2.0, -0.75], [1.0, 2.5, 0.25, -1.0, -0.5]
+RLAX = {
+    0.1: ([3.6, 1.6, 0.0, 8.1, 0.00625], [3.6, -0.8, 0.0, 5.4, -0.05]),
+    0.5: ([2.0, 8.0, 0.0, 4.5, 0.03125], [2.0, -4.0, 0.0, 3.0, -0.25]),
+    0.7: ([1.2, 11.2, 0.0, 2.7, 0.04375], [1.2, -5.6, 0.0, 1.8, -0.35]),
+    0.9: ([0.4, 14.4, 0.0, 0.9, 0.05625], [0.4, -7.2, 0.0, 0.6, -0.45]),
+}
+"""τ → what RLax 0.1.9 (jax 0.10.2, float32) prints for `rlax.expectile_loss(VALUE, TARGET, τ)` and for
+`jax.grad` of its sum with respect to VALUE; its digits beyond the seventh, which are float32's, are
+left out."""
+
+
+@pytest.mark.parametrize("tau", RLAX)
+def test_the_expectile_loss_is_rlaxs(tau: float) -> None:
+    """RLax has no factor ½ and averages nothing."""
+    losses, gradient = RLAX[tau]
+    for row, expected in enumerate(losses):
+        pair = (torch.tensor(each[row : row + 1]) for each in (VALUE, TARGET))
+        assert 2 * expectile_loss(*pair, tau).item() == near(expected, dtype="float32", terms=4)
+    value = torch.tensor(VALUE, requires_grad=True)
+    (2 * len(VALUE) * expectile_loss(value, torch.tensor(TARGET), tau)).backward()
+    assert_near(value.grad, torch.tensor(gradient), terms=4)
+
+
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.7, 0.9, 0.99])
 def test_the_loss_is_least_at_scipys_expectile_and_that_of_a_uniform_is_known(tau: float) -> None:
     """Of Uniform(0, 1) the expectile e has τ (1 - e)² = (1 - τ) e², so
