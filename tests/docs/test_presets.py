@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from closeness import near
@@ -27,8 +28,8 @@ from rlbook.evaluation.verification import (
     proofs,
     select_installed,
     select_within,
-    standard_error,
 )
+from rlbook.interaction.play_episodes import Evaluation
 from rlbook.registry import ALGORITHMS, EXPECTED, agent_class, preset, presets
 from rlbook.runs.request import Request
 
@@ -140,16 +141,20 @@ def test_a_run_may_be_better_than_expected_and_not_worse() -> None:
     ]
 
 
+def error_of(returns: list[float]) -> float:
+    return Evaluation(np.array(returns), np.ones(len(returns))).standard_error
+
+
 def test_a_point_has_the_margin_of_the_evaluation_that_is_judged() -> None:
     """49 times 500 and once 490: mean 499.8, deviation √(49 · 0.2² + 9.8²) / 7 = √2, standard error
     √2 / √50 = 0.2; 499.8 + 0.329 > 500."""
     point = Expected(500.0, (500.0, 500.0), 3, 50, 9.0)
-    assert standard_error([500.0] * 49 + [490.0]) == near(0.2, terms=50, size=500.0)
+    assert error_of([500.0] * 49 + [490.0]) == near(0.2, terms=50, size=500.0)
     assert point.holds(499.8, 0.2) and not point.holds(499.8) and not point.holds(490.0, 3.0)
-    assert point.holds(500.0, 0.0) and standard_error([3.0]) == 0.0
-    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).holds(
-        -100.0, standard_error([-100.0] * 20)
-    ), "the maze: no noise, no margin"
+    assert point.holds(500.0, 0.0) and error_of([3.0]) == 0.0
+    assert not Expected(3.0, (3.0, 3.0), 10, 20, 1.0).holds(-100.0, error_of([-100.0] * 20)), (
+        "the maze: no noise, no margin"
+    )
 
 
 def test_as_many_as_fit_into_the_budget_are_chosen() -> None:
