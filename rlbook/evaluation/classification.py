@@ -81,6 +81,7 @@ def classify(
     false_positive, true_positive, _ = metrics.roc_curve(label, score)
     precisions, recalls, _ = metrics.precision_recall_curve(label, score)
     confusion = metrics.confusion_matrix(label, said, labels=[False, True])
+    found["Cohen's kappa"] = cohen_kappa(confusion)
     measures = {name: float(value) for name, value in found.items()}
     return Classification(
         label,
@@ -91,6 +92,27 @@ def classify(
         (false_positive, true_positive),
         (recalls, precisions),
     )
+
+
+def cohen_kappa(confusion: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The agreement of two raters beyond chance: 1 if they always agree, 0 if as often as two who do
+    not look, each with its own frequencies.
+
+    κ = (p - e) / (1 - e),   p the share of the cases in which both say the same, e = Σ_k p_k q_k
+
+    Args:
+        confusion: [..., K, K], counts; rows are what one rater says, columns the other.
+
+    Returns:
+        [...]; NaN where both always say one and the same.
+
+    Source: Cohen 1960, Educational and Psychological Measurement 20(1), eq. 1.
+    """
+    share = confusion / confusion.sum(axis=(-2, -1), keepdims=True)
+    same = np.trace(share, axis1=-2, axis2=-1)
+    chance = (share.sum(-1) * share.sum(-2)).sum(-1)
+    with np.errstate(invalid="ignore"):
+        return (same - chance) / (1.0 - chance)
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def test_the_python_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixtur
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     for code in blocks:  # each may use what those before it have imported
         exec(code, names)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     (said,) = re.findall(r"prints `(.*?)`", PAGE)
     assert capsys.readouterr().out.strip() == said
 

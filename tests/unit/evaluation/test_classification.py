@@ -19,6 +19,7 @@ from rlbook.cli.main import main
 from rlbook.errors import RequestError
 from rlbook.evaluation.classification import (
     classify,
+    cohen_kappa,
     measure_classes,
     of_reward_model,
     of_rows,
@@ -46,10 +47,29 @@ def test_every_measure_by_hand() -> None:
             "F1": 2 * precision * recall / (precision + recall),
             "ROC AUC": 13 / 15,  # of 3 · 5 pairs .3 loses against .7 and .4
             "average precision": (1 + 1 + 3 / 5) / 3,  # precision where each right one is found
+            # right: 3 of 8, and called right: 3 of 8
+            "Cohen's kappa": (6 / 8 - (9 + 25) / 64) / (1 - (9 + 25) / 64),
         },
         terms=8,
     )
     assert classify(LABEL, SCORE).threshold == near((2.0 / 3 + 1.4 / 5) / 2, terms=8)
+
+
+def test_kappa_is_scikit_learns_of_any_number_of_matrices() -> None:
+    from sklearn.metrics import cohen_kappa_score
+
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(3, size=(5, 2, 40))
+    counts = np.zeros((5, 3, 3), dtype=np.int64)
+    for matrix, (one, other) in zip(counts, pairs, strict=True):
+        np.add.at(matrix, (one, other), 1)
+    expected = [cohen_kappa_score(one, other) for one, other in pairs]
+    assert cohen_kappa(counts).tolist() == near(expected, terms=40)
+    assert cohen_kappa(np.array([[3, 0], [0, 5]])) == 1.0
+    assert cohen_kappa(np.array([[6, 2], [3, 1]])) == near(
+        0.0, terms=8
+    )  # the rows are proportional
+    assert np.isnan(cohen_kappa(np.array([[8, 0], [0, 0]])))
 
 
 @pytest.mark.parametrize(
