@@ -84,8 +84,12 @@ class Task(ABC):
 
     def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
         """The steps of a completion: where each ends, in characters of `text`, and 1 if it is right
-        or 0. None where a task has no steps."""
-        return []
+        or 0; none of an empty text.
+
+        Raises:
+            ValueError: a text of this task has no steps.
+        """
+        raise ValueError(f"task {self.name!r} has no steps that could be judged")
 
     def columns(self, prompt: str) -> Mapping[str, object]:
         """Further metadata of `prompt` for rewards, by name."""

@@ -153,6 +153,16 @@ def test_a_process_reward_learns_which_steps_are_right(
     )
 
 
+def test_a_round_of_texts_without_steps_earns_nothing(policy: Any, rules: TokenRules) -> None:
+    """What was left of a round ended training, where all of it was empty."""
+    model = ProcessReward(policy.policy, np.random.default_rng(0))
+    empty = [rules.to_completion(row, np.array([rules.codec.eos])) for row in range(2)]
+    steps = find_steps(empty, rules)
+    assert steps.mask.shape == (2, 1) and not steps.mask.any()
+    for how in ("min", "product", "last", "mean", "sum"):
+        assert model.reward(rules, how)(empty) == [0.0, 0.0]
+
+
 def test_it_is_a_reward_of_a_whole_round(
     policy: Any, found: SampledCompletions, rules: TokenRules
 ) -> None:
