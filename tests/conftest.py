@@ -19,6 +19,7 @@ import torch
 from rlbook.fast_forms import plain_forms, plain_only
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+gc.disable()  # until all tests are collected, which leaves no garbage worth looking for
 
 SLOW_LIMIT = 3600
 """Seconds until a slow test that hangs is ended and named; for all others it is `timeout` in
@@ -43,6 +44,7 @@ def pytest_collection_finish() -> None:
     would go through all of it again, for half a second."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
