@@ -278,6 +278,7 @@ class FromRecipe:
     stages: tuple[str, ...] = ()  # whose rows are told; none is all
     seeds: int = 3
     package: str = ""  # a module that it needs; without it, what was measured before stays
+    made: str = ""  # a stage that makes data: what its function says of them is kept, too
     arguments: str = ""  # of no `rlbook train`
 
     def commands(self) -> list[str]:
@@ -289,6 +290,7 @@ class FromRecipe:
     def run(self) -> dict[str, Any]:
         """Runs it; the means of each seed, and their mean."""
         found: dict[str, list[list[float | None]]] = {}
+        made: dict[str, list[float]] = {}
         with tempfile.TemporaryDirectory() as place:
             folders = [Path(place) / str(seed) for seed in seeds_of(self.seeds)]
             for seed, folder in zip(seeds_of(self.seeds), folders, strict=True):
@@ -299,6 +301,10 @@ class FromRecipe:
                         found.setdefault(name, []).append(
                             [row[when] and row[when]["mean"] for when in ("before", "after")]
                         )
+                for stage in facts["stages"]:
+                    if stage["stage"] == self.made:
+                        for name, value in stage["facts"].items():
+                            made.setdefault(f"{self.made}: {name}", []).append(value)
             self._draw(folders)
         told = "; ".join(f"{name} {self._told(pairs)}" for name, pairs in found.items())
         return {
@@ -307,6 +313,7 @@ class FromRecipe:
             "commands": self.commands(),
             "seeds": list(seeds_of(self.seeds)),
             "before and after": found,
+            **({"made": made} if made else {}),
         }
 
     def _draw(self, folders: list[Path]) -> None:
@@ -1549,6 +1556,14 @@ MEASUREMENTS = {
         "R1-Zero and R1 on sums of four terms, 3 seeds; 512 held-out prompts of each task",
         "r1",
         seeds=3,
+    ),
+    "r1_scenarios": FromRecipe(
+        "R1's last stages with a judge and two reward models, 4 seeds; shares of 256 held-out"
+        " prompts of each kind, before and after",
+        "r1_scenarios",
+        ("base", "reasoning_rl", "second_sft", "all_scenarios_rl"),
+        seeds=4,
+        made="kept",
     ),
     "rlhf": FromRecipe(
         "sums of money with their unit, 3 seeds; true scores in [0, 1] of 512 held-out prompts",
