@@ -832,6 +832,8 @@ ROUND = "--steps 4200 --num-envs 1024 --epochs 20 --learning-rate 3e-4 --eval-ev
 PRICED = (
     "--steps 60000 --learning-rate 1e-3 --eval-every 0 --env.reward '{exact: 1.0, length: 0.1}'"
 )
+HALF_TRAINED = "sac Pendulum-v1 --steps 5000 --eval-every 0"
+HALF_RANDOM = "runs/expert --epsilon 0.5 --episodes 50"
 
 MEASUREMENTS = {
     "bandit_testbed": Measurement(
@@ -1293,6 +1295,23 @@ MEASUREMENTS = {
         untimed_return,
         seeds=10,
         expert="ppo Maze-v0",
+    ),
+    "clone_pendulum": Measurement(
+        "Pendulum-v1, a clone of the same recording",
+        "behavior_cloning Pendulum-v1 --data walks --steps 4000 --batch-size 256 --eval-every 0",
+        untimed_return,
+        seeds=5,
+        record=HALF_RANDOM,
+        expert=HALF_TRAINED,
+    ),
+    "iql_pendulum": Measurement(
+        "Pendulum-v1, from a recording of SAC",
+        "iql Pendulum-v1 --data walks --steps 2000 --gamma 0.9 --tau 0.02 --inverse-temperature 0.5"
+        " --eval-every 0",
+        untimed_return,
+        seeds=5,
+        record=HALF_RANDOM,
+        expert=HALF_TRAINED,
     ),
     "rce_maze": Measurement(
         "the maze, from 1 000 random walks", "rce Maze-v0", optimal(3.0), seeds=10

@@ -158,6 +158,16 @@ def test_from_a_narrow_recording_only_fitted_q_misses_the_exact_optimum(algorith
     assert max(means("fitted_q_cliff")) < exact
 
 
+def test_from_a_recording_of_the_pendulum_iql_earns_more_than_a_clone() -> None:
+    """docs/algorithms/iql.md: five recordings, each of which both learn from; Welch's 95 % interval
+    of the difference lies above 0."""
+    iql, clone = RESULTS["iql_pendulum"], RESULTS["clone_pendulum"]
+    assert iql["seeds"] == clone["seeds"] == list(range(FIRST_SEED, FIRST_SEED + 5))
+    assert iql["commands"][:2] == clone["commands"][:2]  # the expert, and the recording
+    interval = ttest_ind(iql["means"], clone["means"], equal_var=False).confidence_interval()
+    assert interval.low > 0
+
+
 def test_forgetting_old_returns_finds_the_shortest_way_more_often() -> None:
     """docs/chapters/monte-carlo.md: three of ten seeds, and all ten."""
     found = [means(name).count(3.0) for name in ("mc_control_forgetting", "mc_control_maze")]
