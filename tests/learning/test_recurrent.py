@@ -30,7 +30,7 @@ def test_ppo_with_a_memory_solves_the_t_maze(seed: int) -> None:
 def test_reinforce_with_a_memory_solves_the_t_maze_on_most_seeds() -> None:
     """Its rollouts are whole episodes. Nine of the ten seeds solved it; without a memory a seed
     takes the right arm in all of 50 episodes with a chance of 1 in 2⁵⁰."""
-    settings = SETTINGS | {"learning_rate": 5e-3}
+    settings: dict[str, Any] = SETTINGS | {"learning_rate": 5e-3}
     del settings["rollout_steps"]
     runs = (
         rlbook.train("reinforce", "TMaze-v0", steps=60_000, recurrent="gru", seed=seed, **settings)

@@ -97,8 +97,10 @@ def test_the_expectile_loss_is_rlaxs(tau: float) -> None:
     """RLax has no factor ½ and averages nothing."""
     losses, gradient = RLAX[tau]
     for row, expected in enumerate(losses):
-        pair = (torch.tensor(each[row : row + 1]) for each in (VALUE, TARGET))
-        assert 2 * expectile_loss(*pair, tau).item() == near(expected, dtype="float32", terms=4)
+        value, target = (torch.tensor(each[row : row + 1]) for each in (VALUE, TARGET))
+        assert 2 * expectile_loss(value, target, tau).item() == near(
+            expected, dtype="float32", terms=4
+        )
     value = torch.tensor(VALUE, requires_grad=True)
     (2 * len(VALUE) * expectile_loss(value, torch.tensor(TARGET), tau)).backward()
     assert_near(value.grad, torch.tensor(gradient), terms=4)
