@@ -1576,6 +1576,13 @@ MEASUREMENTS = {
         "r1",
         seeds=3,
     ),
+    "process_judges": Experiment(
+        "sums of three terms in steps: solutions that judges of steps and of outcomes take of 16, and"
+        " GRPO that is paid by a judge of steps; 128 held-out prompts, 5 seeds, ± is half of the 95 %"
+        " interval over seeds",
+        "process_judges",
+        seeds=5,
+    ),
     "r1_scenarios": FromRecipe(
         "R1's last stages with a judge and two reward models, 4 seeds; shares of 256 held-out"
         " prompts of each kind, before and after",

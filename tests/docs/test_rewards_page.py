@@ -103,3 +103,32 @@ def test_fresh_counts_the_others() -> None:
         [Completion("", "46", text, True) for text in ("46", "46", "7")]
     )
     np.testing.assert_array_equal(total, [0.0, 0.0, 1.0])
+
+
+def test_the_tables_of_process_judges_state_what_was_measured() -> None:
+    known = json.loads((FOLDER.parent / "results.json").read_text(encoding="utf-8"))
+    found = known["measurements"]["process_judges"]["measured"]
+    stated = 0
+    for kind, after in (("best of 16", "| best of 16 by |"), ("paid by", "| paid by |")):
+        for line in PAGE.split(after)[1].split("\n\n")[0].splitlines()[2:]:
+            name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            assert cells == process_judges_cells(found, kind, name)
+            stated += 1
+    assert stated == sum(name.endswith(": steps") for name in found)
+
+
+def process_judges_cells(found: dict[str, float], kind: str, name: str) -> list[str]:
+    """The numbers of a line."""
+    told = f"{kind}, {name}"
+
+    def change(what: str) -> str:
+        if f"{told}: {what}" not in found:
+            return "–"
+        half = 100 * found[f"{told}: {what}, ±"]
+        return f"{100 * found[f'{told}: {what}']:+.1f} ± {half:.1f}".replace("-", "−")
+
+    cells = [f"{100 * found[told]:.1f} %", change("gain"), f"{found[f'{told}: steps']:.2f}"]
+    if kind == "best of 16":
+        return cells
+    scores = [found.get(f"{name}: score {when}") for when in ("before", "after")]
+    return [*cells, "–" if None in scores else " → ".join(f"{score:.2f}" for score in scores)]

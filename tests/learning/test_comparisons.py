@@ -322,6 +322,22 @@ def test_what_a_judge_has_kept_makes_a_better_policy_than_the_one_that_wrote_it(
         assert low < 0 < high, (stage, what)
 
 
+def test_judges_of_steps_take_worse_than_one_sample_and_ruin_a_policy_that_they_pay() -> None:
+    """docs/llm/rewards.md: the intervals of the gains are below 0, and on each seed the judge's score
+    rises while right answers become few."""
+    found = RESULTS["process_judges"]["measured"]
+    for name in (
+        "outcome",
+        *(f"process, {how}" for how in ("last", "min", "product", "mean", "sum")),
+    ):
+        gain = f"best of 16, {name}: gain"
+        assert found[gain] + found[f"{gain}, ±"] < 0.0
+    for name in ("process, min", "process, sum"):
+        assert found[f"{name}: score, least rise of a seed"] > 0.0
+        assert found[f"{name}: right, least fall of a seed"] > 0.08
+        assert found[f"{name}: right, most of a seed"] < 0.15
+
+
 def test_which_labels_and_which_reward_are_better_is_not_told_by_three_seeds() -> None:
     """docs/algorithms/distillation.md and docs/llm/intrinsic-rewards.md say so."""
 

@@ -1,0 +1,255 @@
+"""A process reward model beside an outcome reward model: which of 16 solutions it takes, and what a
+policy does that is paid by it.
+
+A small model has cloned sums of three terms in steps (`Reasoning-v0`) for a short while. It writes
+solutions to training prompts, and two judges of the same form learn from the same solutions:
+
+    process   each step's label is whether that step is right
+    outcome   each step's label is whether the answer at the end is right
+
+A solution's score is the outcome judge's for the last step, or the process judge's for the last, the
+worst (min), all (product), the mean or the sum of its steps. GRPO is then paid by such a score alone.
+
+    found = run(seeds=3)
+    found.chosen["process, min"].right      # [R, P], of the solution that was taken of 16
+    found.trained["process, sum"].steps     # [R, P], in a solution of the policy that was paid so
+
+Source: Lightman et al. 2023, arXiv:2305.20050, section 3 (both judges, best of n). Model, task and
+numbers are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import rlbook
+from rlbook.evaluation.best_of_n import SampledCompletions, best, sample_completions
+from rlbook.evaluation.process_reward import ProcessReward, TextSteps, find_steps
+from rlbook.functional.post_training.process_rewards import aggregate_steps
+from rlbook.interaction.play_episodes import t_interval
+from rlbook.interaction.threads import use_one_thread
+from rlbook.seeding import rng_for
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats = NDArray[np.float64]
+ENV, TASK = "Reasoning-v0", {"terms": 3}
+CLONING: dict[str, Any] = {"steps": 150, "batch_size": 64, "learning_rate": 1e-3, "eval_every": 0}
+SOLUTIONS = 4  # of each training prompt
+LEARNED_FROM = 400  # training prompts
+PROMPTS = 128  # held out
+SAMPLES = 16  # of each
+FIT: dict[str, Any] = {"passes": 4, "learning_rate": 3e-3}
+TRAIN: dict[str, Any] = {
+    "steps": 20_000,
+    "num_envs": 64,
+    "group_size": 8,
+    "learning_rate": 4e-4,
+    "eval_every": 0,
+}
+"""GRPO's settings, whoever pays."""
+JUDGES = {
+    "outcome": ("outcome", "last"),
+    **{f"process, {how}": ("process", how) for how in ("last", "min", "product", "mean", "sum")},
+}
+"""Name → the labels that the judge has learned, and how the scores of the steps become one."""
+PAID = ("process, min", "process, sum")
+BEFORE, VERIFIER, SINGLE = "before", "verifier", "one sample"
+
+
+class Solutions(NamedTuple):
+    """Of R seeds and P prompts one solution each."""
+
+    right: Floats  # [R, P], its answer: 1 or 0
+    steps: Floats  # [R, P], how many it has
+
+
+class JudgedSolutions(NamedTuple):
+    """What became of the judges."""
+
+    chosen: dict[str, Solutions]
+    """Judge, verifier or one sample → the solution that it takes of `SAMPLES`."""
+    trained: dict[str, Solutions]
+    """Who paid, or before → a sampled solution of the policy."""
+    score: dict[str, Floats]
+    """Of `PAID` → [R, 2], the mean score before and after, by the judge that paid."""
+
+
+def run(seeds: int = 3, first: int = 0, **sizes: Any) -> JudgedSolutions:
+    """Everything with several seeds; `sizes` as for `one`."""
+    return concatenate([one(seed, **sizes) for seed in range(first, first + seeds)])
+
+
+def one(
+    seed: int,
+    *,
+    learned_from: int = LEARNED_FROM,
+    prompts: int = PROMPTS,
+    train: dict[str, Any] | None = None,
+    paid: Sequence[str] = (VERIFIER, *PAID),
+) -> JudgedSolutions:
+    """Everything with one seed; R is 1.
+
+    Args:
+        seed: of the model, the samples, the judges and the training.
+        learned_from: training prompts whose solutions the judges learn from.
+        prompts: held-out ones.
+        train: in place of some of `TRAIN`.
+        paid: who pays a policy.
+    """
+    trained = rlbook.train("sft", ENV, env_kwargs=TASK, seed=seed, quiet=True, **CLONING)
+    recipe = trained.request.recipe.for_evaluation()
+    with use_one_thread():
+        judges = learned_judges(trained, seed, learned_from)
+        found = sampled(trained, prompts, SAMPLES, seed)
+        steps = find_steps(found.finished, rules_of(recipe))
+        said = {name: torch.from_numpy(judge.score(found, steps)) for name, judge in judges.items()}
+        there = torch.from_numpy(steps.mask)
+        score = {
+            name: aggregate_steps(said[who], there, how).numpy()
+            for name, (who, how) in JUDGES.items()
+        }
+    score |= {VERIFIER: found.reward, SINGLE: np.zeros(len(found.reward))}
+    chosen = {name: _of_rows(found, steps, _best_rows(values)) for name, values in score.items()}
+    after = {BEFORE: chosen[SINGLE]}
+    changed: dict[str, Floats] = {}
+    for name in paid:
+        reward: Any = "correct"
+        if name != VERIFIER:
+            who, how = JUDGES[name]
+            reward = judges[who].reward(rules_of(recipe), how)
+        policy = rlbook.train(
+            "grpo",
+            ENV,
+            env_kwargs=TASK | {"reward": reward},
+            start=trained,
+            seed=seed,
+            quiet=True,
+            **TRAIN | (train or {}),
+        )
+        with use_one_thread():
+            other = sampled(policy, prompts, 1, seed)
+            theirs = find_steps(other.finished, rules_of(recipe))
+            after[name] = _of_rows(other, theirs, np.arange(prompts))
+            if name != VERIFIER:
+                now = judges[who].judge(other, theirs, how).mean()
+                changed[name] = np.array([[score[name].mean(), now]])
+    return JudgedSolutions(chosen, after, changed)
+
+
+def learned_judges(run: rlbook.Run, seed: int, prompts: int) -> dict[str, ProcessReward]:
+    """The two judges, of the same solutions to training prompts, in the same order."""
+    agent: Any = run.agent
+    recipe = run.request.recipe
+    starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts).tolist()
+    rng = rng_for(seed, "exploration")
+    found = sample_completions(agent, agent.policy, recipe, starts, SOLUTIONS, rng)
+    steps = find_steps(found.finished, rules_of(recipe))
+    outcome = np.repeat(found.reward[:, None], steps.mask.shape[1], axis=1)
+    judges: dict[str, ProcessReward] = {}
+    for name, label in {"process": steps.right, "outcome": outcome}.items():
+        judges[name] = ProcessReward(agent.policy, rng_for(seed, "initialisation"))
+        judges[name].fit(found, steps, label, rng_for(seed, "minibatches"), **FIT)
+    return judges
+
+
+def sampled(run: rlbook.Run, prompts: int, n: int, seed: int) -> SampledCompletions:
+    """n solutions of each held-out prompt, scored by the verifier."""
+    agent: Any = run.agent
+    recipe = run.request.recipe.for_evaluation()
+    rng = rng_for(seed, "noise")
+    return sample_completions(agent, agent.policy, recipe, range(prompts), n, rng)
+
+
+def rules_of(recipe: Any) -> Any:
+    """The rules of the environment's texts."""
+    return recipe.make().unwrapped.rules
+
+
+def _best_rows(score: Floats) -> NDArray[np.int64]:
+    """The row of the best of each prompt's solutions, the first among equals: [P]."""
+    return best(score.reshape(-1, SAMPLES)) + np.arange(0, len(score), SAMPLES)
+
+
+def _of_rows(found: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64]) -> Solutions:
+    right, count = found.reward[rows], steps.mask[rows].sum(axis=1).astype(np.float64)
+    return Solutions(right[None], count[None])
+
+
+def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
+    """Several seeds as one result."""
+
+    def joined(parts: Sequence[dict[str, Solutions]]) -> dict[str, Solutions]:
+        return {
+            name: Solutions(*(np.concatenate(field) for field in zip(*each, strict=True)))
+            for name in parts[0]
+            for each in [[part[name] for part in parts]]
+        }
+
+    score = {name: np.concatenate([each.score[name] for each in found]) for name in found[0].score}
+    return JudgedSolutions(
+        joined([each.chosen for each in found]), joined([each.trained for each in found]), score
+    )
+
+
+def measurements(found: JudgedSolutions) -> dict[str, float]:
+    """The share of right answers and the mean number of steps, and the change of both against a
+    single sample or the policy before, with half of its 95 % interval over seeds."""
+    numbers: dict[str, float] = {}
+    for kind, known, base in (
+        ("best of 16", found.chosen, found.chosen[SINGLE]),
+        ("paid by", found.trained, found.trained[BEFORE]),
+    ):
+        for name, solutions in known.items():
+            told = f"{kind}, {name}"
+            numbers[told] = float(solutions.right.mean())
+            numbers[f"{told}: steps"] = float(solutions.steps.mean())
+            if solutions is not base:
+                changes = [after - before for after, before in zip(solutions, base, strict=True)]
+                for what, each in zip(("gain", "steps more"), changes, strict=True):
+                    change = each.mean(axis=1)  # [R]
+                    low, high = t_interval(change)
+                    numbers[f"{told}: {what}"] = float(change.mean())
+                    numbers[f"{told}: {what}, ±"] = (high - low) / 2
+    for name, change in found.score.items():
+        for when, value in zip(("before", "after"), change.mean(0), strict=True):
+            numbers[f"{name}: score {when}"] = float(value)
+        right = found.trained[name].right.mean(axis=1)
+        numbers[f"{name}: score, least rise of a seed"] = float((change[:, 1] - change[:, 0]).min())
+        numbers[f"{name}: right, most of a seed"] = float(right.max())
+        numbers[f"{name}: right, least fall of a seed"] = float(
+            (found.trained[BEFORE].right.mean(axis=1) - right).min()
+        )
+    return numbers
+
+
+def draw(found: JudgedSolutions) -> Figure:
+    """Left: which solution of 16 each judge takes. Right: what a policy does that a judge pays. Bars
+    are shares of right answers, a dot is a seed; the number is that of the steps."""
+    from rlbook.book.figures.axes import curve_colour, label_axes
+    from rlbook.plots.figure import new_figure
+
+    figure = new_figure(10.5, 3.6)
+    sides = zip(
+        figure.subplots(1, 2, width_ratios=(8, 5)),
+        (found.chosen, found.trained),
+        ("best of 16", "paid by"),
+        strict=True,
+    )
+    for axes, each, title in sides:
+        label_axes(axes, "", "share of right answers, held out", title)
+        for across, (name, solutions) in enumerate(each.items()):
+            seeds = solutions.right.mean(axis=1)
+            known = name in (VERIFIER, SINGLE, BEFORE)
+            axes.bar(across, seeds.mean(), 0.7, color=curve_colour(1 if known else 0))
+            axes.plot([across] * len(seeds), seeds, "k.", markersize=3)
+            axes.text(across, 1.04, f"{solutions.steps.mean():.1f}", ha="center", fontsize=8)
+        axes.set_xticks(range(len(each)), [name.replace(", ", "\n") for name in each], fontsize=8)
+        axes.set_ylim(0.0, 1.08)
+    return figure

@@ -1,0 +1,59 @@
+"""Judges of steps and of outcomes: which solution they take, and what is counted of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from closeness import near
+
+from rlbook.book.experiments.language_models import process_judges
+from rlbook.book.experiments.language_models.process_judges import (
+    BEFORE,
+    SAMPLES,
+    SINGLE,
+    VERIFIER,
+    JudgedSolutions,
+    Solutions,
+    measurements,
+)
+
+
+def solutions(right: list[list[float]], steps: list[list[float]]) -> Solutions:
+    return Solutions(np.array(right), np.array(steps))
+
+
+def test_gains_are_counted_seed_by_seed() -> None:
+    """Two seeds, two prompts: the judge gains 1/2 and 0, so the mean is 1/4 and half of the interval
+    tan(0.475 π) · 1/4 (one degree of freedom); of steps it has one and two more."""
+    base = solutions([[0, 0], [1, 0]], [[4, 4], [4, 4]])
+    taken = solutions([[1, 0], [0, 1]], [[5, 5], [6, 6]])
+    found = measurements(
+        JudgedSolutions({SINGLE: base, "outcome": taken}, {BEFORE: base, VERIFIER: taken}, {})
+    )
+    for told in ("best of 16, outcome", f"paid by, {VERIFIER}"):
+        assert (found[told], found[f"{told}: steps"]) == (0.5, 5.5)
+        assert (found[f"{told}: gain"], found[f"{told}: steps more"]) == (0.25, 1.5)
+        half = np.tan(0.475 * np.pi) / 4
+        assert found[f"{told}: gain, ±"] == near(half, terms=64, size=half)
+        assert found[f"{told}: steps more, ±"] == near(2 * half, terms=64, size=half)
+
+
+def test_the_row_of_each_prompts_best_solution() -> None:
+    score = np.zeros(3 * SAMPLES)
+    score[[5, SAMPLES + 2, SAMPLES + 9]] = 1.0, 3.0, 3.0
+    rows = process_judges._best_rows(score)
+    assert rows.tolist() == [5, SAMPLES + 2, 2 * SAMPLES]  # of equal ones the first
+
+
+def test_a_short_experiment_has_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_judges, "CLONING", process_judges.CLONING | {"steps": 2})
+    monkeypatch.setattr(process_judges, "FIT", process_judges.FIT | {"passes": 1})
+    short: dict[str, Any] = {"learned_from": 8, "prompts": 4, "train": {"steps": 64, "num_envs": 8}}
+    found = process_judges.run(seeds=1, first=3, paid=("process, sum",), **short)
+    assert found.chosen.keys() == {*process_judges.JUDGES, VERIFIER, SINGLE}
+    assert found.trained.keys() == {BEFORE, "process, sum"}
+    assert all(each.right.shape == each.steps.shape == (1, 4) for each in found.chosen.values())
+    assert (found.chosen[VERIFIER].right >= found.chosen[SINGLE].right).all()
+    assert found.score["process, sum"].shape == (1, 2)
