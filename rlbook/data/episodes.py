@@ -34,6 +34,8 @@ class Episode:
     last_obs: NDArray[np.generic] | None = None
     # [T], which actions are to be learned from, as one's own turns of a chat; None: all
     counts: NDArray[np.bool_] | None = None
+    # [T + 1, A], the actions allowed at each observation, `last_obs` included; None: all
+    action_masks: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.action):
@@ -46,6 +48,16 @@ class Episode:
             raise ValueError(
                 f"counts must mark some of the {len(self.action)} actions, got"
                 f" {self.counts.tolist()}"
+            )
+        masks = self.action_masks
+        if masks is not None and not (
+            masks.shape == (len(self.action) + 1, masks.shape[-1])
+            and masks.dtype == np.bool_
+            and masks.any(axis=1).all()
+        ):
+            raise ValueError(
+                f"action_masks must be bool [{len(self.action) + 1}, A] and allow an action in"
+                f" every row, got {masks.dtype} {list(masks.shape)}"
             )
         if not self.is_text and len(self.obs) != len(self.action):
             raise ValueError(
@@ -71,7 +83,7 @@ class Episode:
             self.obs,
             self.action,
             np.array([self.terminated]),
-            *(part for part in (self.reward, self.counts) if part is not None),
+            *(part for part in (self.reward, self.counts, self.action_masks) if part is not None),
         ]
         hashed = hashlib.sha256()
         for array in parts:
@@ -107,13 +119,29 @@ def collate(episodes: Sequence[Episode]) -> Batch:
         }
     else:
         obs = _pad([episode.obs for episode in episodes])
+    allowed = masks_of(episodes)
     return Batch(
         obs=obs,
         action=action,
         log_prob=torch.full(mask.shape, torch.nan),
         mask=mask,
         token_mask=written,
+        # in padding nobody acts, and everything is allowed
+        action_mask=None if allowed is None else ~_pad([~masks[:-1] for masks in allowed]),
     )
+
+
+def masks_of(episodes: Sequence[Episode]) -> list[NDArray[np.bool_]] | None:
+    """The masks [T + 1, A] of each episode; None if none has any, and one without allows all."""
+    known = next((each.action_masks for each in episodes if each.action_masks is not None), None)
+    if known is None:
+        return None
+    return [
+        np.ones((len(each.action) + 1, known.shape[1]), dtype=bool)
+        if each.action_masks is None
+        else each.action_masks
+        for each in episodes
+    ]
 
 
 def _pad(arrays: Sequence[NDArray[np.generic]]) -> Tensor:
@@ -160,6 +188,12 @@ class Episodes(DataSet[Batch]):
             self._action = torch.from_numpy(
                 np.concatenate([episode.action for episode in episodes])
             )
+            masks = masks_of(episodes)
+            self._action_mask = (  # [S, A]
+                None
+                if masks is None
+                else torch.from_numpy(np.concatenate([each[:-1] for each in masks]))
+            )
 
     def __len__(self) -> int:
         return len(self._action) if self.unit == "step" else len(self.episodes)
@@ -172,7 +206,13 @@ class Episodes(DataSet[Batch]):
             torch.full((len(index),), torch.nan),
             torch.ones(len(index), dtype=torch.bool),
         )
-        return Batch(obs=self._obs[index], action=self._action[index], log_prob=unknown, mask=mask)
+        return Batch(
+            obs=self._obs[index],
+            action=self._action[index],
+            log_prob=unknown,
+            mask=mask,
+            action_mask=None if self._action_mask is None else self._action_mask[index],
+        )
 
     def _compute_digest(self) -> str:
         return digest_of(self.episodes)

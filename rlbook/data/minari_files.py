@@ -12,10 +12,12 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.envs.registration import EnvSpec
 
+from rlbook.agent import ACTION_MASK
 from rlbook.data.episodes import Episode
 from rlbook.data.recorded import Recorded, stack_values, to_episode
 from rlbook.data.text_files import require_module
 from rlbook.errors import RequestError, system_reason
+from rlbook.interaction.action_masks import checked_mask
 from rlbook.interaction.spaces import Adaptation
 
 METADATA = "metadata.json"
@@ -83,6 +85,9 @@ def write_minari(path: Path, episodes: Iterable[Recorded], env: Env, *, policy: 
                     rewards=list(map(float, episode.rewards)),
                     terminations=list(ends & episode.terminated),
                     truncations=list(ends & episode.truncated),
+                    infos=None
+                    if episode.action_masks is None
+                    else {ACTION_MASK: episode.action_masks},
                 )
             ]
         )
@@ -151,8 +156,18 @@ def read_minari(
 def _to_episode(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
     """Converts one of Minari's `EpisodeData` to the agent's format."""
     terminated = bool(episode.terminations[-1])
+    masks = None
+    if isinstance(action_space, spaces.Discrete) and ACTION_MASK in (episode.infos or {}):
+        masks = checked_mask(episode.infos[ACTION_MASK], int(action_space.n), ndim=2)
+        masks = masks | ~masks.any(axis=1, keepdims=True)  # as at an end, where nobody acts
     return to_episode(
-        episode.observations, episode.actions, episode.rewards, terminated, adaptation, action_space
+        episode.observations,
+        episode.actions,
+        episode.rewards,
+        terminated,
+        adaptation,
+        action_space,
+        masks,
     )
 
 

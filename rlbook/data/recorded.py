@@ -22,6 +22,8 @@ class Recorded(NamedTuple):
     terminated: bool
     truncated: bool
     seed: int
+    # [T + 1, A], the actions allowed at each observation; None where the environment showed no mask
+    action_masks: NDArray[np.bool_] | None = None
 
     def to_episode(
         self, adaptation: Adaptation, raw_spaces: tuple[spaces.Space, spaces.Space]
@@ -38,6 +40,7 @@ class Recorded(NamedTuple):
             self.terminated,
             adaptation,
             raw_spaces[1],
+            self.action_masks,
         )
 
 
@@ -63,9 +66,10 @@ def to_episode(
     terminated: bool,
     adaptation: Adaptation,
     action_space: spaces.Space,
+    action_masks: NDArray[np.bool_] | None = None,
 ) -> Episode:
-    """Builds an episode of T steps from stacked observations [T + 1, ...], actions [T, ...] and
-    rewards [T].
+    """Builds an episode of T steps from stacked observations [T + 1, ...], actions [T, ...],
+    rewards [T] and, where actions were forbidden, masks [T + 1, A].
 
     Raises:
         ValueError: actions of this space cannot be learned from.
@@ -79,4 +83,9 @@ def to_episode(
     seen = np.asarray(
         observations if adaptation.observe is None else adaptation.observe(observations)
     )
-    return Episode(seen[:length], action, reward, terminated, seen[length])
+    if action_masks is not None:  # who took an action was able to, whatever the mask says
+        action_masks = action_masks.copy()
+        action_masks[np.arange(length), action] = True
+    return Episode(
+        seen[:length], action, reward, terminated, seen[length], action_masks=action_masks
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlbook.data.data_set import DataSet, Rows
-from rlbook.data.episodes import Episode, digest_of
+from rlbook.data.episodes import Episode, digest_of, masks_of
 from rlbook.data.replay import Transitions
 
 
@@ -35,12 +35,15 @@ class Steps(DataSet[Transitions]):
         reward = [episode.reward for episode in episodes if episode.reward is not None]
         over = [np.arange(len(episode.action)) == len(episode.action) - 1 for episode in episodes]
         ended = [last & episode.terminated for last, episode in zip(over, episodes, strict=True)]
+        masks = masks_of(episodes) or ()
+        allowed = ([each[:-1] for each in masks], [each[1:] for each in masks]) if masks else ()
         fields = (
             [each.obs for each in episodes],
             [each.action for each in episodes],
             reward,
             [_next_observations(each) for each in episodes],
             ended,
+            *allowed,
         )
         self.rows = Transitions(*(torch.from_numpy(np.concatenate(parts)) for parts in fields))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlbook.functional._shapes import same_shape, where_masked
-from rlbook.functional.action_masks import masked_argmax, masked_max
+from rlbook.functional.action_masks import masked_argmax, masked_logits, masked_max
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
 
@@ -219,20 +219,25 @@ def smoothed_action(action: Tensor, noise: Tensor, limit: float) -> Tensor:
     return (action + noise.clamp(-limit, limit)).clamp(-1.0, 1.0)
 
 
-def conservative_gap(q: Tensor, action: Tensor) -> Tensor:
+def conservative_gap(q: Tensor, action: Tensor, action_mask: Tensor | None = None) -> Tensor:
     """The conservative penalty of CQL: how far the soft maximum over actions exceeds the recorded
     action's value.
 
     L = mean( log Σ_b exp Q(s, b) - Q(s, a) ),   ∂L/∂Q(s, b) = ( softmax Q(s, ·)_b - 1[b = a] ) / B
 
+    with b among the allowed actions.
+
     Args:
         q: [B, A]. Q(s, ·), in reward units; carries gradient.
-        action: [B], int64. The recorded actions.
+        action: [B], int64. The recorded actions, which are allowed.
+        action_mask: [B, A], bool; True marks the allowed actions. None means all.
 
     Returns:
         A scalar, at least 0, in reward units.
 
-    Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), without its weight α.
+    Source: Kumar et al. 2020, arXiv:2006.04779, eq. 4, CQL(H), without its weight α. The mask is
+    ours.
     """
     same_shape(q=q[:, 0], action=action)
-    return (q.logsumexp(-1) - q.gather(-1, action[:, None]).squeeze(-1)).mean()
+    soft_maximum = masked_logits(q, action_mask).logsumexp(-1)  # [B]
+    return (soft_maximum - q.gather(-1, action[:, None]).squeeze(-1)).mean()

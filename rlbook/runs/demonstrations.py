@@ -74,6 +74,7 @@ class EpisodeRecorder(gymnasium.Wrapper):
         assert seed is not None  # every episode is given its own
         obs, info = self.env.reset(seed=seed, options=options)
         self.seed, self.observations, self.actions, self.rewards = seed, [obs], [], []
+        self.masks: list[NDArray[np.bool_] | None] = []
         return obs, info
 
     def step(self, action: ArrayLike) -> Any:
@@ -85,12 +86,28 @@ class EpisodeRecorder(gymnasium.Wrapper):
 
     def episode(self, step: Step) -> Recorded | None:
         """The episode that `step` ended; None if it continues."""
+        self.masks.append(step.action_mask)
         terminated, truncated = bool(np.all(step.terminated)), bool(np.all(step.truncated))
         if not (terminated or truncated):
             return None
         return Recorded(
-            self.observations, self.actions, self.rewards, terminated, truncated, self.seed
+            self.observations,
+            self.actions,
+            self.rewards,
+            terminated,
+            truncated,
+            self.seed,
+            self._stack_masks(step.next_action_mask),
         )
+
+    def _stack_masks(self, last: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        """The masks at all observations [T + 1, A]; None where there was none."""
+        masks = [*self.masks, last]
+        known = next((mask for mask in masks if mask is not None), None)
+        if known is None:
+            return None
+        every = np.ones(known.size, dtype=bool)  # until the first mask, everything is allowed
+        return np.stack([every if mask is None else mask.reshape(-1) for mask in masks])
 
 
 def record_episodes(
@@ -217,7 +234,9 @@ def demonstrations(request: Request, env: AdaptedEnv | AdaptedVectorEnv, parts: 
     with use_one_thread():
         for episode in record_episodes(expert, request.recipe, request.seed):
             seen = episode.to_episode(env.adaptation, (raw.observation_space, raw.action_space))
-            episodes.append(Episode(seen.obs[: wanted - steps], seen.action[: wanted - steps]))
+            left = wanted - steps
+            masks = None if seen.action_masks is None else seen.action_masks[: left + 1]
+            episodes.append(Episode(seen.obs[:left], seen.action[:left], action_masks=masks))
             steps += len(episode.actions)
             if steps >= wanted:
                 return Episodes(episodes)

@@ -34,7 +34,7 @@ def cql_loss(
     """The loss of fitted Q iteration, and so much of the conservative term; lower is better."""
     values = full_precision(q(batch.obs))  # [B, A]
     fitted = regression_loss(values, target, batch, config.gamma)
-    gap = conservative_gap(values, batch.action)
+    gap = conservative_gap(values, batch.action, batch.action_mask)
     loss = fitted.loss + config.conservative_coef * gap
     return LossOutput(loss, fitted.metrics | {"gap": gap.detach()})
 

@@ -93,7 +93,7 @@ def regression_loss(
     q = values.gather(1, batch.action[:, None]).squeeze(1)
     with torch.no_grad():
         next_q = target_network(batch.next_obs)
-    target = q_target(batch.reward, batch.terminated, next_q, gamma)
+    target = q_target(batch.reward, batch.terminated, next_q, gamma, batch.next_action_mask)
     loss = squared_value_loss(q, target)
     metrics = {"td_loss": loss.detach(), "q": q.detach().mean(), "target": target.mean()}
     return LossOutput(loss, metrics)

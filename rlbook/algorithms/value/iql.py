@@ -110,7 +110,8 @@ def iql_policy_loss(networks: IQLNetworks, batch: Transitions, *, config: IQLCon
     with torch.no_grad():
         advantage = recorded_q(networks, batch) - networks.value(batch.obs).squeeze(-1)  # [B]
     weight = advantage_weights(advantage, config.inverse_temperature, config.max_weight)
-    loss = -(weight * networks.policy.distribution(batch.obs).log_prob(batch.action)).mean()
+    policy = networks.policy.distribution(batch.obs, batch.action_mask)
+    loss = -(weight * policy.log_prob(batch.action)).mean()
     return LossOutput(loss, {"policy_loss": loss.detach(), "weight": weight.mean()})
 
 
