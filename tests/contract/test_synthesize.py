@@ -90,6 +90,7 @@ def test_no_more_requests_run_than_the_semaphore_allows(
     assert 10 < max(most) <= 20
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_writes_nothing_twice(
     server: RunningServer, rows: Path, tmp_path: Path
 ) -> None:

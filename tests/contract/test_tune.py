@@ -173,6 +173,7 @@ def test_a_trial_that_diverges_is_given_up_and_the_search_goes_on(here: Path) ->
         tune("ppo", "Maze-v0", out="b", trials=1, search=["learning_rate=1e30/1e31"], **settings)
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_search(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["tune", *SHORT, "--seeds", "1", "--fresh-seeds", "2", "--jobs", "2"]
     assert cli.main([*words, "--trials", "3", "--out", "a"]) == 0

@@ -35,5 +35,6 @@ def test_slips_are_found_where_they_stand_and_code_and_titles_are_left_alone() -
     assert "repeated" in said
 
 
+@pytest.mark.slow
 def test_no_page_has_one(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose.main() == 0, capsys.readouterr().out

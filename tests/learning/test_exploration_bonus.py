@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from scipy.stats import mannwhitneyu
 
 from rlbook.book.experiments.exploration_steps import draw, measurements, run
 
 
+@pytest.mark.slow
 def test_the_bonus_finds_in_eight_rows_what_epsilon_greedy_misses() -> None:
     """docs/exploration-and-schedules.md, ten seeds. A search that was given up took longer than all
     that succeeded. The second smallest and the second largest of ten are a 98 % interval of the

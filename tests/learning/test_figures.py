@@ -243,7 +243,8 @@ def test_figure_6_4_sarsa_earns_more_than_q_learning_and_walks_further() -> None
     )
 
 
-@pytest.mark.parametrize("runs", [150, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("runs", [150, 600])
 def test_figure_6_5_q_learning_goes_left_far_more_often_than_double_q_learning(runs: int) -> None:
     """Over 10 000 runs Q-learning goes left in 46 % of the runs at episode 100, and double
     Q-learning in 10 %. With 600 runs 4 standard errors are 4 √(0.46 · 0.54 / 600) = 0.081 and 4

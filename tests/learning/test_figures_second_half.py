@@ -78,6 +78,7 @@ def test_figure_5_1_comes_to_the_exact_values() -> None:
     assert (result.exact[:, 8:] > 0.09).all() and (result.exact[:, :8] < 0.02).all()
 
 
+@pytest.mark.slow
 def test_figure_5_3_has_the_books_value_and_the_errors_that_theory_wants() -> None:
     """The book's value is the mean of 10⁸ returns, with a standard error of √(1 - 0.28²) / 10⁴ =
     0.96e-4 at most.
@@ -151,6 +152,7 @@ def test_figure_7_2_is_best_in_the_middle() -> None:
         assert_less(lowest(sweep, 4), lowest(sweep, worse))
 
 
+@pytest.mark.slow
 def test_figure_12_3_averaging_over_n_is_as_good_as_the_best_n() -> None:
     """The best λ and the best n differ by less than .003, and 4 standard errors of 40 walks are 4 ·
     .0027 = .011.

@@ -31,6 +31,7 @@ def standard_scores(agent: Any, exact: np.ndarray, model: TabularMDP) -> np.ndar
     return (agent.values() - exact)[known] * np.sqrt(visits[known] / (1.0 - exact[known] ** 2))
 
 
+@pytest.mark.slow
 def test_half_a_million_games_give_the_values_of_figure_5_1_within_their_error(
     blackjack: TabularMDP,
 ) -> None:

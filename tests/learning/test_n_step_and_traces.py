@@ -82,6 +82,7 @@ def test_the_error_of_td_lambda_is_that_of_figures_12_3_12_6_and_12_8(
     )
 
 
+@pytest.mark.slow
 def test_something_between_one_step_and_whole_episodes_is_best() -> None:
     """Figure 7.2's message, each n with the best of these step sizes."""
     best = {}

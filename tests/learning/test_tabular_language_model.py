@@ -38,6 +38,7 @@ def test_no_policy_is_better_than_the_closed_form() -> None:
         assert other @ reward - beta * other @ np.log(other / reference) < value
 
 
+@pytest.mark.slow
 def test_a_penalty_in_the_loss_settles_beside_it_unless_no_token_matters_to_later_ones() -> None:
     """Where reference and reward are the same after every text of a length, divergence to come does
     not depend on the token: k2 is exact.

@@ -91,6 +91,7 @@ def test_sarsa_walks_at_a_distance_from_the_cliff_and_q_learning_along_its_edge(
     assert max(safe) <= -15.0 and sum(way >= -19.0 for way in safe) >= 9
 
 
+@pytest.mark.slow
 def test_expected_sarsa_takes_the_safe_way_with_a_step_size_of_one() -> None:
     """Nothing is random in what follows an action, so α = 1 loses nothing; SARSA's draws of the
     next action would be all it remembers."""

@@ -61,6 +61,7 @@ def costs_within_the_bounds(seed: int) -> Costs:
     return costs
 
 
+@pytest.mark.slow
 def test_a_clones_cost_grows_with_the_square_of_the_horizon_and_daggers_with_the_horizon() -> None:
     costs = costs_within_the_bounds(0)
     assert 1.8 < costs.exponents(costs.clone)[0] < 2.1

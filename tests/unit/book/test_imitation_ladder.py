@@ -54,6 +54,7 @@ def check(ladder: Ladder) -> None:
     assert ladder.expert - 1 < ladder.dagger[0, 1] <= ladder.expert + rounding
 
 
+@pytest.mark.slow
 def test_the_clone_of_one_episode_is_far_from_the_expert_and_dagger_is_not() -> None:
     ladder = run(1, labels=(16, 1024))
     check(ladder)

@@ -15,11 +15,16 @@ from rlbook.functional.schedules import parse_schedule
 from rlbook.interaction.play_episodes import LONGEST
 from rlbook.registry import agent_class
 
-AGENTS: list[tuple[str, dict[str, Any]]] = [
+AGENTS = [
     ("td_lambda", {"alpha": "linear(0.5, 0.1)"}),
-    ("sarsa", {"epsilon": "linear(1.0, 0.1)"}),
-    ("double_q_learning", {}),
-    ("n_step_td", {"n": 1000}),
+    *(
+        pytest.param(*slow, marks=pytest.mark.slow)  # each loop is compiled, which takes seconds
+        for slow in (
+            ("sarsa", {"epsilon": "linear(1.0, 0.1)"}),
+            ("double_q_learning", {}),
+            ("n_step_td", {"n": 1000}),
+        )
+    ),
 ]
 
 

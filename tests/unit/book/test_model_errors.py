@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from closeness import assert_near
 
 from rlbook.book.experiments import model_errors
@@ -20,6 +21,7 @@ def test_the_recorded_steps_are_whole_episodes_of_the_pendulum() -> None:
     assert_near((rows.obs[:, :2] ** 2).sum(1), np.ones(len(rows.obs)), dtype="float32", terms=2)
 
 
+@pytest.mark.slow
 def test_errors_grow_with_the_horizon_and_shrink_with_the_data() -> None:
     """Few gradient steps. Sixteen steps ahead the error is more than three times that of one step,
     by every model."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from closeness import near
 
@@ -33,6 +34,7 @@ def test_greedy_decoding_and_two_beams_write_what_the_tree_shows() -> None:
     assert sum(map(sampling.text_probability, ["EOS", *texts])) == near(1.0, terms=7)
 
 
+@pytest.mark.slow
 def test_a_higher_temperature_gives_more_answers_and_fewer_right_ones() -> None:
     """On each of ten noises from 30 on, the shares of right answers at 0, 0.5 and 1 were 0.50, 0.39
     to 0.41, and 0.25 to 0.27: far apart beside what the noise does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from closeness import near
 
 import rlbook
@@ -76,6 +77,7 @@ def test_random_play_in_a_corridor_by_hand() -> None:
     assert random_return(recipe) == near((10 - 3 * 5) / 4, terms=4, size=25.0)
 
 
+@pytest.mark.slow
 def test_naturals_are_what_the_two_games_of_blackjack_differ_by() -> None:
     """Best play sticks on 21 in both, so the difference is what a natural earns above any 21."""
     plain, full = blackjack_model(), with_naturals()

@@ -104,8 +104,10 @@ LEARNERS: list[tuple[str, dict[str, Any]]] = [
 
 
 def compiled_again(algorithm: str, config: dict[str, Any]) -> bool:
-    """Whether these settings put another way to choose into the loop, so that it is compiled once
-    more."""
+    """Whether these settings put another way to choose or other traces into the loop, so that it is
+    compiled once more."""
+    if "traces" in config:
+        return config["traces"] != "replacing"
     return algorithm != "q_learning" and ("exploration" in config or "exploring_starts" in config)
 
 
@@ -113,8 +115,8 @@ COMPILED = [
     pytest.param(*learner, marks=[pytest.mark.slow] if compiled_again(*learner) else [])
     for learner in LEARNERS
 ]
-"""Every update is compiled in the quick suite, with the usual way to choose; every way to choose
-with Q-learning."""
+"""Every update is compiled in the quick suite, with the usual way to choose and replacing traces;
+every way to choose with Q-learning."""
 ENVIRONMENTS: list[tuple[str, dict[str, Any]]] = [
     ("FrozenLake-v1", {}),
     ("Maze-v0", {}),

@@ -107,7 +107,7 @@ def one(
     recipe = trained.request.recipe.for_evaluation()
     with use_one_thread():
         judges = learned_judges(trained, seed, learned_from)
-        found = sampled(trained, prompts, SAMPLES, seed)
+        found = sample_solutions(trained, prompts, SAMPLES, seed)
         steps = find_steps(found.finished, rules_of(recipe))
         said = {name: torch.from_numpy(judge.score(found, steps)) for name, judge in judges.items()}
         there = torch.from_numpy(steps.mask)
@@ -134,7 +134,7 @@ def one(
             **TRAIN | (train or {}),
         )
         with use_one_thread():
-            other = sampled(policy, prompts, 1, seed)
+            other = sample_solutions(policy, prompts, 1, seed)
             theirs = find_steps(other.finished, rules_of(recipe))
             after[name] = _of_rows(other, theirs, np.arange(prompts))
             if name != VERIFIER:
@@ -159,7 +159,7 @@ def learned_judges(run: rlbook.Run, seed: int, prompts: int) -> dict[str, Proces
     return judges
 
 
-def sampled(run: rlbook.Run, prompts: int, n: int, seed: int) -> SampledCompletions:
+def sample_solutions(run: rlbook.Run, prompts: int, n: int, seed: int) -> SampledCompletions:
     """n solutions of each held-out prompt, scored by the verifier."""
     agent: Any = run.agent
     recipe = run.request.recipe.for_evaluation()
@@ -185,7 +185,7 @@ def _of_rows(found: SampledCompletions, steps: TextSteps, rows: NDArray[np.int64
 def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
     """Several seeds as one result."""
 
-    def joined(parts: Sequence[dict[str, Solutions]]) -> dict[str, Solutions]:
+    def join(parts: Sequence[dict[str, Solutions]]) -> dict[str, Solutions]:
         return {
             name: Solutions(*(np.concatenate(field) for field in zip(*each, strict=True)))
             for name in parts[0]
@@ -194,7 +194,7 @@ def concatenate(found: Sequence[JudgedSolutions]) -> JudgedSolutions:
 
     score = {name: np.concatenate([each.score[name] for each in found]) for name in found[0].score}
     return JudgedSolutions(
-        joined([each.chosen for each in found]), joined([each.trained for each in found]), score
+        join([each.chosen for each in found]), join([each.trained for each in found]), score
     )
 
 

@@ -269,6 +269,7 @@ def test_the_rate_of_lai_and_robbins_by_hand() -> None:
     assert lai_robbins_rate(np.array([0.3, 0.3])) == 0.0
 
 
+@pytest.mark.slow
 def test_thompson_misses_less_than_ucb_and_epsilon_greedy() -> None:
     """On each of ten seeds, in the mean of 20 learners."""
     for seed in range(10, 20):

@@ -268,6 +268,7 @@ def started(
     return states, actions, agent
 
 
+@pytest.mark.slow
 def test_exploring_starts_begin_in_every_state_with_every_action() -> None:
     """18 free cells that are not the goal; 1 000 episodes leave one of the 72 pairs out less than
     once in 10 000 (72 (71/72)^1000)."""

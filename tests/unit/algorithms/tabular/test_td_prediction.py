@@ -147,6 +147,7 @@ def test_batch_td_solves_the_equation_of_the_most_likely_model(gamma: float) -> 
     assert agent.values()[6] == before
 
 
+@pytest.mark.slow
 @pytest.mark.fast_form
 def test_batch_td_leaves_the_same_table_compiled_in_a_plain_loop_and_step_by_step(
     monkeypatch: pytest.MonkeyPatch,
