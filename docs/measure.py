@@ -1088,8 +1088,8 @@ MEASUREMENTS = {
     "dqn_catch": Measurement(
         "Catch-v0, from pixels",
         "dqn Catch-v0",
-        untimed_optimal(1.0),
-        seeds=5,
+        optimal(1.0),
+        seeds=10,
         evaluate="--episodes 100",
         first=OTHER_SEEDS,
     ),
@@ -1399,6 +1399,14 @@ MEASUREMENTS = {
     "sac_pendulum": Measurement(
         "Pendulum-v1", "sac Pendulum-v1", mean_return, seeds=5, evaluate="--episodes 50"
     ),
+    "sac_catch": Measurement(
+        "Catch-v0, from pixels",
+        "sac Catch-v0",
+        optimal(1.0),
+        seeds=5,
+        evaluate="--episodes 100",
+        first=OTHER_SEEDS,
+    ),
     "sac_car": Measurement(
         "MountainCarContinuous-v0",
         "sac MountainCarContinuous-v0",
@@ -1423,6 +1431,14 @@ MEASUREMENTS = {
     "ppo_maze": Measurement("the maze", "ppo Maze-v0", optimal(3.0), seeds=10),
     "ppo_shaped": Measurement(
         "the maze, shaped rewards", "ppo Maze-v0 --env.rewards shaped", optimal(9.2), seeds=10
+    ),
+    "ppo_catch": Measurement(
+        "Catch-v0, from pixels",
+        "ppo Catch-v0",
+        optimal(1.0),
+        seeds=10,
+        evaluate="--episodes 100",
+        first=OTHER_SEEDS,
     ),
     "ppo_cartpole": Measurement(
         "CartPole-v1",
@@ -1458,6 +1474,14 @@ MEASUREMENTS = {
         "ppo LunarLander-v3",
         greedy_and_sampled,
         seeds=5,
+        evaluate="--episodes 100",
+        sampled=True,
+    ),
+    "ppo_walker": Measurement(
+        "BipedalWalker-v3, 4 000 000 steps",
+        "ppo BipedalWalker-v3",
+        greedy_and_sampled,
+        seeds=3,
         evaluate="--episodes 100",
         sampled=True,
     ),
@@ -1829,6 +1853,7 @@ GOALS = {
     "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
+    "ppo_walker": (280.0, "213 ± 129, 5 000 000 steps"),
     "ppo_empty_room": (0.95 * 0.968, "0.968 ± 0.013, 100 000 steps"),
     "ppo_door_key": (0.95 * 0.964, "0.964 ± 0.006, 100 000 steps"),
 }
