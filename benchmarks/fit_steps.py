@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from transformers.utils import logging
 
-from benchmarks.grpo_step import VOCABULARY, FixedLengthTokens, model
+from benchmarks.grpo_step import SIZE, FixedLengthTokens
 from benchmarks.timing import Comparison
 from benchmarks.trl import DROPPED, step_seconds, word_tokenizer
 from rlbook.algorithms.imitation.behavior_cloning import BehaviorCloning, BehaviorCloningConfig
@@ -36,7 +36,7 @@ def rows(count: int, written: int) -> Rows:
     """The same each time."""
     rng, lengths = np.random.default_rng(0), (PROMPT, written, written)
     return [
-        tuple(rng.integers(3, VOCABULARY, length).tolist() for length in lengths)
+        tuple(rng.integers(3, SIZE.vocabulary, length).tolist() for length in lengths)
         for _ in range(count)
     ]  # type: ignore[misc]
 
@@ -48,7 +48,7 @@ def episodes(rows: Rows, which: int) -> list[Episode]:
 def our_steps(agent_class: Any, config: Any, data: Any) -> list[float]:
     """CPU seconds of each step, the first two dropped."""
     with tempfile.TemporaryDirectory() as folder:
-        model().save_pretrained(folder)
+        SIZE.model().save_pretrained(folder)
         agent = agent_class(FixedLengthTokens(folder), config)
     data.shuffle(np.random.default_rng(0))
     times, start = [], time.process_time()
@@ -108,14 +108,19 @@ def their_steps(
         arguments,
         model=start,
         train_dataset=Dataset.from_dict(texts),
-        processing_class=word_tokenizer(VOCABULARY),
+        processing_class=word_tokenizer(SIZE.vocabulary),
         **parts or {},
     )
 
 
 def their_fine_tuning(**settings: Any) -> list[float]:
     return their_steps(
-        "SFT", model(), ("prompt", "completion"), rows(TEXTS * STEPS, WRITTEN), TEXTS, **settings
+        "SFT",
+        SIZE.model(),
+        ("prompt", "completion"),
+        rows(TEXTS * STEPS, WRITTEN),
+        TEXTS,
+        **settings,
     )
 
 
@@ -123,11 +128,11 @@ def their_dpo(**settings: Any) -> list[float]:
     given = rows(PAIRS * STEPS, PAIRED)
     return their_steps(
         "DPO",
-        model(),
+        SIZE.model(),
         ("prompt", "chosen", "rejected"),
         given,
         PAIRS,
-        {"ref_model": model()},
+        {"ref_model": SIZE.model()},
         **settings,
     )
 
@@ -135,7 +140,7 @@ def their_dpo(**settings: Any) -> list[float]:
 def their_reward_model(**settings: Any) -> list[float]:
     from transformers import LlamaForSequenceClassification
 
-    config = model().config
+    config = SIZE.model().config
     config.num_labels = 1
     start = LlamaForSequenceClassification(config)
     return their_steps(

@@ -10,80 +10,72 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from transformers.utils import logging
 
-from benchmarks.timing import Comparison
+from benchmarks.model_sizes import SIZES, Size
+from benchmarks.timing import Comparison, clock
 from benchmarks.trl import DROPPED, step_seconds, word_tokenizer
 from rlbook.agent import Parts
 from rlbook.algorithms.policy.grpo import GRPO, GRPOConfig
 from rlbook.interaction.budget import Budget
 from rlbook.interaction.loop import loop
 from rlbook.interaction.vector_envs.vector import VectorInteraction
-from rlbook.llm.models.sources import small_llama
 from rlbook.networks.model_spec import ModelSpec
 
-PROMPTS, GROUP, PROMPT_LENGTH, NEW_TOKENS, VOCABULARY = 4, 8, 16, 32, 128
+SIZE = SIZES[1]
 STEPS, ROUNDS = 8, 4
 
 
-def model() -> Any:
-    generator = torch.Generator().manual_seed(0)
-    return small_llama(
-        generator,
-        vocabulary_size=VOCABULARY,
-        hidden_size=128,
-        feed_forward=512,
-        layers=4,
-        heads=4,
-        context=128,
-    )
-
-
 class FixedLengthTokens(VectorEnv):
-    """Writes exactly 32 tokens behind a random prompt; the reward is the share of even tokens."""
+    """Writes a size's number of tokens behind a random prompt; the reward is the share of even
+    tokens.
+
+    Args:
+        folder: the model's.
+        size: of the model and of the texts.
+    """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}
     policy_kind = "language_model"
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, size: Size = SIZE) -> None:
         # a folder's model needs no task and no tokenizer of it
         self.model, self.rules = (
             folder,
             SimpleNamespace(task=None, codec=None),
         )
-        self.num_envs = PROMPTS * GROUP
-        tokens = spaces.MultiDiscrete([VOCABULARY] * (PROMPT_LENGTH + NEW_TOKENS))
+        self.size, self.end = size, size.prompt_length + size.new_tokens
+        self.num_envs = size.prompts * size.completions
+        tokens = spaces.MultiDiscrete([size.vocabulary] * self.end)
         self.single_observation_space = spaces.Dict(
-            tokens=tokens, length=spaces.Discrete(PROMPT_LENGTH + NEW_TOKENS + 1)
+            tokens=tokens, length=spaces.Discrete(self.end + 1)
         )
-        self.single_action_space = spaces.Discrete(VOCABULARY)
+        self.single_action_space = spaces.Discrete(size.vocabulary)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        self.tokens = np.zeros((self.num_envs, PROMPT_LENGTH + NEW_TOKENS), np.int64)
-        self.length = PROMPT_LENGTH
+        self.tokens = np.zeros((self.num_envs, self.end), np.int64)
+        self.length = self.size.prompt_length
         for row, row_seed in zip(self.tokens, seed, strict=True):
-            row[:PROMPT_LENGTH] = np.random.default_rng(row_seed).integers(
-                3, VOCABULARY, PROMPT_LENGTH
+            row[: self.length] = np.random.default_rng(row_seed).integers(
+                3, self.size.vocabulary, self.length
             )
         return self._observation(), {}
 
     def step(self, actions: Any) -> Any:
         self.tokens[:, self.length] = actions
         self.length += 1
-        over = np.full(self.num_envs, self.length == PROMPT_LENGTH + NEW_TOKENS)
+        over = np.full(self.num_envs, self.length == self.end)
         reward = (
-            (self.tokens[:, PROMPT_LENGTH:] % 2 == 0).mean(1)
+            (self.tokens[:, self.size.prompt_length :] % 2 == 0).mean(1)
             if over[0]
             else np.zeros(self.num_envs)
         )
@@ -93,46 +85,48 @@ class FixedLengthTokens(VectorEnv):
         return {"tokens": self.tokens.copy(), "length": np.full(self.num_envs, self.length)}
 
 
-def our_steps(compute: str = "float32") -> list[float]:
-    """CPU seconds of each step, the first two dropped."""
+def our_steps(compute: str = "float32", size: Size = SIZE, device: str = "cpu") -> list[float]:
+    """Seconds of each step, the first two dropped: of the CPU's time, or of a GPU by the wall."""
+    now = clock(device)
     with tempfile.TemporaryDirectory() as folder:
-        model().save_pretrained(folder)
-        env: Any = FixedLengthTokens(folder)
-        config = GRPOConfig(group_size=GROUP, learning_rate=1e-6, max_grad_norm=1.0)
-        agent = GRPO(env, config, parts=Parts(model=ModelSpec(compute=compute)))
+        size.model().save_pretrained(folder)
+        env: Any = FixedLengthTokens(folder, size)
+        config = GRPOConfig(group_size=size.completions, learning_rate=1e-6, max_grad_norm=1.0)
+        agent = GRPO(env, config, parts=Parts(model=ModelSpec(compute=compute), device=device))
     interaction = VectorInteraction(
-        env, np.random.default_rng(0), rollout="episodes", group_size=GROUP
+        env, np.random.default_rng(0), rollout="episodes", group_size=size.completions
     )
-    times, start = [], time.process_time()
-    for metrics in loop(agent, interaction, Budget(env.num_envs * NEW_TOKENS * STEPS, None)):
+    times, start = [], now()
+    for metrics in loop(agent, interaction, Budget(env.num_envs * size.new_tokens * STEPS, None)):
         if metrics:
-            times.append(time.process_time() - start)
-            start = time.process_time()
+            times.append(now() - start)
+            start = now()
     return times[DROPPED:]
 
 
-def trl_steps(**settings: Any) -> list[float]:
-    """CPU seconds of each of TRL's steps, the first two dropped."""
+def trl_steps(size: Size = SIZE, device: str = "cpu", **settings: Any) -> list[float]:
+    """The same of TRL's steps."""
     from datasets import Dataset
 
     rng = np.random.default_rng(0)
     prompts = [
-        " ".join(f"t{i}" for i in rng.integers(3, VOCABULARY, PROMPT_LENGTH))
-        for _ in range(PROMPTS * STEPS)
+        " ".join(f"t{i}" for i in rng.integers(3, size.vocabulary, size.prompt_length))
+        for _ in range(size.prompts * STEPS)
     ]
     arguments = {
-        "per_device_train_batch_size": PROMPTS * GROUP,
-        "num_generations": GROUP,
-        "max_completion_length": NEW_TOKENS,
-        "generation_kwargs": {"min_new_tokens": NEW_TOKENS},
+        "per_device_train_batch_size": size.prompts * size.completions,
+        "num_generations": size.completions,
+        "max_completion_length": size.new_tokens,
+        "generation_kwargs": {"min_new_tokens": size.new_tokens},
         "max_steps": STEPS,
     }
     return step_seconds(
         "GRPO",
         arguments | settings,
-        model=model(),
+        device=device,
+        model=size.model(),
         train_dataset=Dataset.from_dict({"prompt": prompts}),
-        processing_class=word_tokenizer(VOCABULARY),
+        processing_class=word_tokenizer(size.vocabulary),
         reward_funcs=lambda completion_ids, **_: [
             sum(i % 2 == 0 for i in ids) / len(ids) for ids in completion_ids
         ],

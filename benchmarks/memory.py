@@ -52,7 +52,7 @@ def peak_of_pass(size: Size, dtype: str | None, recomputed: bool) -> int:
 
 def example(size: Size) -> Batch:
     """Completions [B, T] of one prompt."""
-    generator, vocabulary = torch.Generator().manual_seed(0), size.sizes["vocabulary_size"]
+    generator, vocabulary = torch.Generator().manual_seed(0), size.vocabulary
     prompt = torch.randint(3, vocabulary, (1, PROMPT), generator=generator).repeat(ROWS, 1)
     action = torch.randint(3, vocabulary, (ROWS, WRITTEN), generator=generator)
     obs = {"tokens": prompt, "length": torch.full((ROWS,), PROMPT)}

@@ -23,9 +23,14 @@ class Size:
     rounds: int = 9
     prompts: int = 4
     prompt_length: int = 16
+    context: int = 128
+
+    @property
+    def vocabulary(self) -> int:
+        return self.sizes["vocabulary_size"]
 
     def model(self) -> Any:
-        made = small_llama(torch.Generator().manual_seed(0), context=128, **self.sizes)
+        made = small_llama(torch.Generator().manual_seed(0), context=self.context, **self.sizes)
         made.generation_config.eos_token_id = None
         return made
 

@@ -27,7 +27,7 @@ def beside(size: Size) -> Comparison:
     model, rng = size.model(), np.random.default_rng(0)
     policy = LanguageModelPolicy(model)
     prompts = np.repeat(
-        rng.integers(3, size.sizes["vocabulary_size"], (size.prompts, size.prompt_length)),
+        rng.integers(3, size.vocabulary, (size.prompts, size.prompt_length)),
         size.completions,
         axis=0,
     )

@@ -53,6 +53,21 @@ def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list
     return results
 
 
+def clock(device: str) -> Callable[[], float]:
+    """What says the time in seconds: of the processor on a CPU, of the wall on a GPU, once that has
+    finished what it was given."""
+    if device == "cpu":
+        return time.process_time
+
+    def finished() -> float:
+        import torch
+
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return finished
+
+
 def seconds(run: Callable[[], object]) -> float:
     """How long one call takes, with the garbage collector off, as timeit does."""
     gc.collect()

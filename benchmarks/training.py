@@ -54,7 +54,7 @@ def beside(size: Size) -> Comparison:
 
 def example(size: Size) -> Batch:
     """Completions [B, T] of each prompt, all of one length."""
-    generator, vocabulary = torch.Generator().manual_seed(1), size.sizes["vocabulary_size"]
+    generator, vocabulary = torch.Generator().manual_seed(1), size.vocabulary
     prompts = torch.randint(
         3, vocabulary, (size.prompts, size.prompt_length), generator=generator
     ).repeat_interleave(size.completions, 0)

@@ -6,8 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-import time
 from typing import Any
+
+from benchmarks.timing import clock
 
 DROPPED = 2  # first steps, in which memory is taken and libraries are warmed
 
@@ -24,25 +25,29 @@ def word_tokenizer(vocabulary: int) -> Any:
     )
 
 
-def step_seconds(trainer: str, arguments: dict[str, Any], **parts: Any) -> list[float]:
-    """CPU seconds of each step of `trl.TRAINERTrainer`, the first two dropped.
+def step_seconds(
+    trainer: str, arguments: dict[str, Any], *, device: str = "cpu", **parts: Any
+) -> list[float]:
+    """Seconds of each step of `trl.TRAINERTrainer` by `clock`, the first two dropped.
 
     Args:
         trainer: "GRPO", "SFT", "DPO" or "Reward".
         arguments: of its config, beside those that keep it from writing and reporting.
+        device: "cpu" or "cuda".
         parts: of the trainer itself: model, data set, tokenizer.
     """
     import trl
     from transformers import TrainerCallback
 
+    now = clock(device)
     times: list[float] = []
 
     class Clock(TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.start = time.process_time()
+            self.start = now()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            times.append(time.process_time() - self.start)
+            times.append(now() - self.start)
 
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -51,7 +56,7 @@ def step_seconds(trainer: str, arguments: dict[str, Any], **parts: Any) -> list[
     ):
         settings = getattr(trl, f"{trainer}Config")(
             output_dir=folder,
-            use_cpu=True,
+            use_cpu=device == "cpu",
             report_to=[],
             save_strategy="no",
             disable_tqdm=True,
