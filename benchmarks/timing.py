@@ -42,13 +42,16 @@ class Comparison:
         )
 
 
-def in_turn(runs: dict[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """What each run returns, `rounds` times, taken in turn after one round of warm-up."""
+def in_turn(
+    runs: dict[str, Callable[[], float]], rounds: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """What each run returns, `rounds` times, taken in turn after `warm_up` rounds that do not
+    count."""
     results: dict[str, list[float]] = {name: [] for name in runs}
-    for round_ in range(rounds + 1):
+    for round_ in range(warm_up + rounds):
         for name, run in runs.items():
             result = run()
-            if round_:
+            if round_ >= warm_up:
                 results[name].append(result)
     return results
 

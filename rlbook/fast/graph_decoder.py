@@ -92,21 +92,17 @@ class GraphDecoder(CausalDecoder):
         self.capacity = -(-capacity // ALIGNED) * ALIGNED
         device, written = self.padding.device, self.column
         self.at = torch.tensor([written], device=device)
-        blocks = []
-        for layer in self.cache.layers:
-            both = []
-            for held in (layer.keys, layer.values):
-                assert held is not None
-                block = held.new_zeros(*held.shape[:2], self.capacity, held.shape[3])
-                block[:, :, :written] = held[:, :, :written]
-                both.append(block)
-            blocks.append(both)
+        blocks = self._blocks()
+        for layer in blocks:
+            for index, held in enumerate(layer):
+                layer[index] = held.new_zeros(*held.shape[:2], self.capacity, held.shape[3])
+                layer[index][:, :, :written] = held[:, :, :written]
         self._set(blocks)
 
     def _set(self, blocks: list[list[Tensor]]) -> None:
         """Takes these keys and values, and makes what else a step reads."""
         self.cache = DynamicCache()
-        self.cache.layers = [FixedLayer(keys, values, self.at) for keys, values in blocks]
+        self.cache.layers += [FixedLayer(keys, values, self.at) for keys, values in blocks]
         column = torch.arange(self.capacity, device=self.padding.device)
         real = (column >= self.padding[:, None]) & (column < self.column)  # [N, S]
         self.mask = real[:, None, None]
@@ -153,7 +149,9 @@ class GraphDecoder(CausalDecoder):
         self._set([[held[rows] for held in layer] for layer in self._blocks()])
 
     def _blocks(self) -> list[list[Tensor]]:
-        return [[layer.keys, layer.values] for layer in self.cache.layers]  # type: ignore[list-item]
+        """The keys and the values of each layer."""
+        layers: list[Any] = self.cache.layers
+        return [[layer.keys, layer.values] for layer in layers]
 
     def state_dict(self) -> State:
         blocks = [[held.clone() for held in layer] for layer in self._blocks()]
