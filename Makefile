@@ -54,8 +54,8 @@ wheel: .venv/.build  ## build the package, dist/rlbook-VERSION-py3-none-any.whl
 	@said=$$(PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --wheel --outdir dist . 2>&1) || { echo "$$said"; exit 1; }
 	@ls dist/*.whl
 
-notebooks: .venv/.dev  ## run every notebook from top to bottom
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p nbmake --nbmake --nbmake-timeout=600 notebooks
+notebooks: .venv/.dev  ## execute every notebook and store its outputs (ten minutes)
+	@$(BIN)/python docs/notebook_outputs.py all
 
 measure: .venv/.dev  ## measure every number of the site again (about seven hours, two of them for the defaults)
 	@OMP_NUM_THREADS=1 $(BIN)/python docs/measure.py

@@ -1,5 +1,5 @@
-"""How the site is built: Markdown through MyST, notebooks executed and cached, everything that code
-can say read from the code."""
+"""How the site is built: Markdown through MyST, notebooks with the outputs they hold, everything that
+code can say read from the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # in a notebook such a bar is a script from the network
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "ext"))
+sys.path[:0] = [str(HERE), str(HERE / "ext")]
+
+import notebook_outputs  # noqa: E402
 
 import rlbook  # noqa: E402
 
@@ -52,6 +54,13 @@ html_math_renderer = "katex"  # drawn while the site is built: no script, no net
 
 os.environ["RLBOOK_QUIET"] = "1"  # a bar that moved is no part of a page
 nb_execution_mode = "cache"
+# a notebook is executed if its code has changed since it was stored; all of them are with
+# `-D nb_execution_excludepatterns=none`
+nb_execution_excludepatterns = [
+    f"notebooks/{path.name}"
+    for path in notebook_outputs.NOTEBOOKS
+    if notebook_outputs.is_current(notebook_outputs.read(path))
+]
 nb_execution_cache_path = str(HERE / "_build" / "notebooks")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True

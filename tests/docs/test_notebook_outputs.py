@@ -1,0 +1,100 @@
+"""The notebooks hold the outputs of the code they show: texts, and small pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+import notebook_outputs
+
+LARGEST_PICTURE, LARGEST_NOTEBOOK = 60_000, 300_000  # bytes
+OF_ONE_MACHINE = re.compile(r"/home/|/tmp/|/site-packages/|<[^>\n]* at 0x[0-9a-f]+>")
+each_notebook = pytest.mark.parametrize(
+    "path", notebook_outputs.NOTEBOOKS, ids=lambda path: path.stem
+)
+
+
+@each_notebook
+def test_a_notebook_holds_the_outputs_of_its_code(path: Path) -> None:
+    assert notebook_outputs.is_current(notebook_outputs.read(path)), (
+        f"the code of {path.stem} has changed since it was executed:"
+        f" run `python docs/notebook_outputs.py {path.stem}`"
+    )
+
+
+@each_notebook
+def test_outputs_are_small_and_say_nothing_of_the_run_or_the_machine(path: Path) -> None:
+    notebook = notebook_outputs.read(path)
+    cells = notebook_outputs.code_cells(notebook)
+    outputs = [output for cell in cells for output in cell["outputs"]]
+    printed = [output for output in outputs if output["output_type"] == "stream"]
+    shown = [output for output in outputs if output["output_type"] != "stream"]
+    assert printed and all(output["name"] == "stdout" for output in printed)
+    assert {output["output_type"] for output in shown} <= {"display_data", "execute_result"}
+    assert all(part.get("execution_count") is None for part in [*cells, *shown])
+    assert not any("execution" in cell["metadata"] for cell in cells)
+    pictures = [output["data"]["image/png"] for output in shown if "image/png" in output["data"]]
+    assert all(len(base64.b64decode(picture)) <= LARGEST_PICTURE for picture in pictures)
+    assert path.stat().st_size <= LARGEST_NOTEBOOK
+    for cell_texts in notebook_outputs.texts(notebook):
+        found = OF_ONE_MACHINE.search("\n".join(cell_texts))
+        assert found is None, found
+
+
+def notebook_of(*sources: str) -> dict[str, Any]:
+    """A notebook in which a line of words stands before each code cell."""
+    cells = []
+    for source in sources:
+        cells.append({"cell_type": "markdown", "metadata": {}, "source": ["Look:"]})
+        code = {"cell_type": "code", "metadata": {}, "source": source.splitlines(keepends=True)}
+        cells.append(code | {"execution_count": None, "outputs": []})
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def test_outputs_are_out_of_date_once_the_code_changes_and_not_with_the_words() -> None:
+    notebook = notebook_of("a = 1\nb = 2", "a + b")
+    assert not notebook_outputs.is_current(notebook)
+    notebook["metadata"]["rlbook"] = {"executed": notebook_outputs.digest(notebook)}
+    assert notebook_outputs.is_current(notebook)
+    notebook["cells"][0]["source"] = ["See:"]
+    assert notebook_outputs.is_current(notebook)
+    for other in (["a = 1\nb = 3", "a + b"], ["a = 1\n", "b = 2a + b"], ["a + b", "a = 1\nb = 2"]):
+        changed = notebook_of(*other) | {"metadata": notebook["metadata"]}
+        assert not notebook_outputs.is_current(changed)
+
+
+def test_what_changes_from_run_to_run_is_not_stored() -> None:
+    def line(text: str, name: str = "stdout") -> dict[str, Any]:
+        return {"output_type": "stream", "name": name, "text": text}
+
+    noise = np.random.default_rng(0).integers(256, size=(40, 40, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(picture := io.BytesIO(), "PNG")
+    data = {"image/png": base64.b64encode(picture.getvalue()).decode(), "text/plain": "<Figure>"}
+    result = {"output_type": "execute_result", "execution_count": 7, "metadata": {}, "data": data}
+    outputs = [line("one, "), line("a bar", "stderr"), line("after 0.52 s\ntwo\n"), result]
+    printed_one, shown = notebook_outputs.stored_outputs(outputs)
+    assert printed_one == line("") | {"text": ["one, after … s\n", "two\n"]}
+    assert shown["execution_count"] is None and shown["data"]["text/plain"] == ["<Figure>"]
+    with Image.open(io.BytesIO(base64.b64decode(shown["data"]["image/png"]))) as small:
+        assert small.size == (40, 40) and len(small.getcolors() or []) == 96
+
+
+@pytest.mark.slow
+@each_notebook
+def test_a_notebook_executed_again_says_what_it_holds(path: Path) -> None:
+    """The same texts where a network's training rounds as it did when they were stored; elsewhere
+    the same kinds of outputs, since what a trained model writes is another text."""
+    stored = notebook_outputs.read(path)
+    found = notebook_outputs.with_outputs(stored)
+    assert notebook_outputs.kinds(found) == notebook_outputs.kinds(stored)
+    if found["metadata"] == stored["metadata"]:
+        assert notebook_outputs.texts(found) == notebook_outputs.texts(stored)
