@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from rlbook.functional._shapes import same_shape, where_masked
+from rlbook.functional._shapes import in_one_dtype, same_shape, where_masked
 from rlbook.functional.action_masks import masked_argmax, masked_logits, masked_max
 from rlbook.functional.averages import Average, per_token, weighted_sum
 from rlbook.functional.returns import td_target
@@ -35,7 +35,8 @@ def squared_value_loss(
     Source: Sutton and Barto 2018, eq. 9.1.
     """
     same_shape(value=value, target=target, mask=mask)
-    square = F.mse_loss(where_masked(value, mask), where_masked(target, mask), reduction="none")
+    value, target = in_one_dtype(where_masked(value, mask), where_masked(target, mask))
+    square = F.mse_loss(value, target, reduction="none")
     return 0.5 * weighted_sum(square, mask, average)
 
 
@@ -100,7 +101,7 @@ def huber_loss(
     doi:10.1038/nature14236, Methods.
     """
     same_shape(value=value, target=target, mask=mask)
-    value, target = where_masked(value, mask), where_masked(target, mask)
+    value, target = in_one_dtype(where_masked(value, mask), where_masked(target, mask))
     loss = F.huber_loss(value, target, reduction="none", delta=delta)
     return weighted_sum(loss, mask, average)
 

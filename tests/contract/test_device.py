@@ -1,8 +1,9 @@
 """`--device`: the same training where the networks are on another device. The cases on "cuda" run
 where there is a GPU.
 
-What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code, and a
-run goes from one form to the other.
+What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code (but for
+the recorded step of `tests/equivalence/test_graph_decoder.py`), and a run goes from one form to the
+other.
 """
 
 from __future__ import annotations

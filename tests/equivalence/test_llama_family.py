@@ -131,7 +131,7 @@ def test_a_common_beginning_is_read_once(random_model: Callable[..., Any]) -> No
         lambda: causal_lm.logits(model, rows),
         lambda: causal_lm.decoder(model).prefill(rows, 1),
     ):
-        with torch.profiler.profile(record_shapes=True) as profile:
+        with torch.profiler.profile(record_shapes=True, acc_events=True) as profile:
             forward()
         shapes = [event.input_shapes[0] for event in profile.events() if event.name == "aten::silu"]
         read.append(int(np.prod(shapes[0][:-1])))
