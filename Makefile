@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 DEPENDS := pyproject.toml constraints.txt
+EXTRAS := dev,games,log,wandb,tune,fast,data,harness,lora,serve
 
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PYTHONUNBUFFERED := 1
@@ -14,7 +15,7 @@ HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-machines check docs epub pdf slides wheel notebooks measure bench clean
+.PHONY: help demo test test-all test-machines test-versions check docs epub pdf slides wheel notebooks measure bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +31,16 @@ test-all: .venv/.dev .venv/.docs  ## all tests, the slow ones included
 
 test-machines: .venv/.dev  ## the quick numeric tests as other processors would run them (an hour; SETTING="A=1 B=2" for one)
 	@$(BIN)/python tests/machines.py $(if $(SETTING),"$(SETTING)")
+
+# uv resolves to the lowest versions, which pip cannot (UV_TORCH_BACKEND=cpu spares the gigabytes of CUDA). A failure that is about a number on a page may be that of another version's arithmetic.
+test-versions: .venv/.dev  ## the tests with the oldest and the newest versions that pyproject.toml allows (WHICH=lowest-direct or highest)
+	@$(PIP) uv
+	@for which in $(or $(WHICH),lowest-direct highest); do \
+	  echo "Installing the $$which versions into .venv/$$which" \
+	  && $(BIN)/uv venv -q --clear --python $(BIN)/python .venv/$$which \
+	  && $(BIN)/uv pip install -q --python .venv/$$which/bin/python --resolution $$which -e ".[$(EXTRAS)]" \
+	  && OMP_NUM_THREADS=1 .venv/$$which/bin/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(HANGS) || exit 1; \
+	done
 
 check: .venv/.dev  ## lint, types, and the English of the pages
 	@$(BIN)/ruff check .
@@ -88,7 +99,7 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.dev: $(DEPENDS) | .venv/.torch
 	@echo "Installing rlbook and what its tests need (a few minutes the first time)"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,harness,lora,serve]"
+	@$(PIP) -e ".[$(EXTRAS)]"
 	@touch $@ .venv/.runtime
 
 .venv/.docs: $(DEPENDS) | .venv/.torch
@@ -102,5 +113,5 @@ clean:  ## remove .venv and everything that was built
 
 .venv/.bench: .venv/.dev
 	@echo "Installing the peers to measure against"
-	@$(PIP) -e ".[dev,games,log,wandb,tune,fast,data,harness,lora,serve,peers]"
+	@$(PIP) -e ".[$(EXTRAS),peers]"
 	@touch $@

@@ -18,7 +18,7 @@ FORMS = {
         "rlbook.fast.losses:clipped_surrogate_loss"
     ),
     "rlbook.llm.generation.running_batch:running_batch": "rlbook.fast.llama_batch:start_batch",
-    "rlbook.llm.models.causal_lm:decoder": "rlbook.fast.llama:decoder",
+    "rlbook.llm.models.causal_lm:decoder": "rlbook.fast.decoders:decoder",
     "rlbook.llm.models.causal_lm:hidden_states": "rlbook.fast.llama:hidden_states",
     "rlbook.llm.models.causal_lm:logits": "rlbook.fast.llama:logits",
     "rlbook.llm.models.packing:packed_logits": "rlbook.fast.llama:packed_logits",

@@ -34,7 +34,6 @@ from rlbook.llm.models import causal_lm, packing
 from rlbook.llm.models.compute import autocast, compute_of, recompute
 from rlbook.llm.models.lora import LoraLinear
 from rlbook.llm.models.packing import Packed
-from rlbook.networks.policy import module_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -121,18 +120,6 @@ def _output(model: PreTrainedModel, hidden: Tensor) -> Tensor:
     """Logits, computed in the output layer's own numbers."""
     layer: Any = model.get_output_embeddings()
     return layer(hidden.to(next(layer.parameters()).dtype))
-
-
-def decoder(model: Any) -> LlamaDecoder | causal_lm.CausalDecoder:
-    """The fast form of `rlbook.llm.models.causal_lm.decoder`: one for a CPU, one for a GPU."""
-    if is_plain_llama(model):
-        return LlamaDecoder(model)
-    if module_device(model).type == "cuda":
-        from rlbook.fast.graph_decoder import GraphDecoder, can_be_recorded
-
-        if can_be_recorded(model):
-            return GraphDecoder(model)
-    return causal_lm.decoder.plain(model)  # type: ignore[attr-defined]
 
 
 class LlamaSizes(NamedTuple):

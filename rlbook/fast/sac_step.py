@@ -34,6 +34,9 @@ from rlbook.networks.distributions import Categorical, SquashedGaussian
 from rlbook.networks.mlp import MLP
 from rlbook.networks.optimizer import LossOutput, Optimizer
 
+CUT_AT_THE_BOUNDS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 14)
+"""Whether torch's `clamp` has no gradient at its bounds either."""
+
 
 @dataclass(frozen=True)
 class SACStep:
@@ -206,9 +209,17 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
     value = soft_value(value, log_prob, alpha)
     for_u = (2.0 * alpha * action - (1.0 - action * action) * slope) / count
     for_log_std = for_u * noise * log_std.exp() - alpha / count
-    for_log_std.masked_fill_((raw[:count] < LOG_STD[0]) | (raw[:count] > LOG_STD[1]), 0.0)
+    for_log_std.masked_fill_(_is_cut(raw[:count]), 0.0)
     seen, delta = [each[:count] for each in seen], torch.cat([for_u, for_log_std], 1)
     return metrics | _actor_step(step, delta, seen, value, -log_prob)
+
+
+def _is_cut(raw: Tensor) -> Tensor:
+    """Where the clamp of log σ has no gradient."""
+    low, high = LOG_STD
+    if CUT_AT_THE_BOUNDS:
+        return (raw <= low) | (raw >= high)
+    return (raw < low) | (raw > high)
 
 
 def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:

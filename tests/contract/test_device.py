@@ -2,7 +2,7 @@
 where there is a GPU.
 
 What needs no GPU to be wrong is tested without one: what a GPU is given is the plain code (but for
-the recorded step of `tests/equivalence/test_graph_decoder.py`), and a run goes from one form to the
+the recorded step of `tests/equivalence/test_decoders.py`), and a run goes from one form to the
 other.
 """
 
@@ -279,7 +279,9 @@ def test_a_reward_model_scores_on_its_device_what_was_recorded_elsewhere() -> No
 
 
 def test_a_language_model_reads_on_its_device_what_comes_from_elsewhere() -> None:
-    pytest.importorskip("transformers", reason="a machine with a GPU may have torch alone")
+    transformers = pytest.importorskip("transformers", reason="a machine may have torch alone")
+    if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 5):
+        pytest.skip("it asks for autocast on meta, which torch does not know")
     from rlbook.llm.generation.prompt_rows import PromptRows
     from rlbook.llm.models.causal_lm import logits
     from rlbook.llm.models.compute import set_compute

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.typing import LegendLocType
 from numpy.typing import ArrayLike
 
 from rlbook.envs.gridworlds.layouts import MOVES
 from rlbook.plots.colours import CURVES, GREY, INK, PALE, Colour, fraction_rgb, ramp, readable_on
 from rlbook.plots.figure import new_figure, plain_axes, words
+
+if TYPE_CHECKING:
+    from matplotlib.typing import LegendLocType  # which matplotlib has from 3.11 on
 
 RGB = tuple[float, float, float]
 

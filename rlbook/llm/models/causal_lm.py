@@ -63,7 +63,7 @@ def _read(module: nn.Module, rows: PromptRows, output: str) -> Tensor:
     ·]. A prompt of several completions is read once."""
     rows = rows.to(module_device(module)).with_prefix()
     columns = rows.completion.shape[1] + 1
-    if len(rows.index) > len(rows.prompt) and _takes(module, "past_key_values"):
+    if len(rows.index) > len(rows.prompt) and cache_argument(module):
         from rlbook.llm.models.cache_layers import first_pass
 
         config: Any = module.config
@@ -83,8 +83,8 @@ def _read_in_two_passes(
     distinct = distinct_prompts(rows)
     found = module(
         **_inputs(module, distinct, rows.prompt),
-        past_key_values=cache,
         use_cache=True,
+        **{cache_argument(module): cache},
         **_last(module, 1),
     )
     behind_prompt = found[output][:, -1:][rows.index]  # [B, 1, ·]
@@ -92,10 +92,16 @@ def _read_in_two_passes(
         return behind_prompt
     found = module(
         **_inputs(module, rows, rows.completion, before=rows.prompt.shape[1]),
-        past_key_values=next_pass(cache, rows.index),
         use_cache=True,
+        **{cache_argument(module): next_pass(cache, rows.index)},
     )
     return torch.cat([behind_prompt, found[output]], dim=1)
+
+
+def cache_argument(module: nn.Module) -> str:
+    """What the forward pass calls its KV cache: `cache` from transformers 5.24 on, `past_key_values`
+    before; "" if it has none."""
+    return next((name for name in ("cache", "past_key_values") if _takes(module, name)), "")
 
 
 def _last(module: nn.Module, columns: int) -> dict[str, int]:
@@ -164,7 +170,7 @@ class CausalDecoder:
 
     def _forward(self, **inputs: object) -> Tensor:
         """Logits [N, n, V] of the columns behind those in the cache."""
-        inputs |= {"past_key_values": self.cache, "use_cache": True}
+        inputs |= {cache_argument(self.model): self.cache, "use_cache": True}
         with computing(self.model):
             if not self.rounded:
                 return self.model(**inputs).logits

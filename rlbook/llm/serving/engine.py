@@ -29,7 +29,7 @@ from rlbook.checks import machine_memory
 from rlbook.errors import RequestError
 from rlbook.llm.generation.running_batch import RunningBatch, running_batch
 from rlbook.llm.generation.sampling import Sampling, seen_in
-from rlbook.llm.models.causal_lm import LanguageModel
+from rlbook.llm.models.causal_lm import LanguageModel, cache_argument
 from rlbook.llm.serving.answer_text import AnswerText
 from rlbook.llm.tokenizers.tokenizer import Codec
 from rlbook.networks.distributions import mode_categorical, sample_categorical
@@ -422,7 +422,7 @@ def _prompt_pieces(model: LanguageModel, prompt: Sequence[int], top: int) -> lis
     pieces = [Piece("", prompt[0], float("nan"))]
     for start in range(0, len(prompt) - 1, size):
         part = torch.tensor([prompt[start : min(start + size, len(prompt) - 1)]], device=device)
-        read: Any = model(input_ids=part, past_key_values=cache, use_cache=True)
+        read: Any = model(input_ids=part, use_cache=True, **{cache_argument(model): cache})
         scores = as_array(full_precision(read.logits[0]))
         for row, token in zip(scores, prompt[start + 1 :], strict=False):
             shifted = row - row.max()

@@ -13,8 +13,8 @@ import torch
 from closeness import assert_near, widths
 from torch import Tensor
 
-from rlbook.fast import graph_decoder
-from rlbook.fast.graph_decoder import WARM, GraphDecoder, can_be_recorded
+from rlbook.fast import decoders
+from rlbook.fast.decoders import WARM, GraphDecoder, can_be_recorded
 from rlbook.fast_forms import plain_forms
 from rlbook.llm.generation.generate import generate
 from rlbook.llm.generation.prompt_rows import rows_of
@@ -88,7 +88,7 @@ def test_a_recorded_step_has_the_bits_of_the_step_it_was_recorded_from(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = decoded(GraphDecoder(model.to("cuda")))
-    monkeypatch.setattr(graph_decoder, "WARM", STEPS)
+    monkeypatch.setattr(decoders, "WARM", STEPS)
     for one, other in zip(recorded, decoded(GraphDecoder(model)), strict=True):
         assert torch.equal(one, other)
 

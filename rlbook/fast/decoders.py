@@ -25,14 +25,22 @@ from transformers.cache_utils import DynamicLayer
 
 from rlbook.agent import State
 from rlbook.data.rollout import to_device
-from rlbook.fast.llama import FAMILY, PLAIN
+from rlbook.fast.llama import FAMILY, PLAIN, LlamaDecoder, is_plain_llama
 from rlbook.fast.modules import hooks_everywhere, inside, is_unmodified
 from rlbook.llm.generation.prompt_rows import PromptRows
+from rlbook.llm.models import causal_lm
 from rlbook.llm.models.causal_lm import CausalDecoder
 from rlbook.networks.policy import module_device
 
 WARM = 4  # steps before one is recorded
 ALIGNED = 8  # columns of a mask that attention kernels read at once
+
+
+def decoder(model: Any) -> LlamaDecoder | CausalDecoder:
+    """The fast form of `rlbook.llm.models.causal_lm.decoder`: one for a CPU, one for a GPU."""
+    if is_plain_llama(model):
+        return LlamaDecoder(model)
+    return GraphDecoder(model) if can_be_recorded(model) else causal_lm.decoder.plain(model)  # type: ignore[attr-defined]
 
 
 def can_be_recorded(model: Any) -> bool:
