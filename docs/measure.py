@@ -1860,7 +1860,7 @@ GOALS = {
     "ppo_breakout": (6.224, "SB3: 6.224 greedy, 5.798 sampled"),
     "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
-    "a2c_lander": (180.0, "156 ± 101, 200 000 steps"),
+    "a2c_lander": (180.0, "156 ± 80, 200 000 steps"),
     "ppo_lander": (240.0, "242 ± 32, 1 000 000 steps"),
     "ppo_walker": (280.0, "213 ± 129, 5 000 000 steps"),
     "ppo_empty_room": (0.95 * 0.968, "0.968 ± 0.013, 100 000 steps"),
