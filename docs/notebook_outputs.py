@@ -109,7 +109,7 @@ def texts(notebook: Notebook) -> list[list[str]]:
         [
             "".join(text)
             for output in cell["outputs"]
-            for kind, text in output.get("data", {"text/plain": output.get("text")}).items()
+            for kind, text in sorted(output.get("data", {"text/plain": output.get("text")}).items())
             if kind.startswith("text/")
         ]
         for cell in code_cells(notebook)
