@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -35,7 +36,8 @@ ROWS = (64, 512)
 def compare() -> list[Comparison]:
     logging.set_verbosity_error()
     if not torch.cuda.is_available():
-        raise ModuleNotFoundError("no GPU is available here", name="a GPU")
+        print("error: this comparison needs a GPU, and none is available here", file=sys.stderr)
+        sys.exit(2)
     print(torch.cuda.get_device_name())
     sizes = [dataclasses.replace(SIZE, prompts=rows // SIZE.completions) for rows in ROWS]
     return [line for size in sizes for line in compare_sampling(size)] + compare_grpo(SIZE)
