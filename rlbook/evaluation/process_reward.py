@@ -3,6 +3,7 @@
     write some completions of each training prompt with the policy; find the ends of their steps
     label each step      exactly: the task says whether it is right
                          by rollouts: the share of K continuations from its end that are right
+                         (soft), or whether at least one is (hard)
     for each minibatch of completions, at the end of each step
         minimise  -( y log σ(z) + (1 - y) log(1 - σ(z)) )
 
@@ -84,6 +85,9 @@ def rollout_labels(
 ) -> Floats:
     """The share of the continuations from the end of each step that are right: [N, S].
 
+    If the policy comes to a right answer from there with probability p, the label is p on average,
+    with the standard error √(p (1 - p) / K). This is Math-Shepherd's soft estimation (eq. 4).
+
     Args:
         policy: continues.
         recipe: a token environment with the prompts of these completions; its reward says what is
@@ -103,6 +107,18 @@ def rollout_labels(
     label = np.zeros(steps.mask.shape)
     label[steps.mask] = paid.reshape(-1, samples).mean(axis=1)
     return label
+
+
+def hard_labels(share: Floats) -> Floats:
+    """Math-Shepherd's hard estimation (eq. 3): 1 where at least one of K continuations is right.
+
+    On average that is 1 - (1 - p)^K: with many continuations of a policy that is right by chance,
+    every step is called right.
+
+    Args:
+        share: [N, S], from `rollout_labels`.
+    """
+    return (share > 0).astype(np.float64)
 
 
 def _continue(

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations_with_replacement, permutations, product
 
 from rlbook.llm.tasks.expressions import parse
@@ -46,26 +47,65 @@ class CountdownTask(Task):
         )
 
     def judge_steps(self, prompt: str, text: str) -> list[tuple[int, float]]:
-        """Each character is a step; it is right if a right expression begins so. Expressions with
-        redundant parentheses are right only as a whole."""
-        numbers, target = prompt.rstrip("=").split(":")
-        right = _expressions_of(tuple(map(int, numbers.split(","))), int(target))
-        found = [
-            (end, float(any(one.startswith(text[:end]) for one in right)))
-            for end in range(1, len(text) + 1)
-        ]
-        return [*found[:-1], (len(text), self.score(prompt, text))] if found else []
+        """Each character is a step; it is right if the target can still be reached, by any
+        continuation of whatever length. The last one is right if the whole text is."""
+        ends, right = range(1, len(text)), 0
+        while right < len(ends) and _can_be_completed(prompt, text[: right + 1]):
+            right += 1  # no continuation of a wrong beginning is right
+        found = [(end, float(end <= right)) for end in ends]
+        return [*found, (len(text), self.score(prompt, text))] if text else []
 
 
-@cache
-def _expressions_of(numbers: tuple[int, ...], target: int) -> frozenset[str]:
-    """All expressions of three numbers that come to `target`, without redundant parentheses."""
-    return frozenset(
-        text
-        for order in set(permutations(numbers))
-        for value, text in _expressions(*order)
-        if value == target
-    )
+@lru_cache(maxsize=2**16)
+def _can_be_completed(prompt: str, beginning: str) -> bool:
+    """Whether a right expression begins so."""
+    numbers = list(map(int, prompt.split(":")[0].split(",")))
+    found = _continuations(beginning, numbers)
+    return any(CountdownTask.score_recorded(prompt, "", text) for text in found)
+
+
+def _continuations(beginning: str, numbers: list[int]) -> Iterator[str]:
+    """Texts that begin so and use each number once. A right expression is among them if there is
+    one: without the redundant parentheses of what follows the beginning, it is still right. Not all
+    texts are valid."""
+    before = beginning.rstrip("0123456789")
+    unfinished = beginning.removeprefix(before)
+    left = numbers.copy()
+    for used in map(int, re.findall(r"\d+", before)):
+        if used not in left:
+            return
+        left.remove(used)
+    depth = before.count("(") - before.count(")")
+    if unfinished:
+        for number in {one for one in left if str(one).startswith(unfinished)}:
+            yield from _after_number(f"{before}{number}", _without(left, number), depth)
+    elif before.endswith(")"):
+        yield from _after_number(before, left, depth)
+    else:
+        yield from _before_number(before, left, depth)
+
+
+def _before_number(text: str, left: list[int], depth: int) -> Iterator[str]:
+    """The continuations where a number follows, after as many parentheses as can be necessary."""
+    for opened in range(len(left)):
+        for number in set(left):
+            after = f"{text}{'(' * opened}{number}"
+            yield from _after_number(after, _without(left, number), depth + opened)
+
+
+def _after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
+    """The continuations where some of the `depth` open parentheses are closed and a sign follows, or
+    the end."""
+    if not left:
+        yield text + ")" * depth
+        return
+    for closed, sign in product(range(depth + 1), SIGNS):
+        yield from _before_number(f"{text}{')' * closed}{sign}", left, depth - closed)
+
+
+def _without(numbers: list[int], used: int) -> list[int]:
+    place = numbers.index(used)
+    return numbers[:place] + numbers[place + 1 :]
 
 
 @cache

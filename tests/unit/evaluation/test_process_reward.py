@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,10 @@ import rlbook
 from rlbook.evaluation.best_of_n import SampledCompletions, sample_completions
 from rlbook.evaluation.process_reward import (
     ProcessReward,
+    TextSteps,
+    _as_sampled,
     find_steps,
+    hard_labels,
     rollout_labels,
 )
 from rlbook.interaction.environments import EnvRecipe
@@ -52,12 +57,49 @@ def test_the_steps_of_a_sum_by_hand(text: str, steps: list[tuple[int, int]]) -> 
         ("7+3*2", [1, 1, 1, 1, 1]),
         ("7+2+3", [1, 1, 1, 0, 0]),  # 7+2*3 begins so
         ("3*7+2", [1, 1, 0, 0, 0]),
-        ("(2*3)+7", [0, 0, 0, 0, 0, 0, 1]),  # redundant: right only as a whole
+        ("(2*3)+7", [1, 1, 1, 1, 1, 1, 1]),  # redundant parentheses
+        ("((7)+(3*2", [1, 1, 1, 1, 1, 1, 1, 1, 0]),  # unfinished
+        ("27+3*2", [1, 0, 0, 0, 0, 0]),
+        ("2**3", [1, 1, 0, 0]),
+        ("2*3)+7", [1, 1, 1, 0, 0, 0]),
     ],
 )
 def test_the_beginnings_of_an_expression_by_hand(text: str, right: list[int]) -> None:
     found = CountdownTask().judge_steps("2,3,7:13=", text)
     assert found == [(end, float(one)) for end, one in enumerate(right, start=1)]
+
+
+@pytest.mark.parametrize("prompt", ["2,3,7:20=", "1,3,6:2=", "1,12,12:2="])
+def test_a_beginning_is_right_if_a_right_expression_begins_so_by_brute_force(prompt: str) -> None:
+    """All expressions of the three numbers with up to two pairs of parentheses, redundant or not,
+    around each part: of a beginning with at most two of them every necessary end is there.
+    2*(3+7) is 20, 1/3*6 is 2 by way of a fraction, and 12 begins like the number 1."""
+    task = CountdownTask()
+
+    def enclose(text: str) -> list[str]:
+        return [text, f"({text})", f"(({text}))"]
+
+    texts = {
+        text
+        for numbers in set(permutations(prompt.split(":")[0].split(",")))
+        for first, second in product("+-*/", repeat=2)
+        for a, b, c in product(*map(enclose, numbers))
+        for whole in (
+            *(f"{left}{second}{c}" for left in enclose(f"{a}{first}{b}")),
+            *(f"{a}{first}{right}" for right in enclose(f"{b}{second}{c}")),
+        )
+        for text in enclose(whole)
+    }
+    right = {text for text in texts if task.score(prompt, text)}
+    beginnings = {text[:end] for text in right for end in range(1, len(text) + 1)}
+    told = {
+        text[:end]: label
+        for text in random.Random(0).sample(sorted(texts), 400)
+        for end, label in task.judge_steps(prompt, text)[:-1]
+        if text[:end].count("(") <= 2
+    }
+    assert {text for text, label in told.items() if label} == beginnings & told.keys()
+    assert 25 < len(beginnings & told.keys()) < len(told) - 25  # there are many of both
 
 
 def test_a_task_without_steps_says_so() -> None:
@@ -126,6 +168,118 @@ def test_a_beginning_is_worth_the_share_of_its_continuations_that_are_right(
     # right steps are worth more than wrong ones: by 0.13 to 0.84 on the seeds 10 to 19
     right = steps.right[:48][mask] > 0
     assert label[mask][right].mean() > label[mask][~right].mean()
+
+
+SLIP = 0.4
+REACHED = {
+    # numbers that are left and how far the last one is off → the probability of a right answer
+    (0, 0): 1.0,
+    (0, 1): 0.0,
+    (0, 2): 0.0,
+    (1, 0): 0.6,
+    (1, 1): 0.2,  # a slip in the other direction
+    (1, 2): 0.0,
+    (2, 0): 0.6**2 + 2 * 0.2**2,  # no slip, or two that cancel
+    (2, 1): 2 * 0.2 * 0.6,
+    (2, 2): 0.2**2,
+    (3, 0): 0.6**3 + 6 * 0.6 * 0.2**2,
+    (3, 1): 3 * 0.2 * 0.6**2 + 3 * 0.2**3,
+    (3, 2): 3 * 0.2**2 * 0.6,
+}
+
+
+class SlippingAdder:
+    """Adds each term to the last sum that is written, and copies the last sum as the answer. Each
+    of the four numbers slips by +1 or -1 with SLIP / 2 each."""
+
+    def __init__(self, rules: TokenRules) -> None:
+        self.codec = rules.codec
+
+    def initial_state(self) -> None:
+        return None
+
+    def act(self, obs: Any, rng: np.random.Generator, state: None) -> tuple[Any, Any]:
+        slips = rng.choice([0, 1, -1], p=[1 - SLIP, SLIP / 2, SLIP / 2], size=len(obs["length"]))
+        texts = [
+            self.codec.decode([int(i) for i in row[:length]])
+            for row, length in zip(obs["tokens"], obs["length"], strict=True)
+        ]
+        return np.array([self._next(*pair) for pair in zip(texts, slips, strict=True)]), None
+
+    def _next(self, text: str, slip: int) -> int:
+        prompt, written = text.removeprefix("<bos>").split("=")
+        sums, close, answer = written.removeprefix("<think>").partition("</think>")
+        done = [int(one) for one in sums.split(",") if one]
+        if not written:
+            following = "<think>"
+        elif answer:
+            following = ""  # EOS
+        elif sums[-1:].isdigit() and not close:
+            following = "," if len(done) < 3 else "</think>"
+        else:
+            term = 0 if close else int(prompt.split("+")[len(done)])
+            following = str((sum(done[-1:]) + term + int(slip)) % 10)
+        return self.codec.encode_answer(following)[0]
+
+
+def test_rollout_labels_are_unbiased_with_the_binomial_standard_error(rules: TokenRules) -> None:
+    """Of a policy whose probability of coming to a right answer is known from each step."""
+    off = [(0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 0), (1, 2, 2), (2, 1, 0), (2, 2, 2)]
+    repeated, samples = 30, 6
+    texts, left, error = [], [], []
+    for row, slips in enumerate(off * repeated):
+        terms = [int(term) for term in rules.texts[row].rstrip("=").split("+")]
+        sums = [
+            str((total + slip) % 10) for total, slip in zip(np.cumsum(terms), slips, strict=True)
+        ]
+        text = f"<think>{','.join(sums)}</think>{sums[-1]}"
+        texts.append(rules.to_completion(row, np.array(rules.codec.encode_answer(text))))
+        left.append([3, 2, 1, 0])
+        error.append([*slips, slips[-1]])
+    found, steps = _as_sampled(texts, rules), find_steps(texts, rules)
+    assert steps.mask.all() and (steps.right == (np.array(error) == 0)).all()
+    policy: Any = SlippingAdder(rules)
+    label = rollout_labels(policy, RECIPE, found, steps, samples, np.random.default_rng(3))
+    pairs = list(zip(np.ravel(left).tolist(), np.ravel(error).tolist(), strict=True))
+    for pair, p in REACHED.items():
+        each = label.ravel()[[one == pair for one in pairs]]
+        n, variance = len(each), p * (1 - p) / samples
+        assert n >= repeated
+        assert abs(each.mean() - p) <= 4 * np.sqrt(variance / n), pair
+        if variance:  # of a squared error: its variance is (2 + excess kurtosis) of the square
+            spread = np.sqrt((2 + (1 / (p * (1 - p)) - 6) / samples) / n) * variance
+            assert abs(((each - p) ** 2).mean() - variance) <= 4 * spread, pair
+        hard, some = hard_labels(each), 1 - (1 - p) ** samples
+        assert abs(hard.mean() - some) <= 4 * np.sqrt(some * (1 - some) / n), pair
+        assert set(hard.tolist()) <= {0.0, 1.0}
+
+
+def test_rollout_labels_of_a_model_are_its_own_probabilities(
+    policy: Any, found: SampledCompletions, rules: TokenRules
+) -> None:
+    """After </think> two tokens are left, so that only the answer and EOS are right: the label
+    estimates P(answer) P(EOS)."""
+    steps = find_steps(found.finished, rules)
+    rows = np.flatnonzero((steps.mask.sum(axis=1) == 4) & (steps.end[:, 2] == 7))[:40]
+    few = SampledCompletions(
+        *(part[rows] for part in found[:5]),
+        [found.finished[row] for row in rows],  # type: ignore[arg-type]
+    )
+    third = TextSteps(steps.end[rows, 2:3], steps.right[rows, 2:3], steps.mask[rows, 2:3])
+    samples, rng = 64, np.random.default_rng(1)
+    label = rollout_labels(policy.policy, RECIPE, few, third, samples, rng)[:, 0]
+    exact = np.zeros(len(rows))
+    for place, row in enumerate(rows):
+        text = found.tokens[row, : found.prompt[row] + 7].tolist()
+        ending = rules.codec.encode_answer(found.finished[row].answer)  # the answer and EOS
+        with torch.inference_mode():
+            logits = policy.policy.model(input_ids=torch.tensor([text + ending])).logits
+        log_prob = logits[0, -3:-1].log_softmax(-1)
+        exact[place] = log_prob[[0, 1], ending].sum().exp()
+    assert ((exact > 0.1) & (exact < 0.9)).sum() >= 10, "the policy is too sure to tell"
+    variance = exact * (1 - exact) / samples
+    assert abs((label - exact).sum()) <= 4 * np.sqrt(variance.sum())
+    assert (abs(label - exact) <= 5 * np.sqrt(variance) + 3 / samples).all()
 
 
 @pytest.mark.slow
