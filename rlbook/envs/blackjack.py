@@ -10,6 +10,8 @@ Source: Sutton & Barto 2018, example 5.1, but for the natural; `with_naturals` a
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from rlbook.envs.tabular.mdp import TabularMDP
@@ -79,6 +81,7 @@ def with_card(hand: Hand, card: int) -> Hand:
     return (total - 10, False) if usable and total > 21 else (total, usable)
 
 
+@cache
 def dealer_totals(hand: Hand) -> dict[int, float]:
     """The distribution of the dealer's final sum, as sum → probability; a bust counts as 0."""
     if hand[0] >= 17:

@@ -7,20 +7,23 @@ They change what is computed, and no checkpoint keeps them; a run says so in its
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rlbook.agent import Agent
+
 if TYPE_CHECKING:
     from torch import nn
 
-    from rlbook.agent import Agent
-
 DEEP, MANY = 4, 100
 """How far from the agent a network may be, and how many items of a list or dict are looked at."""
-LEAVES = (str, bytes, int, float, complex, type(None), np.ndarray, np.random.Generator)
-"""What holds no network; most attributes are such."""
+LEAVES = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), np.ndarray, np.random.Generator}
+)
+"""Types of what holds no network; most attributes are such."""
 KINDS = {
     "_forward_hooks": "a forward hook",
     "_forward_pre_hooks": "a forward pre-hook",
@@ -65,30 +68,25 @@ def _networks(
     item: object, path: str, deep: int, seen: set[int]
 ) -> Iterator[tuple[str, nn.Module]]:
     """The modules inside an object, each once, with their attribute paths."""
-    from torch import nn
-
     if id(item) in seen:
         return
     seen.add(id(item))
-    if isinstance(item, nn.Module):
+    if isinstance(item, sys.modules["torch"].nn.Module):
         for name, module in item.named_modules(prefix=path):
             if module is item or id(module) not in seen:
                 seen.add(id(module))
                 yield name, module
         return
     for name, part in _parts(item) if deep else ():
-        if isinstance(part, LEAVES):
-            continue
-        yield from _networks(part, f"{path}.{name}" if path else name, deep - 1, seen)
+        if type(part) not in LEAVES:
+            yield from _networks(part, f"{path}.{name}" if path else str(name), deep - 1, seen)
 
 
-def _parts(item: object) -> list[tuple[str, object]]:
+def _parts(item: object) -> Iterable[tuple[object, object]]:
     """The attributes of rlbook's objects and of agents, and the items of lists and dicts."""
-    from rlbook.agent import Agent
-
     if isinstance(item, list | tuple):
-        return [(str(index), part) for index, part in enumerate(item[:MANY])]
+        return enumerate(item[:MANY])
     if isinstance(item, dict):
-        return [(str(name), part) for name, part in list(item.items())[:MANY]]
-    ours = isinstance(item, Agent) or type(item).__module__.startswith("rlbook.")
-    return list(getattr(item, "__dict__", {}).items()) if ours else []
+        return list(islice(item.items(), MANY))
+    ours = type(item).__module__.startswith("rlbook.") or isinstance(item, Agent)
+    return list(getattr(item, "__dict__", {}).items()) if ours else ()

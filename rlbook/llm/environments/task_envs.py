@@ -174,4 +174,4 @@ def mixture(tasks: Mapping[str, Mapping[str, Any]], only: str | None = None) -> 
         for argument in arguments:
             check(f"an argument of task {name!r}", argument, one_of(*known))
         found[name] = build_task(TASKS[name], **arguments)
-    return MixtureTask(found, only)
+    return build_task(MixtureTask, tuple(found.items()), only)

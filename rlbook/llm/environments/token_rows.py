@@ -4,7 +4,7 @@ the single and the vector form."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -70,12 +70,8 @@ class TokenRules:
             self.choice.check_model(str(model))
             self.codec = folder_codec(str(model))
         known = (_load_known if task.shared else _load_known.__wrapped__)(task, split, self.codec)
-        self.answers, self.columns, self.judges, self.demonstrations = (
-            known.answers,
-            known.columns,
-            known.judges,
-            known.demonstrations,
-        )
+        self.answers, self.columns = known.answers, known.columns
+        self.demonstrations = known.demonstrations
         if not built_in:
             self._take_the_folders_view(str(model))
         # room for the longest demonstration, its EOS, and one token too many: running over the end
@@ -89,22 +85,10 @@ class TokenRules:
     def _take_the_folders_view(self, model: str) -> None:
         """Round-trips the answers through the folder's tokenizer, because some decoders add
         spaces."""
-        strange = next(
-            (
-                text
-                for text in (*self.texts, *self.answers, *self.demonstrations)
-                if not self.codec.writes(text)
-            ),
-            None,
-        )
+        texts = self.texts, self.answers, self.demonstrations
+        strange, self.answers = _round_trip(self.codec, *texts)
         if strange is not None:
-            raise ValueError(
-                f"model: the tokenizer in {str(model)!r} must have tokens for {strange!r}"
-            )
-        self.answers = tuple(
-            self.codec.decode(self.codec.encode_answer(answer)[:-1]).strip()
-            for answer in self.answers
-        )
+            raise ValueError(f"model: the tokenizer in {model!r} must have tokens for {strange!r}")
 
     @property
     def digests(self) -> dict[str, str]:
@@ -154,7 +138,8 @@ class TokenRules:
         written = ids.tolist()
         ended = bool(written) and written[-1] in self.codec.ends
         text = self.codec.decode(written[:-1] if ended else written).strip()
-        facts = self.columns[prompt], None, written, self.judges[prompt], self.max_new_tokens
+        judge = partial(self.task.score, self.texts[prompt])
+        facts = self.columns[prompt], None, written, judge, self.max_new_tokens
         return Completion(self.texts[prompt], self.answers[prompt], text, ended, *facts)
 
 
@@ -212,7 +197,6 @@ class _Known(NamedTuple):
 
     answers: tuple[str, ...]
     columns: tuple[Mapping[str, object], ...]
-    judges: tuple[Callable[[str], float], ...]
     demonstrations: tuple[str, ...]
     prompts: np.ndarray  # [P, longest prompt of the split], read-only
     prompt_lengths: np.ndarray  # [P], read-only
@@ -231,30 +215,47 @@ def _load_known(task: Task, split: str, codec: Codec) -> _Known:
     """
     texts = task.prompts(split)
     answers, demonstrations = tuple(map(task.answer, texts)), tuple(map(task.demonstration, texts))
-    for text in (*answers, *demonstrations):
-        codec.check_answer(text)
+    codec.check_answers([*answers, *demonstrations])
     ids = {name: _prompt_ids(codec, task.prompts(name)) for name in ("train", "held_out")}
     prompts, lengths = (
         pad_rows(ids[split], codec.pad),
         np.array([len(row) for row in ids[split]], dtype=np.int64),
     )
     prompts.flags.writeable = lengths.flags.writeable = False
+    longest = _longest_demonstration if task.shared else _longest_demonstration.__wrapped__
     return _Known(
         answers,
         tuple(map(task.columns, texts)),
-        tuple(partial(task.score, text) for text in texts),
         demonstrations,
         prompts,
         lengths,
         max(len(row) for rows in ids.values() for row in rows),
-        codec.longest_answer(map(task.demonstration, (*task.train, *task.held_out))),
+        longest(task, codec),
     )
+
+
+@lru_cache(maxsize=16)
+def _longest_demonstration(task: Task, codec: Codec) -> int:
+    return codec.longest_answer(map(task.demonstration, (*task.train, *task.held_out)))
 
 
 @lru_cache(maxsize=16)
 def _prompt_ids(codec: Codec, texts: tuple[str, ...]) -> list[list[int]]:
     """The ids of each prompt. Equal texts are encoded once, for any number of environments."""
     return codec.encode_prompts(texts)
+
+
+@lru_cache(maxsize=16)
+def _round_trip(
+    codec: Codec, texts: tuple[str, ...], answers: tuple[str, ...], demonstrations: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
+    """The first of these texts that has a character without a token; and the answers as they are
+    once they have been encoded and decoded, none where there is such a text."""
+    for text in (*texts, *answers, *demonstrations):
+        if not codec.writes(text):
+            return text, ()
+    decoded = (codec.decode(codec.encode_answer(answer)[:-1]).strip() for answer in answers)
+    return None, tuple(decoded)
 
 
 class TokenRows:

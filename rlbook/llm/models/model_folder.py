@@ -145,17 +145,18 @@ def check_new(folder: str | Path, settings: Mapping[str, Any]) -> None:
             )
 
 
-def folder_digest(folder: str | Path) -> str:
-    """The sha256 of everything that determines the model and its tokens: the weights, the settings
-    and the tokenizer's files, each with its name.
+def folder_digest(folder: str | Path, *, weights: bool = True) -> str:
+    """The sha256 of everything that determines the model and its tokens: the settings and the
+    tokenizer's files, each with its name, and unless it is about the tokens alone the weights.
 
     Raises:
         FolderError: a file cannot be read.
     """
     hashed = hashlib.sha256()
+    kinds = [suffix for suffix in CONTENT if weights or suffix != ".safetensors"]
     try:
         for path in sorted(
-            path for path in Path(folder).iterdir() if path.suffix in CONTENT and path.is_file()
+            path for path in Path(folder).iterdir() if path.suffix in kinds and path.is_file()
         ):
             with path.open("rb") as file:
                 hashed.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rlbook.checks import check, one_of, optional
 from rlbook.llm.tasks.task import Task
@@ -13,18 +13,20 @@ class MixtureTask(Task):
     task in the column "task".
 
     Args:
-        tasks: name → task. No two of them have a prompt in common.
+        tasks: name → task, or pairs of both. No two of them have a prompt in common.
         only: the one whose prompts are shown; the vocabulary and the limits stay those of all. None
             shows all.
     """
 
     name = "mixture"
 
-    def __init__(self, tasks: Mapping[str, Task], only: str | None = None) -> None:
+    def __init__(
+        self, tasks: Mapping[str, Task] | Iterable[tuple[str, Task]], only: str | None = None
+    ) -> None:
+        tasks = self.tasks = dict(tasks)
         if len(tasks) < 2:
             raise ValueError(f"a mixture has at least two tasks, got {list(tasks)}")
         check("only", only, optional(one_of(*tasks)))
-        self.tasks = dict(tasks)
         self.shown = list(tasks) if only is None else [only]
         self.characters = "".join(
             dict.fromkeys("".join(task.characters for task in tasks.values()))

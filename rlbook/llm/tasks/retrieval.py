@@ -117,11 +117,16 @@ def gain(prompt: str, shots: Sequence[int]) -> float:
 
 def pair_scores(prompt: str) -> NDArray[np.float64]:
     """The score of every ordered pair: [64, 64]."""
-    others = candidates()
-    near = similarity(others, features(prompt)) - ALIKE  # [64]
-    twice = similarity(others[:, None], others[None]) - ALIKE  # [64, 64]
-    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * twice
+    near = similarity(candidates(), features(prompt)) - ALIKE  # [64]
+    evidence = EARLIER * near[:, None] + LAST * near - REDUNDANCY * _alike_candidates()
     return 1.0 / (1.0 + np.exp(-evidence)) - 0.5
+
+
+@functools.cache
+def _alike_candidates() -> NDArray[np.float64]:
+    """By how much each pair of candidates is more alike than is usual: [64, 64]."""
+    others = candidates()
+    return similarity(others[:, None], others[None]) - ALIKE
 
 
 def is_answered(prompt: str, shots: Sequence[int]) -> bool:

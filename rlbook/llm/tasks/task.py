@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rlbook.checks import Kind, check, one_of
 from rlbook.llm.tokenizers.tokenizer import remove_words
 
+T = TypeVar("T", bound="Task")
 HELD_OUT = 512
 SPLIT_SEED = 20_240_512
 
@@ -101,7 +103,7 @@ class Task(ABC):
         return self.train if split == "train" else self.held_out
 
 
-def build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
+def build_task(kind: type[T], *arguments: Any, **named: int | str) -> T:
     """A task with these arguments. Tasks are immutable, so all environments of a process share one
     instance."""
     try:
@@ -111,7 +113,7 @@ def build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> T
 
 
 @functools.lru_cache(maxsize=32, typed=True)
-def _build_task(kind: type[Task], *arguments: int | str, **named: int | str) -> Task:
+def _build_task(kind: type[T], *arguments: Hashable, **named: int | str) -> T:
     task = kind(*arguments, **named)
     task.shared = True
     return task

@@ -20,7 +20,7 @@ import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from rlbook.data.schemas import Conversation, Message
-from rlbook.llm.models.model_folder import folder_settings, read_json
+from rlbook.llm.models.model_folder import folder_digest, folder_settings, read_json
 from rlbook.llm.tokenizers.assistant_tokens import conversation
 from rlbook.sandbox.memory_limit import memory_limit
 from rlbook.sandbox.time_limit import time_limit
@@ -145,8 +145,7 @@ class Codec:
         Raises:
             ValueError: a character without a token.
         """
-        for text in texts:
-            self.check_text(text)
+        self._check_texts(texts)
         return [encoding.ids for encoding in self.backend.encode_batch(list(texts))]
 
     def encode_prompt(self, prompt: str | list[dict[str, str]]) -> list[int]:
@@ -193,6 +192,12 @@ class Codec:
                 " tokens for its parts"
             )
 
+    def check_answers(self, texts: Sequence[str]) -> None:
+        """`check_answer` of each."""
+        self._check_texts(texts)
+        for text in texts if self.unknown is not None else ():
+            self.check_answer(text)
+
     def longest_answer(self, texts: Iterable[str]) -> int:
         """The most tokens that one of these answers has, EOS included."""
         answers = sorted(set(texts))
@@ -214,6 +219,14 @@ class Codec:
         return conversation(
             self.backend, self.template, self.ends, messages, check_length=self.check_length
         )
+
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        """`check_text` of each; of all at once where they only have characters of the
+        vocabulary."""
+        if self.characters is None or self.characters.issuperset("".join(texts)):
+            return
+        for text in texts:
+            self.check_text(text)
 
     def check_text(self, text: str) -> None:
         """Raises ValueError if a character of `text` has no token."""
@@ -281,7 +294,7 @@ def character_chat(messages: list[dict[str, str]], *, add_generation_prompt: boo
 
 
 def folder_codec(folder: str | Path) -> Codec:
-    """The codec of a local Hugging Face causal LM folder.
+    """The codec of a local Hugging Face causal LM folder, the same one until a file in it changes.
 
     A tokenizer without a PAD of its own (or with PAD = EOS) gets one: the first id that the model
     does not know.
@@ -289,6 +302,12 @@ def folder_codec(folder: str | Path) -> Codec:
     Raises:
         ValueError: no folder, no fast tokenizer, or no EOS token.
     """
+    folder_settings(folder)
+    return _folder_codec(str(folder), folder_digest(folder, weights=False))
+
+
+@lru_cache(maxsize=16)
+def _folder_codec(folder: str, digest: str) -> Codec:
     from transformers import AutoTokenizer
 
     settings = folder_settings(folder)
