@@ -28,6 +28,13 @@ WORLDS = (
     "Addition-v0",
 )
 """Numbered cells, a tuple, a mask, vectors, a box of actions, and tokens."""
+PLANNERS = (
+    "policy_evaluation",
+    "policy_iteration",
+    "value_iteration",
+    "modified_policy_iteration",
+    "prioritized_sweeping",
+)
 BUDGETS: dict[str, dict[str, Any]] = {
     "environment": {"steps": 48},
     "model": {"steps": 3},
@@ -38,6 +45,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "alphazero": {"simulations": 4},
     "grpo": {"num_envs": 8},
     "semi_gradient_td": {},
+    **{planner: {"sampled_steps": 500} for planner in PLANNERS},
 }
 
 
@@ -50,6 +58,9 @@ def pairs() -> Iterator[Any]:
             for env in suited:
                 marks = () if env == suited[-1] else (pytest.mark.slow,)
                 yield pytest.param(algorithm, env, marks=marks)
+
+
+pytestmark = pytest.mark.usefixtures("plain_loops")
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -116,9 +116,15 @@ def award(item: Assignment, criterion: RubricLine, cases: list[Case], told: obje
 
 
 def right_answers(item: Assignment, criterion: RubricLine, cases: list[Case]) -> list[Any]:
-    """What the teacher's solution answers."""
-    solution = importlib.import_module(f"rlbook.book.assignments.key.{item.name}")
-    return [probes.as_lists(probes.PROBES[criterion.probe](solution, case)) for case in cases]
+    """What the teacher's solution answers: once for a whole class, whose cases are the same."""
+    return json.loads(_right_answers(item.name, criterion.probe, json.dumps(cases)))
+
+
+@lru_cache(maxsize=64)
+def _right_answers(name: str, probe: str, cases: str) -> str:
+    solution = importlib.import_module(f"rlbook.book.assignments.key.{name}")
+    answers = [probes.as_lists(probes.PROBES[probe](solution, case)) for case in json.loads(cases)]
+    return json.dumps(answers)
 
 
 @cache
