@@ -1616,7 +1616,7 @@ MEASUREMENTS = {
         seeds=5,
     ),
     "r1_scenarios": FromRecipe(
-        "R1's last stages with a judge and two reward models, 4 seeds; shares of 256 held-out"
+        "R1's last stages with a judge and two reward models, 10 seeds; shares of 256 held-out"
         " prompts of each kind, before and after",
         "r1_scenarios",
         ("base", "reasoning_rl", "second_sft", "all_scenarios_rl"),
