@@ -1620,7 +1620,7 @@ MEASUREMENTS = {
         " prompts of each kind, before and after",
         "r1_scenarios",
         ("base", "reasoning_rl", "second_sft", "all_scenarios_rl"),
-        seeds=4,
+        seeds=10,
         made="kept",
     ),
     "rlhf": FromRecipe(
