@@ -37,8 +37,12 @@ def shorten_navigation(
     toctree = context.get("toctree")
     if toctree is None:
         return
-    select = own_part if pagename.startswith("api/generated/") else str
-    context["toctree"] = lambda **options: select(without_modules(toctree(**options)))
+    if pagename.startswith("api/generated/"):  # hundreds of pages: not what other pages lead to
+        context["toctree"] = lambda **options: own_part(
+            without_modules(toctree(**options | {"collapse": True}))
+        )
+    else:
+        context["toctree"] = lambda **options: without_modules(toctree(**options))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

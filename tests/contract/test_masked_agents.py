@@ -11,10 +11,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from masked_doors import Doors
+from masked_doors import OPEN, Doors
 from random_masks import RandomMasks
 
 import rlbook
+from rlbook.algorithms.imitation.behavior_cloning import cloning_loss
+from rlbook.algorithms.imitation.dagger import labelled_rows
 from rlbook.book.experiments.one_axis import greedy_policy
 from rlbook.fast_forms import plain_forms
 from rlbook.interaction.action_masks import UNUSED, mask_table
@@ -195,6 +197,28 @@ def test_who_is_taught_and_who_teaches_keep_to_the_masks(name: str, teacher: rlb
     )
     assert UNUSED not in run.notes
     assert len(rlbook.evaluate(run, episodes=20).returns) == 20
+
+
+def test_dagger_clones_among_the_allowed_actions() -> None:
+    """Each state is stored with its own mask, and the likelihood is over that: in room 3 one door
+    is open, so that its label costs nothing."""
+    expert = rlbook.train("dqn", Doors, steps=100, seed=1, eval_every=0, **DQN)
+    settings = SMALL | TEACHERS["dagger"]
+    agent: Any = rlbook.train(
+        "dagger", Doors, seed=2, eval_every=0, expert=expert, **settings
+    ).agent
+    obs, labels, allowed = map(np.concatenate, (agent.obs, agent.labels, agent.allowed))
+    rooms = obs.argmax(axis=1)
+    assert len(rooms) > 300
+    assert allowed.tolist() == OPEN[rooms].tolist()
+    there = rooms == 3
+    masked = labelled_rows(obs[there], labels[there], allowed[there])
+    assert float(cloning_loss(agent.policy, masked, config=agent.config).loss.detach()) == 0.0
+    free = labelled_rows(obs[there], labels[there])
+    assert float(cloning_loss(agent.policy, free, config=agent.config).loss.detach()) > 0.0
+    saved, agent.allowed = agent.state_dict(), []
+    agent.load_state_dict(saved)
+    assert np.concatenate(agent.allowed).tolist() == allowed.tolist()
 
 
 @pytest.mark.parametrize("name", ["fitted_q", "cql", "iql", "rce"])

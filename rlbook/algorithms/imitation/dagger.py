@@ -75,11 +75,19 @@ def dagger_update(
     return mean_metrics(steps)
 
 
-def labelled_rows(obs: NDArray[np.number], label: NDArray[np.number]) -> Batch:
-    """States [M, ...] with the expert's actions [M] or [M, A] as rows to train on."""
+def labelled_rows(
+    obs: NDArray[np.number], label: NDArray[np.number], allowed: NDArray[np.bool_] | None = None
+) -> Batch:
+    """States [M, ...] with the expert's actions [M] or [M, A] as rows to train on; `allowed`: the
+    action masks [M, A], None where the environment shows none."""
     mask = torch.ones(len(label), dtype=torch.bool)
-    states, actions = torch.from_numpy(obs), torch.from_numpy(label)
-    return Batch(states, actions, log_prob=torch.full(mask.shape, torch.nan), mask=mask)
+    return Batch(
+        torch.from_numpy(obs),
+        torch.from_numpy(label),
+        log_prob=torch.full(mask.shape, torch.nan),
+        mask=mask,
+        action_mask=None if allowed is None else torch.from_numpy(allowed),
+    )
 
 
 @dataclass(frozen=True)
@@ -117,6 +125,7 @@ class DAgger(PolicyAgent):
         self.check_rollout(env, config.rollout_steps)
         self.obs: list[NDArray[np.number]] = []  # D: [M, ...] of each fit, and of the new steps
         self.labels: list[NDArray[np.number]] = []  # the same, [M] or [M, A]
+        self.allowed: list[NDArray[np.bool_]] = []  # the same, [M, A], where there are masks
         self.new = self.agreed = 0  # states labelled since the last fit, and those
 
     def act(
@@ -133,6 +142,8 @@ class DAgger(PolicyAgent):
         label = self.parts.advice(action_mask)
         self.obs.append(observation)
         self.labels.append(label)
+        if action_mask is not None:
+            self.allowed.append(action_mask)
         same = (own == label).reshape(len(label), -1).all(axis=1)
         self.new, self.agreed = self.new + len(label), self.agreed + int(same.sum())
         follows = self.exploration.random(len(label)) < value_at(self.config.beta, self.progress)
@@ -153,21 +164,24 @@ class DAgger(PolicyAgent):
             return {}
         agreement, self.new, self.agreed = self.agreed / self.new, 0, 0
         self.obs, self.labels = [np.concatenate(self.obs)], [np.concatenate(self.labels)]
+        self.allowed = [np.concatenate(self.allowed)] if self.allowed else []
         labels, beta = float(len(self.labels[0])), value_at(self.config.beta, self.progress)
         return self.update() | {"agreement": agreement, "labels": labels, "beta": beta}
 
     def update(self) -> Metrics:
         """The gradient steps with everything that was labelled so far."""
-        rate, data = self.anneal(), labelled_rows(self.obs[0], self.labels[0])
+        rate, data = self.anneal(), labelled_rows(self.obs[0], self.labels[0], *self.allowed)
         models = self.policy, self.optimizer
         found = dagger_update(*models, data, self.settings, self.shuffling, self.loss)
         return found | {"learning_rate": rate}
 
     def state_dict(self) -> State:
         labelled = {"obs": list(self.obs), "labels": list(self.labels)}
+        labelled |= {"allowed": list(self.allowed)} if self.allowed else {}
         return super().state_dict() | labelled | {"new": self.new, "agreed": self.agreed}
 
     def load_state_dict(self, state: State) -> None:
         super().load_state_dict(state)
         self.obs, self.labels = list(state["obs"]), list(state["labels"])
+        self.allowed = list(state.get("allowed", []))
         self.new, self.agreed = state["new"], state["agreed"]
