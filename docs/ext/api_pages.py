@@ -122,9 +122,7 @@ def own_members(module: ModuleType) -> list[Any]:
     file."""
     named = [_plain(item) for name, item in vars(module).items() if not name.startswith("_")]
     own = [item for item in named if getattr(item, "__module__", None) == module.__name__]
-    return sorted(
-        (item for item in own if inspect.isclass(item) or inspect.isfunction(item)), key=_line
-    )
+    return [item for item in own if inspect.isclass(item) or inspect.isfunction(item)]
 
 
 def has_content(module: ModuleType) -> bool:
@@ -136,13 +134,6 @@ def _plain(item: Any) -> Any:
     """The Python function behind one that numba has compiled or that remembers its results."""
     item = getattr(item, "py_func", item)
     return inspect.unwrap(item) if callable(item) else item
-
-
-def _line(item: Any) -> int:
-    try:
-        return inspect.getsourcelines(item)[1]
-    except (OSError, TypeError):
-        return 0
 
 
 def _table_of_names() -> str:
@@ -214,7 +205,7 @@ def _fields(cls: type) -> Iterator[str]:
             has_default = (
                 item.default is not dataclasses.MISSING
                 or item.default_factory is not dataclasses.MISSING
-            )
+            ) and not inspect.isfunction(item.default)  # a lambda, whose address says nothing
             default = f"\n:value: {default_text(item)}" if has_default else ""
             yield (
                 f"````{{py:attribute}} {item.name}\n:type:"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("sphinx")
+from docutils.nodes import paragraph
+from sphinx import addnodes
+
 spec = importlib.util.spec_from_file_location(
     "short_navigation", Path(__file__).parents[2] / "docs" / "ext" / "short_navigation.py"
 )
@@ -16,43 +21,45 @@ short_navigation = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(short_navigation)
 
 
-def entry(level: int, href: str, title: str, inside: str = "", here: str = "") -> str:
-    """As Sphinx writes it."""
-    link = f'<a class="{here}reference internal" href="{href}">{title}</a>'
-    return f'<li class="toctree-l{level}{" current" if here else ""}">{link}{inside}</li>\n'
+def test_modules_are_left_out_and_other_pages_stay() -> None:
+    pages = ["api/generated/rlbook", "api/generated/rlbook.agent", "api/generated/internals"]
+    others = ["chapters/pixels", "api/generated/index"]
+    trees = [addnodes.toctree(entries=[(None, page) for page in some]) for some in (pages, others)]
+    tocs = {name: paragraph("", "", tree) for name, tree in zip("ab", trees, strict=True)}
+    short_navigation.leave_modules_out(Any, SimpleNamespace(tocs=tocs))
+    left = [[page for _, page in tree["entries"]] for tree in trees]
+    assert left == [["api/generated/internals"], others]
 
 
-@pytest.mark.parametrize("folder", ["api/generated/", "../api/generated/", ""])
-def test_modules_are_left_out_and_other_pages_stay(folder: str) -> None:
-    title = '<code class="docutils literal"><span class="pre">rlbook.agent</span></code>'
-    modules = entry(2, f"{folder}rlbook.agent.html", title) + entry(
-        2, f"{folder}rlbook.html", "rlbook"
+def part(title: str, *pages: str) -> str:
+    """A part of a table of contents, as Sphinx writes it for a page beside these."""
+    entries = "".join(
+        f'<li class="toctree-l1"><a class="reference internal" href="{page}">{page}</a></li>\n'
+        for page in pages
     )
-    others = entry(1, "chapters/pixels.html", "Learning from pixels")
-    whole = entry(1, "api.html", "API", "<ul>\n" + modules + "</ul>\n")
-    found = short_navigation.without_modules(f"<ul>\n{others}{whole}</ul>\n")
-    assert found == f"<ul>\n{others}{entry(1, 'api.html', 'API')}</ul>\n"
+    return f'<p class="caption" role="heading"><span>{title}</span></p>\n<ul>\n{entries}</ul>\n'
 
 
-def test_the_module_that_is_the_page_stays() -> None:
-    here = entry(2, "#", "rlbook.agent", here="current ")
-    found = short_navigation.without_modules(
-        f"<ul>\n{here}{entry(2, 'rlbook.html', 'rlbook')}</ul>"
-    )
-    assert found == f"<ul>\n{here}</ul>"
+def test_a_modules_page_shows_the_part_of_the_api_which_leads_here() -> None:
+    other, mine = part("Part I", "../planning.html"), part("Reference", "../a.html", "index.html")
+    lines = short_navigation.own_part(other + mine + other).split("\n")
+    assert [line for line in lines if "current" not in line] == [
+        line for line in mine.split("\n") if "index.html" not in line
+    ]
+    (here,) = (line for line in lines if "current" in line)
+    assert here.replace(" current", "") in mine
 
 
-def test_a_modules_page_shows_its_own_part() -> None:
-    def part(title: str, entries: str) -> str:
-        return f'<p class="caption" role="heading"><span>{title}</span></p>\n<ul>\n{entries}</ul>\n'
+def test_the_sidebar_of_modules_is_made_once() -> None:
+    asked: list[dict[str, Any]] = []
 
-    here = entry(
-        1, "api.html", "API", "<ul>\n" + entry(2, "#", "rlbook", here="current ") + "</ul>"
-    )
-    here = here.replace('"toctree-l1"', '"toctree-l1 current"')
-    mine, other = (
-        part("Reference", here),
-        part("Part I", entry(1, "chapters/planning.html", "Planning")),
-    )
-    assert short_navigation.own_part(other + mine + other) == mine
-    assert short_navigation.own_part(other) == other
+    def toctree(**options: Any) -> str:
+        asked.append(options)
+        return part("Reference", "index.html")
+
+    known: list[str] = []
+    for page in ("api/generated/rlbook.agent", "api/generated/rlbook", "chapters/pixels"):
+        context: dict[str, Any] = {"toctree": toctree}
+        short_navigation.shorten_navigation(known, Any, page, "page.html", context, None)
+        assert ("current" in context["toctree"](collapse=False)) == page.startswith("api")
+    assert asked == [{"collapse": True}, {"collapse": False}]

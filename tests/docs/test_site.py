@@ -107,10 +107,9 @@ measure = from_file(DOCS / "measure.py")
 def entries(module_name):
     """Name → what stands under it, for the functions and classes of a module's page; "Class.method"
     for methods."""
-    found, outer = {}, None
-    for fence, kind, name in re.findall(
-        r"^(`{3,})\{py:(\w+)\} (\w+)", api_pages.module_page(module_name), flags=re.MULTILINE
-    ):
+    found, outer, page = {}, None, api_pages.module_page(module_name)
+    assert " at 0x" not in page, "an address says nothing, and is another one in each build"
+    for fence, kind, name in re.findall(r"^(`{3,})\{py:(\w+)\} (\w+)", page, flags=re.MULTILINE):
         if kind in ("class", "function") and len(fence) == 6:
             outer = name
             found[name] = kind
