@@ -22,7 +22,9 @@ class OutsideNames(SphinxPostTransform):
 
     def run(self, **options: Any) -> None:
         for node in list(self.document.findall(addnodes.pending_xref)):
-            if node["refdomain"] == "py" and last_part(node["reftarget"]) not in described(self.env):
+            if node["refdomain"] == "py" and last_part(node["reftarget"]) not in described(
+                self.env
+            ):
                 text = find_pending_xref_condition(node, "*") or node
                 node.replace_self(text.children)
 
