@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def _networks(
         return
     seen.add(id(item))
     if isinstance(item, sys.modules["torch"].nn.Module):
-        for name, module in item.named_modules(prefix=path):
+        for name, module in cast("nn.Module", item).named_modules(prefix=path):
             if module is item or id(module) not in seen:
                 seen.add(id(module))
                 yield name, module
