@@ -1615,6 +1615,13 @@ MEASUREMENTS = {
         "process_judges",
         seeds=5,
     ),
+    "step_labels": Experiment(
+        "sums of three terms in steps: labels of steps by rollouts beside exact ones, and the solutions"
+        " that judges take of 16 that have learned them; 128 held-out prompts, 10 seeds, ± is half of the"
+        " 95 % interval over seeds",
+        "step_labels",
+        seeds=10,
+    ),
     "r1_scenarios": FromRecipe(
         "R1's last stages with a judge and two reward models, 10 seeds; shares of 256 held-out"
         " prompts of each kind, before and after",

@@ -117,6 +117,27 @@ def test_the_tables_of_process_judges_state_what_was_measured() -> None:
     assert stated == sum(name.endswith(": steps") for name in found)
 
 
+def test_the_table_of_step_labels_states_what_was_measured() -> None:
+    known = json.loads((FOLDER.parent / "results.json").read_text(encoding="utf-8"))
+    found = known["measurements"]["step_labels"]["measured"]
+
+    def cell(name: str, sign: str = "") -> str:
+        if name not in found:
+            return "–"
+        value, half = (f"{100 * found[one]:{sign}.1f}" for one in (name, f"{name}, ±"))
+        return f"{value} ± {half.lstrip('+')}".replace("-", "−")
+
+    lines = PAGE.split("| labels |")[1].split("\n\n")[0].splitlines()[2:]
+    for line in lines:
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        shares = ("agree", "right called wrong", "wrong called right", "best of 16")
+        assert cells == [
+            *(cell(f"{name}: {what}") for what in shares),
+            cell(f"{name}: best of 16, change", "+"),
+        ]
+    assert len(lines) == sum(name.endswith(": best of 16") for name in found)
+
+
 def process_judges_cells(found: dict[str, float], kind: str, name: str) -> list[str]:
     """The numbers of a line."""
     told = f"{kind}, {name}"

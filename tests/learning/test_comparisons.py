@@ -338,6 +338,24 @@ def test_judges_of_steps_take_worse_than_one_sample_and_ruin_a_policy_that_they_
         assert found[f"{name}: right, most of a seed"] < 0.15
 
 
+def test_hard_labels_forgive_and_soft_ones_of_16_continuations_make_a_better_judge() -> None:
+    """docs/llm/rewards.md: what intervals say of labels by rollouts."""
+    found = RESULTS["step_labels"]["measured"]
+
+    def interval(name: str) -> tuple[float, float]:
+        return found[name] - found[f"{name}, ±"], found[name] + found[f"{name}, ±"]
+
+    forgiven = "hard 16: wrong called right"
+    for other in ("hard 4", "soft 16"):
+        assert interval(f"{other}: wrong called right")[1] < interval(forgiven)[0]
+    assert interval("soft 16: best of 16, change")[0] > 0.0
+    for name in ("soft 1", "soft 4", "hard 4", "hard 16"):
+        low, high = interval(f"{name}: best of 16, change")
+        assert low < 0.0 < high
+    for name in ("soft 1", "soft 4", "hard 4", "soft 16", "hard 16", "exact"):
+        assert found[f"{name}: best of 16"] < found["one sample: best of 16"]
+
+
 def test_which_labels_and_which_reward_are_better_is_not_told_by_three_seeds() -> None:
     """docs/algorithms/distillation.md and docs/llm/intrinsic-rewards.md say so."""
 

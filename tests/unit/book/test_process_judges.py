@@ -44,7 +44,7 @@ def test_gains_are_counted_seed_by_seed() -> None:
 def test_the_row_of_each_prompts_best_solution() -> None:
     score = np.zeros(3 * SAMPLES)
     score[[5, SAMPLES + 2, SAMPLES + 9]] = 1.0, 3.0, 3.0
-    rows = process_judges._best_rows(score)
+    rows = process_judges.best_rows(score)
     assert rows.tolist() == [5, SAMPLES + 2, 2 * SAMPLES]  # of equal ones the first
 
 

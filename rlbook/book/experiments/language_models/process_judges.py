@@ -116,7 +116,7 @@ def one(
             for name, (who, how) in JUDGES.items()
         }
     score |= {VERIFIER: found.reward, SINGLE: np.zeros(len(found.reward))}
-    chosen = {name: _of_rows(found, steps, _best_rows(values)) for name, values in score.items()}
+    chosen = {name: _of_rows(found, steps, best_rows(values)) for name, values in score.items()}
     after = {BEFORE: chosen[SINGLE]}
     changed: dict[str, Floats] = {}
     for name in paid:
@@ -145,18 +145,31 @@ def one(
 
 def learned_judges(run: rlbook.Run, seed: int, prompts: int) -> dict[str, ProcessReward]:
     """The two judges, of the same solutions to training prompts, in the same order."""
-    agent: Any = run.agent
-    recipe = run.request.recipe
-    starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts).tolist()
-    rng = rng_for(seed, "exploration")
-    found = sample_completions(agent, agent.policy, recipe, starts, SOLUTIONS, rng)
-    steps = find_steps(found.finished, rules_of(recipe))
+    found, steps = training_solutions(run, seed, prompts)
     outcome = np.repeat(found.reward[:, None], steps.mask.shape[1], axis=1)
-    judges: dict[str, ProcessReward] = {}
-    for name, label in {"process": steps.right, "outcome": outcome}.items():
-        judges[name] = ProcessReward(agent.policy, rng_for(seed, "initialisation"))
-        judges[name].fit(found, steps, label, rng_for(seed, "minibatches"), **FIT)
-    return judges
+    labels = {"process": steps.right, "outcome": outcome}
+    return {name: fit_judge(run, found, steps, label, seed) for name, label in labels.items()}
+
+
+def training_solutions(
+    run: rlbook.Run, seed: int, prompts: int
+) -> tuple[SampledCompletions, TextSteps]:
+    """`SOLUTIONS` of each of some training prompts, and their steps."""
+    agent: Any = run.agent
+    starts = rng_for(seed, "comparisons").integers(2**31 - 1, size=prompts).tolist()
+    rng, recipe = rng_for(seed, "exploration"), run.request.recipe
+    found = sample_completions(agent, agent.policy, recipe, starts, SOLUTIONS, rng)
+    return found, find_steps(found.finished, rules_of(recipe))
+
+
+def fit_judge(
+    run: rlbook.Run, found: SampledCompletions, steps: TextSteps, label: Floats, seed: int
+) -> ProcessReward:
+    """A judge that has learned these labels [N, S]."""
+    agent: Any = run.agent
+    judge = ProcessReward(agent.policy, rng_for(seed, "initialisation"))
+    judge.fit(found, steps, label, rng_for(seed, "minibatches"), **FIT)
+    return judge
 
 
 def sample_solutions(run: rlbook.Run, prompts: int, n: int, seed: int) -> SampledCompletions:
@@ -172,7 +185,7 @@ def rules_of(recipe: Any) -> Any:
     return recipe.make().unwrapped.rules
 
 
-def _best_rows(score: Floats) -> NDArray[np.int64]:
+def best_rows(score: Floats) -> NDArray[np.int64]:
     """The row of the best of each prompt's solutions, the first among equals: [P]."""
     return best(score.reshape(-1, SAMPLES)) + np.arange(0, len(score), SAMPLES)
 
