@@ -78,7 +78,7 @@ def _continuations(beginning: str, numbers: list[int]) -> Iterator[str]:
     depth = before.count("(") - before.count(")")
     if unfinished:
         for number in {one for one in left if str(one).startswith(unfinished)}:
-            yield from _after_number(f"{before}{number}", _without(left, number), depth)
+            yield from _after_number(f"{before}{number}", _remove(left, number), depth)
     elif before.endswith(")"):
         yield from _after_number(before, left, depth)
     else:
@@ -90,7 +90,7 @@ def _before_number(text: str, left: list[int], depth: int) -> Iterator[str]:
     for opened in range(len(left)):
         for number in set(left):
             after = f"{text}{'(' * opened}{number}"
-            yield from _after_number(after, _without(left, number), depth + opened)
+            yield from _after_number(after, _remove(left, number), depth + opened)
 
 
 def _after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _after_number(text: str, left: list[int], depth: int) -> Iterator[str]:
         yield from _before_number(f"{text}{')' * closed}{sign}", left, depth - closed)
 
 
-def _without(numbers: list[int], used: int) -> list[int]:
+def _remove(numbers: list[int], used: int) -> list[int]:
     place = numbers.index(used)
     return numbers[:place] + numbers[place + 1 :]
 

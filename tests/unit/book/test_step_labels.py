@@ -11,7 +11,7 @@ from rlbook.book.experiments.language_models import process_judges, step_labels
 from rlbook.book.experiments.language_models.process_judges import SINGLE, VERIFIER
 from rlbook.book.experiments.language_models.step_labels import (
     EXACT,
-    LabelledSteps,
+    StepLabels,
     measurements,
 )
 from rlbook.plots.figure import save_figure
@@ -22,7 +22,7 @@ def test_changes_are_counted_seed_by_seed() -> None:
     the mean is 1/4 and half of the interval tan(0.475 π) · 1/4 (one degree of freedom)."""
     share = {"soft 1": np.array([0.75, 0.75])}
     found = measurements(
-        LabelledSteps(
+        StepLabels(
             share, share, share, {EXACT: np.array([0.0, 0.5]), "soft 1": np.array([0.5, 0.5])}
         )
     )

@@ -55,7 +55,7 @@ CONTINUATIONS = (1, 4, 16)
 EXACT = "exact"
 
 
-class LabelledSteps(NamedTuple):
+class StepLabels(NamedTuple):
     """By kind of labels, R seeds each."""
 
     same: dict[str, Floats]  # [R], the share of all steps on which they agree with the exact ones
@@ -66,10 +66,10 @@ class LabelledSteps(NamedTuple):
     takes which has learned them."""
 
 
-def run(seeds: int = 3, first: int = 0, **sizes: Any) -> LabelledSteps:
+def run(seeds: int = 3, first: int = 0, **sizes: Any) -> StepLabels:
     """Everything with several seeds; `sizes` as for `one`."""
     found = [one(seed, **sizes) for seed in range(first, first + seeds)]
-    return LabelledSteps(
+    return StepLabels(
         *(
             {name: np.concatenate([part[name] for part in field]) for name in field[0]}
             for field in zip(*found, strict=True)
@@ -77,7 +77,7 @@ def run(seeds: int = 3, first: int = 0, **sizes: Any) -> LabelledSteps:
     )
 
 
-def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) -> LabelledSteps:
+def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) -> StepLabels:
     """Everything with one seed; R is 1.
 
     Args:
@@ -104,7 +104,7 @@ def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) 
     score |= {VERIFIER: others.reward, SINGLE: np.zeros(len(others.reward))}
     exact = steps.right[steps.mask] > 0
     told = {name: label[steps.mask] >= 0.5 for name, label in labels.items() if name != EXACT}
-    return LabelledSteps(
+    return StepLabels(
         {name: (said == exact).mean()[None] for name, said in told.items()},
         {name: (~said[exact]).mean()[None] for name, said in told.items()},
         {name: said[~exact].mean()[None] for name, said in told.items()},
@@ -112,7 +112,7 @@ def one(seed: int, *, learned_from: int = LEARNED_FROM, prompts: int = PROMPTS) 
     )
 
 
-def measurements(found: LabelledSteps) -> dict[str, float]:
+def measurements(found: StepLabels) -> dict[str, float]:
     """The mean of each share over the seeds, and the difference of the best of 16 from that of the
     judge with exact labels; ± is half of the 95 % interval over the seeds."""
     shares = {
@@ -133,7 +133,7 @@ def measurements(found: LabelledSteps) -> dict[str, float]:
     return numbers
 
 
-def draw(found: LabelledSteps) -> Figure:
+def draw(found: StepLabels) -> Figure:
     """Left: how often labels by rollouts agree with exact ones. Right: right answers among the best
     of 16 by a judge that has learned them. A dot is a seed."""
     from rlbook.book.figures.axes import curve_colour, label_axes
