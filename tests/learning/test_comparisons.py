@@ -293,7 +293,8 @@ def test_what_pages_say_of_language_models_is_what_their_seeds_came_to() -> None
 
 
 def test_what_a_judge_has_kept_makes_a_better_policy_than_the_one_that_wrote_it() -> None:
-    """docs/llm/r1.md: on each seed; the 95 % intervals of the gains are above 0."""
+    """docs/llm/r1.md: on each seed; the 95 % intervals of the gains are above 0. The sums are those
+    of the nine seeds on which the base model learns them at all."""
     found = RESULTS["r1_scenarios"]
 
     def after(stage: str, what: str) -> np.ndarray:
@@ -304,17 +305,22 @@ def test_what_a_judge_has_kept_makes_a_better_policy_than_the_one_that_wrote_it(
         return round(gain.min()), round(gain.max())
 
     kept = {name: np.array(found["made"][f"kept: people, {name}"]) for name in ("all", "kept")}
-    assert points(kept["kept"], kept["all"]) == (11, 21)
+    assert points(kept["kept"], kept["all"]) == (9, 21)
     assert (np.array(found["made"]["kept: judge right"]) > 0.5).all()
-    gains = {"programs": (8, 22), "helpful": (12, 18), "harmless": (28, 56)}
+    gains = {"programs": (8, 22), "helpful": (12, 22), "harmless": (25, 56)}
     for what, told in gains.items():
         pair = after("second_sft", what), after("reasoning_rl", what)
         assert points(*pair) == told
         assert ttest_1samp(pair[0] - pair[1], 0.0).confidence_interval().low > 0.0
-    assert points(after("reasoning_rl", "refused"), after("second_sft", "refused")) == (16, 26)
-    assert (after("reasoning_rl", "sums") > after("base", "sums")).all()
-    assert points(after("all_scenarios_rl", "helpful"), after("second_sft", "helpful")) == (3, 9)
-    assert points(after("second_sft", "refused"), after("all_scenarios_rl", "refused")) == (4, 14)
+    assert points(after("reasoning_rl", "refused"), after("second_sft", "refused")) == (16, 31)
+    learned = after("base", "sums") > 0.5
+    assert np.array(found["seeds"])[~learned].tolist() == [16]
+    sums = [after(stage, "sums") for stage in ("base", "reasoning_rl", "all_scenarios_rl")]
+    assert points(sums[1][learned], sums[0][learned]) == (2, 9)
+    assert max(stage[~learned].max() for stage in sums) < 0.1
+    assert sums[2][learned].min() > 0.995
+    assert points(after("all_scenarios_rl", "helpful"), after("second_sft", "helpful")) == (2, 9)
+    assert points(after("second_sft", "refused"), after("all_scenarios_rl", "refused")) == (3, 14)
     same = [("reasoning_rl", "base", what) for what in ("programs", "helpful", "harmless")]
     same += [("reasoning_rl", "base", "refused"), ("all_scenarios_rl", "second_sft", "programs")]
     for stage, before, what in same:
