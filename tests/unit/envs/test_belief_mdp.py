@@ -45,7 +45,9 @@ def silent_tiger() -> HiddenModel:
 
 def test_the_tiger_is_worth_what_others_found() -> None:
     """19.37 at γ = 0.95: pomdp-solve's tiger.95."""
-    assert belief_mdp(silent_tiger()).optimal_return(0.95) == near(19.37, decimals=2)
+    beliefs = belief_mdp(silent_tiger())
+    assert beliefs.optimal_return(0.95) == near(19.37, decimals=2)
+    assert len(beliefs.beliefs) == 28  # what the page on hidden states says
 
 
 def test_the_alpha_vectors_come_as_near_as_they_say() -> None:
