@@ -88,7 +88,8 @@ def replay_weights(priorities: Array, beta: float) -> Array:
     """The importance weights of all rows of a prioritised buffer: [N], of which the largest is 1.
 
     Rows are drawn with probabilities P in proportion to their priorities [N]. A row's weight is (N
-    P)^−β, divided by the largest; beta says how much of the uneven drawing is made up for.
+    P)^−β, divided by the largest; beta says how much of the uneven drawing is made up for. (DQN
+    has the rows of a minibatch only, and divides by the largest of them.)
     """
     return rainbow.importance_weights(
         tensor(priorities / priorities.sum()), len(priorities), beta
