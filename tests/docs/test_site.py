@@ -233,10 +233,11 @@ def test_every_chapter_names_the_functions_to_write_that_belong_to_it():
 
 
 def test_every_answer_to_a_question_says_where_it_stands():
-    """Ten questions for each chapter that has any, and each answer leads to a section of that
-    chapter."""
-    for part in (DOCS / "questions.md").read_text().split("\n## ")[1:]:
-        chapter = part.splitlines()[0].lower().replace(" ", "-")
+    """Ten questions for each chapter, and each answer leads to a section of that chapter."""
+    parts = (DOCS / "questions.md").read_text().split("\n## ")[1:]
+    names = [part.splitlines()[0].lower().replace(" ", "-") for part in parts]
+    assert sorted(names) == sorted(CHAPTERS)
+    for chapter, part in zip(names, parts, strict=True):
         headings = re.findall(
             r"^#+ (.*)$", (DOCS / "chapters" / f"{chapter}.md").read_text(), flags=re.MULTILINE
         )

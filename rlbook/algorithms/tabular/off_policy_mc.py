@@ -4,9 +4,10 @@
 
 b is the behaviour policy, π the target policy, whose values are learned.
 
-Prediction: the values of a given π. V(s) is an average over the visits to s in b's episodes:
+Prediction: the values of a given π. V(s) is an average over the visits to s in b's episodes that
+count, the first of each episode or every one:
 
-    ordinary     Σ ρ G / N             unbiased; the variance of ρ may be infinite
+    ordinary     Σ ρ G / N             unbiased with first visits; the variance of ρ may be infinite
     weighted     Σ ρ G / Σ ρ           biased while there are few visits; the variance falls to 0
     truncated    Σ min(ρ, c) G / N     permanently biased where c truncates; bounded variance
 
