@@ -41,6 +41,10 @@ SLIPS = {
     r"\blargest but for one\b": "second-largest",
     r"\bolder sister\b": "counterpart",
     r"\b(?:stands|counts|follows|comes) behind\b": "after",
+    r"\banew\b": "again",
+    r"\bto and fro\b": "back and forth",
+    r"\bthe own (?:one|return|value|answer)\b": "its own, or name whose it is",
+    r"\bfinds? back\b": "find the way back",
 }
 BLOCKS = (
     re.compile(r"^(?P<fence>`{3,}).*?^(?P=fence)$", re.M | re.S),  # code, and directives
