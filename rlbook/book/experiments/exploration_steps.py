@@ -1,15 +1,15 @@
 """How many steps it takes to find the treasure of a deep sea, with and without a bonus for what was
-seldom tried.
+seldom tried, by counts or by random network distillation (RND).
 
     found = run(seeds=10)
     found.steps["with a count bonus"]            [R, K], steps to the first treasure in seas of K sizes
 
-Q-learning acts ε-greedily in both; only the bonus differs. Before the first treasure every reward is
+Q-learning acts ε-greedily in all of them; only the bonus differs. Before the first treasure every reward is
 a cost, so that without a bonus the table learns to avoid the way to it, and each row makes finding
 it rarer by a factor.
 
-Source: Osband et al. 2020, arXiv:1908.03568, appendix A.6; the bonus: Strehl & Littman 2008,
-doi:10.1016/j.jcss.2007.08.009.
+Source: Osband et al. 2020, arXiv:1908.03568, appendix A.6; the bonuses: Strehl & Littman 2008,
+doi:10.1016/j.jcss.2007.08.009, and Burda et al. 2018, arXiv:1810.12894.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ LIMIT = 20_000
 LEARNERS: dict[str, dict[str, Any]] = {
     "ε-greedy": {},
     "with a count bonus": {"exploration_bonus": "count", "bonus_coef": 0.3},
+    "with RND": {"exploration_bonus": "rnd", "bonus_coef": 1.0},
 }
 SETTINGS = {"alpha": 0.5, "epsilon": 0.1}
 FIRST_SEED = 10
@@ -62,7 +63,7 @@ class FirstTreasure(gymnasium.Wrapper):
 def run(
     seeds: int = 10, *, sizes: tuple[int, ...] = SIZES, limit: int = LIMIT, first: int = FIRST_SEED
 ) -> ExplorationSteps:
-    """Both learners in a sea of each size, with each seed, which also draws the sea's actions."""
+    """All learners in a sea of each size, with each seed, which also draws the sea's actions."""
     numbers = range(first, first + seeds)
     return ExplorationSteps(
         np.array(sizes),
@@ -111,8 +112,9 @@ def draw(found: ExplorationSteps) -> Figure:
         colour, middle = curve_colour(place), np.median(steps, axis=0)
         there = np.isfinite(middle)
         axes.plot(found.sizes[there], middle[there], color=colour, label=name)
+        aside = found.sizes + 0.15 * (place - 1)  # points of different learners beside each other
         for row in steps:
-            axes.plot(found.sizes, np.where(np.isfinite(row), row, np.nan), ".", color=colour)
+            axes.plot(aside, np.where(np.isfinite(row), row, np.nan), ".", color=colour)
     chance = found.sizes * 2.0**found.sizes
     axes.plot(found.sizes, chance, color="0.5", linestyle="--", label="random actions: n 2ⁿ")
     axes.set(yscale="log", xticks=found.sizes, xticklabels=[str(size) for size in found.sizes])
