@@ -1,9 +1,12 @@
 """One seed feeds independent generators, one for each purpose; nothing touches a global
-generator."""
+generator. Their states are saved as plain data, and those of environments' generators as well."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import math
+import random
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -51,38 +54,125 @@ def torch_generator(rng: np.random.Generator) -> Any:
     return torch.Generator().manual_seed(int(rng.integers(2**63 - 1)))
 
 
-def rng_state(rng: np.random.Generator) -> dict[str, Any]:
-    """A generator's state as plain JSON types."""
-    return dict(rng.bit_generator.state)
+Rng: TypeAlias = "np.random.Generator | np.random.RandomState | random.Random"
+"""A random generator of numpy's, of either interface, or of Python's."""
 
 
-_WORDS = {"state": 2**128, "inc": 2**128}
-_HALF = {"has_uint32": 2, "uinteger": 2**32}  # half a word that was drawn and not used
+def rng_state(rng: Rng) -> dict[str, Any]:
+    """A generator's state as plain data: the name of its algorithm, numbers and arrays of words."""
+    if isinstance(rng, np.random.Generator):
+        return dict(rng.bit_generator.state)
+    if isinstance(rng, np.random.RandomState):
+        return dict(rng.get_state(legacy=False))  # type: ignore[call-overload]
+    words, gauss = rng.getstate()[1:]
+    key = np.array(words[:-1], np.uint32)
+    return {"bit_generator": PYTHONS, "state": {"key": key, "pos": words[-1]}, "gauss": gauss}
+
+
+PYTHONS = "random.Random"
+"""The name of Python's algorithm in a state, as numpy's have names."""
+
+
+def _below(end: int) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and 0 <= value < end
+
+
+def _words(dtype: type[np.unsignedinteger[Any]], count: int) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == (count,)
+    )
+
+
+def _is_twister(key: Any) -> bool:
+    """Whether these are the words of a Mersenne Twister. Of the first one a bit alone counts; with
+    no other bit set it would give zeros for ever, for which some draws wait without end."""
+    return _words(np.uint32, 624)(key) and bool(key[1:].any() or key[0] >> 31)
+
+
+def _is_name(value: object) -> bool:
+    """Whether this is text; which one was looked up before."""
+    return isinstance(value, str)
+
+
+def _is_gauss(value: object) -> bool:
+    """A normal number that was drawn and not used."""
+    return type(value) is float and math.isfinite(value)
+
+
+_HALF = {"has_uint32": _below(2), "uinteger": _below(2**32)}  # half a word, drawn and not used
+_PCG64 = {
+    "bit_generator": _is_name,
+    "state": {"state": _below(2**128), "inc": lambda inc: _below(2**128)(inc) and inc % 2 == 1},
+    **_HALF,
+}
+_MT19937 = {"bit_generator": _is_name, "state": {"key": _is_twister, "pos": _below(625)}}
+_LEGACY = {"has_gauss": _below(2), "gauss": _is_gauss}  # what a RandomState has besides
+_FORMS: dict[str, dict[str, Any]] = {
+    "PCG64": _PCG64,
+    "PCG64DXSM": _PCG64,
+    "MT19937": _MT19937,
+    "Philox": {
+        "bit_generator": _is_name,
+        "state": {"counter": _words(np.uint64, 4), "key": _words(np.uint64, 2)},
+        "buffer": _words(np.uint64, 4),
+        "buffer_pos": _below(5),
+        **_HALF,
+    },
+    "SFC64": {"bit_generator": _is_name, "state": {"state": _words(np.uint64, 4)}, **_HALF},
+    PYTHONS: _MT19937 | {"gauss": lambda value: value is None or _is_gauss(value)},
+}
+"""The name of an algorithm → what its state has, and which values each part may take."""
+
+
+def can_save(value: object) -> TypeGuard[Rng]:
+    """Whether this is a random generator whose state `rng_state` knows."""
+    if isinstance(value, random.Random):  # those of the operating system have no state
+        return type(value).getstate is random.Random.getstate
+    if isinstance(value, np.random.RandomState):
+        return value.get_state(legacy=False)["bit_generator"] in _FORMS  # type: ignore[call-overload]
+    return isinstance(value, np.random.Generator) and _name_of(value) in _FORMS
+
+
+def _name_of(rng: Rng) -> str:
+    """The name of a generator's algorithm."""
+    if isinstance(rng, np.random.Generator):
+        return type(rng.bit_generator).__name__
+    return str(rng_state(rng)["bit_generator"])
 
 
 def check_rng_state(state: object) -> None:
-    """Raises ValueError unless this is a state of PCG64; numpy itself takes texts, fractions and
-    -1."""
-    words = state.get("state") if isinstance(state, dict) else None
-    fits = (
-        isinstance(state, dict)
-        and state.keys() == {"bit_generator", "state", *_HALF}
-        and state["bit_generator"] == "PCG64"
-        and isinstance(words, dict)
-        and words.keys() == _WORDS.keys()
-        and all(_is_below(words[name], end) for name, end in _WORDS.items())
-        and all(_is_below(state[name], end) for name, end in _HALF.items())
-        and words["inc"] % 2 == 1
-    )
-    if not fits:
+    """Raises ValueError unless this is a state of a random generator; numpy itself takes texts,
+    fractions and -1, and reads beyond the words of a Mersenne Twister."""
+    name = state.get("bit_generator") if isinstance(state, dict) else None
+    form = _FORMS.get(name) if isinstance(name, str) else None
+    if form is not None and "has_gauss" in state:  # type: ignore[operator]
+        form = form | _LEGACY
+    if form is None or not _fits(state, form):
         raise ValueError("the saved state of a random generator is damaged")
 
 
-def _is_below(number: object, end: int) -> bool:
-    return type(number) is int and 0 <= number < end
+def _fits(value: object, form: dict[str, Any]) -> bool:
+    """Whether a value has the parts of a form, and each of them a value that it may take."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == form.keys()
+        and all(
+            part(value[name]) if callable(part) else _fits(value[name], part)
+            for name, part in form.items()
+        )
+    )
 
 
-def set_rng_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """The inverse of `rng_state`. Raises ValueError where it is no generator's state."""
+def set_rng_state(rng: Rng, state: dict[str, Any]) -> None:
+    """The inverse of `rng_state`. Raises ValueError where it is no state of such a generator."""
     check_rng_state(state)
-    rng.bit_generator.state = state
+    legacy = isinstance(rng, np.random.RandomState)
+    if state["bit_generator"] != _name_of(rng) or legacy != ("has_gauss" in state):
+        raise ValueError("the saved state of a random generator is that of another kind")
+    if isinstance(rng, np.random.Generator):
+        rng.bit_generator.state = state
+    elif isinstance(rng, np.random.RandomState):
+        rng.set_state(state)
+    else:
+        words = (*state["state"]["key"].tolist(), state["state"]["pos"])
+        rng.setstate((random.Random.VERSION, words, state["gauss"]))

@@ -16,6 +16,7 @@ from gymnasium.spaces import Box
 
 from rlbook.diagnosis.learning_log import FEW, Log
 from rlbook.diagnosis.text_symptoms import TEXT_RULES
+from rlbook.envs.space_batches import plain
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.runs.storage.log import read_episodes, read_metrics
 
@@ -92,7 +93,7 @@ def observation_scales(recipe: EnvRecipe) -> list[float]:
         env.action_space.seed(0)
         seen = [env.reset(seed=0)[0]]
         for _ in range(PLAYED):
-            obs, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            obs, _, terminated, truncated, _ = env.step(plain(env.action_space.sample()))
             seen.append(env.reset()[0] if terminated or truncated else obs)
         return np.std(np.array(seen, dtype=float), axis=0).tolist()
     finally:

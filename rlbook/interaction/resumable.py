@@ -6,13 +6,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import ArrayLike
 
 from rlbook.agent import State
-from rlbook.checks import saved_count
+from rlbook.checks import saved_array, saved_count
 from rlbook.errors import TrainingError
+from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.guards import unpack_reset, unpack_step
+from rlbook.interaction.held_generators import HeldGenerators
 from rlbook.interaction.observed_masks import ObservedMask
 from rlbook.interaction.preprocessing import (
     FORGETFUL,
@@ -20,10 +23,15 @@ from rlbook.interaction.preprocessing import (
     restore_wrapper_states,
     wrapper_states,
 )
-from rlbook.seeding import set_rng_state
+from rlbook.seeding import can_save, rng_state, set_rng_state
 
 WRAPPERS = "wrappers"
 """Where in a snapshot the states of the wrappers are."""
+HELD = "generators"
+"""Where in a snapshot the states of an environment's further generators are."""
+SEEDED = "seeded"
+"""Where in a snapshot it says which seed the caller gave last, and how many resets ago, where the
+environment is given a seed at every reset."""
 PLAIN = (TimeLimit, OrderEnforcing, PassiveEnvChecker, ObservedMask, *FORGETFUL, *REMEMBERING)
 """Wrappers whose state is saved beside a snapshot, where they have any."""
 
@@ -32,9 +40,14 @@ class ResumableEnv(gymnasium.Wrapper):
     """Records the seed and the actions of the episode in progress, so that it can be replayed.
 
     Where the environment has `snapshot` and `restore`, those are used. Otherwise the episode is
-    replayed: from the generator's state (or the seed) at the reset, with the actions since. What an
-    environment carries from one episode to the next beside its generator is lost. What gymnasium's
-    wrappers of images remember is saved in both cases (`preprocessing.wrapper_states`).
+    replayed: from the generators' states (or the seed) at the reset, with the actions since. What
+    an environment carries from one episode to the next beside its generators (`held_generators`) is
+    lost. What gymnasium's wrappers of images remember is saved in both cases
+    (`preprocessing.wrapper_states`).
+
+    Some environments make a new generator at each reset without a seed, from the operating system's
+    entropy: nothing would repeat their episodes. Those are given a seed at every reset, which the
+    last one that the caller gave determines.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -42,18 +55,74 @@ class ResumableEnv(gymnasium.Wrapper):
         self.obs: Any = None  # the current observation
         self.actions: list[Any] = []  # since the reset
         self._start: State = {}
+        self._held = HeldGenerators(env.unwrapped)
+        # the seed that the caller gave last, and the resets since; whether those need seeds, too
+        self._given, self._since, self._needs_seeds = 0, 0, False
         self._limits = _limits_beside_a_snapshot(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        if self._limits is None:
-            self._start = {
-                "seed": seed,
-                "rng": None if seed is not None else self.unwrapped.np_random.bit_generator.state,
-                **self._saved_wrappers(),
-            }
         self.actions.clear()
-        self.obs, info = unpack_reset(self.env.reset(seed=seed, options=options))
+        answer = (
+            self._reset_to_replay(seed, options)
+            if self._limits is None
+            else self.env.reset(seed=seed, options=options)
+        )
+        self.obs, info = unpack_reset(answer)
         return self.obs, info
+
+    def _reset_to_replay(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        """A reset whose episode can be replayed."""
+        self._given, self._since = (self._given, self._since + 1) if seed is None else (seed, 0)
+        if seed is None and self._needs_seeds:
+            return self._reset_seeded(options)
+        self._held.look()
+        self._start = {"seed": seed, **self._states(seed), **self._saved_wrappers()}
+        if seed is not None:
+            return self.env.reset(seed=seed, options=options)
+        before = self._generators()
+        answer = self.env.reset(options=options)
+        if self._generators() == before or self._is_repeated(options):
+            return answer
+        self._needs_seeds = True
+        return self._reset_seeded(options)
+
+    def _reset_seeded(self, options: dict[str, Any] | None) -> Any:
+        seed = draw_seed(np.random.default_rng((self._given, self._since)))
+        self._start = {
+            "seed": seed,
+            "rng": None,
+            SEEDED: [self._given, self._since],
+            **self._saved_wrappers(),
+        }
+        return self.env.reset(seed=seed, options=options)
+
+    def _is_repeated(self, options: dict[str, Any] | None) -> bool:
+        """Whether one more reset, from the same states as the last one, leaves the generators in
+        the same states."""
+        after = self._states(None)
+        try:
+            self._put_back(self._start)
+        except ValueError:  # the generators are others now
+            return False
+        self.env.reset(options=options)
+        return _is_equal(self._states(None), after)
+
+    def _generators(self) -> tuple[Any, ...]:
+        """The environment's generators; one equals itself alone."""
+        return self._own_generator(), self._held.now()
+
+    def _own_generator(self) -> Any:
+        """gymnasium's generator, which a package may have replaced by one of an older kind."""
+        return getattr(self.unwrapped, "np_random", None)
+
+    def _states(self, seed: int | None) -> State:
+        """The states of the environment's generators before a reset with this seed: gymnasium's,
+        and those that it holds beside it."""
+        own, held = self._own_generator(), self._held.states()
+        return {
+            "rng": rng_state(own) if seed is None and can_save(own) else None,
+            **({HELD: held} if held else {}),
+        }
 
     def step(self, action: ArrayLike) -> Any:
         self.actions.append(action)
@@ -95,20 +164,39 @@ class ResumableEnv(gymnasium.Wrapper):
         restore_wrapper_states(self.env, state.get(WRAPPERS, ()))
 
     def _replay(self, state: State) -> None:
-        self._start = {name: state[name] for name in ("seed", "rng", WRAPPERS) if name in state}
-        self.actions = list(state["actions"])
-        if WRAPPERS in state:  # as they were before the reset
-            restore_wrapper_states(self.env, state[WRAPPERS])
-        if state["seed"] is None:
-            set_rng_state(self.unwrapped.np_random, state["rng"])
+        kept = ("seed", "rng", HELD, SEEDED, WRAPPERS)
+        self._start = {name: state[name] for name in kept if name in state}
+        self.actions = _saved_actions(state["actions"], self.env.action_space)
+        self._needs_seeds = SEEDED in state
+        if self._needs_seeds:
+            self._given, self._since = (saved_count(SEEDED, number) for number in state[SEEDED])
+        elif state["seed"] is not None:
+            self._given = saved_count("seed", state["seed"])
+        try:
+            self._put_back(state)
+        except ValueError:
+            self.env.reset(seed=0)  # some make their generators only here
+            self._put_back(state)
         obs, _ = self.env.reset(seed=state["seed"])
         for action in self.actions:
             obs = self.env.step(action)[0]
         if not _is_equal(obs, self.obs):
             raise TrainingError(
                 "the episode in progress cannot be resumed: replaying its actions led to a"
-                " different observation"
+                " different observation, so the environment depends on more than its seed and the"
+                " random generators that it holds; with methods snapshot() and restore(state) it"
+                " could be resumed"
             )
+
+    def _put_back(self, state: State) -> None:
+        """Sets generators and wrappers to what they were before the reset. Raises ValueError where
+        the environment does not hold such generators."""
+        first = state["seed"] is not None and SEEDED not in state
+        self._held.restore(state.get(HELD, ()), first=first)
+        if WRAPPERS in state:
+            restore_wrapper_states(self.env, state[WRAPPERS])
+        if state["rng"] is not None:
+            set_rng_state(self.unwrapped.np_random, state["rng"])
 
 
 def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
@@ -123,6 +211,17 @@ def _limits_beside_a_snapshot(env: gymnasium.Env) -> list[TimeLimit] | None:
         limits += [env] if isinstance(env, TimeLimit) else []
         env = env.env
     return limits
+
+
+def _saved_actions(saved: Any, space: spaces.Space) -> list[Any]:
+    """The actions of the episode in progress, as the environment takes them. Raises ValueError
+    where they are none of a discrete space."""
+    if not isinstance(space, spaces.Discrete):
+        return list(saved)
+    start = int(space.start)
+    within = {"low": start, "high": start + int(space.n)}
+    # as Python's integers, since some environments refuse numpy's
+    return saved_array("actions", saved, np.int64, **within).tolist() if len(saved) else []
 
 
 def _is_equal(one: object, other: object) -> bool:

@@ -28,6 +28,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from rlbook.agent import Agent
+from rlbook.envs.space_batches import plain
 from rlbook.errors import RequestError
 from rlbook.interaction.action_spaces import Code, adapt_actions, joint_number
 from rlbook.interaction.features import (
@@ -465,6 +466,8 @@ class AdaptedEnv(gymnasium.Wrapper):
         )
         self.excursions: list[str] = []  # out of the bounds of the space, for the run's notes
         self._check = observation_check(env.observation_space, note=self.excursions.append)
+        # whose actions become Python's integers: some environments refuse numpy's
+        self._discrete = isinstance(env.action_space, spaces.Discrete)
         # for whoever steps it
         self.check = self._check if translation.observe is None else skip_check
 
@@ -473,7 +476,8 @@ class AdaptedEnv(gymnasium.Wrapper):
         return self.adaptation.adapt_observation(obs, self._check), info
 
     def step(self, action: ArrayLike) -> Any:
-        answer = self.env.step(self.adaptation.adapt_action(action))
+        own = self.adaptation.adapt_action(action)
+        answer = self.env.step(plain(own) if self._discrete else own)
         obs, reward, terminated, truncated, info = unpack_step(answer)
         return (
             self.adaptation.adapt_observation(obs, self._check),

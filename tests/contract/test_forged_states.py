@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import shutil
 from collections.abc import Callable
@@ -58,7 +59,35 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "dyna_q": ("TicTacToe-v0", {"steps": 30}),
     "alphazero": ("Maze-v0", {"steps": 120, "simulations": 2, "greedy_simulations": 2}),
+    "q_learning": ("OwnGenerators-v0", {"steps": 150}),
 }
+
+
+class OwnGenerators(gymnasium.Env):
+    """Draws what it shows from generators of three kinds that no reset makes anew. Its episodes
+    have 40 steps."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(10), gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.old, self.python = np.random.RandomState(1), random.Random(2)
+        self.philox = np.random.Generator(np.random.Philox(3))
+
+    def reset(self, *, seed: int | None = None, options: State | None = None) -> Any:
+        super().reset(seed=seed)
+        self.time = 0
+        return self._draw(), {}
+
+    def step(self, action: Any) -> Any:
+        self.time += 1
+        return self._draw(), 1.0, self.time == 40, False, {}
+
+    def _draw(self) -> int:
+        total = self.old.normal() + self.python.gauss(0, 1) + self.philox.normal()
+        return int(abs(100 * total)) % 10
+
+
+gymnasium.register("OwnGenerators-v0", f"{__name__}:OwnGenerators")
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +184,8 @@ def filled(value: float) -> Callable[[Any], Any]:
 RNG = "agent/rngs/0"
 ROWS, STEP = "agent/replay/rows", "agent/rollout/steps/0"
 WORLD = "source/env/rngs/0"
+HELD = "source/env/generators"
+OLD, PYTHONS, PHILOX = (f"{HELD}/{number}/state" for number in range(3))
 FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
     "dqn": [
         (
@@ -225,6 +256,38 @@ FORGERIES: dict[str, list[tuple[str, Any, str]]] = {
     "alphazero": [
         ("agent/kept/obs", lambda kept: kept[:0], "an observation, a target and an outcome each"),
         ("agent/optimizer/steps", filled(-5.0), "not a number of steps"),
+    ],
+    "q_learning": [
+        (f"{OLD}/state/pos", 625, "random generator is damaged"),
+        (f"{OLD}/state/pos", -1, "random generator is damaged"),
+        (f"{OLD}/state/pos", 3.0, "random generator is damaged"),
+        (f"{OLD}/state/key", lambda key: key[:-1], "random generator is damaged"),
+        (f"{OLD}/state/key", lambda key: key.astype(np.int64), "random generator is damaged"),
+        (f"{OLD}/state/key", filled(0), "random generator is damaged"),
+        (f"{OLD}/state/key", "words", "random generator is damaged"),
+        (f"{OLD}/has_gauss", 2, "random generator is damaged"),
+        (f"{OLD}/gauss", NAN, "random generator is damaged"),
+        (f"{OLD}/bit_generator", "PCG64", "random generator is damaged"),
+        (f"{OLD}/bit_generator", [], "random generator is damaged"),
+        (OLD, np.random.Generator(np.random.MT19937(0)).bit_generator.state, "of another kind"),
+        (OLD, {"state": 3}, "random generator is damaged"),
+        (f"{PYTHONS}/state/pos", 625, "random generator is damaged"),
+        (f"{PYTHONS}/state/key", filled(0), "random generator is damaged"),
+        (f"{PYTHONS}/gauss", "0", "random generator is damaged"),
+        (f"{PYTHONS}/has_gauss", 0, "random generator is that of another kind"),
+        (PYTHONS, np.random.PCG64(0).state, "of another kind"),
+        (f"{PHILOX}/buffer_pos", 5, "random generator is damaged"),
+        (f"{PHILOX}/buffer", lambda words: words[:3], "random generator is damaged"),
+        (f"{PHILOX}/state/counter", [0, 0, 0, 0], "random generator is damaged"),
+        (f"{HELD}/0/place", ["no", "such"], "no random generator as no.such"),
+        (f"{HELD}/0/place", [], "no random generator as"),
+        (f"{HELD}/0/place", None, "does not fit"),
+        (HELD, 3, "does not fit"),
+        ("source/env/seeded", [], "does not fit"),
+        ("source/env/seeded", [1, -1], "does not fit"),
+        ("source/env/seed", "1", "does not fit"),
+        ("source/env/actions", "01", "does not fit"),
+        ("source/env/actions", filled(2), r"actions must be in \[0, 2\), got 2"),
     ],
     "dyna_q": [
         ("source/rng/state/state", 1.5, "random generator"),

@@ -1,0 +1,217 @@
+"""Environments written elsewhere are trained, watched and resumed, whatever habits they have."""
+
+from __future__ import annotations
+
+import random
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.utils import seeding
+
+import rlbook
+from rlbook.diagnosis.symptoms import observation_scales
+from rlbook.interaction.environments import EnvRecipe
+from rlbook.interaction.resumable import ResumableEnv
+from rlbook.runs.processes.interrupts import Interrupted
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "q_learning": {},
+    "semi_gradient_sarsa": {},
+    "dqn": {"num_envs": 1, "learning_starts": 4},
+    "ppo": {"num_envs": 2, "rollout_steps": 8},
+}
+GENERATORS = {
+    "numpy": np.random.default_rng,
+    "numpy, of another kind": lambda seed: np.random.Generator(np.random.MT19937(seed)),
+    "older numpy": np.random.RandomState,
+    "Python": random.Random,
+}
+
+
+class Strict(gymnasium.Env):
+    """Takes Python's integers alone, as NASim does. Its episodes have five steps."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space, action_space = spaces.Discrete(6), spaces.Discrete(2)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        self.render_mode, self.place = render_mode, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.place = 0
+        return self.place, {}
+
+    def step(self, action: Any) -> Any:
+        assert type(action) is int, f"{type(action)} is no int"
+        self.place += 1
+        return self.place, float(action), self.place == 5, False, {}
+
+    def render(self) -> np.ndarray:
+        return np.full((8, 8, 3), 40 * self.place, np.uint8)
+
+
+class Drawing(Strict):
+    """Shows numbers of a generator in an object that it holds, which a reset with a seed makes
+    anew; with `made_once` none does. Its episodes have forty steps."""
+
+    observation_space = spaces.Discrete(1_000)
+
+    def __init__(self, kind: str = "numpy", *, made_once: bool = False) -> None:
+        super().__init__()
+        self.kind, self.made_once = kind, made_once
+        self.queue = SimpleNamespace(parts=[GENERATORS[kind](7)])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        gymnasium.Env.reset(self, seed=seed)
+        self.place = 0
+        if not self.made_once:
+            self._make_generator(seed)
+        return self._number(), {}
+
+    def _make_generator(self, seed: int | None) -> None:
+        if seed is not None:
+            self.queue.parts[0] = GENERATORS[self.kind](seed)
+
+    def step(self, action: Any) -> Any:
+        self.place += 1
+        return self._number(), float(action), self.place == 40, False, {}
+
+    def _number(self) -> int:
+        return int(1_000 * self.queue.parts[0].random())
+
+
+class OldGenerator(Drawing):
+    """Its `np_random` is of numpy's older kind, as that of shimmy's bsuite environments."""
+
+    @property
+    def np_random(self) -> Any:
+        return self.queue.parts[0]
+
+
+class Entropic(Drawing):
+    """Makes a new generator at each reset, without a seed from the operating system's entropy: as
+    panda-gym's tasks and gym-electric-motor do."""
+
+    def _make_generator(self, seed: int | None) -> None:
+        self.queue.parts[0] = GENERATORS[self.kind](seed)
+
+
+class OldStyle(Strict):
+    """As `Entropic`, with gymnasium's own generator, as before gymnasium."""
+
+    observation_space = spaces.Discrete(1_000)
+    step, _number = Drawing.step, lambda self: int(self.np_random.integers(1_000))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.place, (self.np_random, _) = 0, seeding.np_random(seed)
+        return self._number(), {}
+
+
+class Derived(Drawing):
+    """Makes a new generator at each reset, from gymnasium's."""
+
+    def _make_generator(self, seed: int | None) -> None:
+        self.queue.parts[0] = np.random.default_rng(int(self.np_random.integers(2**31)))
+
+
+class Sampling(Strict):
+    """Shows samples of its own space, as many first drafts do."""
+
+    step, _number = Drawing.step, lambda self: int(self.observation_space.sample())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Discrete(1_000, seed=5)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.place = 0
+        return self._number(), {}
+
+
+def old_generator() -> gymnasium.Env:
+    return OldGenerator("older numpy")
+
+
+def interrupt_at(step: int) -> Any:
+    def on_report(run: rlbook.Run) -> None:
+        if run.steps >= step:
+            signal.raise_signal(signal.SIGINT)
+
+    return on_report
+
+
+def resumed(algorithm: str, env: Any, out: Path) -> rlbook.Run:
+    """A run of 200 steps, stopped after about 101, within an episode, and resumed with a new environment."""
+    options: dict[str, Any] = {"steps": 200, "seed": 3, "eval_every": 0} | OPTIONS[algorithm]
+    with pytest.raises(Interrupted):
+        rlbook.train(algorithm, env(), out=out, on_report=interrupt_at(101), **options)
+    whole = rlbook.train(algorithm, env(), **options)
+    run = rlbook.load(out, env=env()).resume()
+    assert run.episode_returns == whole.episode_returns
+    return run
+
+
+@pytest.mark.parametrize("algorithm", OPTIONS)
+def test_an_environment_is_given_pythons_integers(algorithm: str, tmp_path: Path) -> None:
+    run = resumed(algorithm, lambda: Strict("rgb_array"), tmp_path / "run")
+    assert run.evaluate(episodes=2).lengths.tolist() == [5, 5]
+    run.watch(gif=tmp_path / "film.gif")
+    assert (tmp_path / "film.gif").stat().st_size > 0
+
+
+def test_the_doctor_gives_it_pythons_integers_too() -> None:
+    shown = gymnasium.wrappers.TransformObservation(
+        Strict(), lambda place: np.array([place], np.float32), spaces.Box(0, 6, (1,))
+    )
+    # the places are 0 to 4, again and again: their variance is 2
+    assert observation_scales(EnvRecipe.from_env(shown)) == [pytest.approx(2**0.5, rel=0.01)]
+
+
+@pytest.mark.parametrize("made_once", [False, True])
+@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_an_environments_own_generator_is_resumed(
+    algorithm: str, kind: str, made_once: bool, tmp_path: Path
+) -> None:
+    resumed(algorithm, lambda: Drawing(kind, made_once=made_once), tmp_path / "run")
+
+
+@pytest.mark.parametrize("env", [Entropic, OldStyle, Derived, Sampling, old_generator])
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+def test_an_episode_is_resumed_wherever_its_numbers_come_from(
+    algorithm: str, env: Any, tmp_path: Path
+) -> None:
+    resumed(algorithm, env, tmp_path / "run")
+
+
+def test_a_space_that_somebody_else_samples_from_is_no_obstacle() -> None:
+    env = ResumableEnv(gymnasium.make("CartPole-v1"))
+    for _ in range(2):
+        env.reset(seed=0 if env.obs is None else None)
+        env.step(env.action_space.sample())
+    fresh = ResumableEnv(gymnasium.make("CartPole-v1"))
+    fresh.restore(env.snapshot())
+    assert fresh.action_space.sample() == env.action_space.sample()
+
+
+def first_numbers(env: gymnasium.Env, episodes: int = 5) -> list[int]:
+    return [env.reset(seed=3)[0], *(env.reset()[0] for _ in range(episodes - 1))]
+
+
+@pytest.mark.parametrize("env", [Entropic, OldStyle])
+def test_a_seed_determines_every_episode_of_an_environment_that_draws_entropy(env: Any) -> None:
+    numbers = first_numbers(ResumableEnv(env()))
+    assert numbers == first_numbers(ResumableEnv(env())) and len(set(numbers)) > 1
+    assert numbers != first_numbers(env())
+
+
+@pytest.mark.parametrize("env", [Drawing, Derived, old_generator])
+def test_what_a_seed_determines_already_stays_as_it_is(env: Any) -> None:
+    assert first_numbers(ResumableEnv(env())) == first_numbers(env())
