@@ -16,6 +16,7 @@ from rlbook.agent import ACTION_MASK
 from rlbook.data.episodes import Episode
 from rlbook.data.recorded import Recorded, stack_values, to_episode
 from rlbook.data.text_files import require_module
+from rlbook.envs.masked_observations import keys_beside_mask, space_beside_mask, split_observation
 from rlbook.errors import RequestError, system_reason
 from rlbook.interaction.action_masks import checked_mask
 from rlbook.interaction.spaces import Adaptation
@@ -119,7 +120,7 @@ def read_minari(
         folder: see `data_folder`.
         adaptation: how the agent's environment translates observations and actions.
         raw_spaces: the environment's own observation and action space; the data set's must equal
-            them.
+            them, except that its observations may hold their action masks beside what is shown.
 
     Raises:
         RequestError: it cannot be read, or it is of another environment.
@@ -129,11 +130,11 @@ def read_minari(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             data = minari.MinariDataset(folder)
+            shown, holds_masks = data.observation_space, False
+            if keys_beside_mask(shown, data.action_space) and shown != raw_spaces[0]:
+                shown, holds_masks = space_beside_mask(shown), True
             for name, found, wanted in zip(
-                ("observations", "actions"),
-                (data.observation_space, data.action_space),
-                raw_spaces,
-                strict=True,
+                ("observations", "actions"), (shown, data.action_space), raw_spaces, strict=True
             ):
                 if found != wanted:
                     raise RequestError(
@@ -141,7 +142,7 @@ def read_minari(
                         f" {wanted}"
                     )
             return [
-                _to_episode(episode, adaptation, raw_spaces[1])
+                _to_episode(episode, adaptation, raw_spaces[1], holds_masks)
                 for episode in data.iterate_episodes()
             ], _digest(folder)
     except (OSError, ValueError, KeyError, TypeError, AssertionError, ImportError) as error:
@@ -153,15 +154,22 @@ def read_minari(
         ) from None
 
 
-def _to_episode(episode: Any, adaptation: Adaptation, action_space: spaces.Space) -> Episode:
-    """Converts one of Minari's `EpisodeData` to the agent's format."""
-    terminated = bool(episode.terminations[-1])
-    masks = None
-    if isinstance(action_space, spaces.Discrete) and ACTION_MASK in (episode.infos or {}):
-        masks = checked_mask(episode.infos[ACTION_MASK], int(action_space.n), ndim=2)
+def _to_episode(
+    episode: Any, adaptation: Adaptation, action_space: spaces.Space, holds_masks: bool
+) -> Episode:
+    """Converts one of Minari's `EpisodeData`, whose masks are in its observations or in its infos,
+    to the agent's format."""
+    terminated, observations, masks = bool(episode.terminations[-1]), episode.observations, None
+    if holds_masks:
+        observations, masks = split_observation(observations)
+    elif isinstance(action_space, spaces.Discrete):
+        masks = (episode.infos or {}).get(ACTION_MASK)
+    if masks is not None:
+        assert isinstance(action_space, spaces.Discrete)
+        masks = checked_mask(masks, int(action_space.n), ndim=2)
         masks = masks | ~masks.any(axis=1, keepdims=True)  # as at an end, where nobody acts
     return to_episode(
-        episode.observations,
+        observations,
         episode.actions,
         episode.rewards,
         terminated,

@@ -80,6 +80,35 @@ def test_a_recording_holds_the_masks_of_both_ends_of_a_step(recording: Path) -> 
     assert (batch.action_mask.numpy() == ENOUGH[rooms(batch.obs)]).all()
 
 
+class ShownMasks(gymnasium.ObservationWrapper):
+    """The doors, whose observation holds its mask, as other libraries record them."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self.observation_space = spaces.Dict(
+            observation=env.observation_space, action_mask=spaces.MultiBinary(3)
+        )
+
+    def observation(self, observation: int) -> dict[str, Any]:
+        return {"observation": observation, "action_mask": ENOUGH[observation].astype(np.int8)}
+
+
+def test_masks_in_the_recorded_observations_are_masks(recording: Path, tmp_path: Path) -> None:
+    walked, episodes = read(recording).episodes[:3], []
+    for each in walked:
+        assert each.last_obs is not None
+        seen = np.concatenate([each.obs, each.last_obs[None]]).argmax(axis=1)
+        shown = [{"observation": room, "action_mask": ENOUGH[room]} for room in seen]
+        episodes.append(
+            Recorded(shown, each.action, [0.0] * len(each.action), each.terminated, False, 10)
+        )
+    write_minari(tmp_path, episodes, ShownMasks(gymnasium.make(ENV)), policy="walks")
+    one, other = Steps(read(tmp_path).episodes).rows, Steps(walked).rows
+    assert torch.equal(one.obs, other.obs)
+    assert one.action_mask is not None and other.action_mask is not None
+    assert torch.equal(one.action_mask, other.action_mask)
+
+
 def test_without_masks_nothing_is_recorded_of_them(tmp_path: Path) -> None:
     record("Maze-v0", tmp_path / "walks", episodes=2, seed=10)
     env = gymnasium.make("rlbook/Maze-v0")
