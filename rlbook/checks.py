@@ -16,6 +16,7 @@ import math
 import operator
 import os
 import pkgutil
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -265,20 +266,26 @@ SYNONYMS = {
 """What other books and libraries call a hyper-parameter → what it may be called here."""
 
 
+_VERSION = re.compile(r"-v\d+$")
+
+
 def synonyms(name: object) -> tuple[str, ...]:
     """What a hyper-parameter or an option of other books and libraries may be called here."""
     return SYNONYMS.get(str(name).lower().strip("-").replace("-", "_"), ())
 
 
 def nearest(name: object, allowed: Iterable[str]) -> str | None:
-    """The allowed name most similar to the given one, or None if none is similar."""
+    """The allowed name most similar to the given one, or None if none is similar. The version of an
+    environment's id, such as -v0, makes nothing similar."""
     by_lower = {choice.lower(): choice for choice in allowed}
     plain = {choice.strip("-").replace("-", "_"): choice for choice in by_lower}
     for synonym in synonyms(name):
         if synonym in plain:
             return by_lower[plain[synonym]]
-    matches = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.6)
-    return by_lower[matches[0]] if matches else None
+    by_stem = {_VERSION.sub("", lower): choice for lower, choice in by_lower.items()}
+    stem = _VERSION.sub("", str(name).lower())
+    matches = difflib.get_close_matches(stem, list(by_stem), n=1, cutoff=0.6)
+    return by_stem[matches[0]] if matches else None
 
 
 def did_you_mean(name: object, allowed: Iterable[str], form: str = "; {}") -> str:

@@ -24,6 +24,7 @@ from rlbook.envs.registration import register
 from rlbook.errors import RequestError, one_line
 from rlbook.interaction.observed_masks import with_mask_in_info, with_masks_in_info
 from rlbook.interaction.preprocessing import Preprocessing
+from rlbook.interaction.unknown_environments import not_in_module_message, unknown_message
 
 if TYPE_CHECKING:
     from rlbook.envs.tabular.mdp import TabularMDP
@@ -105,6 +106,7 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
         RequestError: no such environment (the nearest name is given), or `module:Name` without
             `allow_import`.
     """
+    module: str | None = None
     if ":" in env_id:
         if not allow_import:
             module = env_id.split(":")[0]
@@ -127,7 +129,10 @@ def find(env_id: str, *, allow_import: bool = False) -> EnvSpec:
     for name in (env_id, f"rlbook/{env_id}"):  # who registered a name of their own means that one
         if name in gymnasium.registry:
             return gymnasium.registry[name]
-    raise RequestError(_unknown_message(env_id))
+    other = _other_version(env_id)
+    if other or module is None:
+        raise RequestError(other or unknown_message(env_id, environments()))
+    raise RequestError(not_in_module_message(module, env_id))
 
 
 def _register_class(module: ModuleType, name: str) -> str:
@@ -143,21 +148,19 @@ def _register_class(module: ModuleType, name: str) -> str:
     return own
 
 
-def _unknown_message(env_id: str) -> str:
+def _other_version(env_id: str) -> str:
+    """The sentence for an id that exists in another version alone; "" for any other."""
     known = environments()
     base = env_id.removeprefix("rlbook/").rsplit("-v", 1)[0]
     other_versions = [name for name, spec in known.items() if spec.name == base]
-    if other_versions:
-        where = (
-            ""
-            if known[other_versions[-1]].id.startswith("rlbook/")
-            else f" in gymnasium {gymnasium.__version__}"
-        )
-        return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
-    return (
-        f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows"
-        " all)"
+    if not other_versions:
+        return ""
+    where = (
+        ""
+        if known[other_versions[-1]].id.startswith("rlbook/")
+        else f" in gymnasium {gymnasium.__version__}"
     )
+    return f"environment {env_id!r} does not exist{where}; use {other_versions[-1]!r}"
 
 
 def make(env_id: str, *, allow_import: bool = False, **kwargs: Any) -> gymnasium.Env:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -215,3 +217,77 @@ def test_a_seed_determines_every_episode_of_an_environment_that_draws_entropy(en
 @pytest.mark.parametrize("env", [Drawing, Derived, old_generator])
 def test_what_a_seed_determines_already_stays_as_it_is(env: Any) -> None:
     assert first_numbers(ResumableEnv(env())) == first_numbers(env())
+
+
+# ---- ids
+
+
+def refusal(env_id: str, *, allow_import: bool = False) -> str:
+    with pytest.raises(rlbook.RequestError) as error:
+        rlbook.train("ppo", env_id, steps=10, allow_import=allow_import)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_an_unknown_id_says_how_another_packages_environment_is_named() -> None:
+    assert refusal("Tiny-v0") == (
+        "unknown environment 'Tiny-v0' (`rlbook list envs` shows all). If it is another package's,"
+        " name the module that registers it, 'MODULE:Tiny-v0', and give --allow-import"
+        " (allow_import=True) if you trust it"
+    )
+    assert "did you mean 'FrozenLake-v1'? (`rlbook" in refusal("FrozneLake-v0")
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose packages can be imported; what they register is forgotten after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    before, modules = dict(gymnasium.registry), set(sys.modules)
+    yield tmp_path
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+    for name in set(sys.modules) - modules:
+        if name.startswith(("stranger_", "gym.")) or name == "gym":
+            del sys.modules[name]
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_misspelt_id_of_a_package_is_compared_with_its_own(packages: Path) -> None:
+    ids = "".join(
+        f"gymnasium.register('Stranger{n}-v0', 'stranger_a.worlds:World')\n" for n in range(7)
+    )
+    write(packages / "stranger_a" / "__init__.py", f"import gymnasium\n{ids}")
+    assert refusal("stranger_a:Strnager3-v0", allow_import=True) == (
+        "unknown environment 'Strnager3-v0'; did you mean 'Stranger3-v0'? (stranger_a registers"
+        " 'Stranger0-v0', 'Stranger1-v0', 'Stranger2-v0', 'Stranger3-v0', 'Stranger4-v0' and 2 more)"
+    )
+
+
+def test_a_package_whose_import_registers_nothing_is_answered_with_what_to_name(
+    packages: Path,
+) -> None:
+    write(packages / "stranger_b" / "__init__.py", "")
+    said = refusal("stranger_b:Tiny-v0", allow_import=True)
+    assert said == (
+        "importing 'stranger_b' registers no environment with gymnasium, so 'Tiny-v0' is unknown;"
+        " name the module inside the package that registers it, or a class: 'MODULE:CLASS'"
+    )
+    write(packages / "stranger_c" / "__init__.py", "")
+    write(packages / "stranger_c" / "envs.py", "")
+    said = refusal("stranger_c:Tiny-v0", allow_import=True)
+    assert "that registers it, such as 'stranger_c.envs:Tiny-v0', or a class" in said
+
+
+def test_an_environment_of_gym_before_gymnasium_is_told_apart(packages: Path) -> None:
+    write(packages / "gym" / "__init__.py", "from gym import envs")
+    write(packages / "gym" / "envs.py", "registry = {}")
+    write(packages / "stranger_d.py", "import gym\ngym.envs.registry['Old-v0'] = None")
+    assert refusal("stranger_d:Old-v0", allow_import=True) == (
+        "'stranger_d' registers 'Old-v0' with gym, which is not maintained, in place of gymnasium;"
+        " shimmy makes an environment of gymnasium's of it: 'stranger_d:GymV26Environment-v0'"
+        " --env.env_id Old-v0"
+    )

@@ -1,0 +1,73 @@
+"""What to answer for an environment's id that nothing has registered: the nearest name, and how
+environments of other packages are named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from rlbook.checks import TRUST, did_you_mean
+
+SHOWN = 5  # ids of a package that a message lists
+
+
+def unknown_message(env_id: str, known: Mapping[str, EnvSpec]) -> str:
+    """The sentence for an id without a module."""
+    return (
+        f"unknown environment {env_id!r}{did_you_mean(env_id, known)} (`rlbook list envs` shows"
+        f" all). If it is another package's, name the module that registers it, 'MODULE:{env_id}',"
+        f" and {TRUST}"
+    )
+
+
+def not_in_module_message(module: str, env_id: str) -> str:
+    """The sentence for `module:id` where importing the module has not registered the id."""
+    if _is_old(env_id):
+        return (
+            f"{module!r} registers {env_id!r} with gym, which is not maintained, in place of"
+            " gymnasium; shimmy makes an environment of gymnasium's of it:"
+            f" '{module}:GymV26Environment-v0' --env.env_id {env_id}"
+        )
+    package = module.split(".")[0]
+    theirs = [name for name, spec in gymnasium.registry.items() if _module_of(spec) == package]
+    if theirs:
+        return (
+            f"unknown environment {env_id!r}{did_you_mean(env_id, theirs)} ({package} registers"
+            f" {_listed(theirs)})"
+        )
+    inner = f"{module}.envs"
+    named = f", such as '{inner}:{env_id}'" if _is_there(inner) else ""
+    return (
+        f"importing {module!r} registers no environment with gymnasium, so {env_id!r} is unknown;"
+        f" name the module inside the package that registers it{named}, or a class: 'MODULE:CLASS'"
+    )
+
+
+def _module_of(spec: EnvSpec) -> str:
+    """The package that an environment's entry point is in."""
+    entry_point = spec.entry_point
+    named = entry_point if isinstance(entry_point, str) else getattr(entry_point, "__module__", "")
+    return named.split(":")[0].split(".")[0]
+
+
+def _is_old(env_id: str) -> bool:
+    """Whether the id is registered with gym, gymnasium's predecessor."""
+    registry = getattr(getattr(sys.modules.get("gym"), "envs", None), "registry", {})
+    return env_id in getattr(registry, "env_specs", registry)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return ", ".join(map(repr, found[:SHOWN])) + more
