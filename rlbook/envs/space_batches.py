@@ -15,16 +15,20 @@ Elements = ArrayLike | Mapping[str, "Elements"] | tuple["Elements", ...]
 """One element of a space or a batch of them, as the space has them."""
 
 
+class WrongObservation(ValueError):
+    """What was to be acted on is no observation of the environment's, nor a batch of them."""
+
+
 def is_batch(space: spaces.Space, observation: Elements) -> bool:
     """Whether these are N observations of a space rather than a single one.
 
     Raises:
-        ValueError: they are neither.
+        WrongObservation: they are neither.
     """
     depth = _depth(space, observation)
     if depth in (0, 1):
         return depth == 1
-    raise ValueError(
+    raise WrongObservation(
         f"predict takes one observation of {space}, or a batch of them, got"
         f" {_description(observation)}"
     )

@@ -44,13 +44,37 @@ class RunViews(RunState):
         action_mask: NDArray[np.bool_] | None = None,
     ) -> Any:
         """Returns the agent's action for one of the environment's observations, or a batch of
-        them, and with a `state` the next one; see `rlbook.Agent.predict`."""
-        return self.agent.predict(
-            observation,
-            state=state,
-            episode_start=episode_start,
-            explore=explore,
-            action_mask=action_mask,
+        them, and with a `state` the next one; see `rlbook.Agent.predict`. They are those of
+        `make_env`."""
+        from rlbook.envs.space_batches import WrongObservation
+
+        try:
+            return self.agent.predict(
+                observation,
+                state=state,
+                episode_start=episode_start,
+                explore=explore,
+                action_mask=action_mask,
+            )
+        except WrongObservation as error:
+            raise WrongObservation(f"{error}{self._where_seen(observation)}") from None
+
+    def _where_seen(self, observation: Elements) -> str:
+        """Ends the sentence about an observation that gymnasium's form of the environment shows,
+        where the agent sees another one."""
+        from rlbook.envs.space_batches import is_batch
+
+        recipe = self.request.recipe
+        if recipe.id is None:
+            return ""
+        try:
+            is_batch(gymnasium.make(recipe.id, **recipe.kwargs).observation_space, observation)
+        except Exception:  # another environment's observation, or arguments of rlbook's own
+            return ""
+        made = "" if recipe.preprocessing.is_used else f", as rlbook.make({recipe.id!r}) does"
+        return (
+            "; gymnasium.make shows that, and the agent sees something else of it: act in"
+            f" run.make_env(), which shows what the agent takes{made}"
         )
 
     def make_env(self) -> gymnasium.Env:

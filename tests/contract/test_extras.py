@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -148,6 +149,12 @@ def test_a_minigrid_is_shown_as_planes_or_as_it_is(env: str) -> None:
         assert (seen[..., first:last].argmax(-1) == raw[..., channel]).all()
     with pytest.raises(RequestError, match="view must be one of planes, image, got 'words'"):
         rlbook.make(env, view="words")
+    run = rlbook.train("ppo", env, steps=8, num_envs=1, rollout_steps=8, eval_every=0)
+    with pytest.raises(
+        ValueError, match=rf"act in run.make_env\(\).* as rlbook.make\('{env}'\) does"
+    ):
+        run.predict(gymnasium.make(env).reset(seed=0)[0])
+    assert planes.action_space.contains(run.predict(seen))
     run = rlbook.train(
         "ppo", rlbook.make(env, view="image"), steps=64, num_envs=2, rollout_steps=16, eval_every=0
     )

@@ -262,6 +262,15 @@ def test_another_environment_is_evaluated_through_the_same_wrappers(tmp_path: Pa
     assert found.mean == run.evaluate(episodes=2).mean == 12 * 5.0
 
 
+def test_predict_says_where_the_agent_sees_something_else_than_gymnasium_shows() -> None:
+    run = clipped_run(frame_stack=2)
+    plain, _ = gymnasium.make("LivesCorridor-v0").reset(seed=0)
+    with pytest.raises(ValueError, match=r"gymnasium.make shows that.*: act in run.make_env\(\)"):
+        run.predict(plain)
+    with pytest.raises(ValueError, match=r"got an array of shape \(3,\)$"):
+        run.predict(np.zeros(3))
+
+
 def test_predict_takes_what_the_environment_shows(tmp_path: Path) -> None:
     run = clipped_run(frame_stack=2)
     assert run.predict(np.zeros((2, SIDE, SIDE, 3), dtype=np.uint8)) in (0, 1)
