@@ -1,11 +1,13 @@
 """Reads the pages for slips of English: `python docs/prose.py`, a part of `make check`.
 
 proselint knows the slips of English writers; `SLIPS` are those that this book made. Code, formulas,
-tables of numbers and the targets of links are left out.
+tables of numbers and the targets of links are left out. Of a notebook the text cells are read, and
+the line numbers are those of the cells one after the other.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -23,6 +25,7 @@ PAGES = sorted(
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "notebooks").glob("*.ipynb"),
     ]
     if not {"_build", "generated", "jupyter_execute"} & set(path.parts)
 )
@@ -87,11 +90,19 @@ def slips(text: str) -> list[tuple[int, str]]:
     return sorted(found + linted)
 
 
+def words_of(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    cells = json.loads(text)["cells"]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+
+
 def main() -> int:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {said}"
         for path in PAGES
-        for line, said in slips(path.read_text(encoding="utf-8"))
+        for line, said in slips(words_of(path))
     ]
     print("\n".join(found))
     return 1 if found else 0
