@@ -95,3 +95,12 @@ def _description(observation: Elements) -> str:
     if isinstance(observation, np.ndarray | list):
         return f"an array of shape {np.shape(observation)}"
     return f"{observation!r:.60}"
+
+
+def is_equal(one: object, other: object) -> bool:
+    """Whether two observations, or two states of random generators, are the same."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_equal(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) == len(other) and all(map(is_equal, one, other))
+    return np.array_equal(one, other)  # type: ignore[arg-type]

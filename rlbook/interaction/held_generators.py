@@ -1,13 +1,14 @@
 """The random generators that an environment holds beside gymnasium's own, `np_random`.
 
 Many environments draw from a generator in an attribute of theirs, of an object that they hold, or
-of a space that they sample from. Its state at the reset is saved too, so that the episode in
+of a space that they sample from, and some from the global ones. Its state at the reset is saved too, so that the episode in
 progress can be replayed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator, Sequence
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeAlias
@@ -18,79 +19,117 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from rlbook.agent import State
+from rlbook.envs.space_batches import is_equal
 from rlbook.seeding import Rng, can_save, rng_state, set_rng_state
 
 Place: TypeAlias = tuple[str | int, ...]
 """Names of attributes, keys and indices that lead from an environment to what it holds."""
 OPAQUE = (type, ModuleType, FunctionType, MethodType, EnvSpec, np.ndarray)
 OWN = ("_np_random",)  # gymnasium's own generator
+GLOBAL: dict[Place, Rng] = {
+    ("module random",): random.random.__self__,  # type: ignore[attr-defined]
+    ("module numpy.random",): np.random.mtrand._rand,
+}
+"""The generators behind the functions of Python's module and of numpy's."""
+WATCHED = 3
+"""The episodes in which it is seen what an environment draws from."""
 DEPTH, VISITED, ITEMS = 6, 5_000, 64
 """How far the search goes: levels, objects in all, and items of one list or dict."""
 
 
 class HeldGenerators:
-    """The generators that an environment holds.
+    """The generators that an environment draws from beside gymnasium's own.
 
-    They are looked for before the first reset, and before the second one, after an episode, since
-    some environments make theirs in between. Those of spaces count where something was drawn from
-    them in that episode: gymnasium makes them for copies of a space, too.
+    Those of its own count always. Those that it shares, its spaces' and the global ones of numpy
+    and Python, count once they were drawn from in one of the first episodes.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
-        self.env, self.places = env, list[Place]()
-        self._searches, self._at_first = 0, dict[Place, State]()
+        self.env = env
+        self._own, self._shared = list[Place](), list[Place]()
+        self._kept, self._drawn = dict[Place, State](), set[Place]()
+        self._resets = 0
 
-    def look(self) -> None:
-        """Looks for the generators, unless it has been done twice."""
-        if self._searches == 2:
-            return
-        found = find_generators(self.env)
-        of_spaces = {
-            place: rng_state(_resolve(self.env, place))
-            for place in found
-            if isinstance(_resolve(self.env, place[:-1]), spaces.Space)
-        }
-        drawn = [
-            place
-            for place, state in of_spaces.items()
-            if self._searches == 1 and repr(state) != repr(self._at_first.get(place))
-        ]
-        self.places = [place for place in found if place not in of_spaces or place in drawn]
-        self._searches, self._at_first = self._searches + 1, of_spaces
+    def keep(self) -> None:
+        """Keeps the states before a reset."""
+        self._note_drawn()
+        if self._resets < WATCHED:  # some environments make theirs at a reset, or during an episode
+            found = find_generators(self.env)
+            self._own = [place for place in found if not self._is_shared(place)]
+            self._shared = [place for place in found if self._is_shared(place)] + [*GLOBAL]
+        elif self._resets == WATCHED:
+            self._shared = [place for place in self._shared if place in self._drawn]
+        self._resets += 1
+        there = {place: self._at(place) for place in (*self._own, *self._shared)}
+        self._kept = {place: rng_state(rng) for place, rng in there.items() if can_save(rng)}
 
-    def now(self) -> dict[Place, Rng]:
-        """The generators, without those that are no longer there; one equals itself alone."""
-        found = {place: _resolve(self.env, place) for place in self.places}
-        return {place: value for place, value in found.items() if can_save(value)}
+    def now(self) -> list[Rng]:
+        """The environment's own generators, without those that are no longer there."""
+        return [rng for rng in map(self._at, self._own) if can_save(rng)]
 
     def states(self) -> list[State]:
+        """What was kept at the last reset of the generators that count."""
+        self._note_drawn()
         return [
-            {"place": list(place), "state": rng_state(generator)}
-            for place, generator in self.now().items()
+            {"place": list(place), "state": state}
+            for place, state in self._kept.items()
+            if place in self._own or place in self._drawn
         ]
 
-    def restore(self, states: Sequence[State], *, first: bool) -> None:
+    def restore(self, states: Sequence[State]) -> None:
         """The inverse of `states`, in another environment of the same class.
-
-        Args:
-            first: they are those before the first reset.
 
         Raises:
             ValueError: it holds no generator there, or one of another kind.
         """
-        self._searches = 0
-        self.look()
-        self._searches = 1 if first else 2
-        self.places = [tuple(saved["place"]) for saved in states]
-        for place, saved in zip(self.places, states, strict=True):
-            holder = _resolve(self.env, place[:-1])
+        self._kept = {tuple(saved["place"]): saved["state"] for saved in states}
+        self._shared = [place for place in self._kept if self._is_shared(place)]
+        self._own = [place for place in self._kept if place not in self._shared]
+        self._drawn, self._resets = set(self._shared), 0
+        for place, state in self._kept.items():
+            holder = self._at(place[:-1])
             if isinstance(holder, spaces.Space):
                 _ = holder.np_random  # which a space makes when it is first asked for
-            generator = _resolve(self.env, place)
+            generator = self._at(place)
             if not can_save(generator):
                 named = ".".join(map(str, place))
                 raise ValueError(f"the environment holds no random generator as {named:.80}")
-            set_rng_state(generator, saved["state"])
+            set_rng_state(generator, state)
+
+    def _note_drawn(self) -> None:
+        """Notes which of the shared generators were drawn from since their states were kept."""
+        for place in set(self._shared) & self._kept.keys() - self._drawn:
+            rng = self._at(place)
+            if can_save(rng) and not is_equal(rng_state(rng), self._kept[place]):
+                self._drawn.add(place)
+
+    def draws_globally(self) -> bool:
+        """Whether the environment draws from the global generators."""
+        return not self._drawn.isdisjoint(GLOBAL)
+
+    def _is_shared(self, place: Place) -> bool:
+        return place in GLOBAL or isinstance(self._at(place[:-1]), spaces.Space)
+
+    def _at(self, place: Place) -> Any:
+        """What the environment holds at a place; None where nothing is."""
+        if place in GLOBAL:
+            return GLOBAL[place]
+        found: Any = self.env
+        for name in place:
+            found = next((value for key, value in _items(found) if key == name), None)
+        return found
+
+
+@contextlib.contextmanager
+def untouched_globals() -> Iterator[None]:
+    """Leaves the global generators of numpy and Python as they were, whatever is drawn within."""
+    before = {place: rng_state(rng) for place, rng in GLOBAL.items()}
+    try:
+        yield
+    finally:
+        for place, rng in GLOBAL.items():
+            if not is_equal(rng_state(rng), before[place]):
+                set_rng_state(rng, before[place])
 
 
 def find_generators(env: gymnasium.Env) -> list[Place]:
@@ -128,10 +167,3 @@ def _items(holder: object) -> Iterator[tuple[str | int, Any]]:
     elif len(holder) <= ITEMS:
         named = holder
     yield from ((name, value) for name, value in [*named.items()] if isinstance(name, str))
-
-
-def _resolve(env: gymnasium.Env, place: Place) -> Any:
-    found: Any = env
-    for name in place:
-        found = next((value for key, value in _items(found) if key == name), None)
-    return found

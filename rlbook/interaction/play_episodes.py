@@ -17,6 +17,7 @@ from rlbook.ascii_signs import printable
 from rlbook.checks import ENDLESS
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.environments import EnvRecipe
+from rlbook.interaction.held_generators import untouched_globals
 from rlbook.interaction.loop import act_step_reset
 from rlbook.interaction.player import Player
 from rlbook.interaction.single import SingleInteraction
@@ -150,7 +151,7 @@ def play(
     if explore:
         agent = copy.deepcopy(agent)
         agent.begin()
-    with use_one_thread():
+    with use_one_thread(), untouched_globals():
         if agent.batched:
             result = _play_many(agent, recipe, episodes, base, explore, workers, effort)
         else:

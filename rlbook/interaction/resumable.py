@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from rlbook.agent import State
 from rlbook.checks import saved_array, saved_count
+from rlbook.envs.space_batches import is_equal
 from rlbook.errors import TrainingError
 from rlbook.interaction.episodes import draw_seed
 from rlbook.interaction.guards import unpack_reset, unpack_step
@@ -75,8 +76,13 @@ class ResumableEnv(gymnasium.Wrapper):
         self._given, self._since = (self._given, self._since + 1) if seed is None else (seed, 0)
         if seed is None and self._needs_seeds:
             return self._reset_seeded(options)
-        self._held.look()
-        self._start = {"seed": seed, **self._states(seed), **self._saved_wrappers()}
+        self._held.keep()
+        own = self._own_generator()
+        self._start = {
+            "seed": seed,
+            "rng": rng_state(own) if seed is None and can_save(own) else None,
+            **self._saved_wrappers(),
+        }
         if seed is not None:
             return self.env.reset(seed=seed, options=options)
         before = self._generators()
@@ -88,6 +94,7 @@ class ResumableEnv(gymnasium.Wrapper):
 
     def _reset_seeded(self, options: dict[str, Any] | None) -> Any:
         seed = draw_seed(np.random.default_rng((self._given, self._since)))
+        self._held.keep()
         self._start = {
             "seed": seed,
             "rng": None,
@@ -99,30 +106,24 @@ class ResumableEnv(gymnasium.Wrapper):
     def _is_repeated(self, options: dict[str, Any] | None) -> bool:
         """Whether one more reset, from the same states as the last one, leaves the generators in
         the same states."""
-        after = self._states(None)
+        after = self._states()
         try:
-            self._put_back(self._start)
+            self._put_back(self._start | {HELD: self._held.states()})
         except ValueError:  # the generators are others now
             return False
         self.env.reset(options=options)
-        return _is_equal(self._states(None), after)
+        return is_equal(self._states(), after)
 
     def _generators(self) -> tuple[Any, ...]:
         """The environment's generators; one equals itself alone."""
-        return self._own_generator(), self._held.now()
+        return self._own_generator(), *self._held.now()
 
     def _own_generator(self) -> Any:
         """gymnasium's generator, which a package may have replaced by one of an older kind."""
         return getattr(self.unwrapped, "np_random", None)
 
-    def _states(self, seed: int | None) -> State:
-        """The states of the environment's generators before a reset with this seed: gymnasium's,
-        and those that it holds beside it."""
-        own, held = self._own_generator(), self._held.states()
-        return {
-            "rng": rng_state(own) if seed is None and can_save(own) else None,
-            **({HELD: held} if held else {}),
-        }
+    def _states(self) -> tuple[State, ...]:
+        return tuple(map(rng_state, filter(can_save, [self._own_generator(), *self._held.now()])))
 
     def step(self, action: ArrayLike) -> Any:
         self.actions.append(action)
@@ -133,7 +134,13 @@ class ResumableEnv(gymnasium.Wrapper):
     def snapshot(self) -> State:
         """All state that `restore` needs."""
         if self._limits is None:
-            return {"obs": self.obs, **self._start, "actions": np.array(self.actions)}
+            held = self._held.states()
+            return {
+                "obs": self.obs,
+                **self._start,
+                **({HELD: held} if held else {}),
+                "actions": np.array(self.actions),
+            }
         env: Any = self.unwrapped
         return {
             "obs": self.obs,
@@ -164,7 +171,7 @@ class ResumableEnv(gymnasium.Wrapper):
         restore_wrapper_states(self.env, state.get(WRAPPERS, ()))
 
     def _replay(self, state: State) -> None:
-        kept = ("seed", "rng", HELD, SEEDED, WRAPPERS)
+        kept = ("seed", "rng", SEEDED, WRAPPERS)
         self._start = {name: state[name] for name in kept if name in state}
         self.actions = _saved_actions(state["actions"], self.env.action_space)
         self._needs_seeds = SEEDED in state
@@ -180,19 +187,23 @@ class ResumableEnv(gymnasium.Wrapper):
         obs, _ = self.env.reset(seed=state["seed"])
         for action in self.actions:
             obs = self.env.step(action)[0]
-        if not _is_equal(obs, self.obs):
+        if not is_equal(obs, self.obs):
+            why = (
+                "as it draws from a global random generator, which the run's other environments share;"
+                " with one environment (num_envs) it could be resumed"
+                if self._held.draws_globally()
+                else "so the environment depends on more than its seed and the random generators that"
+                " it holds; with methods snapshot() and restore(state) it could be resumed"
+            )
             raise TrainingError(
                 "the episode in progress cannot be resumed: replaying its actions led to a"
-                " different observation, so the environment depends on more than its seed and the"
-                " random generators that it holds; with methods snapshot() and restore(state) it"
-                " could be resumed"
+                f" different observation, {why}"
             )
 
     def _put_back(self, state: State) -> None:
         """Sets generators and wrappers to what they were before the reset. Raises ValueError where
         the environment does not hold such generators."""
-        first = state["seed"] is not None and SEEDED not in state
-        self._held.restore(state.get(HELD, ()), first=first)
+        self._held.restore(state.get(HELD, ()))
         if WRAPPERS in state:
             restore_wrapper_states(self.env, state[WRAPPERS])
         if state["rng"] is not None:
@@ -219,14 +230,8 @@ def _saved_actions(saved: Any, space: spaces.Space) -> list[Any]:
     if not isinstance(space, spaces.Discrete):
         return list(saved)
     start = int(space.start)
-    within = {"low": start, "high": start + int(space.n)}
     # as Python's integers, since some environments refuse numpy's
-    return saved_array("actions", saved, np.int64, **within).tolist() if len(saved) else []
-
-
-def _is_equal(one: object, other: object) -> bool:
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_equal(one[key], other[key]) for key in one)
-    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
-        return len(one) == len(other) and all(map(_is_equal, one, other))
-    return np.array_equal(one, other)  # type: ignore[arg-type]
+    if not len(saved):
+        return []
+    end = start + int(space.n)
+    return saved_array("actions", saved, np.int64, low=start, high=end).tolist()
