@@ -2,7 +2,8 @@
 
 proselint knows the slips of English writers; `SLIPS` are those that this book made. Code, formulas,
 tables of numbers and the targets of links are left out. Of a notebook the text cells are read, and
-the line numbers are those of the cells one after the other.
+of an exhibit of the bug museum what it says; lines are then counted in these texts one after the
+other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+import yaml
 from proselint.checks import __register__
 from proselint.config import DEFAULT
 from proselint.registry import CheckRegistry
@@ -26,9 +28,11 @@ PAGES = sorted(
         ROOT / "CONTRIBUTING.md",
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "notebooks").glob("*.ipynb"),
+        *(ROOT / "rlbook" / "book" / "museum" / "exhibits").rglob("*.yaml"),
     ]
     if not {"_build", "generated", "jupyter_execute"} & set(path.parts)
 )
+SAID = ("title", "symptom", "question", "why", "notice")
 LEFT_ALONE = (
     "typography",  # straight quotes are what a terminal shows
     "annotations",
@@ -92,10 +96,13 @@ def slips(text: str) -> list[tuple[int, str]]:
 
 def words_of(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
-    if path.suffix != ".ipynb":
-        return text
-    cells = json.loads(text)["cells"]
-    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
+    if path.suffix == ".yaml":
+        exhibit = yaml.safe_load(text)
+        return "\n\n".join(exhibit[part] for part in SAID)
+    return text
 
 
 def main() -> int:
