@@ -14,14 +14,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from types import FrameType
 
 from rlbook.cli.commands import COMMANDS
 from rlbook.cli.output import Unprinted, abandon_stdout, fail, forgiving_streams, show_rest
 from rlbook.cli.values import may_import
 from rlbook.errors import RequestError, TrainingError
 from rlbook.interaction.process_group import is_follower, may_speak, place
-from rlbook.runs.processes.interrupts import Interrupted, signal_of
+from rlbook.runs.processes.interrupts import forget_early, raise_at_once, signal_of
 from rlbook.runs.storage.files import CheckpointError
 
 PARALLEL = ("train",)
@@ -115,15 +114,12 @@ def _termination_raises() -> Iterator[None]:
     Where the shell has set SIGINT to be ignored, as it does for what a script starts with `&`,
     Python leaves it so: a command then asks for it, too.
     """
-
-    def stop(signum: int, _frame: FrameType | None) -> None:
-        raise Interrupted(signum)
-
     asked = [signal.SIGTERM]
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.default_int_handler):
         asked.append(signal.SIGINT)
+    forget_early()
     try:
-        previous = {signum: signal.signal(signum, stop) for signum in asked}
+        previous = {signum: signal.signal(signum, raise_at_once) for signum in asked}
     except ValueError:  # not the main thread
         yield
         return

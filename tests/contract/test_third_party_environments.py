@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import random
 import signal
 import sys
@@ -17,6 +19,7 @@ from gymnasium import spaces
 from gymnasium.utils import seeding
 
 import rlbook
+from rlbook.cli import main as cli
 from rlbook.diagnosis.symptoms import observation_scales
 from rlbook.interaction.environments import EnvRecipe
 from rlbook.interaction.resumable import ResumableEnv
@@ -160,6 +163,22 @@ def old_generator() -> gymnasium.Env:
     return OldGenerator("older numpy")
 
 
+class Swallowing(Strict):
+    """Is interrupted while a library calls it back, where ctypes swallows every exception: as a
+    compiler of numba's does with PyFlyt."""
+
+    interrupted = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not Swallowing.interrupted:
+            Swallowing.interrupted = True
+            ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()
+
+
+gymnasium.register("Swallowing-v0", f"{__name__}:Swallowing", max_episode_steps=20)
+
+
 def interrupt_at(step: int) -> Any:
     def on_report(run: rlbook.Run) -> None:
         if run.steps >= step:
@@ -252,6 +271,27 @@ def test_a_seed_determines_every_episode_of_an_environment_that_draws_entropy(en
 @pytest.mark.parametrize("env", [Drawing, Derived, old_generator])
 def test_what_a_seed_determines_already_stays_as_it_is(env: Any) -> None:
     assert first_numbers(ResumableEnv(env())) == first_numbers(env())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_foreign_code_swallows_stops_the_run_all_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    words = ["q_learning", "Swallowing-v0", "--steps", "50", "--eval-every", "0", "--out", out]
+    with use_handler(signal.default_int_handler):
+        assert cli.main(["train", *words]) == 130
+        assert "interrupted at step" in capsys.readouterr().err
+        assert cli.main(["train", "--resume", out]) == 0
+
+
+@contextlib.contextmanager
+def use_handler(handler: Any) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # ---- ids

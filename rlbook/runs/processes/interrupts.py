@@ -55,6 +55,22 @@ class Interrupts:
             self()
 
 
+_early: list[int] = []
+"""Signals that came before a run waited for them, and that may have been swallowed."""
+
+
+def raise_at_once(signum: int, _frame: FrameType | None) -> None:
+    """A handler for the time before and after a run. Foreign code may swallow what it raises, as
+    ctypes does in a callback; then the run stops at its first safe point."""
+    _early.append(signum)
+    raise Interrupted(signum)
+
+
+def forget_early() -> None:
+    """Forgets the signals of an earlier command."""
+    _early.clear()
+
+
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
     """Within the context, SIGINT and SIGTERM are deferred to the next call of the yielded object,
@@ -70,6 +86,8 @@ def interruptible() -> Iterator[Interrupts]:
         signum: signal.signal(signum, interrupts.remember)
         for signum in (signal.SIGINT, signal.SIGTERM)
     }
+    interrupts.received += _early
+    forget_early()
     try:
         yield interrupts
     finally:
