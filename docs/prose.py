@@ -94,7 +94,7 @@ def slips(text: str) -> list[tuple[int, str]]:
     return sorted(found + linted)
 
 
-def words_of(path: Path) -> str:
+def page_text(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
@@ -109,7 +109,7 @@ def main() -> int:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {said}"
         for path in PAGES
-        for line, said in slips(words_of(path))
+        for line, said in slips(page_text(path))
     ]
     print("\n".join(found))
     return 1 if found else 0
