@@ -277,12 +277,17 @@ class Run(RunViews):
         """Saves the run to a new folder and returns the folder; `rlbook.load` restores it.
 
         A run that already has a folder is copied whole. A run without one writes its log and a
-        checkpoint of its current state, and has this folder from now on.
+        checkpoint of its current state, and has this folder from now on. In a callback both write
+        what is there now, and the run goes on where it is: `load` and `resume` go on from here.
 
         Raises:
-            RequestError: something is there already, or it cannot be written.
+            RequestError: something is there already, it cannot be written, or a callback asks in
+                the middle of a round of texts or of a run of several processes.
         """
         folder = Path(folder)
+        if self._is_training:
+            self._save_as_it_is(folder)
+            return folder
         if self.folder is None:
             self.claim(folder)
             return folder
@@ -293,6 +298,26 @@ class Run(RunViews):
         except (OSError, shutil.Error) as error:
             raise RequestError(f"cannot write to {folder}: {error}") from error
         return folder
+
+    def _save_as_it_is(self, folder: Path) -> None:
+        """Writes log and checkpoint of this moment of training to a folder that the run does not
+        take."""
+        if self.group is not None:
+            raise RequestError("a run of several processes cannot be saved by a callback")
+        if not self.agent.can_checkpoint:
+            raise RequestError(
+                "the agent is in the middle of a round; save it in on_report or on_evaluation"
+            )
+        check_saveable(self.agent)
+        before = self.folder, self._sealed, self._log, self.reports.best
+        ended = self._source.finished_episodes
+        told = len(ended)
+        ended += self._untold_episodes
+        try:
+            self._claim(folder)
+        finally:
+            self.folder, self._sealed, self._log, self.reports.best = before
+            del ended[told:]
 
     def _opened_record(self, stack: contextlib.ExitStack) -> TokenRecorder | None:
         """What records the policy's actions, where that is asked for or was begun."""
@@ -355,6 +380,8 @@ class Run(RunViews):
         passes: int | None = None,
         callbacks: Sequence[object] | object = (),
         on_report: Callback | None = None,
+        on_episode: Callback | None = None,
+        on_evaluation: Callback | None = None,
         quiet: bool | None = None,
         schedules: str = STRETCH,
     ) -> Run:
@@ -366,7 +393,7 @@ class Run(RunViews):
                 what is done; it is written to config.yaml. Schedules and the annealing of step
                 sizes follow it from here on, so the weights are those of a run that was given this
                 budget from the start only where nothing is scheduled.
-            callbacks, on_report, quiet: as in `rlbook.train`.
+            callbacks, on_report, on_episode, on_evaluation, quiet: as in `rlbook.train`.
 
         Raises:
             RequestError: no folder, or a budget that is already used up.
@@ -387,7 +414,9 @@ class Run(RunViews):
         budget = RunOptions(steps=steps, episodes=episodes, passes=passes)
         if budget.explicit_options():
             self._extend(budget, schedules)
-        hooks = Callbacks.collect(callbacks, on_report=on_report)
+        hooks = Callbacks.collect(
+            callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
+        )
         return self.complete(hooks, quiet=quiet, restored=state)
 
     def _follow(self, folder: Path) -> None:

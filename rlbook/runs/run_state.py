@@ -100,6 +100,7 @@ class RunState:
         loops, which do all at once, everything."""
         self.reports = Reports()
         self._log: MetricsLog | None = None
+        self._untold_episodes: list[Episode] = []  # ended as well, and callbacks come to them next
         self._recorder: TokenRecorder | None = None  # notes what the policy does at each report
         self._interrupts = Interrupts()
         self._modified: list[str] = []  # hooks and the like that the run was trained with

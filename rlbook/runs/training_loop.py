@@ -99,8 +99,9 @@ class TrainingLoop:
         ended = self.source.finished_episodes
         new = ended[self.noticed :]
         del ended[self.noticed :]
-        for episode in new:
+        for number, episode in enumerate(new, 1):
             ended.append(episode)
+            self.trained._untold_episodes = new[number:]
             self.stopped |= self._lead(partial(self.callbacks.stop, "on_episode", self.trained))
         self.noticed = len(ended)
 

@@ -253,6 +253,33 @@ def test_a_callback_ends_the_run(algorithm: str, moment: str, tmp_path: Path) ->
     assert rlbook.load(out).train(steps=100).steps >= run.steps + 100
 
 
+@pytest.mark.parametrize("moment", ["on_report", "on_episode", "on_evaluation"])
+@pytest.mark.parametrize("algorithm", ["q_learning", "ppo"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_callback_saves_the_run_as_it_is(
+    kept: bool, algorithm: str, moment: str, tmp_path: Path
+) -> None:
+    """The copy goes on as the run does, and the run is the same with and without it."""
+    half, steps = tmp_path / "half", []
+
+    def save_once(run: rlbook.Run) -> None:
+        if run.steps >= 700 and not steps:
+            assert run.save(half) == half
+            steps.append(run.steps)
+
+    asked: dict[str, Any] = {"steps": 1500, "eval_episodes": 1}
+    out = tmp_path / "run" if kept else None
+    run = rlbook.train(algorithm, "Maze-v0", out=out, **{moment: save_once}, **asked)
+    copy = rlbook.load(half)
+    assert [copy.steps] == steps and copy.steps < run.steps and run.folder == out
+    copy.resume(**{moment: save_once})
+    plain = rlbook.train(algorithm, "Maze-v0", **{moment: lambda run: None}, **asked)
+    for one in (run, copy):
+        assert content(one.agent.state_dict()) == content(plain.agent.state_dict())
+        assert one.metrics == plain.metrics and one.episode_returns == plain.episode_returns
+    assert run.reports.best == plain.reports.best
+
+
 def test_functions_are_callbacks_too() -> None:
     seen: list[str] = []
     rlbook.train(
