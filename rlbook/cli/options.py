@@ -6,7 +6,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
-import functools
 import inspect
 import io
 import re
@@ -129,7 +128,12 @@ class CommandOptions:
     debug: Flag = False  # show the full traceback of an error
 
 
-@functools.cache
+def described(meaning: str, behavior_hint: str | None = None) -> Any:
+    """An option's line in the help as the terminal can write it, because tyro breaks it by its
+    length."""
+    return arg(help=printable(meaning), help_behavior_hint=behavior_hint)
+
+
 def run_options() -> dict[str, tuple[str, Any, Any]]:
     """Name → (name, annotation, default) of the options of a run and of several, as
     `rlbook.runs.options` has them, and of those of the command."""
@@ -142,7 +146,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
     fields: dict[str, tuple[str, Any, Any]] = {
         item.name: (
             item.name,
-            Annotated[kinds[item.name], arg(help=meanings[item.name])],
+            Annotated[kinds[item.name], described(meanings[item.name])],
             item.default,
         )
         for item in dataclasses.fields(CommandOptions)
@@ -156,7 +160,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
             spec = text("{true,false}", read=parse_boolean)
         else:
             spec = text("FOLDER" if item.name in FOLDERS else "NAME")
-        kind = Annotated[Any, spec, arg(help=meanings[item.name], help_behavior_hint="")]
+        kind = Annotated[Any, spec, described(meanings[item.name], "")]
         fields[item.name] = (item.name, kind, None)
     return fields
 
@@ -371,8 +375,7 @@ class Ablate(PrintingOptions):
     seeds: Number = None  # runs per variant (default: 3)
     jobs: Number = None  # runs to train at a time (default: the number of cores)
     # folder for the runs, FOLDER/whole/seed-0 and FOLDER/NAME/seed-0, and the curves (default: a
-    # new
-    # one under runs/)
+    # new one under runs/)
     out: Folder = None
     resume: Flag = False  # resume an interrupted call with the same arguments
 

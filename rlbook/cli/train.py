@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
+from rlbook.ascii_signs import printable
 from rlbook.checks import did_you_mean
 from rlbook.cli.command_line import (
     has,
@@ -25,7 +26,16 @@ from rlbook.cli.command_line import (
     take_arguments,
     take_env_arguments,
 )
-from rlbook.cli.options import Word, asks_for_help, flatten, names, parse, run_options, text
+from rlbook.cli.options import (
+    Word,
+    asks_for_help,
+    described,
+    flatten,
+    names,
+    parse,
+    run_options,
+    text,
+)
 from rlbook.cli.output import fill_paragraph
 from rlbook.cli.values import Given, convert, flag, may_import, metavar
 from rlbook.errors import RequestError, request_errors
@@ -380,10 +390,7 @@ def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict
         algorithm: whose hyper-parameters there are; None for none.
         options: the options of another command than `rlbook train`, as one group.
     """
-    env = arg(
-        help="an environment id; `rlbook list envs` shows those that are installed",
-        help_behavior_hint="",
-    )
+    env = described("an environment id; `rlbook list envs` shows those that are installed", "")
     kinds, hyper, data = {}, {}, False
     if algorithm is not None:
         kinds, hyper = _hyperparameters(algorithm)
@@ -459,7 +466,7 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], dict[str, Any]]:
         item, kind = items[name], kinds[name]
         is_sequence = typing.get_origin(kind) is tuple
         spec = text(metavar(kind), "*" if is_sequence else 1, read=None)
-        option = arg(help=meanings[name], help_behavior_hint=f"(default: {default_text(item)})")
+        option = described(meanings[name], printable(f"(default: {default_text(item)})"))
         fields[name] = (name, Annotated[Any, spec, option], default_text(item))
     return {name: kinds[name] for name in meanings}, fields
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import shlex
 import statistics
 import sys
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import arg
 
 from rlbook.cli.command_line import option
-from rlbook.cli.options import Flag, Number, run_options, text
+from rlbook.cli.options import Flag, Number, described, run_options, text
 from rlbook.cli.output import (
     align_columns,
     fail,
@@ -81,19 +80,18 @@ class TuneOptions:
     no_pruning: Flag = False  # let every trial finish, even if it is below the median
 
 
-@functools.cache
 def tune_options() -> type:
     """The options of a search, and those of its runs."""
     from rlbook.cli.explain import comments
 
     kinds, meanings = typing.get_type_hints(TuneOptions, include_extras=True), comments(TuneOptions)
     fields: list[Any] = [
-        (item.name, Annotated[kinds[item.name], arg(help=meanings[item.name])], item.default)
+        (item.name, Annotated[kinds[item.name], described(meanings[item.name])], item.default)
         for item in dataclasses.fields(TuneOptions)
     ]
     for name, kind, default in run_options().values():
         if name in INSTEAD:
-            kind = Annotated[kind, arg(help=INSTEAD[name], help_behavior_hint="")]
+            kind = Annotated[kind, described(INSTEAD[name], "")]
         if name not in LEFT_OUT:
             fields.append((name, kind, default))
     return dataclasses.make_dataclass("TuneRunOptions", fields, frozen=True)

@@ -90,6 +90,23 @@ def test_a_command_prints_no_question_mark_for_a_sign(
         assert max(map(len, shown["ascii"].splitlines())) <= 80
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("command", ["train", "tune"])
+@pytest.mark.parametrize("algorithm", ["ppo", "td_lambda", None])
+def test_help_with_signs_spelled_out_fits_the_terminal(
+    algorithm: str | None, command: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the same help has been shown with the signs themselves before."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for encoding in ("utf-8", "ascii"):
+        stream = Stream(encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main([command, *filter(None, [algorithm]), "--help"]) == 0
+        shown = stream.text()
+        assert shown.isascii() is (encoding == "ascii")
+        assert max(map(len, shown.splitlines())) <= columns
+
+
 def test_a_terminal_spells_out_what_it_cannot_write() -> None:
     stream = Stream("ascii")
     Terminal(stream).write("γ = 0.99 → 0.9")
