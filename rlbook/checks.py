@@ -157,6 +157,11 @@ def value_at(rate: float | Schedule, progress: float) -> float:
     return rate(progress) if isinstance(rate, Schedule) else rate
 
 
+def four(value: float) -> str:
+    """A number with four digits, and all digits before the point."""
+    return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
+
+
 def crosses(period: int, before: int, after: int) -> bool:
     """Whether a multiple of `period` lies in (before, after]."""
     return after // period > before // period
@@ -188,11 +193,43 @@ SYNONYMS = {
     "net_arch": ("hidden_sizes",),
     "policy_kwargs": ("hidden_sizes",),
     "verbose": ("quiet",),
-    "ent_coef": ("entropy_coef",),
+    "progress_bar": ("quiet",),
+    "callback": ("callbacks",),
+    "tensorboard_log": ("track",),
+    "eval_freq": ("eval_every",),
+    "n_eval_episodes": ("eval_episodes", "episodes"),
+    "exploration_fraction": ("epsilon",),
+    "exploration_initial_eps": ("epsilon",),
+    "exploration_final_eps": ("epsilon",),
+    "epsilon_decay": ("epsilon",),
+    "target_update_interval": ("target_period",),
+    "train_freq": ("train_every",),
+    "action_noise": ("exploration_noise",),
+    "target_policy_noise": ("target_noise",),
+    "use_rms_prop": ("optimizer",),
+    "activation_fn": ("model",),
+    "features_extractor_class": ("model",),
+    "normalize_advantages": ("normalize_advantage",),
+    "ent_coef": ("entropy_coef", "temperature"),
     "vf_coef": ("value_coef",),
     "rank": ("r",),
     "dropout": ("lora_dropout",),
     "targets": ("target_modules",),
+    # Spinning Up
+    "pi_lr": ("learning_rate",),
+    "vf_lr": ("learning_rate",),
+    "q_lr": ("learning_rate",),
+    "steps_per_epoch": ("rollout_steps",),
+    "train_pi_iters": ("epochs",),
+    "train_v_iters": ("epochs",),
+    "ac_kwargs": ("hidden_sizes",),
+    "replay_size": ("buffer_size",),
+    "update_after": ("learning_starts",),
+    "start_steps": ("learning_starts",),
+    "update_every": ("train_every",),
+    "act_noise": ("exploration_noise",),
+    "noise_clip": ("target_noise_clip",),
+    "logger_kwargs": ("out",),
     # TRL, transformers, verl and LLaMA-Factory
     "model_name_or_path": ("model",),
     "model_path": ("model",),

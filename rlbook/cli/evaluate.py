@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlbook.checks import four
 from rlbook.cli.command_line import take_arguments, take_env_arguments
 from rlbook.cli.language_models.judging import judged_pairs, judged_rows
 from rlbook.cli.options import Evaluate, parse
-from rlbook.cli.output import Result, align_columns, four, note
+from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.train import with_model
 from rlbook.cli.values import flag
 from rlbook.errors import RequestError

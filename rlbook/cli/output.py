@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from rlbook.ascii_signs import SPELL_OUT, printable
+from rlbook.checks import four
 from rlbook.errors import system_reason
 from rlbook.interaction.process_group import place
 
@@ -32,11 +33,6 @@ Result = tuple[dict[str, Any], str]
 
 class Unprinted(Exception):
     """Standard output took no more."""
-
-
-def four(value: float) -> str:
-    """A number with four digits, and all digits before the point."""
-    return f"{value:,.0f}" if abs(value) >= 9_999.5 and math.isfinite(value) else f"{value:.4g}"
 
 
 def training_summary(run: Run, folder: Path, seconds: float) -> Result:
@@ -143,49 +139,23 @@ def comparison_summary(
 ) -> Result:
     """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
     better than another."""
-    from rlbook.evaluation.comparison import labels
+    from rlbook.evaluation.comparison import Comparison
 
-    facts, table = (
-        [],
-        [
-            (
-                "algorithm",
-                "environment",
-                "runs",
-                *(("mean",) if mean else ()),
-                "interquartile mean",
-                "95 % interval",
-            )
-        ],
-    )
-    named = labels([(row.world, row.algorithm, row.settings) for row in rows])
-    for row, label in zip(rows, named, strict=True):
-        average, (low, high) = float(row.scores.mean()), row.confidence_interval
-        facts.append(
-            {
-                "algorithm": row.algorithm,
-                "label": label,
-                "env": row.env,
-                "folders": list(row.folders),
-                "scores": row.scores.tolist(),
-                **({"mean": average} if mean else {}),
-                "interquartile_mean": row.interquartile_mean,
-                "confidence_interval": [low, high],
-            }
-        )
-        means = (four(average),) if mean else ()
-        interval = f"{four(low)} to {four(high)}"
-        table.append(
-            (
-                label,
-                row.world,
-                str(len(row.folders)),
-                *means,
-                four(row.interquartile_mean),
-                interval,
-            )
-        )
-    text = align_columns(table)
+    compared = Comparison(rows)
+    facts = [
+        {
+            "algorithm": row.algorithm,
+            "label": label,
+            "env": row.env,
+            "folders": list(row.folders),
+            "scores": row.scores.tolist(),
+            **({"mean": float(row.scores.mean())} if mean else {}),
+            "interquartile_mean": row.interquartile_mean,
+            "confidence_interval": list(row.confidence_interval),
+        }
+        for row, label in zip(rows, compared.labels(), strict=True)
+    ]
+    text = align_columns(compared.table(mean=mean))
     pairs = [
         {
             "better": item.better,

@@ -12,6 +12,7 @@ from typing import Any
 
 from tyro.conf import Positional
 
+from rlbook.checks import four
 from rlbook.cli.command_line import take_env_arguments
 from rlbook.cli.options import (
     Checkpoint,
@@ -24,7 +25,7 @@ from rlbook.cli.options import (
     command_options,
     parse,
 )
-from rlbook.cli.output import Result, four
+from rlbook.cli.output import Result
 from rlbook.errors import RequestError
 
 

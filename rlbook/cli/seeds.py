@@ -19,8 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlbook.checks import four
 from rlbook.cli.command_line import drop_options
-from rlbook.cli.output import comparison_summary, fail, four, note, show, typeable
+from rlbook.cli.output import comparison_summary, fail, note, show, typeable
 from rlbook.cli.train import Training, check_unchanged, free_folder
 from rlbook.errors import RequestError
 from rlbook.evaluation.comparison import Row

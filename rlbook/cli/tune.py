@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import arg
 
+from rlbook.checks import four
 from rlbook.cli.command_line import option
 from rlbook.cli.options import Flag, Number, described, run_options, text
 from rlbook.cli.output import (
@@ -21,7 +22,6 @@ from rlbook.cli.output import (
     fail,
     fill_paragraph,
     for_terminal,
-    four,
     note,
     show,
     typeable,

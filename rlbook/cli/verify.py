@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rlbook.checks import four
 from rlbook.cli.options import Verify, parse
-from rlbook.cli.output import Result, align_columns, four, note
+from rlbook.cli.output import Result, align_columns, note
 from rlbook.cli.seeds import facts_of
 from rlbook.errors import RequestError
 from rlbook.evaluation.verification import (

@@ -14,6 +14,7 @@ quartile's edge counts in part.
 
 from __future__ import annotations
 
+import html
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlbook.ascii_signs import printable
+from rlbook.checks import four
 from rlbook.errors import RequestError
 from rlbook.runs.storage.folder import run_folders
 from rlbook.runs.storage.log import read_metrics
@@ -55,6 +58,49 @@ class Row:
     """num_envs and hyper-parameters."""
 
 
+class Comparison(list[Row]):
+    """What `compare` returns: one row for each group of runs, shown as a table."""
+
+    def labels(self) -> list[str]:
+        """What tells the rows apart; see `labels`."""
+        return labels([(row.world, row.algorithm, row.settings) for row in self])
+
+    def table(self, *, mean: bool = False) -> list[list[str]]:
+        """The headings and then the rows, cell by cell; with the plain mean where it is asked
+        for."""
+        head = ["algorithm", "environment", "runs", "interquartile mean", "95 % interval"]
+        cells = [
+            [
+                label,
+                row.world,
+                str(len(row.folders)),
+                four(row.interquartile_mean),
+                " to ".join(map(four, row.confidence_interval)),
+            ]
+            for row, label in zip(self, self.labels(), strict=True)
+        ]
+        if mean:
+            head.insert(3, "mean")
+            for row, line in zip(self, cells, strict=True):
+                line.insert(3, four(float(row.scores.mean())))
+        return [head, *cells]
+
+    def __repr__(self) -> str:
+        table = [[printable(cell) for cell in line] for line in self.table()]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        return "\n".join(
+            "  ".join(map(str.ljust, line, widths)).rstrip()  # as `rlbook compare` has it
+            for line in table
+        )
+
+    def _repr_html_(self) -> str:
+        head, *body = (
+            "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in line)
+            for tag, line in zip(["th", *["td"] * len(self)], self.table(), strict=True)
+        )
+        return f"<table><tr>{'</tr><tr>'.join([head, *body])}</tr></table>"
+
+
 @dataclass(frozen=True)
 class ImprovementChance:
     """The probability that one group of runs scores higher than another."""
@@ -70,8 +116,9 @@ class ImprovementChance:
     """95 %, stratified over environments and kinds; where each has one run, a point."""
 
 
-def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> list[Row]:
-    """One row for each group of runs that differ only in their seed, in the order of the runs.
+def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> Comparison:
+    """A table with one row for each group of runs that differ only in their seed, in the order of
+    the runs.
 
     A run that is named twice counts once. So does one that repeats another with the same settings
     and seed to the same log, since two copies say no more than one; a warning names it.
@@ -87,7 +134,7 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
     rows, repeats = rows_and_repeats(runs, seed=seed)
     for repeat in repeats:
         warnings.warn(repeat, stacklevel=2)
-    return rows
+    return Comparison(rows)
 
 
 def rows_and_repeats(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 150
+NOTEBOOK_DOTS_PER_INCH = 70
 FONT = "DejaVu Sans"  # ships with matplotlib
 FORMATS = ("png", "svg", "pdf")
 
@@ -42,13 +44,27 @@ def drawing(what: str) -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of `width` × `height` inches that can be saved anywhere."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
-    figure = Figure(
+    figure = _figure_class()(
         figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained", facecolor="white"
     )
     FigureCanvasAgg(figure)
     return figure
+
+
+@cache
+def _figure_class() -> type[Figure]:
+    """A figure that a notebook draws below the cell also where pyplot has not been imported, which
+    would register how figures are shown."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png", dpi=NOTEBOOK_DOTS_PER_INCH)
+            return buffer.getvalue()
+
+    return NotebookFigure
 
 
 def plain_axes(axes: Axes) -> Axes:

@@ -40,6 +40,8 @@ def cells() -> list[list[dict]]:
         "run",
         "run.watch()",
         "quiet = rlbook.train('q_learning', 'Maze-v0', episodes=2, quiet=True)",
+        "run.plot()",
+        "rlbook.compare([run, quiet])",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(one) for one in code])
     NotebookClient(notebook, timeout=120).execute()
@@ -63,3 +65,11 @@ def test_a_run_is_shown_with_its_curve_and_its_map(cells: list[list[dict]]) -> N
 def test_the_film_stands_in_the_cell(cells: list[list[dict]]) -> None:
     (shown,) = cells[2]
     assert shown["data"]["image/gif"].startswith("R0lGOD")  # GIF8
+
+
+@in_a_kernel
+def test_a_plot_and_a_comparison_stand_in_the_cell(cells: list[list[dict]]) -> None:
+    """Without pyplot, which would have registered how figures are shown."""
+    ((plot,), (table,)) = cells[4:6]
+    assert plot["data"]["image/png"].startswith("iVBORw0KGgo")  # a PNG
+    assert table["data"]["text/html"].count("<tr>") == 3

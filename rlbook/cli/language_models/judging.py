@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlbook.cli.output import Result, align_columns, four
+from rlbook.checks import four
+from rlbook.cli.output import Result, align_columns
 from rlbook.errors import RequestError
 
 if TYPE_CHECKING:

@@ -66,6 +66,25 @@ def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path) -> None:
     assert (second.interquartile_mean, second.confidence_interval) == ((3 + 5) / 2, (4.0, 4.0))
 
 
+def test_a_comparison_is_shown_as_the_table_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [
+        write(tmp_path / name, 0, [{"step": 9, "eval_return": score}], alpha=alpha)
+        for name, score, alpha in (("one", 12345.0, 0.1), ("other", -1.5, 0.5))
+    ]
+    rows = rlbook.compare(folders)
+    assert repr(rows).splitlines() == [
+        "algorithm              environment  runs  interquartile mean  95 % interval",
+        "q_learning, alpha 0.1  Maze-v0      1     12,345              12,345 to 12,345",
+        "q_learning, alpha 0.5  Maze-v0      1     -1.5                -1.5 to -1.5",
+    ]
+    assert cli.main(["compare", *folders]) == 0
+    assert capsys.readouterr().out.startswith(f"{rows!r}\n")
+    assert rows._repr_html_().count("<tr>") == 3 and "<td>12,345</td>" in rows._repr_html_()
+
+
 def test_the_command_prints_a_table_or_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
