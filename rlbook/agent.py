@@ -303,6 +303,16 @@ class Agent:
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""
 
+    def __new__(cls, env: Any = None, *_: Any, **__: Any) -> Self:
+        """Raises RequestError for a name in the place of an environment, as other libraries take
+        one."""
+        if isinstance(env, str):
+            raise RequestError(
+                f"an agent is made by what trains it: rlbook.train({cls.__name__}, 'CartPole-v1');"
+                f" {cls.__name__}(env, config, seed) takes an environment whose spaces are adapted"
+            )
+        return super().__new__(cls)
+
     def __init__(self, env: Any, config: Any, seed: int = 0, parts: Parts = Parts()) -> None:
         """`env` has been adapted by `rlbook.interaction.spaces`; read its spaces, do not step
         it."""

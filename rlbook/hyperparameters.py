@@ -95,6 +95,11 @@ class _Rule:
         """The value as the config holds it. Raises ValueError with one sentence where it is not
         allowed."""
         assert self.kind is not None
+        if self.schedule != "never" and callable(value) and not isinstance(value, Schedule):
+            raise ValueError(
+                f"{name} must be a number or a schedule such as 'linear(0.001, 0.0)', which"
+                f" config.yaml can hold, got a function"
+            )
         if self.schedule == "never" or value is None:
             check(name, value, self.kind)
             return value

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def train(
     on_report: Callable[[Run], object] | None = None,
     on_episode: Callable[[Run], object] | None = None,
     on_evaluation: Callable[[Run], object] | None = None,
+    track: str | Sequence[str] = (),
     quiet: bool | None = None,
     **settings: Any,
 ) -> Run:
@@ -67,6 +69,8 @@ def train(
         on_evaluation: called with the run after each evaluation, whose result is
             `run.metrics[-1]["eval_return"]`. Each of the three ends the run by returning "stop": it
             is then evaluated and saved as at its end.
+        track: "tensorboard", "wandb", or both in a list: each line of the log goes there as well;
+            their files lie in `out`, which has to be given.
         quiet: True shows nothing, False a progress bar and a closing line on standard error; None
             shows them in a notebook only, and there not if RLBOOK_QUIET is set.
         settings: run options, the fields of `rlbook.runs.options.RunOptions` (steps, episodes,
@@ -98,6 +102,10 @@ def train(
     hooks = Callbacks.collect(
         callbacks, on_report=on_report, on_episode=on_episode, on_evaluation=on_evaluation
     )
+    if track and out is None:
+        raise RequestError(
+            f"track {track!r} writes into the run's folder, and there is none; give out"
+        )
     request = Request.build(
         algorithm,
         env,
@@ -107,10 +115,11 @@ def train(
         hyperparameters=settings,
     )
     if not resume:
-        run = _start_run(request, out)
-        if draws_seed:
-            run.notes += (f"seed: {request.seed}, drawn anew because seed was None",)
-        return run.complete(hooks, quiet=quiet)
+        with _tracked(track, out) as log:
+            run = _start_run(request, out)
+            if draws_seed:
+                run.notes += (f"seed: {request.seed}, drawn anew because seed was None",)
+            return run.complete(replace(hooks, on_report=(*hooks.on_report, *log)), quiet=quiet)
     if out is None:
         raise RequestError("resume needs out, the folder of the run to continue")
     own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
@@ -120,7 +129,25 @@ def train(
     run = load(Path(out), allow_import=allow_import, env=where, **changes, **own, **data)
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
-    return run.resume(callbacks=[hooks], quiet=quiet)
+    with _tracked(track, out) as log:
+        hooks = replace(hooks, on_report=(*hooks.on_report, *log))
+        return run.resume(callbacks=[hooks], quiet=quiet)
+
+
+@contextlib.contextmanager
+def _tracked(
+    names: str | Sequence[str], folder: str | Path | None
+) -> Iterator[list[Callable[[Run], object]]]:
+    """What reports go to beside the log: nothing, where no tracker is named, and in all processes
+    of a run but one."""
+    if not names or is_follower():
+        yield []
+        return
+    from rlbook.runs.trackers import track
+
+    assert folder is not None
+    with track([names] if isinstance(names, str) else names, Path(folder)) as log:
+        yield [log]
 
 
 def _shared_seed() -> int:

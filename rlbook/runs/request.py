@@ -537,13 +537,17 @@ def _check_names(what: str, arguments: Mapping[Any, Any]) -> None:
             raise RequestError(f"{what} must name its arguments, got {key!r}")
 
 
+BESIDE_OPTIONS = ("callbacks", "config", "env_kwargs", "out", "quiet", "track")
+"""Further arguments of `rlbook.train`."""
+
+
 def _config(agent: type[Agent], hyperparameters: dict[str, Any]) -> Any:
     names, algorithm = field_names(agent.Config), name_of(agent)
     for key in hyperparameters:
         if key not in names:
             refuse_narrowed(algorithm, key)
             refuse_foreign(algorithm, key)
-            hint = did_you_mean(key, (*names, *NAMES))
+            hint = did_you_mean(key, (*names, *NAMES, *BESIDE_OPTIONS))
             raise RequestError(
                 f"{algorithm} has no hyper-parameter {key!r}{hint} (it has: {', '.join(names)})"
             )

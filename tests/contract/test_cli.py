@@ -675,6 +675,19 @@ def test_tensorboard_events_are_written_where_asked_for(empty_folder: Path) -> N
     assert len(events) == 1 and b"policy_loss" in events[0].read_bytes()
 
 
+def test_trackers_are_named_in_python_too(empty_folder: Path) -> None:
+    asked: dict[str, Any] = {"steps": 200, "track": "tensorboard", "eval_episodes": 1}
+    run = rlbook.train("ppo", "Maze-v0", out="a", **asked)
+    rlbook.train("ppo", "Maze-v0", out="a", resume=True, **asked)
+    events = [path.read_bytes() for path in (empty_folder / "a" / "tensorboard").iterdir()]
+    assert run.folder is not None and any(b"eval_return" in found for found in events)
+    with pytest.raises(rlbook.RequestError, match="there is none; give out"):
+        rlbook.train("ppo", "Maze-v0", **asked)
+    with pytest.raises(rlbook.RequestError, match="did you mean 'wandb'"):
+        rlbook.train("ppo", "Maze-v0", out="b", track=["wandbb"])
+    assert [path.name for path in empty_folder.iterdir()] == ["a"]
+
+
 def test_without_tensorboard_installed_the_request_is_refused(
     empty_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -144,6 +144,37 @@ def test_names_of_other_libraries_lead_to_those_here(
     assert f"did you mean '--{ours.replace('_', '-')}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "theirs", "ours"),
+    [
+        ("dqn", "exploration_fraction", "epsilon"),
+        ("dqn", "target_update_interval", "target_period"),
+        ("sac", "ent_coef", "temperature"),
+        ("sac", "update_after", "learning_starts"),
+        ("ppo", "tensorboard_log", "track"),
+        ("ppo", "progress_bar", "quiet"),
+        ("ppo", "callback", "callbacks"),
+        ("ppo", "features_extractor_class", "model"),
+    ],
+)
+def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(
+    algorithm: str, theirs: str, ours: str
+) -> None:
+    asked: dict[str, Any] = {theirs: 1}
+    with pytest.raises(rlbook.RequestError, match=f"did you mean '{ours}'"):
+        rlbook.train(algorithm, "CartPole-v1", **asked)
+
+
+def test_a_schedule_given_as_a_function_is_told_what_a_schedule_is() -> None:
+    with pytest.raises(rlbook.RequestError, match=r"a schedule such as 'linear\(0\.001, 0\.0\)'"):
+        rlbook.train("ppo", "CartPole-v1", learning_rate=lambda left: 1e-3 * left)  # type: ignore[arg-type]
+
+
+def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
+    with pytest.raises(rlbook.RequestError, match=r"rlbook\.train\(PPO, 'CartPole-v1'\)"):
+        rlbook.PPO("MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of the same settings and different seeds."""
