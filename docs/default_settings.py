@@ -17,7 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+
+import rlbook
+from rlbook.diagnosis.better_settings import SAMPLED
 
 HERE = Path(__file__).parent
 PATH = HERE / "defaults.json"
@@ -25,6 +29,10 @@ PAGE = HERE / "defaults.md"
 SEEDS = range(10, 20)
 """Settings were chosen on the seeds from 100 on."""
 NETWORK_SEEDS = range(10, 15)
+SAMPLERS = ("reinforce",)
+"""Policies that are judged as they sample, where the best one is random."""
+DRAWS = 100_000
+"""Actions from which the probabilities of such a policy are estimated."""
 PLAYED = 200
 """Episodes, where the return cannot be computed."""
 LONGEST = 30.0
@@ -63,14 +71,19 @@ ENVIRONMENTS = (
     "ShortCorridor-v0",
     "TicTacToe-v0",
     "CarRental-v0",
+    "DeepSea-v0",
 )
 NETWORKS = ("dqn", "ppo", "a2c", "sac")
-WITH_NETWORKS = ENVIRONMENTS[:3] + ENVIRONMENTS[4:6]
+WITH_NETWORKS = (
+    *("FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1"),
+    *("Maze-v0", "GridWorld-v0", "WindyGridWorld-v0", "TicTacToe-v0"),
+)
 
 
 def learners_of(env: str) -> tuple[str, ...]:
     """Who is measured there."""
-    return (*LEARNERS, *NETWORKS) if env in WITH_NETWORKS else LEARNERS
+    further = NETWORKS if env in WITH_NETWORKS else SAMPLERS if env in SAMPLED else ()
+    return (*LEARNERS, *further)
 
 
 def seeds_of(algorithm: str) -> range:
@@ -107,8 +120,8 @@ def read_defaults() -> dict[str, dict[str, dict[str, Any]]]:
 def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
     """`rlbook train ALGORITHM ENV` with each seed: the expected return of the greedy policy, and
     the seconds. None where the algorithm does not train there, or takes too long."""
-    import rlbook
     from rlbook.evaluation.optimal_return import (
+        blind_return,
         greedy_return,
         network_return,
         optimal_return,
@@ -128,7 +141,11 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
         if seconds[0] > longest:
             return None
         recipe = run.request.recipe.for_evaluation()
-        exact = exact_return(run.agent, recipe)
+        exact = (
+            blind_return(recipe, sampled_shares(run))
+            if algorithm in SAMPLERS
+            else exact_return(run.agent, recipe)
+        )
         returns.append(rlbook.evaluate(run, episodes=PLAYED).mean if exact is None else exact)
     recipe = run.request.recipe
     return {
@@ -138,6 +155,14 @@ def measure_pair(algorithm: str, env: str) -> dict[str, Any] | None:
         "random": random_return(recipe),
         "seeds": list(seeds_of(algorithm)),
     }
+
+
+def sampled_shares(run: rlbook.Run) -> np.ndarray:
+    """How often a policy that always sees the same draws each action, [A]."""
+    env = run.make_env()
+    observations = np.zeros(DRAWS, dtype=np.int64)
+    drawn = run.predict(observations, explore=True)
+    return np.bincount(drawn, minlength=env.action_space.n) / DRAWS  # type: ignore[attr-defined]
 
 
 def is_solved(value: float, optimum: float) -> bool:

@@ -32,7 +32,7 @@ def examine_folder(words: Sequence[str]) -> tuple[bool, Result, int]:
 def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
     """What the log of a sound folder says about the learning."""
     import rlbook
-    from rlbook.diagnosis.better_settings import better_settings
+    from rlbook.diagnosis.better_settings import better_settings, solved_from, uses_defaults
     from rlbook.diagnosis.symptoms import observation_scales, symptoms
     from rlbook.diagnosis.text_symptoms import first_ratio_error
     from rlbook.evaluation.optimal_return import greedy_return, optimal_return
@@ -54,7 +54,13 @@ def symptoms_of(folder: Path, allow_import: bool) -> dict[str, str]:
         "usual_limit": usual,
         "best": optimal_return(recipe),
     }
-    known["better"] = better_settings(request)
+    better = better_settings(request)
+    if better is not None:
+        known |= {
+            "better": better,
+            "solved_from": solved_from(request),
+            "by_default": uses_defaults(request),
+        }
     if hasattr(request.agent, "greedy_policy"):
         agent = rlbook.load(folder, allow_import=allow_import).agent
         known["expected"] = greedy_return(agent, recipe.for_evaluation())

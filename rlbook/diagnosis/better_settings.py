@@ -8,10 +8,13 @@ from pathlib import Path
 
 import yaml
 
+from rlbook.evaluation.catalogue import read_catalogue
 from rlbook.runs.request import Request
 
 PATH = Path(__file__).with_name("solved_by_default.yaml")
 PREFERRED = "q_learning"  # it learns from steps as most others do
+SAMPLED = ("ShortCorridor-v0",)
+"""Environments whose best policy is random, so that greedy play tells nothing of it."""
 PLANNERS = ("value_iteration",)  # where nothing that learns gets there
 
 
@@ -23,12 +26,20 @@ def solved_by_default() -> dict[str, list[str]]:
 
 
 def better_settings(request: Request) -> str | None:
-    """A sentence with a command that reaches the optimum, for a run that did not; None where none
-    was measured: other arguments of the environment, or another environment."""
+    """A sentence with a command that reaches the optimum, or the return from which the environment
+    counts as solved, for a run that did not; None where none was measured: other arguments of the
+    environment, or another environment."""
     env, algorithm = request.recipe.name, request.algorithm
     known = [] if request.recipe.kwargs else solved_by_default().get(env, [])
-    if not known or (algorithm in known and uses_defaults(request)):
+    if not known:
+        return None if request.recipe.kwargs else _better_preset(request)
+    if algorithm in known and uses_defaults(request):
         return None
+    if env in SAMPLED:
+        return (
+            "its observations hide the state, so that the best policy is random, and"
+            f" {known[0]} learns one: {_command(known[0], env)}, then rlbook evaluate --explore"
+        )
     if algorithm in known:
         return f"its default settings reach the optimum: {_command(algorithm, env)}"
     learners = [name for name in known if name not in PLANNERS] or known
@@ -41,6 +52,25 @@ def better_settings(request: Request) -> str | None:
     else:
         told = f"{other} reaches the optimum with its default settings"
     return f"{told}: {_command(other, env)}"
+
+
+def _better_preset(request: Request) -> str | None:
+    """The same where presets were measured and no default settings: the fastest preset that solves
+    the environment."""
+    env, known = request.recipe.name, read_catalogue()
+    solvers = [found.algorithm for found in known.solvers(env)] if env in known.environments else []
+    if not solvers or (request.algorithm in solvers and uses_defaults(request)):
+        return None
+    if request.algorithm in solvers:
+        return f"its preset solves it: {_command(request.algorithm, env)}"
+    return f"{solvers[0]} solves it with its preset: {_command(solvers[0], env)}"
+
+
+def solved_from(request: Request) -> float | None:
+    """The mean return from which the run's environment counts as solved; None where nobody says
+    so, or its arguments were changed."""
+    facts = read_catalogue().environments.get(request.recipe.name)
+    return None if facts is None or request.recipe.kwargs else facts.target
 
 
 def uses_defaults(request: Request) -> bool:

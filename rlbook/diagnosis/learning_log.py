@@ -28,8 +28,10 @@ class Log:
     ratio_error: float | None = None
     # the exact mean return of greedy play, where it can be computed
     expected: float | None = None
-    # a sentence with what reaches the optimum here, where that was measured
+    # a sentence with what reaches the optimum here, or solves it, where that was measured
     better: str | None = None
+    # the mean return from which the environment counts as solved, where the optimum is unknown
+    solved_from: float | None = None
 
     def values(self, name: str) -> list[float]:
         """One number of all reports that have it."""

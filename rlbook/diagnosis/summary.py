@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from rlbook.diagnosis.better_settings import better_settings, uses_defaults
+from rlbook.diagnosis.better_settings import better_settings, solved_from, uses_defaults
 from rlbook.evaluation.optimal_return import greedy_return, optimal_return
 from rlbook.runs.progress import evaluation_cost
 
@@ -71,7 +71,7 @@ def _greedy(run: Run) -> str:
         )
     best = optimal_return(run.request.recipe.for_evaluation())
     if best is None:
-        return ""
+        return _unsolved(run, mean)
     expected = greedy_return(run.agent, run.request.recipe.for_evaluation())
     value = mean if expected is None else expected
     told = f"{value:.2f} of {best:.2f}"
@@ -82,6 +82,15 @@ def _greedy(run: Run) -> str:
     if value >= best - CLOSE * max(1.0, abs(best)):
         return f"greedy play solves it: {told}"
     return f"greedy play does not solve it: {told}{_hint(run)}"
+
+
+def _unsolved(run: Run, mean: float) -> str:
+    """Where the optimum is unknown: what reaches the return from which the environment counts as
+    solved."""
+    hint, target = _hint(run), solved_from(run.request)
+    if not hint or target is None or mean >= target:
+        return ""
+    return f"greedy play does not solve it: {mean:.2f}, and {target:g} counts as solved{hint}"
 
 
 def _hint(run: Run) -> str:

@@ -48,6 +48,8 @@ def symptoms(
     ratio_error: float | None = None,
     expected: float | None = None,
     better: str | None = None,
+    solved_from: float | None = None,
+    by_default: bool = False,
 ) -> dict[str, str]:
     """Rule → sentence, for each rule that has something to say about the log in a folder.
 
@@ -62,6 +64,9 @@ def symptoms(
         ratio_error: as `rlbook.diagnosis.text_symptoms.first_ratio_error` finds it.
         expected: the exact mean return of greedy play, where it can be computed.
         better: as `rlbook.diagnosis.better_settings` says it.
+        solved_from: the mean return from which the environment counts as solved.
+        by_default: whether the settings were nobody's choice, so that what reaches more is worth
+            naming beside the setting that seems at fault.
     """
     played = read_episodes(folder)
     log = Log(
@@ -76,9 +81,14 @@ def symptoms(
         ratio_error,
         expected,
         better,
+        solved_from,
     )
     found = {name: sentence for name, rule in RULES.items() if (sentence := rule(log)) is not None}
-    if found.keys() - {SHORT, BUDGET, BEHIND_TRAINING}:  # they name the setting that is at fault
+    if not by_default and found.keys() - {
+        SHORT,
+        BUDGET,
+        BEHIND_TRAINING,
+    }:  # they name the setting that is at fault
         found.pop(SHORT, None)
     return found
 
@@ -417,7 +427,14 @@ def budget_too_short(log: Log) -> str | None:
 def short_of_the_optimum(log: Log) -> str | None:
     """Greedy play is not as good as it can be, and what gets there is known."""
     greedy = log.values("eval_return") if log.expected is None else [log.expected]
-    if log.better is None or log.best is None or not greedy or log.is_done:
+    if log.better is None or not greedy or log.is_done:
+        return None
+    if log.best is None and log.solved_from is not None and greedy[-1] < log.solved_from:
+        return (
+            f"greedy play comes to {greedy[-1]:.4g}, and {log.solved_from:.4g} counts as solved:"
+            f" {log.better}"
+        )
+    if log.best is None:
         return None
     return f"greedy play comes to {greedy[-1]:.4g} of {log.best:.4g}: {log.better}"
 

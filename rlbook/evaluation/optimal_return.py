@@ -125,6 +125,22 @@ def random_return(recipe: EnvRecipe) -> float | None:
     return float(model.initial @ values)
 
 
+def blind_return(recipe: EnvRecipe, probabilities: np.ndarray) -> float | None:
+    """The expected return of the policy that takes each action with the same probability in every
+    state, as one does that sees nothing; None if the environment has no model.
+
+    Args:
+        probabilities: [A], with the sum 1.
+    """
+    model = _model(recipe.make())
+    if model is None:
+        return None
+    values = np.zeros(model.num_states)
+    for _ in range(horizon_of(recipe)):
+        values = model.backup(values, 1.0) @ probabilities
+    return float(model.initial @ values)
+
+
 def _from_model(env: gymnasium.Env, horizon: int) -> float | None:
     model = _model(env)
     return None if model is None else float(model.initial @ horizon_values(model, horizon))
