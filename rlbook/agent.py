@@ -303,7 +303,7 @@ class Agent:
     """Fraction of the training budget used so far, in [0, 1]; the run sets it before each item.
     Schedules read it."""
 
-    def __new__(cls, env: Any = None, *_: Any, **__: Any) -> Self:
+    def __new__(cls, env: object = None, *_: object, **__: object) -> Self:
         """Raises RequestError for a name in the place of an environment, as other libraries take
         one."""
         if isinstance(env, str):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ START = "start"
 
 
 def evaluate(
-    target: Run | Agent | Target | str | Path,
+    target: Run | Agent | Target | Callable[[Any], Any] | str | Path,
     env: EnvLike | None = None,
     episodes: int | None = None,
     seed: int | None = None,
@@ -57,8 +57,9 @@ def evaluate(
     """Plays `episodes` whole episodes, greedily by default; with `samples`, see `evaluate_samples`.
 
     Args:
-        target: a run, a run's folder, the local Hugging Face folder of a language model, or an
-            agent (the last two need `env`); or what `find_target` made of one of them.
+        target: a run, a run's folder, the local Hugging Face folder of a language model, an agent,
+            or a function from an observation to an action, such as a rule written by hand (the last
+            three need `env`); or what `find_target` made of one of them.
         env: an id or an environment to play in instead of the run's own; a token run's own is its
             held-out prompts, and so is what an id of a token environment gives.
         episodes: number of episodes (100; with `samples` all prompts, at most 512, and so with
@@ -143,7 +144,7 @@ def _agent(folder: Path) -> Agent:
 
 
 def evaluate_samples(
-    target: Run | Agent | Target | str | Path,
+    target: Run | Agent | Target | Callable[[Any], Any] | str | Path,
     samples: int,
     env: EnvLike | None = None,
     *,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlbook.agent import Agent
+from rlbook.agent import Agent, NoHyperparameters
 from rlbook.checks import did_you_mean
 from rlbook.errors import RequestError, request_errors
 from rlbook.interaction.environments import TOKENS, EnvLike, EnvRecipe
@@ -23,6 +23,17 @@ FILES = ("data", "held_out_data")
 """The arguments of an environment that name a file of prompts."""
 ADAPTER = "adapter_config.json"
 EXAMPLE = '--env Addition-v0 (env="Addition-v0")'
+
+
+class FunctionAgent(Agent):
+    """Acts by a function of the environment's own observation, such as a rule written by hand."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__(None, NoHyperparameters())  # what it sees is not adapted to it
+        self.function = function
+
+    def act(self, observation: object, *, explore: bool = True) -> Any:
+        return self.function(observation)
 
 
 class Target(NamedTuple):
@@ -60,7 +71,7 @@ def language_model_folder(target: object) -> str | None:
 
 
 def find_target(
-    target: Run | Agent | Target | str | Path,
+    target: Run | Agent | Target | Callable[[Any], Any] | str | Path,
     env: EnvLike | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     model: object = None,
@@ -71,8 +82,8 @@ def find_target(
     """The agent and its environment.
 
     Args:
-        target: a run, a run's folder, the folder of a language model, or an agent; a `Target` is
-            returned as it is.
+        target: a run, a run's folder, the folder of a language model, an agent, or a function from
+            an observation to an action; a `Target` is returned as it is.
         env: in place of the run's own. One that is named by its id is played as an evaluation of a
             run plays its own, such as on held-out prompts, and a language model reads it with its
             own tokens.
@@ -87,6 +98,13 @@ def find_target(
     """
     if isinstance(target, Target):
         return target
+    if isinstance(target, type):
+        raise RequestError(
+            f"{target.__name__} is a class; give an agent made of it, or the run in which one was"
+            " trained"
+        )
+    if callable(target) and not isinstance(target, Agent):
+        target = FunctionAgent(target)
     folder = language_model_folder(target)
     _check_options(target, folder, env, env_kwargs, model, options, known)
     trusted, given = bool(options.get("allow_import")), dict(env_kwargs or {})
@@ -181,7 +199,7 @@ def _check_length(agent: Agent, recipe: EnvRecipe) -> None:
 
 
 def _check_options(
-    target: Run | Agent | str | Path,
+    target: Run | Agent | Callable[[Any], Any] | str | Path,
     folder: str | None,
     env: EnvLike | None,
     env_kwargs: Mapping[str, Any] | None,

@@ -175,6 +175,20 @@ def test_a_class_called_as_in_stable_baselines_says_how_it_is_trained() -> None:
         rlbook.PPO("MlpPolicy", "CartPole-v1")  # type: ignore[arg-type]
 
 
+def test_a_rule_written_by_hand_is_evaluated_as_an_agent_is() -> None:
+    """Pushing towards where the pole falls holds it up for all 500 steps."""
+
+    def push(observation: Any) -> int:
+        return int(observation[2] + observation[3] > 0)
+
+    found = rlbook.evaluate(push, env="CartPole-v1", episodes=5)
+    assert found.returns.tolist() == [500.0] * 5
+    with pytest.raises(rlbook.RequestError, match="give env"):
+        rlbook.evaluate(push)
+    with pytest.raises(rlbook.RequestError, match="PPO is a class; give an agent made of it"):
+        rlbook.evaluate(rlbook.PPO, env="CartPole-v1")  # type: ignore[arg-type]
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of the same settings and different seeds."""
