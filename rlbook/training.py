@@ -115,7 +115,7 @@ def train(
         hyperparameters=settings,
     )
     if not resume:
-        with _tracked(track, out) as log:
+        with _open_trackers(track, out) as log:
             run = _start_run(request, out)
             if draws_seed:
                 run.notes += (f"seed: {request.seed}, drawn anew because seed was None",)
@@ -129,13 +129,13 @@ def train(
     run = load(Path(out), allow_import=allow_import, env=where, **changes, **own, **data)
     given = [name for name, value in options.items() if value is not None and name not in data]
     request.check_continues(run.request, [*given, *settings, *(env_kwargs or {})])
-    with _tracked(track, out) as log:
+    with _open_trackers(track, out) as log:
         hooks = replace(hooks, on_report=(*hooks.on_report, *log))
         return run.resume(callbacks=[hooks], quiet=quiet)
 
 
 @contextlib.contextmanager
-def _tracked(
+def _open_trackers(
     names: str | Sequence[str], folder: str | Path | None
 ) -> Iterator[list[Callable[[Run], object]]]:
     """What reports go to beside the log: nothing, where no tracker is named, and in all processes

@@ -128,7 +128,7 @@ class CommandOptions:
     debug: Flag = False  # show the full traceback of an error
 
 
-def described(meaning: str, behavior_hint: str | None = None) -> Any:
+def help_line(meaning: str, behavior_hint: str | None = None) -> Any:
     """An option's line in the help as the terminal can write it, because tyro breaks it by its
     length."""
     return arg(help=printable(meaning), help_behavior_hint=behavior_hint)
@@ -146,7 +146,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
     fields: dict[str, tuple[str, Any, Any]] = {
         item.name: (
             item.name,
-            Annotated[kinds[item.name], described(meanings[item.name])],
+            Annotated[kinds[item.name], help_line(meanings[item.name])],
             item.default,
         )
         for item in dataclasses.fields(CommandOptions)
@@ -160,7 +160,7 @@ def run_options() -> dict[str, tuple[str, Any, Any]]:
             spec = text("{true,false}", read=parse_boolean)
         else:
             spec = text("FOLDER" if item.name in FOLDERS else "NAME")
-        kind = Annotated[Any, spec, described(meanings[item.name], "")]
+        kind = Annotated[Any, spec, help_line(meanings[item.name], "")]
         fields[item.name] = (item.name, kind, None)
     return fields
 

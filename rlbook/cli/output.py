@@ -139,9 +139,9 @@ def comparison_summary(
 ) -> Result:
     """Rows of runs as a table, with the plain mean where it is asked for; and how likely one is
     better than another."""
-    from rlbook.evaluation.comparison import Comparison
+    from rlbook.evaluation.comparison import ComparisonTable
 
-    compared = Comparison(rows)
+    compared = ComparisonTable(rows)
     facts = [
         {
             "algorithm": row.algorithm,

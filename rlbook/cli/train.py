@@ -29,8 +29,8 @@ from rlbook.cli.command_line import (
 from rlbook.cli.options import (
     Word,
     asks_for_help,
-    described,
     flatten,
+    help_line,
     names,
     parse,
     run_options,
@@ -390,7 +390,7 @@ def command_of(algorithm: str | None, options: type | None = None) -> tuple[dict
         algorithm: whose hyper-parameters there are; None for none.
         options: the options of another command than `rlbook train`, as one group.
     """
-    env = described("an environment id; `rlbook list envs` shows those that are installed", "")
+    env = help_line("an environment id; `rlbook list envs` shows those that are installed", "")
     kinds, hyper, data = {}, {}, False
     if algorithm is not None:
         kinds, hyper = _hyperparameters(algorithm)
@@ -466,7 +466,7 @@ def _hyperparameters(algorithm: str) -> tuple[dict[str, Any], dict[str, Any]]:
         item, kind = items[name], kinds[name]
         is_sequence = typing.get_origin(kind) is tuple
         spec = text(metavar(kind), "*" if is_sequence else 1, read=None)
-        option = described(meanings[name], printable(f"(default: {default_text(item)})"))
+        option = help_line(meanings[name], printable(f"(default: {default_text(item)})"))
         fields[name] = (name, Annotated[Any, spec, option], default_text(item))
     return {name: kinds[name] for name in meanings}, fields
 

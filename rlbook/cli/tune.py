@@ -16,7 +16,7 @@ from tyro.conf import arg
 
 from rlbook.checks import four
 from rlbook.cli.command_line import option
-from rlbook.cli.options import Flag, Number, described, run_options, text
+from rlbook.cli.options import Flag, Number, help_line, run_options, text
 from rlbook.cli.output import (
     align_columns,
     fail,
@@ -86,12 +86,12 @@ def tune_options() -> type:
 
     kinds, meanings = typing.get_type_hints(TuneOptions, include_extras=True), comments(TuneOptions)
     fields: list[Any] = [
-        (item.name, Annotated[kinds[item.name], described(meanings[item.name])], item.default)
+        (item.name, Annotated[kinds[item.name], help_line(meanings[item.name])], item.default)
         for item in dataclasses.fields(TuneOptions)
     ]
     for name, kind, default in run_options().values():
         if name in INSTEAD:
-            kind = Annotated[kind, described(INSTEAD[name], "")]
+            kind = Annotated[kind, help_line(INSTEAD[name], "")]
         if name not in LEFT_OUT:
             fields.append((name, kind, default))
     return dataclasses.make_dataclass("TuneRunOptions", fields, frozen=True)

@@ -71,7 +71,7 @@ def _greedy(run: Run) -> str:
         )
     best = optimal_return(run.request.recipe.for_evaluation())
     if best is None:
-        return _unsolved(run, mean)
+        return _shortfall(run, mean)
     expected = greedy_return(run.agent, run.request.recipe.for_evaluation())
     value = mean if expected is None else expected
     told = f"{value:.2f} of {best:.2f}"
@@ -84,7 +84,7 @@ def _greedy(run: Run) -> str:
     return f"greedy play does not solve it: {told}{_hint(run)}"
 
 
-def _unsolved(run: Run, mean: float) -> str:
+def _shortfall(run: Run, mean: float) -> str:
     """Where the optimum is unknown: what reaches the return from which the environment counts as
     solved."""
     hint, target = _hint(run), solved_from(run.request)

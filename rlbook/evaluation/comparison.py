@@ -58,7 +58,7 @@ class Row:
     """num_envs and hyper-parameters."""
 
 
-class Comparison(list[Row]):
+class ComparisonTable(list[Row]):
     """What `compare` returns: one row for each group of runs, shown as a table."""
 
     def labels(self) -> list[str]:
@@ -116,7 +116,9 @@ class ImprovementChance:
     """95 %, stratified over environments and kinds; where each has one run, a point."""
 
 
-def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0) -> Comparison:
+def compare(
+    runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 0
+) -> ComparisonTable:
     """A table with one row for each group of runs that differ only in their seed, in the order of
     the runs.
 
@@ -134,7 +136,7 @@ def compare(runs: Run | str | Path | Sequence[Run | str | Path], *, seed: int = 
     rows, repeats = rows_and_repeats(runs, seed=seed)
     for repeat in repeats:
         warnings.warn(repeat, stacklevel=2)
-    return Comparison(rows)
+    return ComparisonTable(rows)
 
 
 def rows_and_repeats(
