@@ -1163,10 +1163,10 @@ MEASUREMENTS = {
         "two-digit sums without a verifier, means of 3 seeds", "intrinsic_rewards", seeds=3
     ),
     "answer_probability": Experiment(
-        "sums of four digits in written steps, RLPR beside a verifier, held out and greedy, 3"
-        " seeds",
+        "sums of four digits in written steps, RLPR beside a verifier, held out and greedy,"
+        " 10 seeds",
         "answer_probability",
-        seeds=3,
+        seeds=10,
     ),
     "more_tries": Experiment(
         "two-digit sums, 64 completions of each of 256 held-out prompts, means of 3 seeds",

@@ -362,17 +362,27 @@ def test_hard_labels_forgive_and_soft_ones_of_16_continuations_make_a_better_jud
         assert found[f"{name}: best of 16"] < found["one sample: best of 16"]
 
 
-def test_which_labels_and_which_reward_are_better_is_not_told_by_three_seeds() -> None:
-    """docs/algorithms/distillation.md and docs/llm/intrinsic-rewards.md say so."""
-
-    def three(measured: dict[str, float], who: str) -> list[float]:
-        return [measured[f"{who}, run {number}"] for number in (1, 2, 3)]
-
+def test_which_labels_are_better_is_not_told_by_three_seeds() -> None:
+    """docs/algorithms/distillation.md says so."""
     labels = RESULTS["distilled_sizes"]["measured"]
-    assert difference_holds_0(three(labels, "soft labels"), three(labels, "hard labels"))
-    rewards = RESULTS["answer_probability"]["measured"]
-    assert difference_holds_0(three(rewards, "answer"), three(rewards, "verifier"))
-    assert min(three(rewards, "answer") + three(rewards, "verifier")) > rewards["before"]
+    soft, hard = (
+        [labels[f"{who}, run {number}"] for number in (1, 2, 3)]
+        for who in ("soft labels", "hard labels")
+    )
+    assert difference_holds_0(soft, hard)
+
+
+def test_the_answers_probability_helps_on_ten_seeds_and_a_verifier_on_nine() -> None:
+    """docs/llm/intrinsic-rewards.md; without the run that collapses no difference is seen."""
+    found = RESULTS["answer_probability"]["measured"]
+    answer, verifier = (
+        np.array([found[f"{who}, run {number}"] for number in range(1, 11)])
+        for who in ("answer", "verifier")
+    )
+    assert found["answer, runs that gained"] == 10 and found["verifier, runs that gained"] == 9
+    assert verifier.argmin() == 8 and verifier[8] < 0.125
+    assert found["answer less verifier, median"] == 0.0
+    assert difference_holds_0(np.delete(answer, 8), np.delete(verifier, 8))
 
 
 def test_on_one_axis_a2c_needs_the_most_steps_in_the_maze_and_dqn_comes_near_first_on_the_lake() -> (

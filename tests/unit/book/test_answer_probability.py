@@ -20,10 +20,11 @@ def test_both_rewards_start_from_the_same_model_and_are_looked_at_alike() -> Non
     assert answer_probability.draw(found).axes
 
 
-def test_what_is_told_is_the_mean_of_the_ends() -> None:
-    """Ends .8 and .6 against .7 and .6: means .7 and .65, a difference of -.05."""
+def test_what_is_told_is_the_middle_of_the_ends_and_how_many_gained() -> None:
+    """Ends .8 and .6 against .7 and .6: differences of -.1 and 0. From .5 and .6, one of the answer's runs
+    gained, and both of the verifier's from .5 and .4."""
     looks = np.array([[0.0, 10.0], [0.0, 12.0]])
-    ends = {"verifier": [[0.5, 0.8], [0.4, 0.6]], "answer": [[0.5, 0.7], [0.4, 0.6]]}
+    ends = {"verifier": [[0.5, 0.8], [0.4, 0.6]], "answer": [[0.5, 0.7], [0.6, 0.6]]}
     told = answer_probability.measurements(
         {
             name: answer_probability.AnswerProbabilityCurves(looks, np.array(each))
@@ -31,7 +32,8 @@ def test_what_is_told_is_the_mean_of_the_ends() -> None:
         }
     )
     assert told["before"] == near(0.45, terms=2) and told["answer, run 1"] == 0.7
-    assert told["answer less verifier, mean"] == near(0.65 - 0.7, terms=4, size=0.7)
+    assert told["answer less verifier, median"] == near(-0.05, terms=4, size=0.7)
+    assert told["verifier, runs that gained"] == 2 and told["answer, runs that gained"] == 1
 
 
 def test_the_rise_that_is_told_is_the_least_of_all_seeds() -> None:

@@ -104,7 +104,7 @@ def run(
 
 
 def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
-    """Means over the runs, and each run's end."""
+    """Means over the runs, each run's end, and how many runs gained."""
     numbers = {"before": float(found["verifier"].accuracy[:, 0].mean())}
     for name, each in found.items():
         numbers[f"{name}, mean"] = float(each.accuracy[:, -1].mean())
@@ -112,7 +112,10 @@ def measurements(found: dict[str, AnswerProbabilityCurves]) -> dict[str, float]:
             f"{name}, run {number}": float(end)
             for number, end in enumerate(each.accuracy[:, -1], start=1)
         }
-    numbers["answer less verifier, mean"] = numbers["answer, mean"] - numbers["verifier, mean"]
+        gains = each.accuracy[:, -1] - each.accuracy[:, 0]
+        numbers[f"{name}, runs that gained"] = float((gains > 0).sum())
+    less = found["answer"].accuracy[:, -1] - found["verifier"].accuracy[:, -1]
+    numbers["answer less verifier, median"] = float(np.median(less))
     return numbers
 
 
