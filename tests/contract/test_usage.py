@@ -189,14 +189,13 @@ def test_every_synonym_is_a_name_somewhere() -> None:
     from rlbook.networks.model_spec import ModelSpec
     from rlbook.registry import algorithms
     from rlbook.runs.options import NAMES
+    from rlbook.runs.request import BESIDE_OPTIONS
 
     fields = [agent.Config for agent in algorithms().values()] + [LoraSettings]
     known = {item.name for config in fields for item in dataclasses.fields(config)} | {*NAMES}
     known |= {
-        "out",
-        "quiet",
+        *BESIDE_OPTIONS,
         "resume",
-        "track",
         "max_new_tokens",
         "max_prompt_tokens",
         "template",
