@@ -73,11 +73,11 @@ PYTHONS = "random.Random"
 """The name of Python's algorithm in a state, as numpy's have names."""
 
 
-def _below(end: int) -> Callable[[object], bool]:
+def _integer_below(end: int) -> Callable[[object], bool]:
     return lambda value: type(value) is int and 0 <= value < end
 
 
-def _words(dtype: type[np.unsignedinteger[Any]], count: int) -> Callable[[Any], bool]:
+def _array_of_words(dtype: type[np.unsignedinteger[Any]], count: int) -> Callable[[Any], bool]:
     return lambda value: (
         isinstance(value, np.ndarray) and value.dtype == dtype and value.shape == (count,)
     )
@@ -86,7 +86,7 @@ def _words(dtype: type[np.unsignedinteger[Any]], count: int) -> Callable[[Any], 
 def _is_twister(key: Any) -> bool:
     """Whether these are the words of a Mersenne Twister. Of the first one a bit alone counts; with
     no other bit set it would give zeros for ever, for which some draws wait without end."""
-    return _words(np.uint32, 624)(key) and bool(key[1:].any() or key[0] >> 31)
+    return _array_of_words(np.uint32, 624)(key) and bool(key[1:].any() or key[0] >> 31)
 
 
 def _is_name(value: object) -> bool:
@@ -99,26 +99,36 @@ def _is_gauss(value: object) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-_HALF = {"has_uint32": _below(2), "uinteger": _below(2**32)}  # half a word, drawn and not used
+_HALF = {
+    "has_uint32": _integer_below(2),
+    "uinteger": _integer_below(2**32),
+}  # half a word, drawn and not used
 _PCG64 = {
     "bit_generator": _is_name,
-    "state": {"state": _below(2**128), "inc": lambda inc: _below(2**128)(inc) and inc % 2 == 1},
+    "state": {
+        "state": _integer_below(2**128),
+        "inc": lambda inc: _integer_below(2**128)(inc) and inc % 2 == 1,
+    },
     **_HALF,
 }
-_MT19937 = {"bit_generator": _is_name, "state": {"key": _is_twister, "pos": _below(625)}}
-_LEGACY = {"has_gauss": _below(2), "gauss": _is_gauss}  # what a RandomState has besides
+_MT19937 = {"bit_generator": _is_name, "state": {"key": _is_twister, "pos": _integer_below(625)}}
+_LEGACY = {"has_gauss": _integer_below(2), "gauss": _is_gauss}  # what a RandomState has besides
 _FORMS: dict[str, dict[str, Any]] = {
     "PCG64": _PCG64,
     "PCG64DXSM": _PCG64,
     "MT19937": _MT19937,
     "Philox": {
         "bit_generator": _is_name,
-        "state": {"counter": _words(np.uint64, 4), "key": _words(np.uint64, 2)},
-        "buffer": _words(np.uint64, 4),
-        "buffer_pos": _below(5),
+        "state": {"counter": _array_of_words(np.uint64, 4), "key": _array_of_words(np.uint64, 2)},
+        "buffer": _array_of_words(np.uint64, 4),
+        "buffer_pos": _integer_below(5),
         **_HALF,
     },
-    "SFC64": {"bit_generator": _is_name, "state": {"state": _words(np.uint64, 4)}, **_HALF},
+    "SFC64": {
+        "bit_generator": _is_name,
+        "state": {"state": _array_of_words(np.uint64, 4)},
+        **_HALF,
+    },
     PYTHONS: _MT19937 | {"gauss": lambda value: value is None or _is_gauss(value)},
 }
 """The name of an algorithm → what its state has, and which values each part may take."""

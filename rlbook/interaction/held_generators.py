@@ -52,7 +52,7 @@ class HeldGenerators:
 
     def keep(self) -> None:
         """Keeps the states before a reset."""
-        self._note_drawn()
+        self._record_draws()
         if self._resets < WATCHED:  # some environments make theirs at a reset, or during an episode
             found = find_generators(self.env)
             self._own = [place for place in found if not self._is_shared(place)]
@@ -60,16 +60,16 @@ class HeldGenerators:
         elif self._resets == WATCHED:
             self._shared = [place for place in self._shared if place in self._drawn]
         self._resets += 1
-        there = {place: self._at(place) for place in (*self._own, *self._shared)}
+        there = {place: self._resolve(place) for place in (*self._own, *self._shared)}
         self._kept = {place: rng_state(rng) for place, rng in there.items() if can_save(rng)}
 
     def now(self) -> list[Rng]:
         """The environment's own generators, without those that are no longer there."""
-        return [rng for rng in map(self._at, self._own) if can_save(rng)]
+        return [rng for rng in map(self._resolve, self._own) if can_save(rng)]
 
     def states(self) -> list[State]:
         """What was kept at the last reset of the generators that count."""
-        self._note_drawn()
+        self._record_draws()
         return [
             {"place": list(place), "state": state}
             for place, state in self._kept.items()
@@ -87,19 +87,19 @@ class HeldGenerators:
         self._own = [place for place in self._kept if place not in self._shared]
         self._drawn, self._resets = set(self._shared), 0
         for place, state in self._kept.items():
-            holder = self._at(place[:-1])
+            holder = self._resolve(place[:-1])
             if isinstance(holder, spaces.Space):
                 _ = holder.np_random  # which a space makes when it is first asked for
-            generator = self._at(place)
+            generator = self._resolve(place)
             if not can_save(generator):
                 named = ".".join(map(str, place))
                 raise ValueError(f"the environment holds no random generator as {named:.80}")
             set_rng_state(generator, state)
 
-    def _note_drawn(self) -> None:
+    def _record_draws(self) -> None:
         """Notes which of the shared generators were drawn from since their states were kept."""
         for place in set(self._shared) & self._kept.keys() - self._drawn:
-            rng = self._at(place)
+            rng = self._resolve(place)
             if can_save(rng) and not is_equal(rng_state(rng), self._kept[place]):
                 self._drawn.add(place)
 
@@ -108,9 +108,9 @@ class HeldGenerators:
         return not self._drawn.isdisjoint(GLOBAL)
 
     def _is_shared(self, place: Place) -> bool:
-        return place in GLOBAL or isinstance(self._at(place[:-1]), spaces.Space)
+        return place in GLOBAL or isinstance(self._resolve(place[:-1]), spaces.Space)
 
-    def _at(self, place: Place) -> Any:
+    def _resolve(self, place: Place) -> Any:
         """What the environment holds at a place; None where nothing is."""
         if place in GLOBAL:
             return GLOBAL[place]

@@ -188,16 +188,16 @@ class ResumableEnv(gymnasium.Wrapper):
         for action in self.actions:
             obs = self.env.step(action)[0]
         if not is_equal(obs, self.obs):
-            why = (
-                "as it draws from a global random generator, which the run's other environments share;"
-                " with one environment (num_envs) it could be resumed"
+            others = (
+                ", or a global one that the run's other environments (num_envs) draw from"
                 if self._held.draws_globally()
-                else "so the environment depends on more than its seed and the random generators that"
-                " it holds; with methods snapshot() and restore(state) it could be resumed"
+                else ""
             )
             raise TrainingError(
                 "the episode in progress cannot be resumed: replaying its actions led to a"
-                f" different observation, {why}"
+                " different observation, so the environment depends on more than its seed and the"
+                f" random generators that it holds{others}; with methods snapshot() and"
+                " restore(state) it could be resumed"
             )
 
     def _put_back(self, state: State) -> None:

@@ -30,14 +30,14 @@ def not_in_module_message(module: str, env_id: str) -> str:
         return (
             f"{module!r} registers {env_id!r} with gym, which is not maintained, in place of"
             " gymnasium; shimmy makes an environment of gymnasium's of it:"
-            f" '{module}:GymV26Environment-v0' --env.env_id {env_id}"
+            f" '{module}:GymV26Environment-v0' --env.env_id {env_id} (GymV21 before gym 0.26)"
         )
     package = module.split(".")[0]
     theirs = [name for name, spec in gymnasium.registry.items() if _module_of(spec) == package]
     if theirs:
         return (
             f"unknown environment {env_id!r}{did_you_mean(env_id, theirs)} ({package} registers"
-            f" {_listed(theirs)})"
+            f" {_list_ids(theirs)})"
         )
     inner = f"{module}.envs"
     named = f", such as '{inner}:{env_id}'" if _is_there(inner) else ""
@@ -67,7 +67,7 @@ def _is_there(module: str) -> bool:
         return False
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_ids(names: Iterable[str]) -> str:
     found = sorted(names)
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return ", ".join(map(repr, found[:SHOWN])) + more

@@ -207,6 +207,18 @@ def test_an_environment_is_given_pythons_integers(algorithm: str, tmp_path: Path
     assert (tmp_path / "film.gif").stat().st_size > 0
 
 
+def test_a_film_of_what_draws_nothing_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    class Printing(Strict):
+        metadata = {"render_modes": ["ansi"]}
+
+        def render(self) -> Any:
+            return None  # it prints, as NASim does
+
+    run = rlbook.train("q_learning", Printing("ansi"), steps=20, eval_every=0)
+    with pytest.raises(rlbook.RequestError, match=r"render\(\) returns nothing in the mode 'ansi'"):
+        run.watch(gif=tmp_path / "film.gif")
+
+
 def test_the_doctor_gives_it_pythons_integers_too() -> None:
     shown = gymnasium.wrappers.TransformObservation(
         Strict(), lambda place: np.array([place], np.float32), spaces.Box(0, 6, (1,))
@@ -243,7 +255,7 @@ def test_an_environment_that_draws_from_the_global_generators_is_resumed(
 def test_several_environments_that_share_a_generator_are_told_how_they_could_be_resumed(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(rlbook.TrainingError, match=r"draws from a global .* one environment"):
+    with pytest.raises(rlbook.TrainingError, match=r"a global one that .* \(num_envs\) draw"):
         resumed("ppo", Global, tmp_path / "run")
 
 
@@ -364,5 +376,5 @@ def test_an_environment_of_gym_before_gymnasium_is_told_apart(packages: Path) ->
     assert refusal("stranger_d:Old-v0", allow_import=True) == (
         "'stranger_d' registers 'Old-v0' with gym, which is not maintained, in place of gymnasium;"
         " shimmy makes an environment of gymnasium's of it: 'stranger_d:GymV26Environment-v0'"
-        " --env.env_id Old-v0"
+        " --env.env_id Old-v0 (GymV21 before gym 0.26)"
     )

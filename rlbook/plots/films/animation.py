@@ -59,6 +59,10 @@ def gif_bytes(agent: Agent, recipe: EnvRecipe, *, episodes: int = 1, seed: int =
         raise RequestError(f"{recipe.name} cannot be drawn here: {_why_not(recipe)}")
     mode = None if stage is not None else "rgb_array" if "rgb_array" in modes else modes[0]
     frames = list(_limit_frames(play_frames(agent, recipe, mode, episodes=episodes, seed=seed)))
+    if stage is None and frames[0].picture is None:
+        raise RequestError(
+            f"{recipe.name} cannot be drawn here: its render() returns nothing in the mode {mode!r}"
+        )
     with drawing("the film"):
         return _gif_of(frames, stage, recipe)
 
