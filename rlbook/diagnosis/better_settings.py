@@ -33,7 +33,7 @@ def better_settings(request: Request) -> str | None:
     known = [] if request.recipe.kwargs else solved_by_default().get(env, [])
     if not known:
         return None if request.recipe.kwargs else _better_preset(request)
-    if algorithm in known and uses_defaults(request):
+    if algorithm in known and (env in SAMPLED or uses_defaults(request)):
         return None
     if env in SAMPLED:
         return (
@@ -56,13 +56,11 @@ def better_settings(request: Request) -> str | None:
 
 def _better_preset(request: Request) -> str | None:
     """The same where presets were measured and no default settings: the fastest preset that solves
-    the environment."""
+    the environment, for a run whose settings were nobody's choice."""
     env, known = request.recipe.name, read_catalogue()
     solvers = [found.algorithm for found in known.solvers(env)] if env in known.environments else []
-    if not solvers or (request.algorithm in solvers and uses_defaults(request)):
+    if not solvers or request.algorithm in solvers or not uses_defaults(request):
         return None
-    if request.algorithm in solvers:
-        return f"its preset solves it: {_command(request.algorithm, env)}"
     return f"{solvers[0]} solves it with its preset: {_command(solvers[0], env)}"
 
 
