@@ -1,9 +1,9 @@
 """What DQN and PPO have learned in two of MinAtar's games after 300 000 steps, beside
 Stable-Baselines3: mean greedy and sampled returns of 100 episodes, five seeds.
 
-Both sides have the same filters, layers and hyper-parameters, those of the presets; nothing else
-was chosen. The games, and curves of DQN over five million frames: Young and Tian 2019,
-arXiv:1903.03176. Two hours on one core: run by name only.
+Both sides have the same filters, layers and hyper-parameters, those of the presets, but for one:
+DQN is double in Breakout here, and Stable-Baselines3's never is. The games, and curves of DQN over
+five million frames: Young and Tian 2019, arXiv:1903.03176. Two hours on one core: run by name only.
 """
 
 from __future__ import annotations

@@ -1118,7 +1118,7 @@ MEASUREMENTS = {
         "MinAtar/Asterix-v1, 300 000 steps",
         "dqn MinAtar/Asterix-v1",
         greedy_and_sampled,
-        seeds=3,
+        seeds=5,
         evaluate="--episodes 100",
         sampled=True,
     ),
@@ -1864,6 +1864,8 @@ def presets_file(algorithm: str) -> Path:
 
 GOALS = {
     "dqn_lander": (200.0, "154 ± 79, 100 000 steps"),
+    "dqn_breakout": (8.777, "SB3: 8.777 greedy, 6.447 sampled"),
+    "dqn_asterix": (2.454, "SB3: 2.454 greedy, 2.656 sampled"),
     "ppo_breakout": (6.224, "SB3: 6.224 greedy, 5.798 sampled"),
     "ppo_asterix": (0.853, "SB3: 0.853 greedy, 0.79 sampled"),
     "sac_lander": (250.0, "260 ± 65, 500 000 steps"),
