@@ -14,6 +14,7 @@ from gymnasium.spaces import Discrete
 
 from rlbook.agent import EXPECTED, Agent, Planner, Presets, preset_file, read_presets
 from rlbook.checks import SYNONYMS, did_you_mean, import_object
+from rlbook.envs.space_batches import plain
 from rlbook.errors import RequestError
 from rlbook.interaction.action_masks import ACTION_MASK, mask_table
 from rlbook.interaction.environments import EnvRecipe, environments
@@ -372,7 +373,7 @@ def check_rankable(env: gymnasium.Env) -> None:
             action = env.action_space.sample(
                 None if mask is None else np.asarray(mask, dtype=np.int8)
             )
-            _, reward, terminated, truncated, info = env.step(action)
+            _, reward, terminated, truncated, info = env.step(plain(action))
             total, length, ended = total + float(reward), length + 1, bool(terminated or truncated)
         first, steps = total if first is None else first, steps + max(1, length)
         if total != first:

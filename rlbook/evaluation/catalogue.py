@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from gymnasium import spaces
 
 from rlbook.agent import Presets, preset_files, read_presets
 from rlbook.envs.descriptions import DESCRIPTIONS, STATED_OPTIMA
+from rlbook.errors import RequestError
 from rlbook.interaction.environments import EnvRecipe, environments, find
 from rlbook.registry import ALGORITHMS, ALIASES, agent_class, presets, table, why_not
 
@@ -96,17 +98,20 @@ class Catalogue(NamedTuple):
 
 
 def catalogue() -> Catalogue:
-    """The content of `catalogue.json`, extended by what has been registered since."""
-    known, found = read_catalogue(), list(environments())
+    """The content of `catalogue.json`, extended by what has been registered since and can be made
+    here."""
+    known, facts = read_catalogue(), dict[str, EnvFacts]()
     algorithms = {name: known.algorithms.get(name) or algorithm_facts(name) for name in ALGORITHMS}
-    facts = {name: known.environments.get(name) or env_facts(name) for name in found}
+    for name in environments():
+        with suppress(RequestError):
+            facts[name] = known.environments.get(name) or env_facts(name)
     refusals = {
         name: {
             algorithm: reason
             for algorithm in algorithms
             if (reason := _refusal(known, algorithm, name)) is not None
         }
-        for name in found
+        for name in facts
     }
     return Catalogue(facts, algorithms, refusals)
 
@@ -127,7 +132,11 @@ def example_of(algorithm: str) -> str:
 def _refusal(known: Catalogue, algorithm: str, env: str) -> str | None:
     if algorithm in known.algorithms and env in known.environments:
         return known.refusals[env].get(algorithm)
-    return why_not(algorithm, env)
+    try:
+        return why_not(algorithm, env)
+    except Exception as error:  # of an environment that somebody else wrote
+        said = (str(error).splitlines() or [""])[0][:150]
+        return f"trying it raised {type(error).__name__}: {said}"
 
 
 def env_entry(name: str) -> tuple[str, EnvFacts, dict[str, str]]:

@@ -8,7 +8,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,11 @@ class OwnGenerators(gymnasium.Env):
         return int(abs(100 * total)) % 10
 
 
-gymnasium.register("OwnGenerators-v0", f"{__name__}:OwnGenerators")
+@pytest.fixture(scope="module", autouse=True)
+def _registered() -> Iterator[None]:
+    gymnasium.register("OwnGenerators-v0", f"{__name__}:OwnGenerators")
+    yield
+    del gymnasium.registry["OwnGenerators-v0"]
 
 
 @pytest.fixture(scope="module")

@@ -250,3 +250,34 @@ def test_a_space_in_a_few_words() -> None:
     assert space_text(spaces.MultiDiscrete([2, 3])) == "MultiDiscrete([2, 3])"
     image = spaces.Box(0, 255, (10, 10, 3), np.uint8)
     assert space_text(spaces.Tuple([image])) == "Tuple(Box(10, 10, 3))"
+
+
+class Unusable(gymnasium.Env):
+    """An environment that cannot be made, or not be stepped: it lacks a screen or a server."""
+
+    observation_space, action_space = spaces.Discrete(3), spaces.Discrete(2)
+
+    def __init__(self, lacks: str) -> None:
+        if lacks == "screen":
+            raise OSError("no screen")
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[int, dict]:
+        super().reset(seed=seed)
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict]:
+        raise RuntimeError("no server")
+
+
+@pytest.mark.parametrize("lacks", ["screen", "server"])
+def test_an_environment_that_does_not_work_here_leaves_the_list_as_it_is(lacks: str) -> None:
+    before = catalogue().environments
+    gymnasium.register("Unusable-v0", Unusable, kwargs={"lacks": lacks})
+    try:
+        after = catalogue()
+    finally:
+        del gymnasium.registry["Unusable-v0"]
+    new = set(after.environments) - set(before)
+    assert new == ({"Unusable-v0"} if lacks == "server" else set())
+    reasons = after.refusals.get("Unusable-v0", {}).values()
+    assert ("trying it raised RuntimeError: no server" in reasons) is (lacks == "server")

@@ -176,7 +176,12 @@ class Swallowing(Strict):
             ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))()
 
 
-gymnasium.register("Swallowing-v0", f"{__name__}:Swallowing", max_episode_steps=20)
+@pytest.fixture
+def swallowing() -> Iterator[str]:
+    """The id of `Swallowing`, which no other test is to see among the environments."""
+    gymnasium.register("Swallowing-v0", f"{__name__}:Swallowing", max_episode_steps=20)
+    yield "Swallowing-v0"
+    del gymnasium.registry["Swallowing-v0"]
 
 
 def interrupt_at(step: int) -> Any:
@@ -287,10 +292,10 @@ def test_what_a_seed_determines_already_stays_as_it_is(env: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_that_foreign_code_swallows_stops_the_run_all_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], swallowing: str
 ) -> None:
     out = str(tmp_path / "run")
-    words = ["q_learning", "Swallowing-v0", "--steps", "50", "--eval-every", "0", "--out", out]
+    words = ["q_learning", swallowing, "--steps", "50", "--eval-every", "0", "--out", out]
     with use_handler(signal.default_int_handler):
         assert cli.main(["train", *words]) == 130
         assert "interrupted at step" in capsys.readouterr().err
