@@ -39,6 +39,7 @@ extensions = [
     "playable",
     "museum",
     "short_navigation",
+    "small_frames",
     "outside_names",
     "wrapped_code",
     "stacked_tables",
