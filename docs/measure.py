@@ -1286,7 +1286,7 @@ MEASUREMENTS = {
         seeds=10,
     ),
     "distilled_sizes": Experiment(
-        "two-digit sums, into a third of the size, greedy, 3 seeds", "distilled_sizes", seeds=3
+        "two-digit sums, into a third of the size, greedy, 10 seeds", "distilled_sizes", seeds=10
     ),
     "digits": Experiment("scikit-learn's digits, means of 3 seeds", "digits", seeds=3),
     "distillation_maze": Measurement(

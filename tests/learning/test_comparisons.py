@@ -362,14 +362,16 @@ def test_hard_labels_forgive_and_soft_ones_of_16_continuations_make_a_better_jud
         assert found[f"{name}: best of 16"] < found["one sample: best of 16"]
 
 
-def test_which_labels_are_better_is_not_told_by_three_seeds() -> None:
+def test_students_come_as_far_as_their_teacher_and_no_labels_are_better() -> None:
     """docs/algorithms/distillation.md says so."""
     labels = RESULTS["distilled_sizes"]["measured"]
     soft, hard = (
-        [labels[f"{who}, run {number}"] for number in (1, 2, 3)]
+        [labels[f"{who}, run {number}"] for number in range(1, 11)]
         for who in ("soft labels", "hard labels")
     )
-    assert difference_holds_0(soft, hard)
+    assert 0.78 < min(soft + hard) <= max(soft + hard) < 0.835
+    low, high = ttest_ind(soft, hard, equal_var=False).confidence_interval()
+    assert (round(100 * low, 1), round(100 * high, 1)) == (-0.5, 2.0)
 
 
 def test_the_answers_probability_helps_on_ten_seeds_and_a_verifier_on_nine() -> None:
