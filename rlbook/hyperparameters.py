@@ -186,6 +186,15 @@ def _members(hint: object) -> Iterator[Any]:
     )
 
 
+def check_activation(config: Any) -> None:
+    """Raises ValueError if an activation is chosen for networks without hidden layers."""
+    if not config.hidden_sizes and config.activation != type(config).activation:
+        raise ValueError(
+            f"activation has no effect without hidden layers, got {config.activation!r}; name some"
+            " in hidden_sizes, or leave it out"
+        )
+
+
 def check_moving(config: object, name: str, switch: str, needs: Sequence[str]) -> None:
     """Checks a hyper-parameter that moves between `name`_min and `name`_max while `switch` is set.
 

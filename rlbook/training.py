@@ -14,6 +14,7 @@ from rlbook.errors import RequestError
 from rlbook.hyperparameters import field_values
 from rlbook.interaction.environments import EnvLike
 from rlbook.interaction.process_group import is_follower, process_group
+from rlbook.networks.model_spec import OwnNetwork
 from rlbook.registry import agent_class
 from rlbook.runs.callbacks import Callbacks
 from rlbook.runs.options import NAMES, UNWRITTEN, RunOptions
@@ -122,7 +123,10 @@ def train(
             return run.complete(replace(hooks, on_report=(*hooks.on_report, *log)), quiet=quiet)
     if out is None:
         raise RequestError("resume needs out, the folder of the run to continue")
-    own = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
+    own: dict[str, Any] = {"algorithm": algorithm} if isinstance(algorithm, type) else {}
+    network = getattr(request.options.model, "network", None)
+    if isinstance(network, OwnNetwork):
+        own["network"] = network.make
     data = {} if isinstance(options.get("data"), str | Path | None) else {"data": options["data"]}
     where = None if isinstance(env, str) else env
     changes = {name: options.get(name) for name in UNWRITTEN}

@@ -1831,6 +1831,7 @@ def train(
     tau: float = ...,
     hold: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
 ) -> Run: ...
 @overload
@@ -1905,6 +1906,7 @@ def train(
     huber: bool = ...,
     max_grad_norm: float = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     adam_eps: float = ...,
     action_bins: int = ...,
     recurrent: Literal["gru", "lstm"] | None = ...,
@@ -1967,6 +1969,7 @@ def train(
     adam_eps: float = ...,
     walks: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2024,6 +2027,7 @@ def train(
     adam_eps: float = ...,
     walks: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
 ) -> Run: ...
 @overload
 def train(
@@ -2140,6 +2144,7 @@ def train(
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -2211,6 +2216,7 @@ def train(
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     warmup_steps: int = ...,
     weight_decay: float = ...,
@@ -2282,6 +2288,7 @@ def train(
     normalize_observation: bool = ...,
     normalize_reward: bool = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     adam_eps: float = ...,
     max_grad_norm: float = ...,
@@ -2358,6 +2365,7 @@ def train(
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     average: Literal["token", "sequence", "constant"] = ...,
     average_divisor: int = ...,
@@ -2438,6 +2446,7 @@ def train(
     tau: float = ...,
     hold: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
 ) -> Run: ...
 @overload
@@ -2503,6 +2512,7 @@ def train(
     tau: float = ...,
     hold: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
 ) -> Run: ...
 @overload
@@ -2567,6 +2577,7 @@ def train(
     tau: float = ...,
     hold: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
 ) -> Run: ...
 @overload
@@ -2637,6 +2648,7 @@ def train(
     entropy_coef: float | Schedule = ...,
     advantage_clip: float | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -2722,6 +2734,7 @@ def train(
     epochs: int = ...,
     micro_batch_size: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -2848,6 +2861,7 @@ def train(
     demonstrations: int = ...,
     packing: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -2911,6 +2925,7 @@ def train(
     batch_size: int | None = ...,
     epochs: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -2978,6 +2993,7 @@ def train(
     batch_size: int = ...,
     epochs: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -3042,6 +3058,7 @@ def train(
     demonstrations: int = ...,
     packing: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -3105,6 +3122,7 @@ def train(
     candidates: int = ...,
     micro_batch_size: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -3165,6 +3183,7 @@ def train(
     gradient_steps: int = ...,
     batch_size: int = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     learning_rate: float | Schedule = ...,
     anneal_learning_rate: bool = ...,
@@ -3250,6 +3269,7 @@ def train(
     recurrent: Literal["gru", "lstm"] | None = ...,
     sequence_length: int | None = ...,
     hidden_sizes: tuple[int, ...] | list[int] = ...,
+    activation: Literal["tanh", "relu"] = ...,
     temperature: float = ...,
     average: Literal["token", "sequence", "constant"] = ...,
     average_divisor: int = ...,
@@ -3519,6 +3539,7 @@ def train(
     weight_decay: float = ...,
     tau: float = ...,
     hold: int = ...,
+    activation: Literal["tanh", "relu"] = ...,
     matmul_precision: Literal["highest", "high", "medium"] = ...,
     anneal_learning_rate: bool = ...,
     target_period: int = ...,

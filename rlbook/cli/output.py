@@ -22,6 +22,7 @@ from rlbook.ascii_signs import SPELL_OUT, printable
 from rlbook.checks import four
 from rlbook.errors import system_reason
 from rlbook.interaction.process_group import place
+from rlbook.networks.model_spec import OwnNetwork
 
 if TYPE_CHECKING:
     from rlbook.evaluation.comparison import ImprovementChance, Row
@@ -82,9 +83,9 @@ def training_summary(run: Run, folder: Path, seconds: float) -> Result:
         )
     facts["happened"] = summary_sentences(run)
     lines = [for_terminal(line) for line in (*lines, *facts["happened"])]
-    trust = (
-        ("--allow-import",) if request.recipe.module is not None or ":" in request.algorithm else ()
-    )
+    own_network = isinstance(getattr(request.options.model, "network", None), OwnNetwork)
+    imports = own_network or request.recipe.module is not None or ":" in request.algorithm
+    trust = ("--allow-import",) if imports else ()
     return facts, "\n".join(
         [*lines, "", *(f"  {command}" for command in further(run, folder, *trust))]
     )

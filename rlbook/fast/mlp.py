@@ -41,7 +41,7 @@ def mlp_features(network: MLP, x: Tensor) -> Tensor:
     if weights is None or len(weights) == 2:
         return MLP.hidden_features.plain(network, x)  # type: ignore[attr-defined]
     z = evaluate(x, network.activation, [weights[:-2]])[0]
-    return torch.tanh(z) if network.activation == "tanh" else torch.relu(z)
+    return mlp.ACTIVATIONS[network.activation](z)
 
 
 def side_by_side(networks: Sequence[MLP], x: Tensor) -> list[Tensor]:
@@ -69,7 +69,7 @@ def with_second_head(network: MLP, head: MLP, x: Tensor) -> tuple[Tensor, Tensor
     return network.layers[-1](seen), head(seen)
 
 
-def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
+def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
     """The fast form of `rlbook.networks.noisy_linear.through`."""
     known = (
         type(x) is Tensor
@@ -78,8 +78,8 @@ def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
         and not torch.is_autocast_enabled("cpu")
     )
     if not known or any(weight.dtype is not x.dtype or not weight.is_cpu for weight in weights):
-        return noisy.through.plain(weights, x)  # type: ignore[attr-defined]
-    return evaluate(x, "relu", [list(weights)])[0]
+        return noisy.through.plain(weights, x, activation)  # type: ignore[attr-defined]
+    return evaluate(x, activation, [list(weights)])[0]
 
 
 def weights_of(network: nn.Module, x: Tensor) -> Weights | None:
@@ -237,7 +237,7 @@ def _differentiable(
     ctx: _BackpropContext, x: Tensor, weights: list[Tensor], deltas: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradient by autograd's own nodes, so that it can be differentiated again."""
-    phi, outputs = torch.tanh if ctx.activation == "tanh" else torch.relu, []
+    phi, outputs = mlp.ACTIVATIONS[ctx.activation], []
     # a weight that comes twice is told apart
     x, *weights = [tensor.view_as(tensor) for tensor in (x, *weights)]
     for start in range(0, len(weights), ctx.share):

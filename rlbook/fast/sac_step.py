@@ -47,6 +47,7 @@ class SACStep:
     actor_optimizer: FlatAdam
     batch: Minibatch
     config: SACConfig
+    activation: str  # of all networks
     actor: Weights  # layer by layer
     critics: list[Weights]
     target: list[Weights]
@@ -91,7 +92,10 @@ def _find_step(
     ):
         return None
     actor = weights_of(networks.actor, rows.obs) if is_unmodified(networks.actor) else None
-    critics, target = _several(networks.critics, rows.obs), _several(networks.target, rows.obs)
+    activation = str(getattr(networks.actor, "activation", ""))
+    critics, target = (
+        _several(each, rows.obs, activation) for each in (networks.critics, networks.target)
+    )
     if actor is None or critics is None or target is None:
         return None
     trained = [weight for weights in critics for weight in weights]
@@ -103,11 +107,19 @@ def _find_step(
     ):
         return None
     return SACStep(
-        networks, critic_optimizer, actor_optimizer, batch, config, actor, critics, target
+        networks,
+        critic_optimizer,
+        actor_optimizer,
+        batch,
+        config,
+        activation,
+        actor,
+        critics,
+        target,
     )
 
 
-def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
+def _several(critics: nn.Module, x: Tensor, activation: str) -> list[Weights] | None:
     """The weights of both critics, or None."""
     if (
         type(critics) is not Critics
@@ -120,7 +132,7 @@ def _several(critics: nn.Module, x: Tensor) -> list[Weights] | None:
     found = [
         weights_of(each, x)
         for each in critics.networks
-        if type(each) is MLP and is_unmodified(each) and each.activation == "relu"
+        if type(each) is MLP and is_unmodified(each) and each.activation == activation
     ]
     known = [weights for weights in found if weights is not None]
     return known if len(known) == 2 else None
@@ -135,14 +147,18 @@ def _critic_step(
     optimizer.clear_gradient()
     loss, mean, share = 0.0, 0.0, len(optimizer.views) // 2
     for number, weights in enumerate(step.critics):
-        *seen, q = forward_pass(x, "relu", weights)
+        *seen, q = forward_pass(x, step.activation, weights)
         chosen = q[:, 0] if action is None else q.gather(1, action[:, None])[:, 0]
         error = chosen - target
         loss, mean = loss + 0.5 * torch.dot(error, error) / len(error), mean + 0.5 * chosen.mean()
         slope = (error / len(error))[:, None]
         delta = slope if action is None else torch.zeros_like(q).scatter_(1, action[:, None], slope)
         backward_pass(
-            delta, seen, weights, "relu", optimizer.views[number * share : (number + 1) * share]
+            delta,
+            seen,
+            weights,
+            step.activation,
+            optimizer.views[number * share : (number + 1) * share],
         )
     optimizer.descend()
     return {"critic_loss": torch.as_tensor(loss), "q": torch.as_tensor(mean)}
@@ -162,7 +178,7 @@ def _actor_step(
     metrics = {"policy_loss": loss, "entropy": mean}
     if math.isfinite(loss):
         optimizer.clear_gradient()
-        backward_pass(delta, seen, step.actor, "relu", optimizer.views)
+        backward_pass(delta, seen, step.actor, step.activation, optimizer.views)
         if step.config.temperature is None:
             optimizer.views[-1].fill_(
                 mean - networks.temperature.target_entropy(step.batch.rows.action_mask)
@@ -187,14 +203,14 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
         step.networks.temperature.alpha,
         len(step.batch.rows.reward),
     )
-    *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
+    *seen, output = forward_pass(torch.cat([rows.obs, rows.next_obs]), step.activation, step.actor)
     mean, raw = output.chunk(2, -1)
     log_std = raw.clamp(*LOG_STD)
     noise = torch.cat([batch.noise, batch.next_noise])
     action, log_prob = SquashedGaussian(mean, log_std).transform(noise)
 
     x = torch.cat([rows.next_obs, action[count:]], 1)
-    first, second = (forward_pass(x, "relu", weights)[-1][:, 0] for weights in step.target)
+    first, second = (forward_pass(x, step.activation, weights)[-1][:, 0] for weights in step.target)
     next_value = soft_value(torch.minimum(first, second), log_prob[count:], alpha)
     target = td_target(rows.reward, rows.terminated, next_value, step.config.gamma)
     metrics = _critic_step(step, torch.cat([rows.obs, rows.action], 1), target, None)
@@ -205,7 +221,7 @@ def _step_box(step: SACStep) -> dict[str, Tensor]:
         log_std[:count],
         batch.noise,
     )
-    value, slope = _lower(torch.cat([rows.obs, action], 1), step.critics, action.shape[1])
+    value, slope = _lower(step, torch.cat([rows.obs, action], 1), action.shape[1])
     value = soft_value(value, log_prob, alpha)
     for_u = (2.0 * alpha * action - (1.0 - action * action) * slope) / count
     for_log_std = for_u * noise * log_std.exp() - alpha / count
@@ -222,19 +238,22 @@ def _is_cut(raw: Tensor) -> Tensor:
     return (raw < low) | (raw > high)
 
 
-def _lower(x: Tensor, critics: list[Weights], actions: int) -> tuple[Tensor, Tensor]:
+def _lower(step: SACStep, x: Tensor, actions: int) -> tuple[Tensor, Tensor]:
     """The lower of both critics on x [B, in]: [B]; and its gradient in the last `actions` columns,
     half from each where both agree."""
-    passes = [forward_pass(x, "relu", weights) for weights in critics]
+    passes = [forward_pass(x, step.activation, weights) for weights in step.critics]
     values = [each[-1][:, 0] for each in passes]
     gradient = torch.zeros(len(x), actions, dtype=x.dtype)
-    for weights, (*seen, _), own, other in zip(critics, passes, values, values[::-1], strict=True):
+    parts = zip(step.critics, passes, values, values[::-1], strict=True)
+    for weights, (*seen, _), own, other in parts:
         chosen = torch.nonzero(own <= other)[:, 0]
         delta = torch.ones(len(chosen), 1, dtype=x.dtype).masked_fill_(
             (own == other)[chosen][:, None], 0.5
         )
         some = [each[chosen] for each in seen]
-        gradient.index_add_(0, chosen, input_gradient(delta, some, weights, "relu")[:, -actions:])
+        gradient.index_add_(
+            0, chosen, input_gradient(delta, some, weights, step.activation)[:, -actions:]
+        )
     return torch.minimum(*values), gradient
 
 
@@ -245,16 +264,20 @@ def _step_discrete(step: SACStep) -> dict[str, Tensor]:
         step.networks.temperature.alpha,
         len(step.batch.rows.reward),
     )
-    *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), "relu", step.actor)
+    *seen, logits = forward_pass(torch.cat([rows.obs, rows.next_obs]), step.activation, step.actor)
     if rows.action_mask is not None and rows.next_action_mask is not None:  # both, or neither
         logits = masked_logits(logits, torch.cat([rows.action_mask, rows.next_action_mask]))
     log_probs = logits.log_softmax(-1)
-    first, second = (forward_pass(rows.next_obs, "relu", weights)[-1] for weights in step.target)
+    first, second = (
+        forward_pass(rows.next_obs, step.activation, weights)[-1] for weights in step.target
+    )
     next_value = expected_soft_value(torch.minimum(first, second), log_probs[count:], alpha)
     target = td_target(rows.reward, rows.terminated, next_value, step.config.gamma)
     metrics = _critic_step(step, rows.obs, target, rows.action)
 
-    first, second = (forward_pass(rows.obs, "relu", weights)[-1] for weights in step.critics)
+    first, second = (
+        forward_pass(rows.obs, step.activation, weights)[-1] for weights in step.critics
+    )
     q, log_probs = torch.minimum(first, second), log_probs[:count]
     value = expected_soft_value(q, log_probs, alpha)
     delta = (

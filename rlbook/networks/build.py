@@ -1,7 +1,8 @@
 """Builds the network that the spaces call for: an MLP for vectors, a CNN for images, a language
 model for texts.
 
-A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers. Actor,
+A `ModelSpec` says the rest: the weights it starts from, what is trained, in which numbers, and a
+network of the user's own. Actor,
 critic, reference, Q-network and reward are all built here; no environment builds a network.
 """
 
@@ -23,7 +24,13 @@ from torch import nn
 
 from rlbook.checks import nearest
 from rlbook.interaction.spaces import is_image
-from rlbook.networks.cnn import ConvolutionalNetwork, FeedForward, ImagePolicy, ImageReward
+from rlbook.networks.cnn import (
+    FeatureNetwork,
+    FeaturePolicy,
+    FeatureReward,
+    FeedForward,
+    has_features,
+)
 from rlbook.networks.mlp import MLP, MLPPolicy
 from rlbook.networks.model_spec import ModelSpec
 from rlbook.networks.policy import Policy
@@ -49,6 +56,7 @@ class PolicySettings:
     critic: bool = False  # whether the policy has a critic V
     temperature: float = 1.0  # divisor of a discrete policy's logits
     hidden_sizes: tuple[int, ...] = (64, 64)  # of an MLP
+    activation: str = "tanh"  # of its hidden layers
     shared: bool = False  # V as a second head on an MLP's hidden layers
     orthogonal: bool = True  # initial weights of an MLP
     normalize_observation: bool = False  # standardise the observations of an MLP
@@ -85,9 +93,8 @@ def build_policy(
     recurrent, length = layers.pop("recurrent"), layers.pop("sequence_length")
     observations, actions = env.single_observation_space, env.single_action_space
     check_network(spec, observations)
-    if is_image(observations):
-        del layers["normalize_observation"]
-        policy = ImagePolicy(observations, actions, generator, network=spec.network, **layers)
+    if has_features(observations, spec.network):
+        policy = FeaturePolicy(observations, actions, generator, network=spec.network, **layers)
     else:
         policy = MLPPolicy(_size(observations), actions, generator, **layers)
     if recurrent is not None:
@@ -113,8 +120,8 @@ def build_reward_network(
     generator = torch_generator(rng)
     observations, actions = env.single_observation_space, env.single_action_space
     check_network(spec, observations)
-    if is_image(observations):
-        network = ImageReward(observations, actions, generator, hidden_sizes, spec.network)
+    if has_features(observations, spec.network):
+        network = FeatureReward(observations, actions, generator, hidden_sizes, spec.network)
     else:
         network = StepReward(_size(observations), actions, generator, hidden_sizes)
     in_numbers(network, spec.dtype)
@@ -130,26 +137,31 @@ def plain_spec(model: object, space: spaces.Space) -> ModelSpec:
     """
     spec = ModelSpec.from_value(model) or ModelSpec()
     for name in spec.explicit_fields():
-        if name != "network":
+        if name not in ("network", "network_kwargs"):
             raise ValueError(f"the model's {name} has no effect on this agent's networks")
     check_network(spec, space)
     return spec
 
 
-def build_actor(
-    space: spaces.Space, layers: tuple[int, ...], generator: torch.Generator, spec: ModelSpec
+def build_layers(
+    space: spaces.Space,
+    layers: tuple[int, ...],
+    generator: torch.Generator,
+    spec: ModelSpec,
+    activation: str = "relu",
 ) -> FeedForward:
-    """A network with ReLU whose outputs are the parameters of a distribution: [B, ...] → [B, out].
+    """A network without orthogonal weights: [B, ...] → [B, out].
 
     Args:
         space: of the observations.
         layers: units of each layer, the outputs last.
         generator: draws the weights.
-        spec: names the filters of images.
+        spec: names the filters of images, or a network of the user's own.
+        activation: of the hidden layers.
     """
-    settings: dict[str, Any] = {"activation": "relu", "orthogonal": False}
-    if is_image(space):
-        return ConvolutionalNetwork(space, layers, generator, network=spec.network, **settings)
+    settings: dict[str, Any] = {"activation": activation, "orthogonal": False}
+    if has_features(space, spec.network):
+        return FeatureNetwork(space, layers, generator, network=spec.network, **settings)
     return MLP((_size(space), *layers), generator, **settings)
 
 
@@ -159,9 +171,10 @@ def build_action_value(
     hidden_sizes: tuple[int, ...],
     model: object = None,
     settings: QSettings | None = None,
-) -> MLP | ConvolutionalNetwork | QNetwork | RecurrentQ:
-    """Builds Q(s, ·) for `env`, an `ActionValue` with ReLU between the layers; the network follows
-    from the spaces as in `build_policy`.
+    activation: str = "relu",
+) -> FeedForward | QNetwork | RecurrentQ:
+    """Builds Q(s, ·) for `env`, an `ActionValue` with `activation` between the layers; the network
+    follows from the spaces as in `build_policy`.
 
     `settings`: the parts of a `QNetwork`, where there are to be any; or the memory of a
     `RecurrentQ`, which reads sequences.
@@ -172,27 +185,19 @@ def build_action_value(
     check_network(spec, observations)
     assert isinstance(env.single_action_space, spaces.Discrete)
     num_actions = int(env.single_action_space.n)
-    sizes = (*hidden_sizes, num_actions)
-    if settings is not None and settings.recurrent is not None:
-        network = RecurrentQ(
-            observations, num_actions, hidden_sizes, generator, settings, spec.network
-        )
-    elif settings is not None and settings != QSettings():
-        network = QNetwork(
-            observations, num_actions, hidden_sizes, generator, settings, spec.network
-        )
-    elif is_image(observations):
-        network = ConvolutionalNetwork(
-            observations,
-            sizes,
-            generator,
-            activation="relu",
-            orthogonal=False,
-            network=spec.network,
-        )
+    if settings is None or settings == QSettings():
+        layers = (*hidden_sizes, num_actions)
+        network = build_layers(observations, layers, generator, spec, activation)
     else:
-        sizes = (_size(observations), *sizes)
-        network = MLP(sizes, generator, activation="relu", orthogonal=False)
+        network = (QNetwork if settings.recurrent is None else RecurrentQ)(
+            observations,
+            num_actions,
+            hidden_sizes,
+            generator,
+            settings,
+            spec.network,
+            activation=activation,
+        )
     in_numbers(network, spec.dtype)
     made_of_parts = isinstance(network, QNetwork | RecurrentQ)
     last = network.heads() if made_of_parts else network.layers[-1].parameters()
@@ -206,8 +211,11 @@ def _size(space: spaces.Space) -> int:
 
 
 def check_network(spec: ModelSpec, space: spaces.Space) -> None:
-    """Raises ValueError if filters are named and the observations are no images."""
-    if spec.network is not None and not is_image(space):
+    """Raises ValueError if filters are named and the observations are no images, or if a network of
+    the user's own is only named."""
+    if spec.names_own_network:
+        raise ValueError(f"the model's network {spec.network} is not imported; give its class")
+    if isinstance(spec.network, str) and not is_image(space):
         raise ValueError(
             f"the model's network {spec.network} reads images, and the observations here are none;"
             " use hidden_sizes for the layers of an MLP"
@@ -242,7 +250,8 @@ def choose_trained(
 
     Args:
         network: changed in place. Of one with an adapter, "adapter" leaves all as peft set it.
-        trained: "all", "adapter", "head", or patterns of parameters' names.
+        trained: "all", "adapter", "head", or patterns of parameters' names. "all" leaves out what a
+            network of the user's own has frozen itself.
         head: the parameters that "head" means.
 
     Raises:
@@ -251,7 +260,7 @@ def choose_trained(
     names = dict(network.named_parameters())
     if trained == "adapter":
         return
-    chosen = set(names)
+    chosen = {name for name, parameter in names.items() if parameter.requires_grad}
     if trained == "head":
         last = set(map(id, head))
         chosen = {name for name, parameter in names.items() if id(parameter) in last}

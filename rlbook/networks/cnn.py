@@ -1,4 +1,5 @@
-"""A small convolutional network over images, followed by the layers of an MLP.
+"""A small convolutional network over images, or a network of the user's own over any observations,
+followed by the layers of an MLP.
 
 Shapes: an image is uint8 or bool, [H, W, C] or [C, H, W]; [..., H, W, C] stands for both, and for
 a stack [S, H, W, C] or [S, C, H, W], whose S C planes are the channels of one image.
@@ -18,7 +19,16 @@ from rlbook.data.rollout import Batch
 from rlbook.functional.convolution import output_size
 from rlbook.interaction.spaces import channels_first, image_size, is_image
 from rlbook.networks.distributions import Distribution
-from rlbook.networks.mlp import MLP, MLPPolicy, action_size, initialise, with_second_head
+from rlbook.networks.mlp import (
+    MLP,
+    MLPPolicy,
+    Normalizer,
+    action_size,
+    initialise,
+    with_second_head,
+)
+from rlbook.networks.model_spec import Named, OwnNetwork
+from rlbook.networks.own_network import build_own_network
 from rlbook.networks.policy import Policy
 from rlbook.networks.reward_network import StepReward
 
@@ -43,17 +53,17 @@ Source: Espeholt et al. 2018, arXiv:1802.01561, figure 3, right, without the LST
 """
 
 
-class ConvolutionalNetwork(nn.Module):
+class FeatureNetwork(nn.Module):
     """[..., H, W, C] → [..., out]: convolutions with ReLU, followed by an MLP.
 
     Args:
-        space: of the images.
+        space: of the observations: images, or for a network of the user's own also vectors.
         sizes: units of each layer after the filters, the outputs last.
         generator: draws the weights.
         activation, orthogonal, out_gain: as of an `MLP`.
         network: "small", "nature" or "impala"; None: nature's filters where they fit, else the
             small ones. Nature's whole network is its filters and `sizes` (512, outputs) with ReLU,
-            IMPALA's (256, outputs).
+            IMPALA's (256, outputs). An `OwnNetwork` takes the place of the filters.
 
     Raises:
         ValueError: the image is too small for such filters.
@@ -68,9 +78,29 @@ class ConvolutionalNetwork(nn.Module):
         activation: str = "tanh",
         orthogonal: bool = True,
         out_gain: float = 1.0,
-        network: str | None = None,
+        network: Named | None = None,
     ) -> None:
         super().__init__()
+        self.rank, self.is_image = len(space.shape or ()), is_image(space)
+        if self.is_image:
+            self.channels_first = channels_first(space)
+            self.largest = 1.0 if space.dtype == bool else 255.0
+        if isinstance(network, OwnNetwork):
+            self.network = "own"
+            self.filters, self.features_size = build_own_network(network, space, generator)
+        else:
+            self._add_filters(space, network, generator, orthogonal)
+        self.head = MLP(
+            (self.features_size, *sizes),
+            generator,
+            activation=activation,
+            orthogonal=orthogonal,
+            out_gain=out_gain,
+        )
+
+    def _add_filters(
+        self, space: spaces.Space, network: str | None, generator: torch.Generator, orthogonal: bool
+    ) -> None:
         height, width, channels = image_size(space)
         self.network = network or ("nature" if min(height, width) >= SMALLEST else "small")
         if self.network == "nature" and min(height, width) < SMALLEST:
@@ -78,8 +108,6 @@ class ConvolutionalNetwork(nn.Module):
                 f"network nature needs images of at least {SMALLEST} x {SMALLEST} pixels, got"
                 f" {height} x {width}"
             )
-        self.channels_first, self.rank = channels_first(space), len(space.shape or ())
-        self.largest = 1.0 if space.dtype == bool else 255.0
         if self.network == "impala":
             fans = (channels, *IMPALA_CHANNELS)
             stages = [ResidualStage(*fan, generator, orthogonal) for fan in pairwise(fans)]
@@ -96,13 +124,6 @@ class ConvolutionalNetwork(nn.Module):
         for kernel, stride, padding in shrinks:
             height, width = (output_size(n, kernel, stride, padding) for n in (height, width))
         self.features_size = fans[-1] * height * width
-        self.head = MLP(
-            (self.features_size, *sizes),
-            generator,
-            activation=activation,
-            orthogonal=orthogonal,
-            out_gain=out_gain,
-        )
 
     @property
     def layers(self) -> nn.ModuleList:
@@ -119,21 +140,31 @@ class ConvolutionalNetwork(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """The flattened output of the convolutions: [..., H, W, C] → [..., F]."""
         x = images.reshape(-1, *images.shape[-self.rank :])  # [N, H, W, C]
+        x = self._planes(x) if self.is_image else x.to(self._numbers())
+        if self.network == "impala":
+            for stage in cast(nn.ModuleList, self.filters):
+                x = stage(x)
+            x = torch.relu(x)
+        elif self.network == "own":
+            x = self.filters(x)
+        else:
+            for layer in cast(nn.ModuleList, self.filters):
+                x = torch.relu(layer(x))
+        return x.reshape(*images.shape[: -self.rank], self.features_size)
+
+    def _planes(self, x: Tensor) -> Tensor:
+        """Images as numbers in [0, 1]: [N, H, W, C] → [N, C, H, W]."""
         x = x if self.channels_first else x.movedim(-1, -3)  # [N, C, H, W]
         x = x.flatten(1, -3)  # [N, S C, H, W] of a stack
         if torch.is_grad_enabled():
             # with the channels beside each other in memory, the first layer's gradient takes a
             # third of the time
             x = x.contiguous(memory_format=torch.channels_last)
-        x = x.to(next(self.parameters()), copy=True).div_(self.largest)
-        if self.network == "impala":
-            for stage in self.filters:
-                x = stage(x)
-            x = torch.relu(x)
-        else:
-            for layer in self.filters:
-                x = torch.relu(layer(x))
-        return x.reshape(*images.shape[: -self.rank], self.features_size)
+        return x.to(self._numbers(), copy=True).div_(self.largest)
+
+    def _numbers(self) -> Tensor:
+        """A tensor of the weights' type and device; of the defaults where there are no weights."""
+        return next(self.parameters(), torch.empty(0))
 
 
 POOLING = (3, 2, 1)
@@ -185,33 +216,36 @@ def _filter(
     return layer
 
 
+def has_features(space: spaces.Space, network: Named | None) -> bool:
+    """Whether observations pass through a network before the layers of an MLP."""
+    return is_image(space) or isinstance(network, OwnNetwork)
+
+
 def value_filters(
-    space: spaces.Space, generator: torch.Generator, network: str | None
-) -> tuple[ConvolutionalNetwork | None, int]:
-    """The filters that a network of values sees images through, and how many numbers it sees; None
-    where the observations are vectors."""
-    if not is_image(space):
+    space: spaces.Space, generator: torch.Generator, network: Named | None
+) -> tuple[FeatureNetwork | None, int]:
+    """The filters that a network of values sees observations through, and how many numbers it sees;
+    None where it sees them as they are."""
+    if not has_features(space, network):
         return None, math.prod(space.shape or ())
-    filters = ConvolutionalNetwork(
+    filters = FeatureNetwork(
         space, (), generator, activation="relu", orthogonal=False, network=network
     )
     return filters, filters.features_size
 
 
-FeedForward = MLP | ConvolutionalNetwork
-"""A network of layers for vectors, or with filters first, for images."""
+FeedForward = MLP | FeatureNetwork
+"""A network of layers for vectors, or with filters, or a network of one's own, first."""
 
 
-class ImagePolicy(MLPPolicy):
-    """π and V for images; otherwise as `MLPPolicy`. `hidden_sizes` are the layers after the
-    convolutions.
+class FeaturePolicy(MLPPolicy):
+    """π and V for images, or with a network of the user's own; otherwise as `MLPPolicy`.
+    `hidden_sizes` are the layers after the convolutions, or after that network.
 
     With filters that are named the layers after them have ReLU, as in the papers; see
-    `ConvolutionalNetwork`. A V that is `shared` sees the policy's last hidden layer, filters and
+    `FeatureNetwork`. A V that is `shared` sees the policy's last hidden layer, filters and
     all.
     """
-
-    idle = {**Policy.idle, "normalize_observation": "the numbers of an image lie in [0, 1] anyway"}
 
     def __init__(
         self,
@@ -221,17 +255,28 @@ class ImagePolicy(MLPPolicy):
         *,
         critic: bool,
         hidden_sizes: tuple[int, ...] = (64, 64),
+        activation: str = "tanh",
         shared: bool = False,
         orthogonal: bool = True,
         temperature: float = 1.0,
-        network: str | None = None,
+        normalize_observation: bool = False,
+        network: Named | None = None,
     ) -> None:
         Policy.__init__(self)
+        if is_image(space):
+            scaled = "the numbers of an image lie in [0, 1] anyway"
+            self.idle = {**self.idle, "normalize_observation": scaled}
+        elif normalize_observation:
+            self.normalizer = Normalizer(math.prod(space.shape or ()))
+        if isinstance(network, str):
+            activation = "relu"
+            papers = f"the layers after the filters of {network} have ReLU"
+            self.idle = {**self.idle, "activation": papers}
         self.discrete = isinstance(action_space, spaces.Discrete)
         actions = action_size(action_space)
         layers: dict[str, Any] = {"network": network, "orthogonal": orthogonal}
-        layers["activation"] = "tanh" if network is None else "relu"
-        self.actor = ConvolutionalNetwork(
+        layers["activation"] = activation
+        self.actor = FeatureNetwork(
             space, (*hidden_sizes, actions), generator, out_gain=0.01, **layers
         )
         self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
@@ -241,20 +286,21 @@ class ImagePolicy(MLPPolicy):
             self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
         elif critic:
             sizes = (*hidden_sizes, 1)
-            self.critic = ConvolutionalNetwork(space, sizes, generator, **layers)
+            self.critic = FeatureNetwork(space, sizes, generator, **layers)
         self.temperature = temperature
 
     def _forward(self, batch: Batch) -> tuple[Distribution, Tensor | None]:
         if self.value_head is None:
-            value = None if self.critic is None else self.critic(batch.obs).squeeze(-1)
+            value = None if self.critic is None else self.critic(self._input(batch.obs)).squeeze(-1)
             return self.distributions(batch), value
-        seen = self.actor.features(batch.obs)  # the filters, once for both heads
+        seen = self.actor.features(self._input(batch.obs))  # the filters, once for both heads
         output, value = with_second_head(self.actor.head, self.value_head, seen)
         return self._distribution(output, batch.action_mask), value.squeeze(-1)
 
 
-class ImageReward(StepReward):
-    """r(s, a): convolutions over the image, then an MLP over their features and the action."""
+class FeatureReward(StepReward):
+    """r(s, a): convolutions over the image, or a network of the user's own, then an MLP over the
+    features and the action."""
 
     def __init__(
         self,
@@ -262,9 +308,9 @@ class ImageReward(StepReward):
         action_space: spaces.Space,
         generator: torch.Generator,
         hidden_sizes: tuple[int, ...],
-        network: str | None = None,
+        network: Named | None = None,
     ) -> None:
-        filters = ConvolutionalNetwork(space, (), generator, network=network)
+        filters = FeatureNetwork(space, (), generator, network=network)
         super().__init__(filters.features_size, action_space, generator, hidden_sizes)
         self.filters = filters
 

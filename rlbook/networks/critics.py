@@ -8,8 +8,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlbook.networks.cnn import ConvolutionalNetwork, value_filters
+from rlbook.networks.cnn import FeatureNetwork, value_filters
 from rlbook.networks.mlp import MLP, action_size, side_by_side
+from rlbook.networks.model_spec import Named
 
 
 class Critics(nn.Module):
@@ -20,8 +21,9 @@ class Critics(nn.Module):
         action_space: Discrete, or a Box [A], whose actions the networks see beside the state.
         generator: draws the weights.
         count: K.
-        hidden_sizes: units in each hidden layer of a network, each followed by ReLU.
-        network: the name of the filters; see `rlbook.networks.cnn`.
+        hidden_sizes: units in each hidden layer of a network.
+        activation: of these layers, "tanh" or "relu".
+        network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
     """
 
     def __init__(
@@ -32,7 +34,8 @@ class Critics(nn.Module):
         *,
         count: int,
         hidden_sizes: tuple[int, ...],
-        network: str | None = None,
+        activation: str = "relu",
+        network: Named | None = None,
     ) -> None:
         super().__init__()
         found = [value_filters(observation_space, generator, network) for _ in range(count)]
@@ -43,14 +46,14 @@ class Critics(nn.Module):
         inputs, outputs = (size, actions) if self.discrete else (size + actions, 1)
         sizes = (inputs, *hidden_sizes, outputs)
         self.networks = nn.ModuleList(
-            MLP(sizes, generator, activation="relu", orthogonal=False) for _ in range(count)
+            MLP(sizes, generator, activation=activation, orthogonal=False) for _ in range(count)
         )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Q of every discrete action, [B, O] → [K, B, A]; or of box actions [B, A], → [K, B]."""
         networks = [cast(MLP, network) for network in self.networks]
         if self.filters is not None:
-            seen = [cast(ConvolutionalNetwork, filters).features(obs) for filters in self.filters]
+            seen = [cast(FeatureNetwork, filters).features(obs) for filters in self.filters]
             if action is not None:
                 seen = [torch.cat([features, action], -1) for features in seen]
             q = torch.stack([each(x) for each, x in zip(networks, seen, strict=True)])

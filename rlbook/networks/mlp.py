@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from rlbook.networks.distributions import (
     sample_categorical,
 )
 from rlbook.networks.policy import Policy, Unit, as_array, full_precision
+
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}
 
 
 class MLP(nn.Module):
@@ -62,7 +64,7 @@ class MLP(nn.Module):
     @has_fast_form
     def hidden_features(self, x: Tensor) -> Tensor:
         """The input of the last layer: [..., in] → [..., H]."""
-        phi = torch.tanh if self.activation == "tanh" else torch.relu
+        phi = ACTIVATIONS[self.activation]
         x = x.to(next(self.parameters()))  # to the weights' type and device
         for layer in list(self.layers)[:-1]:
             x = phi(layer(x))
@@ -110,6 +112,7 @@ class MLPPolicy(Policy):
             as drawn).
         critic: whether there is a V.
         hidden_sizes: units in each hidden layer.
+        activation: of the hidden layers, "tanh" or "relu".
         shared: V as a second head on the policy's hidden layers, instead of a network of its own.
         orthogonal: orthogonal weights; false: torch's default for Linear.
         temperature: divides the logits of a discrete policy, when acting and when evaluating.
@@ -124,6 +127,7 @@ class MLPPolicy(Policy):
         *,
         critic: bool,
         hidden_sizes: tuple[int, ...] = (64, 64),
+        activation: str = "tanh",
         shared: bool = False,
         orthogonal: bool = True,
         temperature: float = 1.0,
@@ -133,13 +137,14 @@ class MLPPolicy(Policy):
         self.discrete = isinstance(action_space, spaces.Discrete)
         actions = action_size(action_space)
         body = (observation_size, *hidden_sizes)
-        self.actor = MLP((*body, actions), generator, orthogonal=orthogonal, out_gain=0.01)
+        layers: dict[str, Any] = {"activation": activation, "orthogonal": orthogonal}
+        self.actor = MLP((*body, actions), generator, out_gain=0.01, **layers)
         self.log_std = None if self.discrete else nn.Parameter(torch.zeros(actions))
         self.critic = self.value_head = None
         if critic and shared:
             self.value_head = MLP((body[-1], 1), generator, orthogonal=orthogonal)
         elif critic:
-            self.critic = MLP((*body, 1), generator, orthogonal=orthogonal)
+            self.critic = MLP((*body, 1), generator, **layers)
         self.temperature = temperature
         if normalize_observation:
             self.normalizer = Normalizer(observation_size)

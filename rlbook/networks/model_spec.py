@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from rlbook.checks import Kind, boolean, check, did_you_mean, one_of, optional
+from rlbook.checks import Kind, boolean, check, did_you_mean, import_object, one_of, optional
 
 FOUR_BIT = "4bit"
 DTYPES = ("float32", "float64", "bfloat16", FOUR_BIT)
@@ -29,8 +30,28 @@ DEVICE = Kind(
     ),
     lambda value: did_you_mean(value, DEVICES, " ({})"),
 )
+NETWORK = Kind(
+    f"one of {', '.join(NETWORKS)}, or module:Class of your own",
+    lambda value: isinstance(value, OwnNetwork) or value in NETWORKS or _is_place(value),
+    lambda value: did_you_mean(value, NETWORKS),
+)
 PARTS = ("all", "adapter", "head")
 """What `trainable` may say beside patterns."""
+
+
+@dataclass(frozen=True)
+class OwnNetwork:
+    """A network of the user's own; see `rlbook.networks.own_network`."""
+
+    name: str
+    """Where it can be found again, "module:Class"."""
+    make: Callable[..., Any] = field(compare=False)
+    """The class, or a function: a space and the arguments → an `nn.Module`."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+Named = str | OwnNetwork
+"""A network by its name, or of the user's own."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +85,12 @@ class ModelSpec:
     gradient_checkpointing: bool = False
     """Whether a language model keeps of each layer its input alone, and computes the layer once
     more for the gradient: less memory for more time."""
-    network: str | None = None
-    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`.
-    None: chosen by the size of the image."""
+    network: Any = None
+    """The filters of images by name: "small", "nature" or "impala"; see `rlbook.networks.cnn`. Or a
+    network of one's own, a class or "module:Class"; see `rlbook.networks.own_network`. None: chosen
+    by the size of the image."""
+    network_kwargs: Mapping[str, Any] | None = None
+    """Arguments of a network of one's own, beside the space."""
     device: str | None = None
     """The same as the run's option `device`."""
 
@@ -88,9 +112,38 @@ class ModelSpec:
                 f"compute {self.compute} needs weights of dtype float32, got dtype {self.dtype}"
             )
         check("gradient_checkpointing", self.gradient_checkpointing, boolean)
-        check("network", self.network, optional(one_of(*NETWORKS)))
+        self._check_network()
         check("device", self.device, optional(DEVICE))
         self._check_trainable()
+
+    def _check_network(self) -> None:
+        network, arguments = self.network, self.network_kwargs
+        if callable(network) and hasattr(network, "__qualname__"):
+            network = OwnNetwork(f"{network.__module__}:{network.__qualname__}", network)
+        check("network", network, optional(NETWORK))
+        if isinstance(network, OwnNetwork):
+            network = dataclasses.replace(network, arguments=arguments or {})
+        object.__setattr__(self, "network", network)
+        if arguments is None:
+            return
+        if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
+            raise ValueError(f"network_kwargs must be a mapping by names, got {arguments!r}"[:300])
+        if not isinstance(network, OwnNetwork) and not self.names_own_network:
+            raise ValueError("network_kwargs are for a network of your own; give network, too")
+
+    @property
+    def names_own_network(self) -> bool:
+        """Whether `network` names a class that has not been imported."""
+        return _is_place(self.network)
+
+    def import_network(self, *, allow_import: bool) -> ModelSpec:
+        """The same model with the class that `network` names. Raises RequestError if it may not be,
+        or cannot be, imported."""
+        if not self.names_own_network:
+            return self
+        place = str(self.network)
+        made: Any = import_object("network", place, allow_import=allow_import)
+        return dataclasses.replace(self, network=OwnNetwork(place, made))
 
     def _check_trainable(self) -> None:
         asked = self.trainable
@@ -161,7 +214,14 @@ def _path(name: str, value: object) -> str:
     return str(value)
 
 
+def _is_place(value: object) -> bool:
+    """Whether this is "module:name"."""
+    return isinstance(value, str) and all(value.partition(":"))
+
+
 def _plain(value: object) -> object:
+    if isinstance(value, OwnNetwork):
+        return value.name
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

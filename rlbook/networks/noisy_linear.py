@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from rlbook.checks import check_memory
 from rlbook.fast_forms import has_fast_form
-from rlbook.networks.mlp import initialise
+from rlbook.networks.mlp import ACTIVATIONS, initialise
 
 
 class NoisyLinear(nn.Linear):
@@ -48,10 +48,17 @@ class NoisyLinear(nn.Linear):
 
 
 class NoisyMLP(nn.Module):
-    """[..., in] → [..., out] through noisy hidden layers with ReLU."""
+    """[..., in] → [..., out] through noisy hidden layers with `activation`, "tanh" or "relu"."""
 
-    def __init__(self, sizes: tuple[int, ...], generator: torch.Generator, scale: float) -> None:
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        generator: torch.Generator,
+        scale: float,
+        activation: str = "relu",
+    ) -> None:
         super().__init__()
+        self.activation = activation
         weights = 2 * sum((i + 1) * o for i, o in pairwise(sizes))
         check_memory("hidden_sizes: the number of weights", weights, 16)
         layers = [NoisyLinear(i, o, generator, scale) for i, o in pairwise(sizes)]
@@ -65,22 +72,24 @@ class NoisyMLP(nn.Module):
         if rng is None:
             for layer in self.layers:
                 weights += [layer.weight, layer.bias]
-            return through(weights, x)
+            return through(weights, x, self.activation)
         drawn = rng.standard_normal(sum(self.splits), dtype=np.float32)
         factors = torch.from_numpy(np.sign(drawn) * np.sqrt(np.abs(drawn))).to(x).split(self.splits)
         for number, layer in enumerate(self.layers):
             weights += layer.noisy_weights(factors[2 * number], factors[2 * number + 1])
-        return through(weights, x)
+        return through(weights, x, self.activation)
 
 
 @has_fast_form
-def through(weights: Sequence[Tensor], x: Tensor) -> Tensor:
-    """[..., in] → [..., out] through linear layers with ReLU between them.
+def through(weights: Sequence[Tensor], x: Tensor, activation: str = "relu") -> Tensor:
+    """[..., in] → [..., out] through linear layers with an activation between them.
 
     Args:
         weights: weight [out, in] and bias [out] of each layer in turn.
         x: what the first layer sees.
+        activation: "tanh" or "relu".
     """
+    phi = ACTIVATIONS[activation]
     for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-        x = torch.relu(F.linear(x, weight, bias))
+        x = phi(F.linear(x, weight, bias))
     return F.linear(x, weights[-2], weights[-1])

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from rlbook.functional.rainbow import categorical_mean, dueling_action_values
 from rlbook.networks.cnn import value_filters
-from rlbook.networks.mlp import MLP
+from rlbook.networks.mlp import ACTIVATIONS, MLP
+from rlbook.networks.model_spec import Named
 from rlbook.networks.noisy_linear import NoisyMLP
 from rlbook.networks.policy import full_precision
 from rlbook.networks.values import ActionValue
@@ -43,7 +44,8 @@ class QNetwork(nn.Module):
         hidden_sizes: units in each hidden layer.
         generator: draws the weights.
         settings: which of the parts.
-        network: the name of the filters; see `rlbook.networks.cnn`.
+        network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
+        activation: of the hidden layers, "tanh" or "relu".
     """
 
     support: Tensor
@@ -55,10 +57,12 @@ class QNetwork(nn.Module):
         hidden_sizes: tuple[int, ...],
         generator: torch.Generator,
         settings: QSettings,
-        network: str | None = None,
+        network: Named | None = None,
+        *,
+        activation: str = "relu",
     ) -> None:
         super().__init__()
-        self.settings, self.num_actions = settings, num_actions
+        self.settings, self.num_actions, self.activation = settings, num_actions, activation
         low, high, self.num_atoms = settings.support or (0.0, 0.0, 1)
         atoms = torch.linspace(low, high, self.num_atoms)
         self.register_buffer("support", atoms, persistent=False)
@@ -71,8 +75,8 @@ class QNetwork(nn.Module):
 
     def _layers(self, sizes: tuple[int, ...], generator: torch.Generator) -> MLP | NoisyMLP:
         if self.settings.noise_scale is not None:
-            return NoisyMLP(sizes, generator, self.settings.noise_scale)
-        return MLP(sizes, generator, activation="relu", orthogonal=False)
+            return NoisyMLP(sizes, generator, self.settings.noise_scale, self.activation)
+        return MLP(sizes, generator, activation=self.activation, orthogonal=False)
 
     def forward(self, x: Tensor, rng: np.random.Generator | None = None) -> Tensor:
         """Q(s, ·): [..., O] → [..., A], in reward units; with a generator, under freshly drawn
@@ -88,7 +92,7 @@ class QNetwork(nn.Module):
     def _outputs(self, x: Tensor, rng: np.random.Generator | None) -> Tensor:
         x = x if self.filters is None else self.filters.features(x)
         if self.shared is not None:
-            x = torch.relu(_through(self.shared, x, rng))
+            x = ACTIVATIONS[self.activation](_through(self.shared, x, rng))
         advantage = _through(self.advantage, x, rng)
         advantage = advantage.unflatten(-1, (self.num_actions, self.num_atoms))
         if self.value is None:

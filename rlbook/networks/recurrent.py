@@ -128,7 +128,7 @@ class RecurrentPolicy(MLPPolicy):
     are separate networks.
 
     Args:
-        policy: an `MLPPolicy` or an `ImagePolicy`, whose layers it takes over.
+        policy: an `MLPPolicy` or an `FeaturePolicy`, whose layers it takes over.
         kind: "gru" or "lstm"; each core has as many units as the last hidden layer.
         generator: draws the cores' weights.
         sequence_length: steps of a sequence through which the gradient flows; None: all that a

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from rlbook.data.sequence_replay import Sequences
 from rlbook.errors import RequestError
 from rlbook.networks.cnn import value_filters
-from rlbook.networks.mlp import MLP
+from rlbook.networks.mlp import ACTIVATIONS, MLP
+from rlbook.networks.model_spec import Named
 from rlbook.networks.q_network import QNetwork, QSettings
 from rlbook.networks.recurrent import NEEDS_MEMORY, RecurrentCore
 from rlbook.networks.recurrent_memory import RecurrentMemory
@@ -34,7 +35,8 @@ class RecurrentQ(nn.Module):
         hidden_sizes: units of the torso's layers; the core has as many as the last of them.
         generator: draws the weights.
         settings: `recurrent` names the core; `dueling` the streams behind it.
-        network: the name of the filters of images; see `rlbook.networks.cnn`.
+        network: the filters by name, or a network of one's own; see `rlbook.networks.cnn`.
+        activation: of the torso's layers, "tanh" or "relu".
 
     Raises:
         ValueError: there is no hidden layer.
@@ -47,7 +49,9 @@ class RecurrentQ(nn.Module):
         hidden_sizes: tuple[int, ...],
         generator: torch.Generator,
         settings: QSettings,
-        network: str | None = None,
+        network: Named | None = None,
+        *,
+        activation: str = "relu",
     ) -> None:
         super().__init__()
         assert settings.recurrent is not None
@@ -56,7 +60,7 @@ class RecurrentQ(nn.Module):
         hidden = hidden_sizes[-1]
         self.filters, inputs = value_filters(space, generator, network)
         sizes = (inputs, *hidden_sizes)
-        self.torso = MLP(sizes, generator, activation="relu", orthogonal=False)
+        self.torso = MLP(sizes, generator, activation=activation, orthogonal=False)
         self.core = RecurrentCore(settings.recurrent, hidden, hidden, generator, orthogonal=False)
         remembered = spaces.Box(-1.0, 1.0, (hidden,))
         self.head = QNetwork(
@@ -70,7 +74,8 @@ class RecurrentQ(nn.Module):
 
     def features(self, obs: Tensor) -> Tensor:
         """What the core reads: [..., O] → [..., F]."""
-        return torch.relu(self.torso(obs if self.filters is None else self.filters.features(obs)))
+        seen = obs if self.filters is None else self.filters.features(obs)
+        return ACTIVATIONS[self.torso.activation](self.torso(seen))
 
     def initial_state(self) -> RecurrentMemory:
         """What is remembered at the start of an episode: nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,7 @@ class Request:
         asked = RunOptions(**options)
         _check_names("env_kwargs", env_kwargs or {})
         folder, spec = split_model(asked.model)
+        spec = spec.import_network(allow_import=allow_import)
         asked = _one_device(asked, spec)
         # its tokenizer decides what the environment shows, so the environment is told
         if folder is not None:
@@ -287,6 +288,7 @@ class Request:
         allow_import: bool = False,
         env: EnvLike | None = None,
         algorithm: type[Agent] | None = None,
+        network: Callable[..., Any] | None = None,
         **given: Any,
     ) -> Request:
         """The inverse of `as_yaml`, with the same validation as any other request.
@@ -294,8 +296,8 @@ class Request:
         Args:
             text: of a config.yaml.
             allow_import: let it name modules to import.
-            env, algorithm, given: stand in for what the file could not name: an environment without
-                an id, a class that cannot be imported, data that lay in no file.
+            env, algorithm, network, given: stand in for what the file could not name: an environment
+                without an id, classes that cannot be imported, data that lay in no file.
         """
         with request_errors("config.yaml cannot be used: "):
             fields = parse_yaml(text)
@@ -332,6 +334,8 @@ class Request:
         for name in FOLDERS:
             if not isinstance(options.get(name, ""), (str, dict) if name == "model" else str):
                 raise RequestError(f"config.yaml: {name} must name a folder, got {options[name]!r}")
+        if network is not None:
+            options["model"] = _with_network(options.get("model"), network)
         return cls.build(
             algorithm or fields["algorithm"],
             target,
@@ -340,6 +344,17 @@ class Request:
             earlier_budgets=earlier,
             **mappings,
         )
+
+
+def _with_network(held: Any, network: Callable[..., Any]) -> dict[str, Any]:
+    """The fields of the model that a file holds, with the class that they name. Raises RequestError
+    if they name another one."""
+    with request_errors("network: "):
+        given = ModelSpec(network=network).explicit_fields()["network"]
+    named = held.get("network") if isinstance(held, dict) else None
+    if named != given:
+        raise RequestError(f"the run was made with network {named}, not with {given}")
+    return {**held, "network": network}
 
 
 def _is_budget(found: object) -> bool:
@@ -425,8 +440,10 @@ def _check_use(agent: type[Agent], asked: RunOptions) -> None:
         "sampler",
         "replay_folder",
     ):
-        if getattr(asked, part) not in (None, "cpu") and part not in agent.uses:
-            raise RequestError(f"{name} has no use for {part}, got {getattr(asked, part)!r}"[:300])
+        value = getattr(asked, part)
+        if value not in (None, "cpu") and part not in agent.uses:
+            got = value if isinstance(value, ModelSpec) else repr(value)
+            raise RequestError(f"{name} has no use for {part}, got {got}"[:300])
     if asked.reward_caution is not None and (
         asked.reward_model is None or asked.reward_caution < 0.0
     ):

@@ -9,7 +9,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -488,6 +488,7 @@ def load(
     allow_import: bool = False,
     env: EnvLike | None = None,
     algorithm: type[Agent] | None = None,
+    network: Callable[..., Any] | None = None,
     data: Data | None = None,
     workers: int | None = None,
     inspect: int | None = None,
@@ -497,10 +498,11 @@ def load(
     Args:
         folder: a run folder.
         checkpoint: "best", a step, or None for the last.
-        allow_import: let an environment or an algorithm of the form "module:Name" import that
-            module.
+        allow_import: let an environment, an algorithm or a network of the form "module:Name" import
+            that module.
         env: the environment, for a run whose environment was made without an id or in wrappers.
         algorithm: the class, for a run of a class that cannot be imported.
+        network: likewise, the class of the run's own network.
         data: the data set, for a run that learned from one that lay in no file.
         workers: how many processes step the environments of a run that is resumed or evaluated; 1
             where left out.
@@ -521,7 +523,12 @@ def load(
         if value is not None
     }
     request = Request.from_yaml(
-        config, allow_import=allow_import, env=env, algorithm=algorithm, **given
+        config,
+        allow_import=allow_import,
+        env=env,
+        algorithm=algorithm,
+        network=network,
+        **given,
     )
     run = Run(with_tokenizer(folder, request))
     run.folder, run._sealed = folder, sealed

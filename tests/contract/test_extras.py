@@ -19,7 +19,7 @@ import rlbook
 from rlbook.cli import main as cli
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import channels_first, image_size, is_image
-from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.cnn import FeatureNetwork
 
 GRID, GAME, PENDULUM = "MiniGrid-Empty-5x5-v0", "MinAtar/Breakout-v1", "InvertedPendulum-v5"
 PACKAGES = {GRID: "minigrid", GAME: "minatar", PENDULUM: "mujoco"}
@@ -127,7 +127,7 @@ def test_two_equal_axes_are_the_sides_of_an_image() -> None:
 def test_filters_see_truth_values_as_0_and_1() -> None:
     boxes = spaces.Box(0, 1, (10, 10, 4), np.bool_), spaces.Box(0, 255, (10, 10, 4), np.uint8)
     network, of_bytes = (
-        ConvolutionalNetwork(box, (3,), torch.Generator().manual_seed(0)) for box in boxes
+        FeatureNetwork(box, (3,), torch.Generator().manual_seed(0)) for box in boxes
     )
     planes = torch.rand(5, 10, 10, 4, generator=torch.Generator().manual_seed(1)) > 0.5
     assert torch.equal(network(planes), of_bytes(planes.to(torch.uint8) * 255)) and torch.equal(

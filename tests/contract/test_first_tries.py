@@ -155,6 +155,8 @@ def test_names_of_other_libraries_lead_to_those_here(
         ("ppo", "progress_bar", "quiet"),
         ("ppo", "callback", "callbacks"),
         ("ppo", "features_extractor_class", "model"),
+        ("ppo", "features_extractor_kwargs", "model"),
+        ("ppo", "activation_fn", "activation"),
     ],
 )
 def test_names_of_stable_baselines_and_spinning_up_lead_to_those_here(

@@ -19,7 +19,7 @@ from rlbook.data.rollout import Batch
 from rlbook.errors import RequestError
 from rlbook.interaction.spaces import channels_first, image_size, is_image
 from rlbook.networks.build import build_action_value
-from rlbook.networks.cnn import ConvolutionalNetwork, ImagePolicy, ImageReward
+from rlbook.networks.cnn import FeatureNetwork, FeaturePolicy, FeatureReward
 from rlbook.networks.mlp import MLP
 from rlbook.networks.values import ActionValue, Value
 from rlbook.runs.request import Request
@@ -96,8 +96,8 @@ def box(*shape: int) -> spaces.Box:
     return spaces.Box(0, 255, shape, np.uint8)
 
 
-def network(space: spaces.Space, **settings: Any) -> ConvolutionalNetwork:
-    return ConvolutionalNetwork(space, (8, 3), torch.Generator().manual_seed(0), **settings)
+def network(space: spaces.Space, **settings: Any) -> FeatureNetwork:
+    return FeatureNetwork(space, (8, 3), torch.Generator().manual_seed(0), **settings)
 
 
 def agent_of(algorithm: str, **options: Any) -> Any:
@@ -236,7 +236,7 @@ def test_weights_are_orthogonal_or_uniform() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_acting_and_evaluating_agree_on_images(shared: bool) -> None:
-    policy = ImagePolicy(
+    policy = FeaturePolicy(
         box(12, 12, 3),
         spaces.Discrete(5),
         torch.Generator().manual_seed(0),
@@ -260,7 +260,7 @@ def test_acting_and_evaluating_agree_on_images(shared: bool) -> None:
 
 
 def test_a_continuous_policy_sees_images_too() -> None:
-    policy = ImagePolicy(
+    policy = FeaturePolicy(
         box(12, 12, 3), spaces.Box(-1, 1, (2,)), torch.Generator().manual_seed(0), critic=False
     )
     action, log_prob = policy.act(images(7, 12, 12, 3), np.random.default_rng(0))
@@ -290,7 +290,7 @@ def test_a_q_network_is_built_from_the_spaces() -> None:
         )
         for env in ("ImageRoom-v0", "CartPole-v1")
     ]
-    assert [type(made) for made in built] == [ConvolutionalNetwork, MLP]
+    assert [type(made) for made in built] == [FeatureNetwork, MLP]
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_a_reward_of_images_and_actions_is_learned() -> None:
         "reward_model", "ImageRoom-v0", steps=3, batch_size=4, walks=20, hidden_sizes=(8,)
     )
     agent: Any = run.agent
-    assert type(agent.network) is ImageReward
+    assert type(agent.network) is FeatureReward
     seen, over = images(5, 12, 12, 1), np.zeros(5, dtype=bool)
     assert agent.score_steps(seen, np.arange(5) % 4, seen, over)[0].shape == (5,)
 

@@ -24,7 +24,7 @@ from rlbook.interaction.single import SingleInteraction
 from rlbook.interaction.spaces import image_size, is_image
 from rlbook.interaction.vector_envs.sync_vector import SyncVector
 from rlbook.interaction.vector_envs.vector import VectorInteraction
-from rlbook.networks.cnn import ConvolutionalNetwork
+from rlbook.networks.cnn import FeatureNetwork
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
 
@@ -126,7 +126,7 @@ def test_a_stack_of_coloured_images_is_one_image_with_all_their_channels() -> No
     flat = spaces.Box(0, 255, (SIDE, SIDE, 12), np.uint8)
     assert is_image(space) and image_size(space) == (SIDE, SIDE, 12)
     stacked, whole = (
-        ConvolutionalNetwork(box, (5,), torch.Generator().manual_seed(0)) for box in (space, flat)
+        FeatureNetwork(box, (5,), torch.Generator().manual_seed(0)) for box in (space, flat)
     )
     images = torch.from_numpy(space.sample()[None, None])
     as_one = images.movedim(2, -2).flatten(-2)  # [1, 1, H, W, 4 · 3]

@@ -24,7 +24,7 @@ def _can_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("page", ["algorithm", "environment", "task"])
+@pytest.mark.parametrize("page", ["algorithm", "environment", "task", "network"])
 def test_the_python_of_a_page_runs(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(
         r"```python\n(.*?)```", (FOLDER / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL

@@ -115,6 +115,7 @@ def both(make: Callable[[], Any], batch: Batch) -> bool:
     "settings",
     [
         {},
+        {"activation": "relu"},
         {"entropy_coef": 0.1},
         {"temperature": 0.6, "entropy_coef": 0.1},
         {"clip": 0.3, "clip_high": 0.05},
@@ -179,6 +180,7 @@ def weighted_rows(*, unmasked: int = ROWS) -> Batch:
     "settings",
     [
         {},
+        {"activation": "relu"},
         {"entropy_coef": 0.1},
         {"temperature": 0.6, "entropy_coef": 0.1},
         {"value_coef": 0.3, "max_grad_norm": 1e9},

@@ -91,7 +91,14 @@ def both(make: Callable[[], Any]) -> bool:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"double": False}, {"huber": False}, {"hidden_sizes": ()}, {"max_grad_norm": 0.01}],
+    [
+        {},
+        {"double": False},
+        {"huber": False},
+        {"hidden_sizes": ()},
+        {"activation": "tanh"},
+        {"max_grad_norm": 0.01},
+    ],
     ids=str,
 )
 def test_the_step_without_a_graph_is_the_books(settings: dict[str, Any]) -> None:
@@ -106,6 +113,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "distributional": {"distributional": True, "v_min": -3.0, "v_max": 3.0},
 }
 PARTS["all"] = {name: value for part in PARTS.values() for name, value in part.items()}
+PARTS["noisy tanh"] = {"noisy": True, "dueling": True, "activation": "tanh"}
 
 
 def updated(agent: Any, plain: bool) -> tuple[Any, list[Tensor], dict[str, Any], bool]:

@@ -114,6 +114,7 @@ SETTINGS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.3},
     {"hidden_sizes": ()},
+    {"activation": "tanh"},
     {"target_entropy": -0.5, "tau": 1.0, "gamma": 0.5},
 ]
 

@@ -36,7 +36,7 @@ from rlbook.functional.averages import Average, given_weights, weighted_sum
 from rlbook.functional.policy_losses import negative_log_likelihood_loss
 from rlbook.functional.post_training.distillation_losses import soft_label_loss
 from rlbook.interaction.spaces import AdaptedVectorEnv
-from rlbook.networks.build import PolicySettings, build_policy
+from rlbook.networks.build import build_policy
 from rlbook.networks.distributions import Categorical
 from rlbook.networks.optimizer import LossOutput, Optimizer, gradient_step, mean_metrics
 from rlbook.networks.policy import Policy, load_saved, saved_tensors
@@ -173,9 +173,7 @@ class CoDistillation(BehaviorCloning):
     ) -> None:
         super().__init__(env, config, seed, parts)
         self.config: CoDistillationConfig = config
-        settings = PolicySettings(
-            temperature=config.temperature, hidden_sizes=tuple(config.hidden_sizes)
-        )
+        settings = config.policy_settings(critic=False)
         peer = build_policy(env, rng_for(seed, "peer"), settings, parts.model)
         self.peer = peer.to(parts.device)
         self.peer_optimizer = self.make_optimizer(

@@ -19,7 +19,7 @@ from rlbook.checks import (
 from rlbook.functional import averages
 from rlbook.functional.divergences import check_estimator
 from rlbook.functional.schedules import Schedule
-from rlbook.hyperparameters import Hyperparameters, Rate, check_moving
+from rlbook.hyperparameters import Hyperparameters, Rate, check_activation, check_moving
 from rlbook.networks.build import PolicySettings
 
 
@@ -29,13 +29,21 @@ class PolicyOptions(Hyperparameters):
 
     # units in each hidden layer of an MLP
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    activation: Literal["tanh", "relu"] = "tanh"  # activation function of the hidden layers
     # divisor of a discrete policy's logits, when acting and when learning, > 0
     temperature: Annotated[float, positive] = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_activation(self)
 
     def policy_settings(self, *, critic: bool) -> PolicySettings:
         """How the networks are built."""
         return PolicySettings(
-            critic=critic, hidden_sizes=tuple(self.hidden_sizes), temperature=self.temperature
+            critic=critic,
+            hidden_sizes=tuple(self.hidden_sizes),
+            activation=self.activation,
+            temperature=self.temperature,
         )
 
 
@@ -230,5 +238,10 @@ class ReplayConfig(Hyperparameters):
     hold: Annotated[int, positive_int] = 1
     # units in each hidden layer
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (256, 256)
+    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
     # precision of float32 matrix products in updates; "medium" is faster (bfloat16 if supported)
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_activation(self)

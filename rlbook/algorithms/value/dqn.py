@@ -156,8 +156,8 @@ class DQN(Agent):
         self.num_actions = action_size(env.single_action_space)
         check_buffer_size(config.buffer_size, env.num_envs)
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
-        q = build_action_value(env, rng, hidden_sizes, parts.model, network_parts(config))
-        self.q = q.to(parts.device)
+        given = hidden_sizes, parts.model, network_parts(config), config.activation
+        self.q = build_action_value(env, rng, *given).to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         rate = value_at(config.learning_rate, 0.0)
         self.optimizer = adam([Group([self.q])], rate, eps=config.adam_eps)

@@ -29,7 +29,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ from rlbook.checks import bound, positive, positive_int, positive_ints, unit_int
 from rlbook.data.replay import Transitions
 from rlbook.functional.schedules import Schedule
 from rlbook.functional.value_losses import q_target, squared_value_loss
-from rlbook.hyperparameters import Hyperparameters
+from rlbook.hyperparameters import Hyperparameters, check_activation
 from rlbook.interaction.spaces import AdaptedVectorEnv
 from rlbook.networks.build import build_action_value
 from rlbook.networks.optimizer import (
@@ -111,6 +111,11 @@ class FittedQConfig(Hyperparameters):
     walks: Annotated[int, positive_int] = 100
     # units in each hidden layer; none makes Q linear in the observation, a table for one-hot states
     hidden_sizes: Annotated[tuple[int, ...], positive_ints] = (64, 64)
+    activation: Literal["tanh", "relu"] = "relu"  # activation function of the hidden layers
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_activation(self)
 
 
 class FittedQ(Agent):
@@ -139,7 +144,8 @@ class FittedQ(Agent):
         super().__init__(env, config, seed, parts)
         self.config: FittedQConfig = config
         rng, hidden_sizes = rng_for(seed, "initialisation"), tuple(config.hidden_sizes)
-        self.q = build_action_value(env, rng, hidden_sizes, parts.model).to(parts.device)
+        q = build_action_value(env, rng, hidden_sizes, parts.model, activation=config.activation)
+        self.q = q.to(parts.device)
         self.target = copy.deepcopy(self.q).requires_grad_(False)
         self.optimizer = adam(
             [Group([self.q])], value_at(config.learning_rate, 0.0), eps=config.adam_eps

@@ -99,6 +99,10 @@ def language_model(env: VectorEnv, rng: np.random.Generator, spec: ModelSpec) ->
             shown.
     """
     asked: Any = env.unwrapped
+    if "network" in spec.explicit_fields():
+        raise ValueError(
+            "the model's network applies to vectors and images, but the observations here are text"
+        )
     if spec.folder is not None and spec.folder != str(asked.model):
         raise ValueError(
             f"the environment shows the ids of {asked.model or 'the built-in model'}, and the model"

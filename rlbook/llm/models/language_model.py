@@ -46,7 +46,7 @@ class LanguageModelPolicy(Policy):
     splits = True
     stores = "first"
     idle = dict.fromkeys(
-        ("hidden_sizes", "orthogonal_init", "normalize_observation"),
+        ("hidden_sizes", "activation", "orthogonal_init", "normalize_observation"),
         "the policy is a language model, whose layers are given",
     ) | {
         "separate_networks": "a language model's critic is always a network of its own",

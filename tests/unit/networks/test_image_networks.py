@@ -13,7 +13,7 @@ from torch import nn
 
 import rlbook
 from rlbook.errors import RequestError
-from rlbook.networks.cnn import ConvolutionalNetwork, ImagePolicy
+from rlbook.networks.cnn import FeatureNetwork, FeaturePolicy
 from rlbook.networks.critics import Critics
 from rlbook.runs.request import Request
 from rlbook.runs.run import Run
@@ -21,9 +21,9 @@ from rlbook.runs.run import Run
 STACK = spaces.Box(0, 255, (4, 84, 84), np.uint8)
 
 
-def made(network: str | None, space: spaces.Box = STACK) -> ConvolutionalNetwork:
+def made(network: str | None, space: spaces.Box = STACK) -> FeatureNetwork:
     generator = torch.Generator().manual_seed(0)
-    return ConvolutionalNetwork(space, (512, 6), generator, activation="relu", network=network)
+    return FeatureNetwork(space, (512, 6), generator, activation="relu", network=network)
 
 
 def frames(space: spaces.Box, count: int = 3) -> torch.Tensor:
@@ -76,7 +76,7 @@ def test_the_default_follows_from_the_size_of_the_image() -> None:
 
 def test_a_policy_with_named_filters_has_relu_behind_them() -> None:
     generator = torch.Generator().manual_seed(0)
-    policy = ImagePolicy(STACK, spaces.Discrete(3), generator, critic=True, network="nature")
+    policy = FeaturePolicy(STACK, spaces.Discrete(3), generator, critic=True, network="nature")
     assert policy.actor.head.activation == "relu"
 
 

@@ -30,7 +30,7 @@ from rlbook.data.frame_store import frame_store
 from rlbook.data.replay import ReplayBuffer, Transitions
 from rlbook.interaction.action_masks import nth_allowed
 from rlbook.interaction.process_group import training_group
-from rlbook.networks.build import build_actor, plain_spec
+from rlbook.networks.build import build_layers, plain_spec
 from rlbook.networks.critics import Critics
 from rlbook.networks.data_parallel import split_step
 from rlbook.networks.mlp import action_size
@@ -95,13 +95,15 @@ class ReplayAgent(Agent):
         size, hidden_sizes = math.prod(observations.shape), tuple(config.hidden_sizes)
         generator = torch_generator(rng_for(seed, "initialisation"))
         layers = (*hidden_sizes, outputs * self.num_actions)
-        self.actor = build_actor(observations, layers, generator, spec).to(parts.device)
+        actor = build_layers(observations, layers, generator, spec, config.activation)
+        self.actor = actor.to(parts.device)
         self.critics = Critics(
             observations,
             actions,
             generator,
             count=critics,
             hidden_sizes=hidden_sizes,
+            activation=config.activation,
             network=spec.network,
         ).to(parts.device)
         self.target = copy.deepcopy(self.critics).requires_grad_(False)
