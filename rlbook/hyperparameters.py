@@ -186,12 +186,15 @@ def _members(hint: object) -> Iterator[Any]:
     )
 
 
-def check_activation(config: Any) -> None:
+def check_activation(
+    config: object, name: str = "activation", layers: str = "hidden_sizes"
+) -> None:
     """Raises ValueError if an activation is chosen for networks without hidden layers."""
-    if not config.hidden_sizes and config.activation != type(config).activation:
+    value = getattr(config, name)
+    if not getattr(config, layers) and value != getattr(type(config), name):
         raise ValueError(
-            f"activation has no effect without hidden layers, got {config.activation!r}; name some"
-            " in hidden_sizes, or leave it out"
+            f"{name} has no effect without hidden layers, got {value!r}; name some in {layers}, or"
+            " leave it out"
         )
 
 

@@ -63,7 +63,8 @@ def _seen_space(space: spaces.Space, seed: int) -> spaces.Box:
         return spaces.Box(-np.inf, np.inf, space.shape, np.float32, seed)
     height, width, channels = image_size(space)
     largest: Any = 1 if space.dtype == bool else 255
-    return spaces.Box(0, largest, (channels, height, width), space.dtype, seed)  # type: ignore[arg-type]
+    shape, dtype = (channels, height, width), space.dtype
+    return spaces.Box(0, largest, shape, dtype, seed)  # type: ignore[arg-type]
 
 
 @torch.no_grad()

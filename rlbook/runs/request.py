@@ -346,15 +346,17 @@ class Request:
         )
 
 
-def _with_network(held: Any, network: Callable[..., Any]) -> dict[str, Any]:
+def _with_network(held: object, network: Callable[..., Any]) -> dict[str, Any]:
     """The fields of the model that a file holds, with the class that they name. Raises RequestError
     if they name another one."""
     with request_errors("network: "):
         given = ModelSpec(network=network).explicit_fields()["network"]
-    named = held.get("network") if isinstance(held, dict) else None
-    if named != given:
-        raise RequestError(f"the run was made with network {named}, not with {given}")
-    return {**held, "network": network}
+    fields: dict[str, Any] = held if isinstance(held, dict) else {}
+    if fields.get("network") != given:
+        raise RequestError(
+            f"the run was made with network {fields.get('network')}, not with {given}"
+        )
+    return {**fields, "network": network}
 
 
 def _is_budget(found: object) -> bool:

@@ -322,10 +322,11 @@ def changes(algorithm: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
     for name, default in fields.items():
         if name in ELSEWHERE or name in TEXTS_ALONE.get(algorithm, ()):
             continue
+        other = {**OTHER, "activation": "relu" if default == "tanh" else "tanh"}
         needs, value = (
             OF.get(algorithm, {}).get(name)
             or AFTER.get(name)
-            or ({}, not default if isinstance(default, bool) else OTHER[name])
+            or ({}, not default if isinstance(default, bool) else other[name])
         )
         yield name, needs, value
 

@@ -97,14 +97,9 @@ class ReplayAgent(Agent):
         layers = (*hidden_sizes, outputs * self.num_actions)
         actor = build_layers(observations, layers, generator, spec, config.activation)
         self.actor = actor.to(parts.device)
+        shared = {"activation": config.activation, "network": spec.network}
         self.critics = Critics(
-            observations,
-            actions,
-            generator,
-            count=critics,
-            hidden_sizes=hidden_sizes,
-            activation=config.activation,
-            network=spec.network,
+            observations, actions, generator, count=critics, hidden_sizes=hidden_sizes, **shared
         ).to(parts.device)
         self.target = copy.deepcopy(self.critics).requires_grad_(False)
         frames = frame_store(env, config.buffer_size, parts.replay_folder)
