@@ -184,17 +184,22 @@ def test_actor_and_critic_have_one_each_and_a_shared_head_the_actors() -> None:
     assert sum(isinstance(each, own_networks.Features) for each in one.modules()) == 1
 
 
+def as_bytes(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
 @pytest.mark.parametrize(
-    ("space", "shape", "top"),
+    ("space", "seen"),
     [
-        (spaces.Box(-2, 2, (3,), np.float32), (3,), 2.0),
-        (spaces.Box(0, 255, (10, 5, 1), np.uint8), (1, 10, 5), 1.0),
-        (spaces.Box(0, 255, (4, 12, 12, 3), np.uint8), (12, 12, 12), 1.0),
-        (spaces.Box(0, 1, (6, 6, 2), np.bool_), (2, 6, 6), 1.0),  # type: ignore[arg-type]
+        (spaces.Box(-2, 2, (3,), np.float32), lambda x: x),
+        (as_bytes(10, 5, 1), lambda x: np.moveaxis(x, -1, -3) / 255),
+        (as_bytes(3, 10, 10), lambda x: x / 255),
+        (as_bytes(4, 12, 12, 3), lambda x: np.moveaxis(x, -1, -3).reshape(10, 12, 12, 12) / 255),
+        (spaces.Box(0, 1, (6, 6, 2), np.bool_), lambda x: np.moveaxis(x, -1, -3)),  # type: ignore[call-overload]
     ],
 )
 def test_it_sees_vectors_as_they_are_and_images_with_channels_first(
-    space: spaces.Box, shape: tuple[int, ...], top: float
+    space: spaces.Box, seen: Any
 ) -> None:
     told: list[Any] = []
 
@@ -208,10 +213,28 @@ def test_it_sees_vectors_as_they_are_and_images_with_channels_first(
             return super().forward(x)
 
     network = FeatureNetwork(space, (3,), generator(), network=own(Looks))
-    highest = torch.from_numpy(np.broadcast_to(space.high, (2, 5, *space.shape)).copy())
-    assert network(highest).shape == (2, 5, 3)
-    assert told[0].shape == shape and told[-1].shape == (10, *shape)
-    assert told[-1].dtype == torch.float32 and told[-1].unique().tolist() == [top]
+    space.seed(0)
+    obs = np.stack([space.sample() for _ in range(10)])
+    assert network(torch.from_numpy(obs).unflatten(0, (2, 5))).shape == (2, 5, 3)
+    expected = torch.from_numpy(np.asarray(seen(obs), dtype=np.float32))
+    assert told[0].shape == expected.shape[1:] and told[-1].dtype == torch.float32
+    assert_near(told[-1], expected)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_acting_and_learning_see_the_same_standardised_observations(shared: bool) -> None:
+    space, three = spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(3)
+    network = own(own_networks.Features)
+    settings: dict[str, Any] = {"critic": True, "shared": shared, "network": network}
+    policy = FeaturePolicy(space, three, generator(), normalize_observation=True, **settings)
+    obs = 5.0 + torch.rand(4, 3, generator=generator())
+    policy.normalizer.update(obs)
+    batch = Batch(obs, torch.arange(4) % 3, obs[:, 0], torch.ones(4, dtype=torch.bool))
+    log_prob, _, value = policy.evaluate(batch)
+    terms = widths(policy)
+    assert_near(value, policy.value(obs), terms=terms, size=1.0)
+    wanted = policy.distribution(obs).log_prob(batch.action)
+    assert_near(log_prob, wanted, terms=terms)
 
 
 def test_one_without_weights_is_an_mlp() -> None:
