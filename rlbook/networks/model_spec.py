@@ -118,7 +118,12 @@ class ModelSpec:
 
     def _check_network(self) -> None:
         network, arguments = self.network, self.network_kwargs
-        if callable(network) and hasattr(network, "__qualname__"):
+        if callable(network):
+            if not hasattr(network, "__qualname__"):  # such as a module that is already made
+                raise ValueError(
+                    "network must be a class, or a function with a name, that makes the network from"
+                    f" a space, got a {type(network).__name__}"
+                )
             network = OwnNetwork(f"{network.__module__}:{network.__qualname__}", network)
         check("network", network, optional(NETWORK))
         if isinstance(network, OwnNetwork):

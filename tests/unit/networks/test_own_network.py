@@ -315,7 +315,13 @@ def test_what_cannot_be_used_is_one_sentence_and_nothing_is_written(
             {"network": own_networks.Features, "network_kwargs": {"depth": 3}},
             r"cannot be made of Box\(.* unexpected keyword argument 'depth'",
         ),
-        ("ppo", "CartPole-v1", {"network": functools.partial(print)}, "network must be one of"),
+        (
+            "ppo",
+            "CartPole-v1",
+            {"network": functools.partial(print)},
+            "network must be a class, or",
+        ),
+        ("ppo", "CartPole-v1", {"network": torch.nn.Linear(4, 2)}, "a space, got a Linear"),
         ("sft", "Addition-v0", {"network": own_networks.Features}, "observations here are text"),
         (
             "iql",
